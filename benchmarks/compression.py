@@ -1,11 +1,13 @@
-"""Equal compressors must come out as equal: 200 simulated runs of a system against itself, judged as a run over probes is judged.
+"""Equal compressors must come out as equal: 200 simulated runs of a system against itself, judged as a run over probes
+is judged.
 
     python benchmarks/compression.py --runs 200
 
-Each run draws sessions with a difficulty of their own and probes in them; full history and the system answer them with the same chances,
-in draws of their own; `none` is the known-bad arm. Scores are as the offline grader gives them: nothing, part, all. Counted: runs whose
-verdict is `non-inferior` (or `better`), whose interval of the difference covers 0, whose retention index covers 1, and whose lift over an
-equal truncation covers 0. Asked: 93 % for the first two (compression.md §12, live check a).
+Each run draws sessions with a difficulty of their own and probes in them; full history and the system answer them with
+the same chances, in draws of their own; `none` is the known-bad arm. Scores are as the offline grader gives them:
+nothing, part, all. Counted: runs whose verdict is `non-inferior` (or `better`), whose interval of the difference covers
+0, whose retention index covers 1, and whose lift over an equal truncation covers 0. Asked: 93 % for the first two
+(compression.md §12, live check a).
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from context_bench.stats.verdict import compare
 
 def scores(draw: random.Random, chances: list[float]) -> list[float]:
     """One answer each: right, half right, or wrong."""
-    return [1.0 if (luck := draw.random()) < chance * 0.8 else 0.5 if luck < chance * 0.8 + 0.2 else 0.0 for chance in chances]
+    return [
+        1.0 if (luck := draw.random()) < chance * 0.8 else 0.5 if luck < chance * 0.8 + 0.2 else 0.0
+        for chance in chances
+    ]
 
 
 def one(seed: int, sessions: int, probes: int, margin: float) -> dict[str, bool]:
@@ -34,7 +39,9 @@ def one(seed: int, sessions: int, probes: int, margin: float) -> dict[str, bool]
             chances.append(min(1.0, max(0.0, 0.7 + hard + draw.uniform(-0.2, 0.2))))
     full, system, cut = (scores(draw, chances) for _ in range(3))
     none = scores(draw, [0.1 * chance for chance in chances])
-    told = compare(system, full, clusters, margin=margin, system="same", baseline="full", known_bad={"none": none}, seed=seed)
+    told = compare(
+        system, full, clusters, margin=margin, system="same", baseline="full", known_bad={"none": none}, seed=seed
+    )
     index = retention_index(system, full, none, clusters, seed=0, resamples=2_000)
     [lift] = lifts([Lift("same", "head_tail@same", system, cut, clusters, {"none": none})], margin=margin, seed=seed)
     return {
@@ -60,7 +67,9 @@ def main() -> None:
         shares = ", ".join(f"{name} {sum(each[name] for each in found) / len(found):.1%}" for name in found[0])
         spent = time.process_time() - started
         print(
-            f"{given.runs} runs of {sessions} sessions × {given.probes} probes, margin {margin:g}: {shares} ({spent:.0f} CPU-s)", flush=True
+            f"{given.runs} runs of {sessions} sessions × {given.probes} probes, margin {margin:g}: {shares} "
+            f"({spent:.0f} CPU-s)",
+            flush=True,
         )
 
 

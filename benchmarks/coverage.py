@@ -1,9 +1,10 @@
-"""The long simulation behind the intervals and verdicts: how often they are wrong. Minutes to an hour; the suite runs a small part of it.
+"""The long simulation behind the intervals and verdicts: how often they are wrong. Minutes to an hour; the suite runs a
+small part of it.
 
-python benchmarks/coverage.py margin [--runs 2000]     a true loss of exactly the margin: how often is it called harmless?
-python benchmarks/coverage.py whole [--runs 2000]      the same loss as whole documents lost amid noise; and the price, in power
-python benchmarks/coverage.py means [--runs 2000]      do 95 % intervals of means hold the true mean?
-python benchmarks/coverage.py naive [--runs 1000]      the same loss judged by the usual shortcuts, for comparison
+python benchmarks/coverage.py margin [--runs 2000]     a true loss of exactly the margin: how often is it called
+harmless? python benchmarks/coverage.py whole [--runs 2000]      the same loss as whole documents lost amid noise; and
+the price, in power python benchmarks/coverage.py means [--runs 2000]      do 95 % intervals of means hold the true
+mean? python benchmarks/coverage.py naive [--runs 1000]      the same loss judged by the usual shortcuts, for comparison
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def own(rng: np.random.Generator, mean: np.ndarray, rho: float) -> np.ndarray:
 
 
 def losses(rng: np.random.Generator, sizes: np.ndarray, discordant: float, rho: float, part: float) -> np.ndarray:
-    """Differences with the true mean −MARGIN, whatever the base rate is: pairs change by `part` up or down, or not at all."""
+    """Differences with the true mean −MARGIN, whatever the base rate is: pairs change by `part` up or down, or not at
+    all.
+    """
     mean = np.array([(discordant + MARGIN / part) / 2, (discordant - MARGIN / part) / 2, 1 - discordant])
     kinds = np.concatenate([rng.choice(3, size=size, p=own(rng, mean, rho)) for size in sizes])
     return np.select([kinds == 0, kinds == 1], [-part, part], 0.0)
@@ -84,7 +87,9 @@ def margin(runs: int) -> None:
 
 
 def whole(runs: int) -> None:
-    """Changes come singly and cancel out; all loss is in a few documents that lose `depth` of theirs. Beside it: equal systems."""
+    """Changes come singly and cancel out; all loss is in a few documents that lose `depth` of theirs. Beside it: equal
+    systems.
+    """
     rng = np.random.default_rng(3)
     print("groups     n  noise  depth  called harmless  equal systems cleared at 2 points  at 5 points")
     for groups, n in ((10, 500), (20, 500), (30, 500), (30, 1000), (60, 1000), (100, 1000), (200, 1000)):
@@ -113,7 +118,9 @@ def means(runs: int) -> None:
                     held, width = 0, 0.0
                     true = base * 0.8 + (1 - base) * 0.1
                     for _ in range(runs):
-                        values = np.concatenate([_scores(rng, size, own(rng, np.array([base, 1 - base]), rho)[0]) for _ in range(groups)])
+                        values = np.concatenate(
+                            [_scores(rng, size, own(rng, np.array([base, 1 - base]), rho)[0]) for _ in range(groups)]
+                        )
                         low, high = stats.bounded(values, np.repeat(np.arange(groups), size), low=0, high=1).interval()
                         held, width = held + (low <= true <= high), width + high - low
                     print(f"{groups:6} {size:5} {rho:5} {base:5} {held / runs:12.1%} {width / runs:14.3f}", flush=True)

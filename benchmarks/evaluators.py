@@ -1,10 +1,11 @@
-"""Rows a second of each evaluator beside the fastest other implementation of the same measure: same rows, one run, agreement checked.
+"""Rows a second of each evaluator beside the fastest other implementation of the same measure: same rows, one run,
+agreement checked.
 
     python benchmarks/evaluators.py [NAME …] [--rows 2000] [--repeats 3]
 
-Time is processor time of one thread, best of the repeats; ours and theirs take turns, so that a busy machine is busy for both. A library
-that is not installed is named, not left out in silence. `agree` is the share of rows on which both give the same value to 1e-9; where the
-two are known to read some replies differently, the entry says so.
+Time is processor time of one thread, best of the repeats; ours and theirs take turns, so that a busy machine is busy
+for both. A library that is not installed is named, not left out in silence. `agree` is the share of rows on which both
+give the same value to 1e-9; where the two are known to read some replies differently, the entry says so.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ Row = tuple[dict[str, Any], dict[str, Any]]  # (example, output)
 Score = Callable[[Row], Sequence[float]]
 WORDS = re.findall(
     r"\S+",
-    "harbour crane committee Tuesday report costs year the a of 1,250 found worn needs budget council vote U.S. state-of-the-art river "
+    "harbour crane committee Tuesday report costs year the a of 1,250 found worn needs budget council vote U.S. "
+    "state-of-the-art river "
     "engine signal archive letter winter market bridge captain paper answer second question",
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One measure. `rows(n, draw)` makes the material, `ours()` and each of `theirs` make a function from a row to its score(s).
+    """One measure. `rows(n, draw)` makes the material, `ours()` and each of `theirs` make a function from a row to its
+    score(s).
 
-    A maker in `theirs` raises `ImportError` where its library is missing. `note` says where the two are meant to differ. `clock`: real time
-    instead of processor time where work is done in another process.
+    A maker in `theirs` raises `ImportError` where its library is missing. `note` says where the two are meant to
+    differ. `clock`: real time instead of processor time where work is done in another process.
     """
 
     name: str
@@ -68,7 +71,8 @@ def text(draw: random.Random, words: int) -> str:
     return " ".join(draw.choice(WORDS) + draw.choice(("", "", "", "", ",", ".")) for _ in range(words))
 
 
-# --- answer --------------------------------------------------------------------------------------------------------------------------
+# --- answer
+# ------------------------------------------------------------------------
 
 
 def answer_rows(n: int, draw: random.Random) -> list[Row]:
@@ -82,7 +86,9 @@ def answer_rows(n: int, draw: random.Random) -> list[Row]:
 
 
 def plain_squad() -> Score:
-    """F1, exact match and recall the usual way: each measure normalises both texts for itself, with a pattern and `Counter`."""
+    """F1, exact match and recall the usual way: each measure normalises both texts for itself, with a pattern and
+    `Counter`.
+    """
     articles = re.compile(r"\b(a|an|the)\b")
     marks = set(string.punctuation)
 
@@ -112,7 +118,8 @@ def plain_squad() -> Score:
     return score
 
 
-# --- multiple_choice -----------------------------------------------------------------------------------------------------------------
+# --- multiple_choice
+# ------------------------------------------------------------------------
 
 CHOICE_REPLIES = (
     "{x}",
@@ -168,7 +175,8 @@ def math_verify_letters() -> Score:
     return score
 
 
-# --- math ----------------------------------------------------------------------------------------------------------------------------
+# --- math
+# ------------------------------------------------------------------------
 
 MATH_REPLIES = (
     "{x}",
@@ -203,7 +211,9 @@ def formula_rows(n: int, draw: random.Random) -> list[Row]:
     for _ in range(n):
         a, b = draw.randrange(2, 99), draw.randrange(2, 99)
         wrong = draw.random() < 0.5
-        rows.append(({"answer": f"(x+{a})(x+{b})"}, {"response": f"So it is $\\boxed{{x^2+{a + b + wrong}x+{a * b}}}$."}))
+        rows.append(
+            ({"answer": f"(x+{a})(x+{b})"}, {"response": f"So it is $\\boxed{{x^2+{a + b + wrong}x+{a * b}}}$."})
+        )
     return rows
 
 
@@ -218,10 +228,18 @@ def math_verify() -> Score:
     return score
 
 
-# --- nli -----------------------------------------------------------------------------------------------------------------------------
+# --- nli
+# ------------------------------------------------------------------------
 
 NLI_LABELS = ("Entailment", "Contradiction", "Not mentioned")
-NLI_REPLIES = ("{x}", "**{x}**", "The answer is {x}.", "Label: {x}", "{prose} Therefore, the label is {x}.", "{x}. {prose}")
+NLI_REPLIES = (
+    "{x}",
+    "**{x}**",
+    "The answer is {x}.",
+    "Label: {x}",
+    "{prose} Therefore, the label is {x}.",
+    "{x}. {prose}",
+)
 
 
 def label_rows(n: int, draw: random.Random) -> list[Row]:
@@ -244,7 +262,8 @@ def last_name() -> Score:
     return score
 
 
-# --- tool_call -----------------------------------------------------------------------------------------------------------------------
+# --- tool_call
+# ------------------------------------------------------------------------
 
 
 def call_rows(n: int, draw: random.Random) -> list[Row]:
@@ -252,16 +271,28 @@ def call_rows(n: int, draw: random.Random) -> list[Row]:
     rows: list[Row] = []
     for _ in range(n):
         calls = [
-            {"name": draw.choice(("find", "book")), "arguments": {"place": text(draw, 2), "days": draw.randrange(9), "fast": True}}
+            {
+                "name": draw.choice(("find", "book")),
+                "arguments": {"place": text(draw, 2), "days": draw.randrange(9), "fast": True},
+            }
             for _ in range(2)
         ]
-        expected = [{"name": call["name"], "arguments": {key: [value] for key, value in call["arguments"].items()}} for call in calls]
-        python = ", ".join(f"{call['name']}({', '.join(f'{key}={value!r}' for key, value in call['arguments'].items())})" for call in calls)
-        rows.append(({"expected_calls": expected}, {"response": f"[{python}]" if draw.random() < 0.5 else json.dumps(calls)}))
+        expected = [
+            {"name": call["name"], "arguments": {key: [value] for key, value in call["arguments"].items()}}
+            for call in calls
+        ]
+        python = ", ".join(
+            f"{call['name']}({', '.join(f'{key}={value!r}' for key, value in call['arguments'].items())})"
+            for call in calls
+        )
+        rows.append(
+            ({"expected_calls": expected}, {"response": f"[{python}]" if draw.random() < 0.5 else json.dumps(calls)})
+        )
     return rows
 
 
-# --- summarization -------------------------------------------------------------------------------------------------------------------
+# --- summarization
+# ------------------------------------------------------------------------
 
 ROUGE = ("rouge_l_precision", "rouge_l_recall", "rouge_l_f1")
 
@@ -298,7 +329,8 @@ def package_rouge(module: str) -> Callable[[], Score]:
     return make
 
 
-# --- ifeval --------------------------------------------------------------------------------------------------------------------------
+# --- ifeval
+# ------------------------------------------------------------------------
 
 INSTRUCTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("keywords:existence", {"keywords": ["harbour", "budget"]}),
@@ -312,13 +344,21 @@ INSTRUCTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def instruction_rows(n: int, draw: random.Random) -> list[Row]:
-    """Replies of about 150 words under three instructions that need neither a sentence model nor a language detector."""
+    """Replies of about 150 words under three instructions that need neither a sentence model nor a language
+    detector.
+    """
     rows: list[Row] = []
     for _ in range(n):
         wanted = draw.sample(INSTRUCTIONS, 3)
-        reply = f"<<{text(draw, 3)}>>\n{text(draw, draw.randint(100, 180))} *{text(draw, 2)}*\n**{text(draw, 2)}**\nAny other questions?"
+        reply = (
+            f"<<{text(draw, 3)}>>\n{text(draw, draw.randint(100, 180))} "
+            f"*{text(draw, 2)}*\n**{text(draw, 2)}**\nAny other questions?"
+        )
         rows.append(
-            ({"instruction_id_list": [name for name, _ in wanted], "kwargs": [kwargs for _, kwargs in wanted]}, {"response": reply})
+            (
+                {"instruction_id_list": [name for name, _ in wanted], "kwargs": [kwargs for _, kwargs in wanted]},
+                {"response": reply},
+            )
         )
     return rows
 
@@ -347,7 +387,8 @@ def benchmark_ifeval() -> Score:
     return score
 
 
-# --- the list ------------------------------------------------------------------------------------------------------------------------
+# --- the list
+# ------------------------------------------------------------------------
 
 ENTRIES = [
     Entry(
@@ -396,7 +437,9 @@ ENTRIES = [
     Entry(
         "ifeval",
         instruction_rows,
-        lambda: scorer_of(IFEvalChecker(), "ifeval_strict", "ifeval_loose", "ifeval_prompt_loose", "ifeval_instruction_strict"),
+        lambda: scorer_of(
+            IFEvalChecker(), "ifeval_strict", "ifeval_loose", "ifeval_prompt_loose", "ifeval_instruction_strict"
+        ),
         {"if-verifiable": benchmark_ifeval},
     ),
 ]
@@ -411,7 +454,10 @@ def measured(score: Score, rows: Sequence[Row], clock: Callable[[], float]) -> t
 
 def agreeing(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
     """Share of rows on which both say the same."""
-    same = sum(len(a) == len(b) and all(abs(x - y) <= 1e-9 for x, y in zip(a, b, strict=True)) for a, b in zip(one, other, strict=True))
+    same = sum(
+        len(a) == len(b) and all(abs(x - y) <= 1e-9 for x, y in zip(a, b, strict=True))
+        for a, b in zip(one, other, strict=True)
+    )
     return same / len(one)
 
 
@@ -451,7 +497,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     if unknown := set(options.names) - {entry.name for entry in ENTRIES}:
-        sys.exit(f"no such entry: {', '.join(sorted(unknown))}; there are: {', '.join(entry.name for entry in ENTRIES)}")
+        sys.exit(
+            f"no such entry: {', '.join(sorted(unknown))}; there are: {', '.join(entry.name for entry in ENTRIES)}"
+        )
     for entry in ENTRIES:
         if not options.names or entry.name in options.names:
             run(entry, options.rows, options.repeats)

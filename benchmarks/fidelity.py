@@ -1,9 +1,10 @@
-"""How fast `wire.fidelity` is: pairs of about 2 kB each, as a CI gate would check them. Target: 1,000 pairs in under 2 s on one idle core.
+"""How fast `wire.fidelity` is: pairs of about 2 kB each, as a CI gate would check them. Target: 1,000 pairs in under 2
+s on one idle core.
 
     python benchmarks/fidelity.py [--pairs 1000] [--size 2000]
 
-Two kinds of text: what tools give back in an agent's session (dense in atoms) and prose. Half the lines or sentences are dropped. Times are
-of the processor, so that other work on the machine counts less.
+Two kinds of text: what tools give back in an agent's session (dense in atoms) and prose. Half the lines or sentences
+are dropped. Times are of the processor, so that other work on the machine counts less.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from context_bench.datasets import sessions
 from context_bench.wire.conversation import message_text
 from context_bench.wire.fidelity import fidelity, summarise
 
-PROSE = "The committee met on Tuesday to look at what the harbour needs and found that crane {} is worn out and costs {} EUR a year. "
+PROSE = (
+    "The committee met on Tuesday to look at what the harbour needs and found that crane {} is worn out and "
+    "costs {} EUR a year. "
+)
 
 
 def tool_output() -> str:
@@ -46,7 +50,10 @@ def main() -> None:
         seconds = time.process_time() - begun
         size = sum(len(original) for original, _ in pairs) / 1e6
         atoms = sum(tally.total for tally in found.kinds.values())
-        print(f"{name}: {len(pairs):,} pairs, {size:.1f} MB, {atoms:,} atoms in {seconds:.2f} s = {size / seconds:.1f} MB/s")
+        print(
+            f"{name}: {len(pairs):,} pairs, {size:.1f} MB, {atoms:,} atoms in {seconds:.2f} s = {size / seconds:.1f} "
+            "MB/s"
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""What bodies cost that were made to cost much: memory, processor time and the waiting of others, for tap, watch, serve and run.
+"""What bodies cost that were made to cost much: memory, processor time and the waiting of others, for tap, watch, serve
+and run.
 
     python benchmarks/hostile_bodies.py [--only tap,watch,serve,run] [--cases gzip_a_20mb,...] [--seconds 6]
 
-Each command runs as a process of its own between this client and an upstream on loopback. Hostile requests are sent to `tap`, `watch` and
-`serve`, hostile replies to all; meanwhile an ordinary request is sent every 20 ms. `run` asks 300 examples, 4 at a time, one of which gets
-the hostile reply; before it the same with good replies only. Columns: bytes on the wire, peak memory of the command and its children above
-what they held before (MB), their processor seconds, seconds until the body was answered and recorded, and of the ordinary requests the
-99th percentile (ms) in calm and with the hostile body, the difference, and the longest. Targets: 256 MB, 2 s, 20 ms more.
+Each command runs as a process of its own between this client and an upstream on loopback. Hostile requests are sent to
+`tap`, `watch` and `serve`, hostile replies to all; meanwhile an ordinary request is sent every 20 ms. `run` asks 300
+examples, 4 at a time, one of which gets the hostile reply; before it the same with good replies only. Columns: bytes on
+the wire, peak memory of the command and its children above what they held before (MB), their processor seconds, seconds
+until the body was answered and recorded, and of the ordinary requests the 99th percentile (ms) in calm and with the
+hostile body, the difference, and the longest. Targets: 256 MB, 2 s, 20 ms more.
 """
 
 from __future__ import annotations
@@ -103,9 +105,12 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
     "plain_16mb": lambda request: Body(_texts(request, "word and more " * (16 * MB // 14))),
     "wide_characters_16mb": lambda request: Body(_texts(request, "word and more " * (16 * MB // 14) + "\U0001f600")),
     "small_texts": lambda request: Body(_with(request, b"[" + b'"",' * (5 * MB) + b'""]')),
-    "many_messages": lambda request: Body(b'{"model":"gpt-4o-mini","messages":[' + b"{}," * (5 * MB) + b"{}]}") if request else None,
+    "many_messages": lambda request: (
+        Body(b'{"model":"gpt-4o-mini","messages":[' + b"{}," * (5 * MB) + b"{}]}") if request else None
+    ),
     "endless_words": lambda request: Body(
-        b'{"model":"gpt-4o-mini","messages":[%b]}' % b",".join(b'{"role":"user","content":"%b"}' % (b"a" * MB) for _ in range(16))
+        b'{"model":"gpt-4o-mini","messages":[%b]}'
+        % b",".join(b'{"role":"user","content":"%b"}' % (b"a" * MB) for _ in range(16))
         if request
         else _answered("a" * 15 * MB)
     ),
@@ -115,8 +120,12 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
     "gzip_of_gzip": lambda request: Body(gzip.compress(gzip.compress(_texts(request, "a" * 500 * MB))), "gzip, gzip"),
     "gzip_members": lambda request: Body(gzip.compress(b"") * 50_000 + gzip.compress(_texts(request, "Hi.")), "gzip"),
     "sse_one_event": lambda request: None if request else _stream(b"data: " + b"x" * 60 * MB),
-    "sse_long_then_short": lambda request: None if request else _stream(_event("a" * 3 * MB) + _event("b") * 200_000 + b"data: [DONE]\n\n"),
-    "sse_empty_lines": lambda request: None if request else _stream(_event("a") + b"\n" * (30 * MB) + b"data: [DONE]\n\n"),
+    "sse_long_then_short": lambda request: (
+        None if request else _stream(_event("a" * 3 * MB) + _event("b") * 200_000 + b"data: [DONE]\n\n")
+    ),
+    "sse_empty_lines": lambda request: (
+        None if request else _stream(_event("a") + b"\n" * (30 * MB) + b"data: [DONE]\n\n")
+    ),
     "sse_many_events": lambda request: None if request else _stream(b"data: {}\n\n" * (3 * MB)),
 }
 
@@ -125,7 +134,8 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
 
 
 class Upstream(asyncio.Protocol):
-    """Reads requests and throws their bodies away; `/bad/NAME/…` is answered with a file's bytes, all else with a short reply.
+    """Reads requests and throws their bodies away; `/bad/NAME/…` is answered with a file's bytes, all else with a short
+    reply.
 
     `/one/NAME/…` is answered so where the request begins with a question for it.
     """
@@ -175,7 +185,9 @@ class Upstream(asyncio.Protocol):
         self.say()
 
     def say(self) -> None:
-        """Send on the answer a piece at a time: others are answered in between, or the waiting would be this upstream's."""
+        """Send on the answer a piece at a time: others are answered in between, or the waiting would be this
+        upstream's.
+        """
         while self.may_say and self.left_to_say:
             piece, self.left_to_say = self.left_to_say[:_PIECE], self.left_to_say[_PIECE:]
             self.transport.write(piece)  # type: ignore[attr-defined]
@@ -220,7 +232,9 @@ def _held(pid: int) -> tuple[float, float]:
 
 
 class Looking(threading.Thread):
-    """Notes the most memory that a process and its children ever held, every 10 ms; the last processor time that was seen."""
+    """Notes the most memory that a process and its children ever held, every 10 ms; the last processor time that was
+    seen.
+    """
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -249,7 +263,10 @@ class Others(threading.Thread):
 
     def run(self) -> None:
         body = _asked("How much is two and two?")
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        head = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+            b"application/json\r\nContent-Length: %d\r\n\r\n"
+        )
         with socket.create_connection(("127.0.0.1", self.port), 120) as there:
             while not self.over.wait(_EVERY):
                 begun = time.perf_counter()
@@ -285,7 +302,8 @@ class Row:
     def line(self) -> str:
         waits = f"{self.calm:.1f} | {self.p99:.1f} | {self.p99 - self.calm:+.1f} | {self.longest:.0f}"
         return (
-            f"| {self.command} | {self.case} | {self.wire:,} | {self.memory:.0f} | {self.seconds:.2f} | {self.wall:.1f} "
+            f"| {self.command} | {self.case} | {self.wire:,} | {self.memory:.0f} | {self.seconds:.2f} | "
+            f"{self.wall:.1f} "
             f"| {waits} | {self.note} |"
         )
 
@@ -322,7 +340,18 @@ def _arguments(command: str, port: int, upstream: int, folder: Path) -> list[str
         return ["tap", "--port", str(port), "--upstream", to, "--record", "full", "--out", str(folder / "tap.jsonl")]
     if command == "watch":
         store = f"sqlite:///{folder}/watch.db"
-        return ["watch", "--front", str(port), "--upstream", to, "--store", store, "--records", str(folder / "tap.jsonl"), "--quiet"]
+        return [
+            "watch",
+            "--front",
+            str(port),
+            "--upstream",
+            to,
+            "--store",
+            store,
+            "--records",
+            str(folder / "tap.jsonl"),
+            "--quiet",
+        ]
     return ["serve", "--system", "head_tail:keep=0.5", "--upstream", to, "--port", str(port)]
 
 
@@ -381,7 +410,11 @@ def served(command: str, name: str, side: str, body: Body, upstream: int, folder
         looking.join()
         own = len(others.waited) * calm_seconds
         row.memory, row.seconds = looking.most - memory, max(0.0, looking.seconds - spent - own)
-        row.calm, row.p99, row.longest = _p99(calm.waited), _p99(others.waited), max(others.waited, default=float("nan")) * 1000
+        row.calm, row.p99, row.longest = (
+            _p99(calm.waited),
+            _p99(others.waited),
+            max(others.waited, default=float("nan")) * 1000,
+        )
     finally:
         running.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -401,11 +434,18 @@ def run(name: str, body: Body, upstream: int, folder: Path) -> Row:
     """A hostile reply to `run`, as that of one example among many; a run without it is the base."""
     row, data = Row("run", f"{name} (reply)", len(body.data)), folder / "rows.jsonl"
     asked = ["How much?" if number != _ROWS // 3 else f"How {_HOSTILE.decode()}?" for number in range(_ROWS)]
-    lines = [{"id": at, "context": "Two and two are four.", "question": question, "answer": "Four."} for at, question in enumerate(asked)]
+    lines = [
+        {"id": at, "context": "Two and two are four.", "question": question, "answer": "Four."}
+        for at, question in enumerate(asked)
+    ]
     data.write_text("".join(json.dumps(line) + "\n" for line in lines))
     base = _one_run(f"http://127.0.0.1:{upstream}", data, folder)
     found = _one_run(f"http://127.0.0.1:{upstream}/one/{name}", data, folder)
-    row.memory, row.seconds, row.wall = found.memory - base.memory, max(0.0, found.seconds - base.seconds), found.wall - base.wall
+    row.memory, row.seconds, row.wall = (
+        found.memory - base.memory,
+        max(0.0, found.seconds - base.seconds),
+        found.wall - base.wall,
+    )
     row.calm, row.p99, row.longest, row.note = base.p99, found.p99, found.longest, found.note
     return row
 
@@ -414,11 +454,34 @@ def _one_run(proxy: str, data: Path, folder: Path) -> Row:
     store, row = folder / "run.db", Row("run", "", 0)
     for each in folder.glob("run.db*"):
         each.unlink()
-    arguments = ["run", "--proxy", proxy, "--dataset", str(data), "--model", "gpt-4o-mini", "--store", f"sqlite:///{store}"]
-    arguments += ["--timeout", "4", "--retries", "0", "--example-timeout", "8", "--fixed-concurrency", "4", "--output", "json"]
+    arguments = [
+        "run",
+        "--proxy",
+        proxy,
+        "--dataset",
+        str(data),
+        "--model",
+        "gpt-4o-mini",
+        "--store",
+        f"sqlite:///{store}",
+    ]
+    arguments += [
+        "--timeout",
+        "4",
+        "--retries",
+        "0",
+        "--example-timeout",
+        "8",
+        "--fixed-concurrency",
+        "4",
+        "--output",
+        "json",
+    ]
     begun = time.monotonic()
     command = [sys.executable, "-m", "context_bench", *arguments]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=_environment())
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, env=_environment()
+    )
     looking = Looking(running.pid)
     looking.start()
     try:
@@ -433,7 +496,9 @@ def _one_run(proxy: str, data: Path, folder: Path) -> Row:
         question = "select o.latency from outputs o where o.latency is not null and o.error is null order by o.id"
         waited = [float(seconds) for (seconds,) in stored.execute(question)][10:]  # the first ones load what is needed
     row.p99, row.longest = _p99(waited), max(waited, default=float("nan")) * 1000
-    found = [word for word in ("BadReply", "TimedOut", "Unreachable", "EmptyReply", "Traceback", "killed") if word in told]
+    found = [
+        word for word in ("BadReply", "TimedOut", "Unreachable", "EmptyReply", "Traceback", "killed") if word in told
+    ]
     row.note = ", ".join([f"rc {running.returncode}", f"{len(waited)} rows", *found])
     return row
 
@@ -443,13 +508,18 @@ def main() -> None:
     parser.add_argument("--only", default="tap,tap full,watch,serve,run")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--sides", default="request,reply")
-    parser.add_argument("--seconds", type=float, default=6.0, help="for which ordinary requests are sent with each case")
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="for which ordinary requests are sent with each case"
+    )
     parser.add_argument("--upstream", nargs=2, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.upstream:
         asyncio.run(_serve(Path(told.upstream[0]), int(told.upstream[1])))
         return
-    print("| command | case | on the wire | MB above base | CPU s | wall s | p99 calm ms | p99 ms | added | longest ms | ended |")
+    print(
+        "| command | case | on the wire | MB above base | CPU s | wall s | p99 calm ms | p99 ms | added | longest ms "
+        "| ended |"
+    )
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|", flush=True)
     with tempfile.TemporaryDirectory() as made:
         folder, port = Path(made), _free_port()

@@ -1,11 +1,12 @@
-"""100,000 turns into the BM25 memory beside the same inserts made directly with sqlite3: seconds, ratio, peak memory, size of the file.
+"""100,000 turns into the BM25 memory beside the same inserts made directly with sqlite3: seconds, ratio, peak memory,
+size of the file.
 
     python benchmarks/memory_ingest.py [--turns 100000] [--batch 500] [--repeats 3]
 
-All write a file with FTS5, the same tokenizer and columns, write-ahead log, synchronous=FULL, one transaction a batch, and read their turns
-from the same text of JSON lines, which is how datasets hand a conversation over and is made before anything is measured. Each measurement
-is a process of its own and they take turns, so that a busy machine is busy for all. `through the bridge`: the whole set-up of a group as a
-run does it, to receipts and timings of every call.
+All write a file with FTS5, the same tokenizer and columns, write-ahead log, synchronous=FULL, one transaction a batch,
+and read their turns from the same text of JSON lines, which is how datasets hand a conversation over and is made before
+anything is measured. Each measurement is a process of its own and they take turns, so that a busy machine is busy for
+all. `through the bridge`: the whole set-up of a group as a run does it, to receipts and timings of every call.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WORDS = """
     neighbour november number office orange painting parents passport photo piano picture possible problem project question quiet really
     recipe remember restaurant river school sister station summer sunday swimming teacher ticket tomorrow train umbrella understand
     university village violin weather weekend window winter worried writing yesterday
-""".split()  # noqa: SIM905 - eighty quoted words are no easier to read
+""".split()  # noqa: E501, SIM905
 
 
 def turns(number: int) -> Iterator[Item]:
@@ -46,7 +47,11 @@ def turns(number: int) -> Iterator[Item]:
         words = dice.choices(_WORDS, k=dice.randint(11, 36))
         words += [f"{dice.choice(('Mara', 'Ivo', 'Tess'))}{i}", str(dice.randint(1000, 10**7))][: dice.randint(1, 2)]
         yield Item(
-            f"D{i // 20}:{i}", " ".join(words), speaker=("Ann", "Bob")[i % 2], time=f"2023-{1 + i // 9000:02}-01", session=str(i // 20)
+            f"D{i // 20}:{i}",
+            " ".join(words),
+            speaker=("Ann", "Bob")[i % 2],
+            time=f"2023-{1 + i // 9000:02}-01",
+            session=str(i // 20),
         )
 
 
@@ -55,7 +60,10 @@ def direct(path: Path, text: str, size: int) -> None:
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
-    db.execute(f"CREATE VIRTUAL TABLE notes USING fts5(text, whole UNINDEXED, source UNINDEXED, time UNINDEXED, tokenize='{_TOKENIZER}')")
+    db.execute(
+        "CREATE VIRTUAL TABLE notes USING fts5(text, whole UNINDEXED, source UNINDEXED, time UNINDEXED, "
+        f"tokenize='{_TOKENIZER}')"
+    )
     source = (json.loads(line[0]) for line in re.finditer(".+", text))
     while batch := list(islice(source, size)):
         db.execute("BEGIN")
@@ -127,13 +135,22 @@ def main() -> None:
     rounds = [{way: measured(way, args.turns, args.batch) for way in WAYS} for _ in range(args.repeats)]
     best = {way: {what: min(each[way][what] for each in rounds) for what in rounds[0][way]} for way in WAYS}
     print(f"{args.turns} turns, batches of {args.batch}, best of {args.repeats}")
-    print("| way | CPU s | wall s | × direct (CPU) | × direct (wall) | peak memory grew by MB | file MB |\n|---|---|---|---|---|---|---|")
+    print(
+        "| way | CPU s | wall s | × direct (CPU) | × direct (wall) | peak memory grew by MB | file MB "
+        "|\n|---|---|---|---|---|---|---|"
+    )
     for way, found in best.items():
         cpu, wall = (found[what] / best["direct"][what] for what in ("cpu", "wall"))
-        print(f"| {way} | {found['cpu']:.2f} | {found['wall']:.2f} | {cpu:.2f} | {wall:.2f} | {found['grown']:.0f} | {found['file']:.1f} |")
+        print(
+            f"| {way} | {found['cpu']:.2f} | {found['wall']:.2f} | {cpu:.2f} | {wall:.2f} | {found['grown']:.0f} | "
+            f"{found['file']:.1f} |"
+        )
     for way in ("ours", "through the bridge"):
         small = measured(way, args.turns // 10, args.batch)
-        print(f"{way}: by {small['grown']:.0f} MB with a tenth of the turns, by {best[way]['grown']:.0f} MB with all of them")
+        print(
+            f"{way}: by {small['grown']:.0f} MB with a tenth of the turns, by {best[way]['grown']:.0f} MB with all of "
+            "them"
+        )
 
 
 if __name__ == "__main__":

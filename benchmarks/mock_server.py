@@ -1,10 +1,11 @@
-"""The least chat endpoint that keeps connections open: one constant answer, whole or as a stream of events, at once or after a delay.
+"""The least chat endpoint that keeps connections open: one constant answer, whole or as a stream of events, at once or
+after a delay.
 
     python benchmarks/mock_server.py [--port 18080] [--delay 0.2] [--tls CERTIFICATE.pem]
 
-`GET /stats` tells how many chat requests and connections there have been, as JSON; so a benchmark sees a client that drops, repeats or
-caches requests, or opens a connection for each. `--tls`: speak TLS with this certificate and key; it is made for `localhost` and a day if
-there is no such file (a client trusts it by `SSL_CERT_FILE`).
+`GET /stats` tells how many chat requests and connections there have been, as JSON; so a benchmark sees a client that
+drops, repeats or caches requests, or opens a connection for each. `--tls`: speak TLS with this certificate and key; it
+is made for `localhost` and a day if there is no such file (a client trusts it by `SSL_CERT_FILE`).
 """
 
 from __future__ import annotations
@@ -36,12 +37,18 @@ def streamed(pieces: int = 9) -> bytes:
     about = {**_ABOUT, "object": "chat.completion.chunk"}
     words, size = TEXT.split(" "), -(-len(TEXT.split(" ")) // pieces)
     texts = [" ".join(words[i : i + size]) + (" " if i + size < len(words) else "") for i in range(0, len(words), size)]
-    events: list[dict[str, object]] = [{**about, "choices": [{"index": 0, "delta": {"content": text}}]} for text in texts]
+    events: list[dict[str, object]] = [
+        {**about, "choices": [{"index": 0, "delta": {"content": text}}]} for text in texts
+    ]
     events.append({**about, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     events.append({**about, "choices": [], "usage": USAGE})
     lines = [b"data: %s\n\n" % json.dumps(event).encode() for event in events] + [b"data: [DONE]\n\n"]
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines)
-    return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    return (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunks
+        + b"0\r\n\r\n"
+    )
 
 
 WHOLE, STREAMED = whole(), streamed()
@@ -74,8 +81,12 @@ class Answering(asyncio.Protocol):
 
     def _answer(self, head: bytes, body: bytes) -> None:
         if not head.startswith(b"post "):
-            told = json.dumps(self.seen).encode() if head.startswith(b"get /stats") else b'{"object": "list", "data": []}'
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told))
+            told = (
+                json.dumps(self.seen).encode() if head.startswith(b"get /stats") else b'{"object": "list", "data": []}'
+            )
+            self.transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told)
+            )
             return
         self.seen["requests"] += 1
         reply = STREAMED if any(mark in body for mark in _STREAM) else WHOLE
@@ -95,8 +106,12 @@ def made(file: Path) -> Path:
     who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     times = now - datetime.timedelta(hours=1), now + datetime.timedelta(days=1)
     names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    itself = x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), *times).add_extension(names, critical=False)
-    signed = itself.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256())
+    itself = x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number(), *times).add_extension(
+        names, critical=False
+    )
+    signed = itself.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
+        key, hashes.SHA256()
+    )
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     file.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form))
     return file

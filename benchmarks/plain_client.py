@@ -1,4 +1,5 @@
-"""The reference of `throughput.py`: the leanest aiohttp loop that asks the same, computes the same F1 and writes a row, and no more.
+"""The reference of `throughput.py`: the leanest aiohttp loop that asks the same, computes the same F1 and writes a row,
+and no more.
 
 python benchmarks/plain_client.py URL DATA.jsonl ROWS.jsonl CONCURRENCY
 """
@@ -39,7 +40,10 @@ async def main(url: str, data: str, out: str, concurrency: int) -> None:
             async def worker() -> None:
                 for line in lines:
                     e = json.loads(line)
-                    body = {"model": "mock", "messages": [{"role": "user", "content": e["context"] + "\n\nQuestion: " + e["question"]}]}
+                    body = {
+                        "model": "mock",
+                        "messages": [{"role": "user", "content": e["context"] + "\n\nQuestion: " + e["question"]}],
+                    }
                     async with session.post(url + "/v1/chat/completions", json=body) as reply:
                         text = (await reply.json())["choices"][0]["message"]["content"]
                     rows.write(json.dumps({"id": e["id"], "f1": f1(text, e["answer"]), "response": text}) + "\n")

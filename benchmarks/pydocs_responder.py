@@ -1,7 +1,8 @@
-"""What the bundled model answers to `bundled:pydocs-qa` with the whole context and with none: `python benchmarks/pydocs_responder.py [N]`.
+"""What the bundled model answers to `bundled:pydocs-qa` with the whole context and with none:
+`python benchmarks/pydocs_responder.py [N]`.
 
-The order of the questions was fixed by these answers (whole context, seed 0); the closed-book column is the floor that renaming promises.
-Needs the bundled model (`context-bench model fetch`). About 10 s per question on an idle core.
+The order of the questions was fixed by these answers (whole context, seed 0); the closed-book column is the floor that
+renaming promises. Needs the bundled model (`context-bench model fetch`). About 10 s per question on an idle core.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""recall@10 and nDCG@10 by the measures of `memory.ranking`, beside trec_eval's own code by pytrec_eval: same queries, one run.
+"""recall@10 and nDCG@10 by the measures of `memory.ranking`, beside trec_eval's own code by pytrec_eval: same queries,
+one run.
 
     python benchmarks/ranking.py [--queries 20000] [--depth 10] [--repeats 3]
 
-pytrec_eval is not among the project's dependencies: `pip install pytrec-eval-terrier` puts it beside them; without it only ours is timed.
-Time is processor time, best of the repeats, the two in turn. Each starts from what its users have: ranked ids and the ids of the evidence.
+pytrec_eval is not among the project's dependencies: `pip install pytrec-eval-terrier` puts it beside them; without it
+only ours is timed. Time is processor time, best of the repeats, the two in turn. Each starts from what its users have:
+ranked ids and the ids of the evidence.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def queries(count: int, depth: int) -> list[Query]:
     made: list[Query] = []
     for _ in range(count):
         gold = [f"d{number}" for number in draw.sample(range(1000), 3)]
-        ranked = [one for one in (f"d{number}" for number in draw.sample(range(1000), depth + 3)) if one not in gold][: depth - 2]
+        ranked = [one for one in (f"d{number}" for number in draw.sample(range(1000), depth + 3)) if one not in gold][
+            : depth - 2
+        ]
         for one in gold[:2]:
             ranked.insert(draw.randrange(len(ranked) + 1), one)
         made.append((gold, ranked))
@@ -47,7 +51,10 @@ def trec(asked: Sequence[Query]) -> list[float]:
     """The same by trec_eval."""
     evaluator = import_module("pytrec_eval").RelevanceEvaluator
     truth = {str(number): dict.fromkeys(gold, 1) for number, (gold, _) in enumerate(asked)}
-    runs = {str(number): {one: float(-place) for place, one in enumerate(ranked)} for number, (_, ranked) in enumerate(asked)}
+    runs = {
+        str(number): {one: float(-place) for place, one in enumerate(ranked)}
+        for number, (_, ranked) in enumerate(asked)
+    }
     told = evaluator(truth, {f"recall.{K}", f"ndcg_cut.{K}"}).evaluate(runs)
     return [told[str(number)][f"recall_{K}"] + told[str(number)][f"ndcg_cut_{K}"] for number in range(len(asked))]
 
@@ -70,7 +77,8 @@ def main() -> None:
     for name, seconds in best.items():
         apart = max(abs(a - b) for a, b in zip(said["ours"], said[name], strict=True))
         print(
-            f"{name:<14}{asked.queries / seconds:>12,.0f} queries/s  {best[name] / best['ours']:>6.2f} x ours' time  differs by {apart:.1g}"
+            f"{name:<14}{asked.queries / seconds:>12,.0f} queries/s  {best[name] / best['ours']:>6.2f} x ours' time  "
+            f"differs by {apart:.1g}"
         )
 
 

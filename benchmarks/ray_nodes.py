@@ -2,8 +2,9 @@
 
     python benchmarks/ray_nodes.py [--n 640] [--each 8] [--delay 0.2] [--repeats 3]
 
-The cluster is of this machine (`ray.cluster_utils`): what is measured is whether the driver feeds two nodes as well as one. Timed from
-the first request to the last row in the store; actors are started before. The CPU seconds are the driver's own.
+The cluster is of this machine (`ray.cluster_utils`): what is measured is whether the driver feeds two nodes as well as
+one. Timed from the first request to the last row in the store; actors are started before. The CPU seconds are the
+driver's own.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Timed(RayNodes):
 
 async def measured(url: str, n: int, workers: int) -> tuple[float, float]:
     """Rows a second, and the driver's CPU milliseconds a row."""
-    examples = [{"id": i, "context": f"{i} " + "text " * 200, "question": "What?", "answer": "bridge"} for i in range(n)]
+    examples = [
+        {"id": i, "context": f"{i} " + "text " * 200, "question": "What?", "answer": "bridge"} for i in range(n)
+    ]
     nodes = Timed()
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "s.db") as store:
         system = OpenAIProxy(url, model="mock", name="mock", limiter=FixedLimiter(workers))
@@ -69,12 +72,19 @@ def on_one_and_two(url: str, options: argparse.Namespace) -> dict[int, list[tupl
     cluster, found = Cluster(), dict[int, list[tuple[float, float]]]()
     try:
         for count in (1, 2):
-            names = ("metrics_agent_port", "dashboard_agent_listen_port", "runtime_env_agent_port", "metrics_export_port")
+            names = (
+                "metrics_agent_port",
+                "dashboard_agent_listen_port",
+                "runtime_env_agent_port",
+                "metrics_export_port",
+            )
             ports = {name: free_port() for name in names}
             cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False, **ports)
             if count == 1:
                 ray.init(address=cluster.address, log_to_driver=False)
-            found[count] = [asyncio.run(measured(url, options.n * count, options.each * count)) for _ in range(options.repeats)]
+            found[count] = [
+                asyncio.run(measured(url, options.n * count, options.each * count)) for _ in range(options.repeats)
+            ]
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -99,7 +109,14 @@ def main() -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     port = free_port()
     server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("mock_server.py")), "--port", str(port), "--delay", str(options.delay)]
+        [
+            sys.executable,
+            str(Path(__file__).with_name("mock_server.py")),
+            "--port",
+            str(port),
+            "--delay",
+            str(options.delay),
+        ]
     )
     try:
         found = on_one_and_two(f"http://127.0.0.1:{port}", options)

@@ -1,10 +1,11 @@
-"""The paired bootstrap beside scipy's, and what further columns cost: CPU seconds and memory, each in a process of its own.
+"""The paired bootstrap beside scipy's, and what further columns cost: CPU seconds and memory, each in a process of its
+own.
 
     python benchmarks/resampling.py [--rows 10000] [--columns 12]
 
-`bca` is `bca_difference` (BCa interval of a mean paired difference, 10,000 resamples), `scipy percentile` and `scipy BCa` are
-`scipy.stats.bootstrap` with batches of 100. `1 column`, `N columns` are `ratio_intervals`, as a report asks for them. Imports come before
-the clock starts; memory is the growth of the peak after that.
+`bca` is `bca_difference` (BCa interval of a mean paired difference, 10,000 resamples), `scipy percentile` and
+`scipy BCa` are `scipy.stats.bootstrap` with batches of 100. `1 column`, `N columns` are `ratio_intervals`, as a report
+asks for them. Imports come before the clock starts; memory is the growth of the peak after that.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def ways(rows: int, columns: int) -> dict[str, Callable[[], Any]]:
     tops, bottoms = draw.random((rows, columns)), 1.0 + draw.random((rows, columns))
 
     def scipy_way(method: str) -> Callable[[], Any]:
-        return lambda: stats.bootstrap((b - a,), np.mean, n_resamples=10_000, batch=100, method=method, rng=np.random.default_rng(1))
+        return lambda: stats.bootstrap(
+            (b - a,), np.mean, n_resamples=10_000, batch=100, method=method, rng=np.random.default_rng(1)
+        )
 
     return {
         "bca": lambda: bca_difference(b, a),
@@ -79,7 +82,16 @@ def main() -> None:
     names = ["bca", "scipy percentile", "scipy BCa", "1 column", f"{asked.columns} columns"]
     for _ in range(3):
         for name in names:
-            command = [sys.executable, __file__, "--rows", str(asked.rows), "--columns", str(asked.columns), "--one", name]
+            command = [
+                sys.executable,
+                __file__,
+                "--rows",
+                str(asked.rows),
+                "--columns",
+                str(asked.columns),
+                "--one",
+                name,
+            ]
             told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             if name not in best or told["cpu"] < best[name]["cpu"]:
                 best[name] = told

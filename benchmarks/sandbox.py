@@ -2,9 +2,10 @@
 
     python benchmarks/sandbox.py [--n 100] [--at-once 2]
 
-2 cores under load (about 4), 2026-11-22, medians: one at a time 77 ms against 51; two at once 48 ms a run against 44. On an idle core the
-sandbox takes 35 to 40 ms. A bare `python -c` starts with site packages, as the original did; the sandbox starts without them, which pays
-for much of it. With `typing` imported by the program (as HumanEval's prompts do) both take some 15 ms more.
+2 cores under load (about 4), 2026-11-22, medians: one at a time 77 ms against 51; two at once 48 ms a run against 44.
+On an idle core the sandbox takes 35 to 40 ms. A bare `python -c` starts with site packages, as the original did; the
+sandbox starts without them, which pays for much of it. With `typing` imported by the program (as HumanEval's prompts
+do) both take some 15 ms more.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ async def measure(n: int, at_once: int) -> None:
             took[name].append((time.perf_counter() - started) * 1000 / at_once)
     for name, values in took.items():
         tenths = statistics.quantiles(values, n=10)
-        print(f"{name:10} median {statistics.median(values):6.1f} ms a run   (10–90 %: {tenths[0]:.1f}–{tenths[-1]:.1f})")
+        print(
+            f"{name:10} median {statistics.median(values):6.1f} ms a run   (10–90 %: {tenths[0]:.1f}–{tenths[-1]:.1f})"
+        )
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
     python benchmarks/scale.py [--n 1000 10000] [--bytes 1000] [--workers 32] [--folder DIR] [--browser]
 
-For each n a real `context-bench run`: examples streamed from JSON lines, a system and an evaluator in Python in its process (no network, so
-that what is seen is the program), `answer_quality` beside them, everything kept. Then the same command again, where nothing is owed, and
-`context-bench show` as HTML and as CSV. Every command is a process of its own. *Peak* is its largest resident set; that of the run is read
-twice, when all rows are in the store and at its end, for the first is the engine and the second the statistics and the table; what it may
-grow by is printed below it: 20 MB, and 8 bytes a row for its id and each of its scores, which statistics need all at once. A report's CPU a
-row is the difference to the n before (resampling costs the same at any n), beside `json.loads` of the stored rows. Planning
-is the time from the start of the second run until it says that the rows were in the store, less that of a run of one example; beside it,
-`json.loads` of the same rows in this process. CPU is user + system. `--folder`: where data and stores go, and stay. `--browser`: let
-Chromium open the HTML report (needs playwright).
+For each n a real `context-bench run`: examples streamed from JSON lines, a system and an evaluator in Python in its
+process (no network, so that what is seen is the program), `answer_quality` beside them, everything kept. Then the same
+command again, where nothing is owed, and `context-bench show` as HTML and as CSV. Every command is a process of its
+own. *Peak* is its largest resident set; that of the run is read twice, when all rows are in the store and at its end,
+for the first is the engine and the second the statistics and the table; what it may grow by is printed below it: 20 MB,
+and 8 bytes a row for its id and each of its scores, which statistics need all at once. A report's CPU a row is the
+difference to the n before (resampling costs the same at any n), beside `json.loads` of the stored rows. Planning is the
+time from the start of the second run until it says that the rows were in the store, less that of a run of one example;
+beside it, `json.loads` of the same rows in this process. CPU is user + system. `--folder`: where data and stores go,
+and stay. `--browser`: let Chromium open the HTML report (needs playwright).
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ SOME = 20_000  # rows, of which `json.loads` is measured
 ALREADY = "were already in the store"
 
 
-# --- what the commands run with --------------------------------------------------------------------------------------------------
+# --- what the commands run with
+# --------------------------------------------------------------------------------------------------
 
 
 class Answers:
@@ -86,12 +88,15 @@ def line(number: int, size: int) -> str:
     return json.dumps({"id": number, "context": context, "question": "Which?", "answer": answer})
 
 
-# --- measuring -------------------------------------------------------------------------------------------------------------------
+# --- measuring
+# ------------------------------------------------------------------------
 
 
 @dataclass
 class Took:
-    """What one command took. `stored`: peak MB, CPU s, wall s when all rows were stored; `said`: CPU s, wall s until it said so."""
+    """What one command took. `stored`: peak MB, CPU s, wall s when all rows were stored; `said`: CPU s, wall s until it
+    said so.
+    """
 
     cpu: float
     wall: float
@@ -126,13 +131,19 @@ def run(command: list[str], store: Path | None = None) -> Took:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             spoken.seek(0)
-            sys.exit(f"{' '.join(command)}\nended with {process.returncode}: {spoken.read()[-2000:].decode(errors='replace')}")
+            sys.exit(
+                f"{' '.join(command)}\nended with {process.returncode}: "
+                f"{spoken.read()[-2000:].decode(errors='replace')}"
+            )
     return Took(used.ru_utime + used.ru_stime, time.perf_counter() - began, used.ru_maxrss / 1024, stored, said)
 
 
 def finished(store: Path) -> bool:
     """Whether the store's run says that it is done."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=0.1)) as connection:
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=0.1)) as connection,
+    ):
         return connection.execute("select status from runs").fetchall() == [("done",)]
     return False
 
@@ -212,7 +223,11 @@ def stored_rows(store: Path, n: int) -> Path:
 
 def told(n: int, what: str, took: Took) -> Took:
     """Say at once what a command took: large sizes take long."""
-    print(f"{time.strftime('%H:%M:%S')} n = {n:,} {what}: {took}; load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    print(
+        f"{time.strftime('%H:%M:%S')} n = {n:,} {what}: {took}; load {os.getloadavg()[0]:.1f}",
+        file=sys.stderr,
+        flush=True,
+    )
     return took
 
 
@@ -263,7 +278,8 @@ def opened(page: Path) -> float:
         return time.perf_counter() - began
 
 
-# --- all of it -------------------------------------------------------------------------------------------------------------------
+# --- all of it
+# ------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -282,7 +298,10 @@ def main() -> None:
         found: list[Measured] = []
         for n in asked.n:
             found.append(measure(n, asked.bytes, asked.workers, folder, asked.browser))
-        print(f"contexts of {asked.bytes:,} bytes, {asked.workers} in flight; one pass each, load {os.getloadavg()[0]:.1f}")
+        print(
+            f"contexts of {asked.bytes:,} bytes, {asked.workers} in flight; one pass each, load "
+            f"{os.getloadavg()[0]:.1f}"
+        )
         print(scale_table.table(found, least))
 
 

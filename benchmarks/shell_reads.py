@@ -1,4 +1,5 @@
-"""How long one shell command takes to interpret, in microseconds: alone and with its output, on the fixture repository of the vectors.
+"""How long one shell command takes to interpret, in microseconds: alone and with its output, on the fixture repository
+of the vectors.
 
 python benchmarks/shell_reads.py [--rounds 50]
 """
@@ -31,7 +32,10 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     vectors = json.loads((Path(__file__).parents[1] / "tests/vectors/traces.json").read_text(encoding="utf-8"))
     repo = Snapshot(
-        {path: one["text"].encode() if "text" in one else base64.b64decode(one["base64"]) for path, one in vectors["fixture_repo"].items()}
+        {
+            path: one["text"].encode() if "text" in one else base64.b64decode(one["base64"])
+            for path, one in vectors["fixture_repo"].items()
+        }
     )
     cases = vectors["shell_commands"]
     for label, told in (("command alone", False), ("with output", True)):
@@ -40,7 +44,9 @@ def main() -> None:
         began = time.perf_counter()
         for _ in range(rounds):
             for case in cases:
-                read_shell(case["command"], "", repo, case["output"] if told else None, case["exit_code"] if told else None)
+                read_shell(
+                    case["command"], "", repo, case["output"] if told else None, case["exit_code"] if told else None
+                )
         print(f"{label:14} {(time.perf_counter() - began) / rounds / len(cases) * 1e6:8.0f} us per command")
 
 

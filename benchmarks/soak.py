@@ -1,16 +1,19 @@
-"""A long run with faults on: `context-bench run` against a provider that fails in every way, killed, halted, resumed. Nothing may be lost.
+"""A long run with faults on: `context-bench run` against a provider that fails in every way, killed, halted, resumed.
+Nothing may be lost.
 
     python benchmarks/soak.py [--minutes 30] [--requests N] [--seed 0] [--workers 12] [--store URL] [--samples FILE]
 
-Everything is on loopback and in a folder that is removed. Several rounds, each a run of its own in one store: arms `direct`, `behind` (a
-proxy that halves contexts) and four controls, a tap in a process of its own before the provider, a judge, a viewer that is browsed all
-the while. Phases, by their share of the time (or of `--requests`, whichever ends first):
+Everything is on loopback and in a folder that is removed. Several rounds, each a run of its own in one store: arms
+`direct`, `behind` (a proxy that halves contexts) and four controls, a tap in a process of its own before the provider,
+a judge, a viewer that is browsed all the while. Phases, by their share of the time (or of `--requests`, whichever ends
+first):
 
 * 0.1: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.7: first a round that nothing but the provider disturbs sets the pace, and the tap is warmed with requests of nobody's; then comes one
-  long round in one process, with the provider's faults and halts only: the slopes of run and tap are measured here, the tap's to the end;
-* 0.2, and 12 minutes at least: each round is played again undisturbed into another store and both reports are compared; the store that
-  the viewer shows is at rest, and the viewer's slope is measured.
+* 0.7: first a round that nothing but the provider disturbs sets the pace, and the tap is warmed with requests of
+  nobody's; then comes one long round in one process, with the provider's faults and halts only: the slopes of run and
+  tap are measured here, the tap's to the end;
+* 0.2, and 12 minutes at least: each round is played again undisturbed into another store and both reports are compared;
+  the store that the viewer shows is at rest, and the viewer's slope is measured.
 
 At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
 """
@@ -94,7 +97,9 @@ class Soak:
         self.store, self.calm_store = asked.store or str(folder / "store.db"), str(folder / "calm.db")
         self.random = random.Random(asked.seed)
         self.faults = soak_faults.Faults(asked.seed)
-        self.direct, self.behind, self.judge = (Hostile(self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3))
+        self.direct, self.behind, self.judge = (
+            Hostile(self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3)
+        )
         self.relay_url = ""
         self.tap_port = free_port()
         self.programs = Programs(folder)
@@ -113,20 +118,69 @@ class Soak:
 
     def command(self, round_: Round, store: str) -> list[str]:
         """The command line of a round's run."""
-        given = ["run", "--proxy", self.direct.url, "--name", "direct", "--proxy", self.relay_url, "--name", "behind", "--no-tap-check"]
-        given += ["--controls", "full,none,head_tail", "--tap", f"http://127.0.0.1:{self.tap_port}", "--judge-url", self.judge.url]
-        given += ["--model", "m", "--judge-model", "judge", "--price", "m=1,2", "--price", "judge=1,2", "--dataset", str(round_.data)]
-        given += ["--run", round_.name, "--store", store, "--max-workers", str(self.asked.workers), "--timeout", str(TIMEOUT)]
-        return [*given, "--output", "json", "--out", str(self.folder / "out.json"), "--quiet", *(["--stream"] if round_.stream else [])]
+        given = [
+            "run",
+            "--proxy",
+            self.direct.url,
+            "--name",
+            "direct",
+            "--proxy",
+            self.relay_url,
+            "--name",
+            "behind",
+            "--no-tap-check",
+        ]
+        given += [
+            "--controls",
+            "full,none,head_tail",
+            "--tap",
+            f"http://127.0.0.1:{self.tap_port}",
+            "--judge-url",
+            self.judge.url,
+        ]
+        given += [
+            "--model",
+            "m",
+            "--judge-model",
+            "judge",
+            "--price",
+            "m=1,2",
+            "--price",
+            "judge=1,2",
+            "--dataset",
+            str(round_.data),
+        ]
+        given += [
+            "--run",
+            round_.name,
+            "--store",
+            store,
+            "--max-workers",
+            str(self.asked.workers),
+            "--timeout",
+            str(TIMEOUT),
+        ]
+        return [
+            *given,
+            "--output",
+            "json",
+            "--out",
+            str(self.folder / "out.json"),
+            "--quiet",
+            *(["--stream"] if round_.stream else []),
+        ]
 
-    # --- a round ----------------------------------------------------------------------------------------------------------------
+    # --- a round
+    # ------------------------------------------------------------------------
 
     def prepared(self, number: int, examples: int, events: list[tuple[float, str]]) -> Round:
         """A round of so many examples; `events`: (share of its requests after which, what)."""
         data = self.folder / f"soak-{number}.jsonl"
         lines = (json.dumps(soak_faults.example(number, each, self.asked.seed)) for each in range(examples))
         data.write_text("".join(f"{line}\n" for line in lines))
-        chosen = sorted((Event(int(share * examples * ARMS), what) for share, what in events), key=lambda event: event.after)
+        chosen = sorted(
+            (Event(int(share * examples * ARMS), what) for share, what in events), key=lambda event: event.after
+        )
         return Round(number, examples, number % 2 == 0, chosen, data)
 
     async def play(self, round_: Round) -> None:
@@ -161,17 +215,24 @@ class Soak:
         if differ := soak_told.differences(told, calm):
             (self.folder / f"{round_.name}.disturbed.json").write_text(told)
             (self.folder / f"{round_.name}.calm.json").write_text(calm)
-            self.broken.append(f"{round_.name}: its report is not that of the undisturbed run: {'; '.join(differ[:12])}")
+            self.broken.append(
+                f"{round_.name}: its report is not that of the undisturbed run: {'; '.join(differ[:12])}"
+            )
         else:
             self.equal += 1
-            print(f"{round_.name}: its report is that of the undisturbed run ({len(calm):,} characters, attempts apart)", flush=True)
+            print(
+                f"{round_.name}: its report is that of the undisturbed run ({len(calm):,} characters, attempts apart)",
+                flush=True,
+            )
 
     async def _once(self, round_: Round, pending: list[Event], *, calm: bool = False) -> int:
         """One start of the round's command, to its end or its violent death; the exit code."""
         if not calm:
             round_.starts += 1
         began, was = time.monotonic(), self.requests()
-        process = await self.programs.start("calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store))
+        process = await self.programs.start(
+            "calm" if calm else "run", *self.command(round_, self.calm_store if calm else self.store)
+        )
         watched = next(each for each in reversed(self.programs.watched) if each.pid == process.pid)
         reader = asyncio.create_task(process.communicate())
         seen, moved = -1, time.monotonic()
@@ -181,7 +242,9 @@ class Soak:
                 count = self.requests()
                 if count != seen:
                     seen, moved = count, time.monotonic()
-                    if self.faults.on or calm:  # without faults it works at another pace, and has other amounts under way
+                    if (
+                        self.faults.on or calm
+                    ):  # without faults it works at another pace, and has other amounts under way
                         watched.busy = moved
                 if time.monotonic() - moved > PATIENCE:
                     raise Broken(f"{round_.name} hangs: no request for {PATIENCE:g} s")
@@ -199,7 +262,9 @@ class Soak:
             raise Broken(f"{round_.name} ended with {code}")
         return code
 
-    async def _strike(self, round_: Round, what: str, process: asyncio.subprocess.Process, reader: asyncio.Task[object]) -> None:
+    async def _strike(
+        self, round_: Round, what: str, process: asyncio.subprocess.Process, reader: asyncio.Task[object]
+    ) -> None:
         if what == "kill":
             round_.kills += 1
             process.kill()
@@ -222,7 +287,8 @@ class Soak:
         """A run's report in canonical JSON."""
         return await self.programs.said("export", "export", round_.name, "--store", store, "--canonical")
 
-    # --- what must hold ---------------------------------------------------------------------------------------------------------
+    # --- what must hold
+    # ------------------------------------------------------------------------
 
     def check(self, round_: Round, told: str) -> None:
         """The books of a round, when it is over for the first time."""
@@ -232,24 +298,38 @@ class Soak:
             found = soak_books.rows_of(store, round_.name, round_.examples * ARMS, told)
         for name, provider in (("direct", self.direct), ("tapped", self.behind), ("judge", self.judge)):
             soak_books.seen_by(provider.log, round_.number, books[name])
-        print(f"{round_.name}: {found}; exit codes {round_.codes}; {homeless} attempts of work that was cut off", flush=True)
+        print(
+            f"{round_.name}: {found}; exit codes {round_.codes}; {homeless} attempts of work that was cut off",
+            flush=True,
+        )
         for name, each in books.items():
             missing, beyond = each.missing(), each.beyond()
             print(
-                f"  {name}: {sum(each.seen.values()):,} requests seen, {sum(each.kept.values()):,} in the ledger of rows; seen only "
+                f"  {name}: {sum(each.seen.values()):,} requests seen, {sum(each.kept.values()):,} in the ledger of "
+                "rows; seen only "
                 f"{sum(missing.values())} (of {len(missing)} examples), in the ledger only {sum(beyond.values())}; "
                 f"billed ${each.billed:.6f}, booked ${each.booked:.6f}",
                 flush=True,
             )
             for place, count in beyond.items():
                 told = [(one.error, one.halted(round_.halts)) for one in each.unanswered.get(place, [])]
-                print(f"    example {place}: {count} in the ledger only; without an answer (error, halted meanwhile): {told}", flush=True)
+                print(
+                    f"    example {place}: {count} in the ledger only; without an answer (error, halted meanwhile): "
+                    f"{told}",
+                    flush=True,
+                )
             self.sums["outside"] += each.outside(round_.halts)
-            self.sums.update({"seen": sum(each.seen.values()), "kept": sum(each.kept.values()), "missing": sum(missing.values())})
+            self.sums.update(
+                {"seen": sum(each.seen.values()), "kept": sum(each.kept.values()), "missing": sum(missing.values())}
+            )
             self.sums.update({"beyond": sum(beyond.values())})
             self._check_books(round_, name, each, homeless)
         self.sums.update({"owed": found.owed, "lost": found.lost, "doubled": found.doubled})
-        for what, count in (("lost", found.lost), ("doubled", found.doubled), ("untold failures", found.failed - found.told)):
+        for what, count in (
+            ("lost", found.lost),
+            ("doubled", found.doubled),
+            ("untold failures", found.failed - found.told),
+        ):
             if count:
                 self.broken.append(f"{round_.name}: {count} rows {what}")
 
@@ -258,12 +338,16 @@ class Soak:
         missing = books.missing()
         if len(missing) > in_flight:
             self.broken.append(
-                f"{round_.name}: {len(missing)} examples at {name} have requests that are not in the ledger; {in_flight} may"
+                f"{round_.name}: {len(missing)} examples at {name} have requests that are not in the ledger; "
+                f"{in_flight} may"
             )
         if odd := books.unexplained():
-            self.broken.append(f"{round_.name}: {odd} attempts at {name} were answered by the ledger, and never reached the provider")
+            self.broken.append(
+                f"{round_.name}: {odd} attempts at {name} were answered by the ledger, and never reached the provider"
+            )
 
-    # --- the whole --------------------------------------------------------------------------------------------------------------
+    # --- the whole
+    # ------------------------------------------------------------------------
 
     def requests(self) -> int:
         """How many requests have come."""
@@ -280,7 +364,10 @@ class Soak:
         while number == 0 or not self.over(KILLED):
             number += 1
             draw = self.random.uniform
-            strikes = [(draw(0.05, 0.9), what) for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))]
+            strikes = [
+                (draw(0.05, 0.9), what)
+                for what in ("kill", "kill", "halt", "tap", *(("kill", "halt") if number > 1 else ()))
+            ]
             await self.play(self.prepared(number, min(40 * number, 150), strikes))
         await self.play(self.prepared(number + 1, 150, []))
         await self.warm_tap()
@@ -321,11 +408,15 @@ class Soak:
         self._warm("tap")
 
     async def warm_viewer(self) -> None:
-        """Look at all that the viewer shows, as many at once as it reads: what it keeps has filled its room then. Its store is at rest."""
+        """Look at all that the viewer shows, as many at once as it reads: what it keeps has filled its room then. Its
+        store is at rest.
+        """
         if self.browser is not None:
             get, page = self.browser.get, (await asyncio.to_thread(self.browser.get, "/"))[0]
             with ThreadPoolExecutor(VIEWS_AT_ONCE) as hands:
-                await asyncio.to_thread(list, hands.map(get, [f"/runs/{run}{look}" for run in runs_on(page) for look in LOOKS] * 5))
+                await asyncio.to_thread(
+                    list, hands.map(get, [f"/runs/{run}{look}" for run in runs_on(page) for look in LOOKS] * 5)
+                )
         self._warm("viewer")
 
     def _warm(self, name: str) -> None:
@@ -400,14 +491,30 @@ class Soak:
         providers = (self.direct, self.behind, self.judge)
         kinds, cases = soak_faults.injected(providers)
         requests = sum(len(provider.log) for provider in providers)
-        print(f"\n{requests:,} requests in {(time.monotonic() - self.began) / 60:.1f} minutes; {self.views} pages viewed")
-        print(f"{sum(kinds.values()):,} faults by the provider: " + ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common()))
+        print(
+            f"\n{requests:,} requests in {(time.monotonic() - self.began) / 60:.1f} minutes; {self.views} pages viewed"
+        )
+        print(
+            f"{sum(kinds.values()):,} faults by the provider: "
+            + ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
+        )
         print("  " + ", ".join(f"{case} {count:,}" for case, count in sorted(cases.items())))
         done = Counter[str]()
         for round_ in self.rounds:
-            done.update({"SIGKILL": round_.kills, "SIGSTOP": len(round_.halts), "tap killed": round_.taps, "starts": round_.starts})
+            done.update(
+                {
+                    "SIGKILL": round_.kills,
+                    "SIGSTOP": len(round_.halts),
+                    "tap killed": round_.taps,
+                    "starts": round_.starts,
+                }
+            )
         print(f"{len(self.rounds)} rounds: " + ", ".join(f"{what} {count}" for what, count in done.items()))
-        found = [kind for name in ("run", "tap", "viewer") if (kind := soak_watch.kind(self.programs.watched, name)) is not None]
+        found = [
+            kind
+            for name in ("run", "tap", "viewer")
+            if (kind := soak_watch.kind(self.programs.watched, name)) is not None
+        ]
         self.broken += [kind.broken for kind in found if kind.broken is not None]
         if self.asked.samples:
             soak_watch.write(self.programs.watched, self.asked.samples, self.began)
@@ -420,15 +527,21 @@ class Soak:
         """What happened and what held, by name."""
         sums = self.sums
         return {
-            f"{self.asked.minutes:g} minutes, seed {self.asked.seed}": "**held**" if not self.broken else f"**{len(self.broken)} broken**",
+            f"{self.asked.minutes:g} minutes, seed {self.asked.seed}": "**held**"
+            if not self.broken
+            else f"**{len(self.broken)} broken**",
             "requests, by the provider's own log; pages of the viewer": f"{requests:,}; {self.views:,}",
-            "faults injected": f"{sum(kinds.values()):,}: " + ", ".join(f"{name} {count:,}" for name, count in kinds.most_common()),
-            "SIGKILL, SIGSTOP, tap killed, starts": ", ".join(str(done[name]) for name in ("SIGKILL", "SIGSTOP", "tap killed", "starts")),
+            "faults injected": f"{sum(kinds.values()):,}: "
+            + ", ".join(f"{name} {count:,}" for name, count in kinds.most_common()),
+            "SIGKILL, SIGSTOP, tap killed, starts": ", ".join(
+                str(done[name]) for name in ("SIGKILL", "SIGSTOP", "tap killed", "starts")
+            ),
             "rows owed; lost, doubled": f"{sums['owed']:,}; {sums['lost']}, {sums['doubled']}",
             "report against that of an undisturbed run": f"equal in {self.equal} of {len(self.rounds)} rounds",
             "attempts in the provider's log; in the ledger of rows": (
                 f"{sums['seen']:,}; {sums['kept']:,} (not in the ledger {sums['missing']}, all of killed work; "
-                f"in the ledger only {sums['beyond']}, all without an answer, {sums['beyond'] - sums['outside']} in a SIGSTOP)"
+                f"in the ledger only {sums['beyond']}, all without an answer, {sums['beyond'] - sums['outside']} in a "
+                "SIGSTOP)"
             ),
         }
 

@@ -1,4 +1,6 @@
-"""What must hold of a run in the soak: the provider's own log beside the ledger, rows owed beside rows there, failures told."""
+"""What must hold of a run in the soak: the provider's own log beside the ledger, rows owed beside rows there, failures
+told.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class Books:
         return sum((self.beyond() - Counter({place: len(each) for place, each in self.unanswered.items()})).values())
 
     def outside(self, halts: Iterable[tuple[float, float]]) -> int:
-        """Attempts beyond those that the provider saw, of which none can have been cut short by a halt of the program."""
+        """Attempts beyond those that the provider saw, of which none can have been cut short by a halt of the
+        program.
+        """
         halted = Counter({place: sum(one.halted(halts) for one in each) for place, each in self.unanswered.items()})
         return sum((self.beyond() - halted).values())
 
@@ -76,7 +80,9 @@ def seen_by(log: Iterable[Asked], round_: int, books: Books) -> None:
 
 
 def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dict[str, Books], int]:
-    """The ledger of a run by endpoint, and how many attempts belong to no row. `endpoint_of`: names by URL; any other is `tapped`."""
+    """The ledger of a run by endpoint, and how many attempts belong to no row. `endpoint_of`: names by URL; any other
+    is `tapped`.
+    """
     calls, plan, endpoints = schema.calls.c, schema.plan.c, schema.endpoints.c
     number = run_of(store, name).number
     query = (
@@ -117,7 +123,9 @@ def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dic
 
 @dataclass
 class Rows:
-    """Rows of a run: owed when it began, there, lost, answered more than once, failed, and what the report says of failures."""
+    """Rows of a run: owed when it began, there, lost, answered more than once, failed, and what the report says of
+    failures.
+    """
 
     owed: int
     there: int
@@ -140,8 +148,11 @@ def rows_of(store: Store, name: str, owed: int, report: str) -> Rows:
     outputs, plan = schema.outputs.c, schema.plan.c
     with store.reading() as connection:
         used = select(plan.output).where(plan.run == record.number, plan.output.is_not(None))
-        # A control that failed for want of its partner's budget has another key once it knows one: that failure is no second answer.
-        beside = select(func.count()).where(outputs.run == record.number, outputs.error.is_(None), outputs.id.not_in(used))
+        # A control that failed for want of its partner's budget has another key once it knows one: that failure is no
+        # second answer.
+        beside = select(func.count()).where(
+            outputs.run == record.number, outputs.error.is_(None), outputs.id.not_in(used)
+        )
         unused = connection.scalar(beside) or 0
     doubled = sum(count - 1 for count in found.values()) + unused
     return Rows(owed, len(found), owed - len(found), doubled, failed, failures(report)["system"], unjudged)

@@ -1,4 +1,6 @@
-"""What the soak run's provider does: a seeded mix of the hostile provider's cases, and answers that follow from the text alone."""
+"""What the soak run's provider does: a seeded mix of the hostile provider's cases, and answers that follow from the
+text alone.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from context_bench.testing.hostile_cases import CASES, Act, Case, Scene, Step
 WORDS = ("amber", "basalt", "cedar", "delta", "ember", "fjord", "garnet", "heron")
 _EXAMPLE = re.compile(r"soak-(\d+)-(\d+)")
 
-#: Share of the attempts that meet a case of each kind; those that stop a whole account for long are rare, or nothing else would happen.
+#: Share of the attempts that meet a case of each kind; those that stop a whole account for long are rare, or nothing
+#: else would happen.
 KINDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "refused, no wait": (0.02, ("429-date-past", "429-negative", "429-garbage", "429-bare")),
     "refused, seconds": (
@@ -28,7 +31,14 @@ KINDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "5xx": (0.03, ("500", "502", "503", "529", "error-in-a-reply")),
     "broken off": (
         0.03,
-        ("reset-before-headers", "reset-mid-body", "reset-mid-stream", "close-before-headers", "close-mid-body", "close-mid-stream"),
+        (
+            "reset-before-headers",
+            "reset-mid-body",
+            "reset-mid-stream",
+            "close-before-headers",
+            "close-mid-body",
+            "close-mid-stream",
+        ),
     ),
     "stalled": (0.003, ("stall-before-headers", "stall-mid-body", "stall-mid-stream")),
     "slow": (0.02, ("drip", "slow-stream")),
@@ -36,7 +46,18 @@ KINDS: dict[str, tuple[float, tuple[str, ...]]] = {
     "no answer": (
         0.004,
         (
-            *("html", "empty-body", "half-json", "json-list", "no-choices", "bytes", "error-unknown", "400", "redirect", "429-no-money"),
+            *(
+                "html",
+                "empty-body",
+                "half-json",
+                "json-list",
+                "no-choices",
+                "bytes",
+                "error-unknown",
+                "400",
+                "redirect",
+                "429-no-money",
+            ),
             *("length", "filtered", "declined", "null", "blank"),
         ),
     ),
@@ -57,7 +78,9 @@ assert hostile_cases.CASES is CASES
 
 
 class Faults:
-    """Which case a request gets: what is drawn from its text, its attempt and the seed; a right answer while `on` is false."""
+    """Which case a request gets: what is drawn from its text, its attempt and the seed; a right answer while `on` is
+    false.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed, self.on = seed, True
@@ -80,7 +103,9 @@ class Faults:
 
 
 def example(round_: int, number: int, seed: int) -> dict[str, object]:
-    """A question about one word in a context; where it stands follows from the seed, so that a proxy that cuts loses some."""
+    """A question about one word in a context; where it stands follows from the seed, so that a proxy that cuts loses
+    some.
+    """
     drawn = seed_of(f"{round_} {number}", seed)
     word, at = WORDS[drawn % len(WORDS)], drawn // 8 % 40
     filler = [f"Shelf {drawn // 320 % 9973 + i} of the store was counted and found in order." for i in range(40)]
@@ -90,10 +115,13 @@ def example(round_: int, number: int, seed: int) -> dict[str, object]:
 
 
 def answer(asked: Asked) -> str:
-    """What the provider says: the word if the text holds it, with an error in every twentieth example; a judge's mark to a judge."""
+    """What the provider says: the word if the text holds it, with an error in every twentieth example; a judge's mark
+    to a judge.
+    """
     if asked.model == "judge":
         gold, response = (
-            re.search(rf"\[{name} \w+\]\n(.*?)\n\[End", asked.text, re.DOTALL) for name in ("Reference answer", "Assistant's response")
+            re.search(rf"\[{name} \w+\]\n(.*?)\n\[End", asked.text, re.DOTALL)
+            for name in ("Reference answer", "Assistant's response")
         )
         return "5" if gold and response and gold[1].lower() in response[1].lower() else "1"
     found = re.search(r"box of soak-\d+-(\d+) holds (\w+)", asked.text)

@@ -1,4 +1,6 @@
-"""The programs of a soak run: `context-bench` commands that are started, looked at and ended; no other process is touched."""
+"""The programs of a soak run: `context-bench` commands that are started, looked at and ended; no other process is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class Broken(Exception):
 
 
 class Programs:
-    """Commands by name. `watched`: all that were started to be looked at; `broken`: what went wrong with ending them."""
+    """Commands by name. `watched`: all that were started to be looked at; `broken`: what went wrong with ending
+    them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +35,9 @@ class Programs:
         known = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
         with (self.folder / f"{name}.log").open("ab") as words:
             command, pipe = [sys.executable, "-m", "context_bench", *arguments], asyncio.subprocess.PIPE
-            process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=words, env=known, cwd=self.folder)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=pipe, stderr=words, env=known, cwd=self.folder
+            )
         self.living[name] = process
         if look:
             self.watched.append(soak_watch.Watched(name, process.pid))

@@ -22,7 +22,9 @@ def table(figures: Mapping[str, str], programs: list[Kind]) -> str:
 
 
 def differences(one: str, other: str) -> list[str]:
-    """Where two reports differ: path, value, value. Attempts may, and which of several equal answers it was that a judge was paid for."""
+    """Where two reports differ: path, value, value. Attempts may, and which of several equal answers it was that a
+    judge was paid for.
+    """
     found: list[str] = []
     _differ(json.loads(one), json.loads(other), "", found.append)
     return found

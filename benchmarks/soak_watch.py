@@ -12,13 +12,29 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-#: Seconds in which a process still fills its caches: a run its libraries and tables of words; a tap and a viewer after the moment from
-#: which they count as busy with the same (a tap with its room for conversations full, a viewer whose store is at rest).
+#: Seconds in which a process still fills its caches: a run its libraries and tables of words; a tap and a viewer after
+#: the moment from which they count as busy with the same (a tap with its room for conversations full, a viewer whose
+#: store is at rest).
 WARM = {"run": 480.0, "tap": 60.0, "viewer": 60.0}
 BLOCK = 60.0  # seconds of samples of which the least counts: what is kept, without what is under way for the moment
 LEAST = 8.0  # minutes without which nothing is said
 MOST = 1.0  # MB/h that the upper end of a slope's interval may be
-_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04}
+_T = {
+    1: 12.71,
+    2: 4.30,
+    3: 3.18,
+    4: 2.78,
+    5: 2.57,
+    6: 2.45,
+    7: 2.36,
+    8: 2.31,
+    9: 2.26,
+    10: 2.23,
+    12: 2.18,
+    15: 2.13,
+    20: 2.09,
+    30: 2.04,
+}
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,9 @@ class Sample:
 
 @dataclass
 class Watched:
-    """One process from its start to its end. `busy`: until when it is looked at; a run that reads all its rows for the report is not."""
+    """One process from its start to its end. `busy`: until when it is looked at; a run that reads all its rows for the
+    report is not.
+    """
 
     name: str
     pid: int
@@ -91,11 +109,14 @@ class Slope:
 
 
 RULE = (
-    f"Memory holds if the upper end of the slope's 95 % interval is at most {MOST:g} MB/h, and grows if the lower end is above it; nothing "
-    f"is said of less than {LEAST:g} minutes. Least squares over the least of each {BLOCK:g} s, a level for each life, the interval "
+    f"Memory holds if the upper end of the slope's 95 % interval is at most {MOST:g} MB/h, and grows if the lower end "
+    "is above it; nothing "
+    f"is said of less than {LEAST:g} minutes. Least squares over the least of each {BLOCK:g} s, a level for each "
+    "life, the interval "
     "widened by how alike neighbours are. Left out: the first "
     + ", ".join(f"{seconds:g} s of a {name}" for name, seconds in WARM.items())
-    + "; all before a tap's room for conversations is full, and while the store that the viewer shows grows; a run's last look at its rows."
+    + "; all before a tap's room for conversations is full, and while the store that the viewer shows grows; a run's "
+    "last look at its rows."
 )
 
 
@@ -148,7 +169,9 @@ def _t(free: int) -> float:
 
 @dataclass(frozen=True)
 class Kind:
-    """All processes of one program: of the longest life, what it took when it was warm and at its end; of all, the most."""
+    """All processes of one program: of the longest life, what it took when it was warm and at its end; of all, the
+    most.
+    """
 
     name: str
     lives: int
@@ -189,7 +212,11 @@ def kind(processes: list[Watched], name: str) -> Kind | None:
     first, last = looked[0], looked[-1]
 
     def three(what: str) -> tuple[Any, Any, Any]:
-        return getattr(first, what), getattr(last, what), max(getattr(sample, what) for each in mine for sample in each.samples)
+        return (
+            getattr(first, what),
+            getattr(last, what),
+            max(getattr(sample, what) for each in mine for sample in each.samples),
+        )
 
     return Kind(name, len(mine), three("memory"), three("files"), three("threads"), slope(mine))
 

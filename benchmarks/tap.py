@@ -2,9 +2,9 @@
 
     python benchmarks/tap.py [--requests 2000] [--concurrency 256] [--tokens 1000] [--record full] [--watch]
 
-Upstream, tap and client are three processes on this machine; direct and tapped blocks alternate, so that a busy machine is busy for
-both. Targets (median added latency ≤ 2 ms, throughput ≥ 0.4 × direct at 256) hold on idle cores; on fewer than three cores the three
-processes share them and the ratio is lower than a user would see.
+Upstream, tap and client are three processes on this machine; direct and tapped blocks alternate, so that a busy machine
+is busy for both. Targets (median added latency ≤ 2 ms, throughput ≥ 0.4 × direct at 256) hold on idle cores; on fewer
+than three cores the three processes share them and the ratio is lower than a user would see.
 """
 
 from __future__ import annotations
@@ -84,8 +84,20 @@ def watch(tell: Connection, to: str, record: str) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        options = ["--front", str(port), "--upstream", to, "--store", f"{folder}/store.db", "--record", record, "--quiet"]
-        process = subprocess.Popen([sys.executable, "-m", "context_bench", "watch", *options], stdout=subprocess.DEVNULL)
+        options = [
+            "--front",
+            str(port),
+            "--upstream",
+            to,
+            "--store",
+            f"{folder}/store.db",
+            "--record",
+            record,
+            "--quiet",
+        ]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "context_bench", "watch", *options], stdout=subprocess.DEVNULL
+        )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         try:
             while True:
@@ -134,7 +146,10 @@ def bodies_of(count: int, tokens: int, salt: str) -> list[bytes]:
     """Different texts, as in a run: a text counted once is remembered and would be cheaper."""
     return [
         json.dumps(
-            {"model": "gpt-4o", "messages": [{"role": "user", "content": f"{salt} {number} " + "the pump " * (tokens // 2)}]}
+            {
+                "model": "gpt-4o",
+                "messages": [{"role": "user", "content": f"{salt} {number} " + "the pump " * (tokens // 2)}],
+            }
         ).encode()
         for number in range(count)
     ]
@@ -158,8 +173,17 @@ async def measure(direct: str, tapped: str, options: argparse.Namespace) -> list
                 medians[url].append(statistics.median(latencies) * 1_000)
         rate = {url: statistics.median(values) for url, values in seconds.items()}
         middle = {url: statistics.median(values) for url, values in medians.items()}
-        rows.append((name, "requests/s", f"{rate[direct]:.0f}", f"{rate[tapped]:.0f}  ({rate[tapped] / rate[direct]:.2f} x)"))
-        rows.append((name, "median ms", f"{middle[direct]:.2f}", f"{middle[tapped]:.2f}  (+{middle[tapped] - middle[direct]:.2f} ms)"))
+        rows.append(
+            (name, "requests/s", f"{rate[direct]:.0f}", f"{rate[tapped]:.0f}  ({rate[tapped] / rate[direct]:.2f} x)")
+        )
+        rows.append(
+            (
+                name,
+                "median ms",
+                f"{middle[direct]:.2f}",
+                f"{middle[tapped]:.2f}  (+{middle[tapped] - middle[direct]:.2f} ms)",
+            )
+        )
     return rows
 
 
@@ -169,7 +193,11 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=1_000)
     parser.add_argument("--record", default="full", choices=["meta", "hashes", "redacted", "full"])
-    parser.add_argument("--watch", action="store_true", help="what `watch` costs: its turns are on disk before the last byte is answered")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="what `watch` costs: its turns are on disk before the last byte is answered",
+    )
     options = parser.parse_args()
     behind, direct = started(upstream)
     front, tapped = started(watch if options.watch else tap, direct, options.record)

@@ -1,13 +1,15 @@
-"""What the engine adds: `context-bench run` beside a plain asyncio client that does the same requests and the same F1, in one run.
+"""What the engine adds: `context-bench run` beside a plain asyncio client that does the same requests and the same F1,
+in one run.
 
     python benchmarks/throughput.py [--n 2000] [--bytes 1000] [--concurrency 32] [--repeats 3] [--delay 0] [--tls]
         [--only "aiohttp loop,…"] [--peers benchmarks/peers.toml] [--var NAME=FOLDER …]
 
-Clients are told by `peers.toml`; those whose programs are not here are left out. All ask `mock_server.py` in a process of its own. Each
-runs with n examples and with 1, in turn; the difference is charged, so that start-up is not. CPU is user + system of the client's process
-and its children: on a shared machine it is the figure to trust, and the ratio to the first client more than either. A client that made
-more or fewer than n − 1 requests more for n examples than for one is marked: it drops, repeats or caches. `--tls`: each client also runs
-over TLS, in turn with the plain runs; `TLS` in the table is its CPU beside its own plain one.
+Clients are told by `peers.toml`; those whose programs are not here are left out. All ask `mock_server.py` in a process
+of its own. Each runs with n examples and with 1, in turn; the difference is charged, so that start-up is not. CPU is
+user + system of the client's process and its children: on a shared machine it is the figure to trust, and the ratio to
+the first client more than either. A client that made more or fewer than n − 1 requests more for n examples than for one
+is marked: it drops, repeats or caches. `--tls`: each client also runs over TLS, in turn with the plain runs; `TLS` in
+the table is its CPU beside its own plain one.
 """
 
 from __future__ import annotations
@@ -75,7 +77,13 @@ def clients(peers: Path, variables: dict[str, str], only: list[str]) -> Iterator
 @contextmanager
 def server(delay: float, tls: Path | None = None) -> Iterator[str]:
     """A mock server in a process of its own; its address."""
-    command = [sys.executable, str(HERE / "mock_server.py"), "--delay", str(delay), *(["--tls", str(tls)] if tls else [])]
+    command = [
+        sys.executable,
+        str(HERE / "mock_server.py"),
+        "--delay",
+        str(delay),
+        *(["--tls", str(tls)] if tls else []),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -94,11 +102,16 @@ def seen(url: str) -> dict[str, int]:
 
 
 def measure(command: list[str], url: str, left: Path, trusted: Path) -> Spent:
-    """Run one command to its end; its failure ends the benchmark. `left`: files that begin with this path are what it stored.
+    """Run one command to its end; its failure ends the benchmark. `left`: files that begin with this path are what it
+    stored.
 
     `trusted`: the certificate of a server that speaks TLS.
     """
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **({"SSL_CERT_FILE": str(trusted)} if url.startswith("https") else {})}
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "",
+        **({"SSL_CERT_FILE": str(trusted)} if url.startswith("https") else {}),
+    }
     before, began = seen(url), time.perf_counter()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env=environment)
@@ -106,11 +119,20 @@ def measure(command: list[str], url: str, left: Path, trusted: Path) -> Spent:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             said.seek(0)
-            sys.exit(f"{' '.join(command)}\nended with {process.returncode}: {said.read()[-2000:].decode(errors='replace')}")
+            sys.exit(
+                f"{' '.join(command)}\nended with {process.returncode}: {said.read()[-2000:].decode(errors='replace')}"
+            )
     wall, after = time.perf_counter() - began, seen(url)
     stored = sum(path.stat().st_size for path in left.parent.glob(f"{left.name}*"))
     connections = after["connections"] - before["connections"] - 1  # one was to ask this
-    return Spent(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024, after["requests"] - before["requests"], connections, stored)
+    return Spent(
+        used.ru_utime + used.ru_stime,
+        wall,
+        used.ru_maxrss / 1024,
+        after["requests"] - before["requests"],
+        connections,
+        stored,
+    )
 
 
 def spent(client: Client) -> float:
@@ -123,12 +145,14 @@ def line(client: Client, n: int, floor: float) -> str:
     extra = [(many.cpu - one.cpu, many.wall - one.wall) for many, one in zip(client.many, client.one, strict=True)]
     cpu, wall = (statistics.median(values) for values in zip(*extra, strict=True))
     start, peak = statistics.median(one.cpu for one in client.one), statistics.median(many.peak for many in client.many)
-    stored = statistics.median((many.stored - one.stored) / (n - 1) for many, one in zip(client.many, client.one, strict=True))
+    stored = statistics.median(
+        (many.stored - one.stored) / (n - 1) for many, one in zip(client.many, client.one, strict=True)
+    )
     extra_requests = {many.requests - one.requests for many, one in zip(client.many, client.one, strict=True)}
     odd = "" if extra_requests == {n - 1} else f"  (!) {sorted(extra_requests)} requests"
     ratio = cpu / floor if floor else 1.0
     odd += f"  {cpu / spent(client.plain):.2f} × its plain CPU" if client.plain is not None else ""
-    figures = f"{1000 * cpu / n:>12.3f}{ratio:>8.2f}{n / wall if wall > 0 else 0:>10.0f}{start:>9.2f}{peak:>9.0f}{stored:>10.0f}"
+    figures = f"{1000 * cpu / n:>12.3f}{ratio:>8.2f}{n / wall if wall > 0 else 0:>10.0f}{start:>9.2f}{peak:>9.0f}{stored:>10.0f}"  # noqa: E501
     return f"{client.name:<28}{figures}{client.many[0].connections:>8}{odd}"
 
 
@@ -164,7 +188,9 @@ def main() -> None:
     after = f", answers after {asked.delay:g} s" if asked.delay else ""
     about = f"n = {asked.n}, {asked.bytes} B contexts, {asked.concurrency} in flight{after}, medians of {asked.repeats}"
     print(f"{about}; load {os.getloadavg()[0]:.1f}")
-    print(f"{'client':<28}{'CPU ms/ex.':>12}{'ratio':>8}{'ex./s':>10}{'start s':>9}{'peak MB':>9}{'bytes/row':>10}{'conns':>8}")
+    print(
+        f"{'client':<28}{'CPU ms/ex.':>12}{'ratio':>8}{'ex./s':>10}{'start s':>9}{'peak MB':>9}{'bytes/row':>10}{'conns':>8}"  # noqa: E501
+    )
     floor = spent(chosen[0])
     for client in chosen:
         print(line(client, asked.n, floor))

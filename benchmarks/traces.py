@@ -1,12 +1,15 @@
-"""Scoring what agents read beside a plain loop that does as the original does, in one run; and many sessions, in bounded memory.
+"""Scoring what agents read beside a plain loop that does as the original does, in one run; and many sessions, in
+bounded memory.
 
 python benchmarks/traces.py                 the plain loop against ours: a large file, ordinary runs
-python benchmarks/traces.py --sessions 1000   sessions of 200 calls each, in a temporary folder, read and scored: seconds, peak memory
-python benchmarks/traces.py --reading 60      such sessions read only, beside `json.loads` of every line
+python benchmarks/traces.py --sessions 1000   sessions of 200 calls each, in a temporary folder, read and scored:
+seconds, peak memory python benchmarks/traces.py --reading 60      such sessions read only, beside `json.loads` of every
+line
 
-The plain loop does the work that the original's `evaluate_instance` does: for the gold, for the final context (the union of the steps) and
-for every step, the lines of the file are looked for byte by byte, once for each span, and its definitions by a parse and a walk in Python;
-sets of bytes are compared by intervals. It leaves out what the original prints. Both give the same coverage, which is checked.
+The plain loop does the work that the original's `evaluate_instance` does: for the gold, for the final context (the
+union of the steps) and for every step, the lines of the file are looked for byte by byte, once for each span, and its
+definitions by a parse and a walk in Python; sets of bytes are compared by intervals. It leaves out what the original
+prints. Both give the same coverage, which is checked.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from context_bench.transcripts.traces.trace_files import load_traces, transcript
 NODES = ("function_definition", "class_definition")
 
 
-# The plain loop -------------------------------------------------------------------------------------------------------------------------
+# The plain loop
+# ------------------------------------------------------------------------
 
 
 def line_starts(data: bytes) -> list[int]:
@@ -74,9 +78,13 @@ def shared(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:
 
 
 def plain(parser: Any, files: dict[str, bytes], gold: Gold, trace: Trace) -> dict[str, list[float]]:
-    """Coverage of bytes and definitions after every step; all is read, tabled and parsed again each time, as the original does."""
+    """Coverage of bytes and definitions after every step; all is read, tabled and parsed again each time, as the
+    original does.
+    """
 
-    def seen(items: list[tuple[str, int, int]]) -> tuple[dict[str, list[tuple[int, int]]], set[tuple[str, str, int, int]]]:
+    def seen(
+        items: list[tuple[str, int, int]],
+    ) -> tuple[dict[str, list[tuple[int, int]]], set[tuple[str, str, int, int]]]:
         spans: dict[str, list[tuple[int, int]]] = {}
         touched = set()
         for path, first, last in items:
@@ -93,7 +101,9 @@ def plain(parser: Any, files: dict[str, bytes], gold: Gold, trace: Trace) -> dic
     spans: dict[str, list[tuple[int, int]]] = {}
     touched: set[tuple[str, str, int, int]] = set()
     out: dict[str, list[float]] = {"span": [], "symbol": []}
-    every = [(str(event.path), *pair) for event in trace.events for pair in event.ranges or () if not isinstance(pair, str)]
+    every = [
+        (str(event.path), *pair) for event in trace.events for pair in event.ranges or () if not isinstance(pair, str)
+    ]
     final, _ = seen(every)
     for event in trace.events:
         assert event.path is not None
@@ -108,7 +118,8 @@ def plain(parser: Any, files: dict[str, bytes], gold: Gold, trace: Trace) -> dic
     return out
 
 
-# Inputs ---------------------------------------------------------------------------------------------------------------------------------
+# Inputs
+# ------------------------------------------------------------------------
 
 
 def module(size: int, seed: int) -> str:
@@ -116,7 +127,10 @@ def module(size: int, seed: int) -> str:
     rng, parts, made = random.Random(seed), list[str](), 0
     while made < size:
         name, number = f"f{rng.randrange(10**6)}", rng.randrange(1000)
-        text = f"class C{name}:\n    def {name}(self, x):\n        y = x * {number}\n        return [y + i for i in range({number})]\n\n\n"
+        text = (
+            f"class C{name}:\n    def {name}(self, x):\n        y = x * {number}\n        return [y + i for i "
+            f"in range({number})]\n\n\n"
+        )
         parts.append(text)
         made += len(text)
     return "".join(parts)
@@ -174,13 +188,16 @@ def score_one(repo: CodeFiles, gold: Gold, trace: Trace) -> Any:
     return row.score
 
 
-# Many sessions --------------------------------------------------------------------------------------------------------------------------
+# Many sessions
+# ------------------------------------------------------------------------
 
 
 def session(number: int, files: dict[str, list[str]], calls: int) -> str:
     """A session of Claude Code: reads with numbered output, windows of sed, searches, tests."""
     rng, names = random.Random(number), sorted(files)
-    rows: list[Any] = [{"type": "system", "subtype": "init", "cwd": "/ws", "session_id": f"s{number}", "tools": ["Read"], "model": "m"}]
+    rows: list[Any] = [
+        {"type": "system", "subtype": "init", "cwd": "/ws", "session_id": f"s{number}", "tools": ["Read"], "model": "m"}
+    ]
     for call in range(calls):
         path = rng.choice(names)
         body, first, length = files[path], rng.randrange(1, 200), rng.randrange(10, 60)
@@ -202,21 +219,34 @@ def session(number: int, files: dict[str, list[str]], calls: int) -> str:
             name, given = "Bash", {"command": command}
         use = {"type": "tool_use", "id": f"t{call}", "name": name, "input": given}
         usage = {"input_tokens": 1000 + call, "output_tokens": 50}
-        rows.append({"type": "assistant", "message": {"id": f"m{call}", "role": "assistant", "content": [use], "usage": usage}})
         rows.append(
-            {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{call}", "content": shown}]}}
+            {"type": "assistant", "message": {"id": f"m{call}", "role": "assistant", "content": [use], "usage": usage}}
+        )
+        rows.append(
+            {
+                "type": "user",
+                "message": {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": f"t{call}", "content": shown}],
+                },
+            }
         )
     return "".join(json.dumps({"session_id": f"s{number}", "parent_tool_use_id": None, **row}) + "\n" for row in rows)
 
 
 def many(number: int, calls: int, workers: int) -> None:
-    files = {f"src/p{at % 10}/m{at}.txt": [f"line {line} of {at} is {line * at % 97}" for line in range(300)] for at in range(60)}
+    files = {
+        f"src/p{at % 10}/m{at}.txt": [f"line {line} of {at} is {line * at % 97}" for line in range(300)]
+        for at in range(60)
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "logs").mkdir()
         for at in range(number):
             (folder / "logs" / f"task-{at}.jsonl").write_text(session(at, files, calls))
-        (folder / "repo.json").write_text(json.dumps({path: {"text": "\n".join(lines) + "\n"} for path, lines in files.items()}))
+        (folder / "repo.json").write_text(
+            json.dumps({path: {"text": "\n".join(lines) + "\n"} for path, lines in files.items()})
+        )
         item = {"file": "src/p0/m0.txt", "start_line": 10, "end_line": 60}
         rows = [json.dumps({"inst_id": f"task-{at}", "init_ctx": [item], "add_ctx": []}) for at in range(number)]
         (folder / "gold.jsonl").write_text("\n".join(rows) + "\n")
@@ -225,13 +255,21 @@ def many(number: int, calls: int, workers: int) -> None:
         began, used = time.perf_counter(), cpu()
         score_traces(folder / "gold.jsonl", folder / "logs", folder / "repo.json", out=folder / "out", workers=workers)
         seconds = time.perf_counter() - began
-        print(f"{number} sessions of {calls} calls ({size / 1e6:.0f} MB), {workers} processes, load {os.getloadavg()[0]:.0f}:")
+        print(
+            f"{number} sessions of {calls} calls ({size / 1e6:.0f} MB), {workers} processes, load "
+            f"{os.getloadavg()[0]:.0f}:"
+        )
         spent = cpu() - used
-        print(f"  {seconds:.1f} s, {spent:.1f} CPU-s, {spent / number * 1000:.0f} CPU-ms a session; peak memory {before} -> {peak()} MB")
+        print(
+            f"  {seconds:.1f} s, {spent:.1f} CPU-s, {spent / number * 1000:.0f} CPU-ms a session; peak memory "
+            f"{before} -> {peak()} MB"
+        )
 
 
 def reading(number: int, calls: int) -> None:
-    """MB a second: bare JSON, the calls with what they returned, and the events (every command and its output understood)."""
+    """MB a second: bare JSON, the calls with what they returned, and the events (every command and its output
+    understood).
+    """
     files = {f"src/m{at}.txt": [f"line {line} of {at} is {line * at % 97}" for line in range(300)] for at in range(60)}
     with tempfile.TemporaryDirectory() as name:
         paths = [Path(name) / f"task-{at}.jsonl" for at in range(number)]

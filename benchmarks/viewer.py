@@ -1,10 +1,12 @@
-"""The viewer on a large store: how long the first pages take, sorting, filtering, searching, and whether memory stays flat.
+"""The viewer on a large store: how long the first pages take, sorting, filtering, searching, and whether memory stays
+flat.
 
     python benchmarks/viewer.py [--rows 100000] [--views 200] [--store FILE]
 
-The store is written by the engine's own writer (no model is asked): one run of two systems with contexts, questions, answers, scores, calls
-and usage, and 60 small runs beside it. `--store` keeps it for the next time. Pages are fetched over HTTP from `context-bench view` as a
-person would start it; its memory and that of its children is read from /proc. Times are wall seconds: first ask, median of five more.
+The store is written by the engine's own writer (no model is asked): one run of two systems with contexts, questions,
+answers, scores, calls and usage, and 60 small runs beside it. `--store` keeps it for the next time. Pages are fetched
+over HTTP from `context-bench view` as a person would start it; its memory and that of its children is read from /proc.
+Times are wall seconds: first ask, median of five more.
 """
 
 from __future__ import annotations
@@ -58,11 +60,15 @@ def main() -> None:
         if not path.exists():
             began = time.perf_counter()
             fill(path, asked.rows)
-            print(f"wrote {asked.rows:,} rows, {path.stat().st_size / 1e6:,.0f} MB, in {time.perf_counter() - began:.0f} s")
+            print(
+                f"wrote {asked.rows:,} rows, {path.stat().st_size / 1e6:,.0f} MB, in "
+                f"{time.perf_counter() - began:.0f} s"
+            )
         measure(path, asked.views)
 
 
-# --- a store --------------------------------------------------------------------------------------------------------------------
+# --- a store
+# ------------------------------------------------------------------------
 
 
 def fill(path: Path, rows: int) -> None:
@@ -74,12 +80,17 @@ def fill(path: Path, rows: int) -> None:
 
 def write_run(store: Store, name: str, examples: int) -> None:
     secrets = secrets_of([])
-    arms, judges = planned_arms([Arm(System("full")), Arm(System("proxy"))], secrets), planned_evaluators([Judge()], secrets)
+    arms, judges = (
+        planned_arms([Arm(System("full")), Arm(System("proxy"))], secrets),
+        planned_evaluators([Judge()], secrets),
+    )
     writer = Writer(store, SYSTEM_CLOCK, secrets, "none", "all", arms, judges)
     writer.begin(name, name)
     cells = [{"labels": {}, "systems": ["full", "proxy"], "baseline": "full", "controls": ["full"]}]
     options = {"seed": 0, "score_field": "f1"}
-    writer.manifest({"cells": cells, "margin": {"value": 0.02, "rule": "given", "score_field": "f1"}, "options": options})
+    writer.manifest(
+        {"cells": cells, "margin": {"value": 0.02, "rule": "given", "score_field": "f1"}, "options": options}
+    )
     for start in range(0, examples, CHUNK):
         some = [example(number) for number in range(start, min(examples, start + CHUNK))]
         writer.plan([planned(start + i, one) for i, one in enumerate(some)])
@@ -88,9 +99,17 @@ def write_run(store: Store, name: str, examples: int) -> None:
 
 
 def example(number: int) -> dict:
-    context = f"Document {number % 500}. " + "The quick brown fox jumps over the lazy dog. " * 60  # 500 contexts, shared
+    context = (
+        f"Document {number % 500}. " + "The quick brown fox jumps over the lazy dog. " * 60
+    )  # 500 contexts, shared
     question = f"What does passage {number} say about topic {number % 97}?"
-    return {"id": f"q-{number}", "context": context, "question": question, "answer": f"answer {number % 1009}", "dataset": f"d{number % 3}"}
+    return {
+        "id": f"q-{number}",
+        "context": context,
+        "question": question,
+        "answer": f"answer {number % 1009}",
+        "dataset": f"d{number % 3}",
+    }
 
 
 def planned(position: int, one: dict) -> ExampleRow:
@@ -99,7 +118,9 @@ def planned(position: int, one: dict) -> ExampleRow:
 
 def outcome(arm: int, position: int, one: dict, judge: int) -> Outcome:
     key = f"{arm:04x}{os.getpid():012x}{position:016x}".encode()[:16]
-    made = Outcome(WorkItem(arm, position, 0, one, f"{position:032x}", 0, bytes.fromhex(f"{arm:02x}{position:030x}")[:16] or key))
+    made = Outcome(
+        WorkItem(arm, position, 0, one, f"{position:032x}", 0, bytes.fromhex(f"{arm:02x}{position:030x}")[:16] or key)
+    )
     number = position * 7919 % 10_007
     made.output = {"response": f"answer {number % 1009}, as passage {position} says " + "and so on " * (number % 20)}
     made.input_tokens, made.output_tokens, made.context_tokens, made.source = (
@@ -108,25 +129,33 @@ def outcome(arm: int, position: int, one: dict, judge: int) -> Outcome:
         650,
         "usage",
     )
-    made.latency, made.usage = 0.2 + number / 5_000, {"input_tokens": made.output_tokens, "output_tokens": 30, "cost": number / 1e7}
+    made.latency, made.usage = (
+        0.2 + number / 5_000,
+        {"input_tokens": made.output_tokens, "output_tokens": 30, "cost": number / 1e7},
+    )
     if number % 211 == 0:
         made.error = "SystemFailed: the proxy answered 502"
         return made
     made.calls = [
-        Call(account="system", model="m", url="http://localhost", started=1e9 + position, seconds=made.latency, status=200,
+        Call(account="system", model="m", url="http://localhost", started=1e9 + position, seconds=made.latency, status=200,  # noqa: E501
              usage=Usage(input_tokens=made.output_tokens, output_tokens=30), cost=number / 1e7)
     ]  # fmt: skip
-    made.scores = [Score(judge, {"f1": (number % 101) / 100, "exact_match": float(number % 3 == 0), "recall": (number % 51) / 50})]
+    made.scores = [
+        Score(judge, {"f1": (number % 101) / 100, "exact_match": float(number % 3 == 0), "recall": (number % 51) / 50})
+    ]
     return made
 
 
-# --- measuring ----------------------------------------------------------------------------------------------------------------
+# --- measuring
+# ------------------------------------------------------------------------
 
 
 class Browser:
     def __init__(self, address: str) -> None:
         self.base = address.partition("/?")[0]
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(CookieJar())).open
+        self._open = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(CookieJar())
+        ).open
         self._open(address).read()
 
     def get(self, path: str) -> tuple[str, float]:
@@ -172,9 +201,14 @@ def pages(browser: Browser, pid: int, views: int) -> None:
     before = memory(pid)
     for number in range(views):
         column = ("latency", "cost", "sent", "score:f1", "score:recall", "forwarded", "example")[number % 7]
-        browser.get(f"{run}?sort={column}&page={number + 1}" if number % 2 else f"{run}/rows/1-{number * 37}-0?sort={column}")
+        browser.get(
+            f"{run}?sort={column}&page={number + 1}" if number % 2 else f"{run}/rows/1-{number * 37}-0?sort={column}"
+        )
     after = memory(pid)
-    print(f"\nserver: {before:.0f} MB before and {after:.0f} MB after {views} views; largest {memory(pid, 'VmHWM'):.0f} MB")
+    print(
+        f"\nserver: {before:.0f} MB before and {after:.0f} MB after {views} views; largest {memory(pid, 'VmHWM'):.0f} "
+        "MB"
+    )
     for child in children(pid):
         print(f"beside it: {memory(child):.0f} MB")
 
@@ -184,7 +218,9 @@ def memory(pid: int, what: str = "VmRSS") -> float:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
 
 
 if __name__ == "__main__":

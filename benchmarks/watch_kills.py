@@ -1,9 +1,10 @@
-"""kill -9 of `watch` at the moment a client has the last byte of an answer, again and again: is every answered turn stored?
+"""kill -9 of `watch` at the moment a client has the last byte of an answer, again and again: is every answered turn
+stored?
 
     python benchmarks/watch_kills.py [--kills 100] [--proxy]
 
-The harness is that of `tests/end_to_end/test_watch_killed.py`: plain, streamed and WebSocket turns, one client or nine. With `--proxy` the
-watch stands around a proxy, and there are no WebSockets. Exit code 1 if a turn was lost.
+The harness is that of `tests/end_to_end/test_watch_killed.py`: plain, streamed and WebSocket turns, one client or nine.
+With `--proxy` the watch stands around a proxy, and there are no WebSockets. Exit code 1 if a turn was lost.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ async def measure(kills: int, folder: Path, *, proxied: bool) -> tuple[int, int]
         watch = await Forks.of("watch_child.py", provider.url, folder / "store.db", port, *more)
         for number in range(kills):
             clients = [ways[number % len(ways)]] if number % 2 else list(ways) * 3
-            has, misses = await kill_once(watch.start, watch.ended, provider, folder / "store.db", port, clients, chance.randint(1, 20))
+            has, misses = await kill_once(
+                watch.start, watch.ended, provider, folder / "store.db", port, clients, chance.randint(1, 20)
+            )
             answered, lost = answered + len(has), lost + len(misses)
             print(f"kill {number + 1}: {answered} answered, {lost} lost", file=sys.stderr, end="\r", flush=True)
         await watch.close()

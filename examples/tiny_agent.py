@@ -2,8 +2,9 @@
 
     OPENAI_BASE_URL=http://127.0.0.1:8080/v1 python examples/tiny_agent.py "Mend the off-by-one in pages.py"
 
-Without an argument the task is read from stdin. It works in the current folder, with no walls of its own: run it through
-`context-bench agent`, which puts it into a sandbox. Also read: OPENAI_API_KEY, MODEL, STEP_LIMIT. Standard library only.
+Without an argument the task is read from stdin. It works in the current folder, with no walls of its own: run it
+through `context-bench agent`, which puts it into a sandbox. Also read: OPENAI_API_KEY, MODEL, STEP_LIMIT. Standard
+library only.
 """
 
 import json
@@ -20,7 +21,7 @@ commands
 ```
 
 You get their output (the first and last 5,000 characters) and go on. When the task is done, reply with the word SUBMIT alone on a
-line and no block."""
+line and no block."""  # noqa: E501
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -28,7 +29,10 @@ def ask(messages: list[dict[str, str]]) -> str:
     """The model's next reply."""
     base = os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1").rstrip("/")
     body = json.dumps({"model": os.environ.get("MODEL", "scripted"), "messages": messages, "temperature": 0}).encode()
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
+    headers = {
+        "Content-Type": "application/json",
+        "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}",
+    }
     request = urllib.request.Request(f"{base}/chat/completions", body, headers)
     with urllib.request.urlopen(request, timeout=600) as reply:
         return json.load(reply)["choices"][0]["message"]["content"] or ""
@@ -37,7 +41,9 @@ def ask(messages: list[dict[str, str]]) -> str:
 def run(commands: str) -> str:
     """What the commands print, and how they ended."""
     try:
-        done = subprocess.run(["bash", "-c", commands], capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            ["bash", "-c", commands], capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False
+        )
         output, end = (done.stdout + done.stderr).decode("utf-8", "replace"), f"exit status {done.returncode}"
     except subprocess.TimeoutExpired:
         output, end = "", "stopped after 120 seconds"
@@ -56,7 +62,11 @@ def main() -> int:
         found = BLOCK.search(reply)
         if not found and re.search(r"^SUBMIT\s*$", reply, re.MULTILINE):
             return 0
-        output = run(found[1]) if found else "[no block of commands was found; reply with one, or with SUBMIT alone on a line]"
+        output = (
+            run(found[1])
+            if found
+            else "[no block of commands was found; reply with one, or with SUBMIT alone on a line]"
+        )
         print(output, flush=True)
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": output}]
     return 1

@@ -1,7 +1,8 @@
-"""The fenced blocks of the documentation's pages: what stands in them, what they should print, and which are not run and why.
+"""The fenced blocks of the documentation's pages: what stands in them, what they should print, and which are not run
+and why.
 
-A block that cannot be run is marked on a line before it: `<!-- not run: why -->`. A block without a language, or of `text`, that
-follows another one directly is what that one prints.
+A block that cannot be run is marked on a line before it: `<!-- not run: why -->`. A block without a language, or of
+`text`, that follows another one directly is what that one prints.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)(?P=ticks) *$\n?", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)(?P=ticks) *$\n?", re.M | re.S
+)
 _MARK = re.compile(r"<!-- not run: ((?:(?!-->).)+) -->\s*\Z", re.S)
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.M)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`line`: of the opening fence. `prints`: the block after it, where that is its output. `reason`: why it is not run."""
+    """`line`: of the opening fence. `prints`: the block after it, where that is its output. `reason`: why it is not
+    run.
+    """
 
     page: str
     line: int
@@ -36,7 +41,10 @@ class Block:
 
 def pages() -> list[Path]:
     """README and every page that was written by hand, by name."""
-    return [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").rglob("*.md") if "reference" not in path.parts)]
+    return [
+        ROOT / "README.md",
+        *sorted(path for path in (ROOT / "docs").rglob("*.md") if "reference" not in path.parts),
+    ]
 
 
 def blocks(page: Path) -> list[Block]:
@@ -46,7 +54,12 @@ def blocks(page: Path) -> list[Block]:
     end = 0
     for fence in _FENCE.finditer(text):
         between, body = text[end : fence.start()], _outdented(fence["text"], len(fence["indent"]))
-        output = fence["language"] in ("", "text") and found and found[-1].language in ("python", "sh") and not between.strip()
+        output = (
+            fence["language"] in ("", "text")
+            and found
+            and found[-1].language in ("python", "sh")
+            and not between.strip()
+        )
         end = fence.end()
         if output and found[-1].prints is None:
             found[-1] = _with_output(found[-1], body)

@@ -1,9 +1,11 @@
-"""Recordings of real clients → fixtures that may be committed: `client_fixtures.py RECORDINGS [NAME…]` writes tests/fixtures/clients/*.xz.
+"""Recordings of real clients → fixtures that may be committed: `client_fixtures.py RECORDINGS [NAME…]` writes
+tests/fixtures/clients/*.xz.
 
-A recording is a folder with `truth.jsonl` (the scripted provider's log), `records.jsonl` (`context-bench watch --record full`), `log/`
-(what the client left) and `meta.json`. Structure, roles, marks, ids, times, usage and sizes are kept. Every text, the client's own and
-the work's, is replaced by made text of as many tokens (o200k): the same line gives the same line everywhere, so what bodies and logs share
-stays shared and prefixes stay prefixes; tools and their arguments get made names, the same in bodies and logs.
+A recording is a folder with `truth.jsonl` (the scripted provider's log), `records.jsonl`
+(`context-bench watch --record full`), `log/` (what the client left) and `meta.json`. Structure, roles, marks, ids,
+times, usage and sizes are kept. Every text, the client's own and the work's, is replaced by made text of as many tokens
+(o200k): the same line gives the same line everywhere, so what bodies and logs share stays shared and prefixes stay
+prefixes; tools and their arguments get made names, the same in bodies and logs.
 """
 
 from __future__ import annotations
@@ -29,9 +31,13 @@ OUT = Path(__file__).parents[1] / "tests" / "fixtures" / "clients"
 FOLDER, LOGGED_FOLDER = "/work/repo", "-work-repo"
 COUNT = counter_for(None).count
 
-DATA = {name: value.split() for name, value in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()}
+DATA = {
+    name: value.split() for name, value in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+}
 WORDS = DATA["words"]
-KEPT, PLACES, SECRETS, PACKED, TOOLS = (frozenset(DATA[name]) for name in ("kept", "places", "secrets", "packed", "tools"))
+KEPT, PLACES, SECRETS, PACKED, TOOLS = (
+    frozenset(DATA[name]) for name in ("kept", "places", "secrets", "packed", "tools")
+)
 IDENTIFIER = re.compile(r"[\w.:+/=@*\- ]{0,200}")
 UNIT = re.compile(r"(\s*)(.*?)(\s*[\r\n]+|\s*\Z)", re.DOTALL)
 SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -79,7 +85,14 @@ class Maker:
         if not any(c.isalnum() for c in text):
             return text
         return str(
-            json.loads(_filled(lambda words: json.dumps(" ".join(words)), COUNT(_value(text)), drawn, lambda made: COUNT(f'":{made},"')))
+            json.loads(
+                _filled(
+                    lambda words: json.dumps(" ".join(words)),
+                    COUNT(_value(text)),
+                    drawn,
+                    lambda made: COUNT(f'":{made},"'),
+                )
+            )
         )
 
     def _named(self, name: str, drawn: random.Random) -> str:
@@ -103,8 +116,12 @@ def _value(text: str) -> str:
     return f'":{json.dumps(text, ensure_ascii=False)},"'
 
 
-def _filled(put: Callable[[list[str]], str], wanted: int, drawn: random.Random, count: Callable[[str], int] = COUNT) -> str:
-    """What `put` makes of so many words that it has the tokens wanted; a full stop or two where one word is too many or too few."""
+def _filled(
+    put: Callable[[list[str]], str], wanted: int, drawn: random.Random, count: Callable[[str], int] = COUNT
+) -> str:
+    """What `put` makes of so many words that it has the tokens wanted; a full stop or two where one word is too many or
+    too few.
+    """
     size = max(1, wanted - count(put([WORDS[0]])) + 1)
     words = drawn.choices(WORDS, k=size)
     for _ in range(20):
@@ -164,7 +181,10 @@ class Redactor:
                 read = json.loads(value)
             except ValueError:
                 return self.made.text(value)
-            return json.dumps(self._arguments(read), separators=(",", ":") if value == json.dumps(read, separators=(",", ":")) else None)
+            return json.dumps(
+                self._arguments(read),
+                separators=(",", ":") if value == json.dumps(read, separators=(",", ":")) else None,
+            )
         if isinstance(value, dict):
             return {self.made.name(key): self._argument(item) for key, item in value.items()}
         return [self._argument(item) for item in value] if isinstance(value, list) else value
@@ -232,7 +252,14 @@ def usage(row: dict[str, Any]) -> dict[str, Any]:
     """What the provider knows of a request, without its body."""
     headers = {name.lower(): text for name, text in row["headers"].items()}
     body = row.get("body") or {}
-    named = ("x-claude-code-session-id", "x-claude-code-agent-id", "session-id", "x-session-id", "anthropic-beta", "user-agent")
+    named = (
+        "x-claude-code-session-id",
+        "x-claude-code-agent-id",
+        "session-id",
+        "x-session-id",
+        "anthropic-beta",
+        "user-agent",
+    )
     fields = ("n", "t", "method", "path", "kind", "api", "status", "stream", "told", "fault", "usage")
     kept: dict[str, Any] = {name: row[name] for name in fields if name in row}
     return {**kept, "model": body.get("model"), "headers": {name: headers[name] for name in named if name in headers}}
@@ -267,7 +294,9 @@ def _row(row: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
 
 
 def parts(folder: Path) -> Iterator[tuple[str, Any]]:
-    """(file, value) of a fixture: one value is a line of a `.jsonl`, the whole of a `.json`, or the tables of a `.db`."""
+    """(file, value) of a fixture: one value is a line of a `.jsonl`, the whole of a `.json`, or the tables of a
+    `.db`.
+    """
     redactor = Redactor()
     meta = json.loads((folder / "meta.json").read_text())
     yield "meta.json", {"client": meta["client"], "version": meta["version"], "prompts": len(meta["prompts"])}
@@ -294,7 +323,10 @@ def _lines(file: Path) -> Iterator[Any]:
 def write(folder: Path, out: Path) -> Path:
     """The fixture of one recording."""
     out.mkdir(parents=True, exist_ok=True)
-    rows = [json.dumps({"file": name, "value": value}, ensure_ascii=False, separators=(",", ":")) for name, value in parts(folder)]
+    rows = [
+        json.dumps({"file": name, "value": value}, ensure_ascii=False, separators=(",", ":"))
+        for name, value in parts(folder)
+    ]
     packed = out / f"{folder.name}.jsonl.xz"
     packed.write_bytes(lzma.compress("\n".join(rows).encode(), preset=9 | lzma.PRESET_EXTREME))
     return packed

@@ -1,4 +1,6 @@
-"""Build site/ from docs/ and check it: no warning, no dead link, no page outside the menu, nothing loaded from elsewhere."""
+"""Build site/ from docs/ and check it: no warning, no dead link, no page outside the menu, nothing loaded from
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def main() -> int:
     """The whole of it; 1 where something is wrong, and what."""
     reference.main()
     done = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     print(_COLOUR.sub("", done.stdout + done.stderr).strip())  # noqa: T201
     if done.returncode:

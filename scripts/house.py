@@ -2,8 +2,8 @@
 
     python scripts/house.py [--list MEASURE] [--root src/context_bench]
 
-Prints one line a measure. `--list` prints the places behind one: `up`, `across`, `asks`, `modules`, `classes`, `options`,
-`questions`, `words`, `long`. Nothing is imported: every figure comes from the syntax trees.
+Prints one line a measure. `--list` prints the places behind one: `up`, `across`, `asks`, `modules`, `classes`,
+`options`, `questions`, `words`, `long`. Nothing is imported: every figure comes from the syntax trees.
 """
 
 from __future__ import annotations
@@ -21,14 +21,35 @@ PACKAGE = "context_bench"
 FAMILIES = ("memory", "compression", "traces", "traffic", "agents")
 DOORS = ("cli", "testing", "__main__")
 #: Modules in a family that play the same role under the same name in each.
-ROLES = {"systems", "datasets", "evaluators", "metrics", "family", "figures", "sections", "command", "run", "app", "options", "__init__"}
-KEYS = {"replay", "agents", "compression", "memory", "traces", "watch"}  # of a manifest, by which families are told apart
+ROLES = {
+    "systems",
+    "datasets",
+    "evaluators",
+    "metrics",
+    "family",
+    "figures",
+    "sections",
+    "command",
+    "run",
+    "app",
+    "options",
+    "__init__",
+}
+KEYS = {
+    "replay",
+    "agents",
+    "compression",
+    "memory",
+    "traces",
+    "watch",
+}  # of a manifest, by which families are told apart
 QUESTIONS = re.compile(r"^(what|how|whether|which|where|who|whose|whom|when|why)\b", re.IGNORECASE)
 #: Coined words for which the field has a term (docs/glossary.md), as whole words of a name.
 BANNED = frozenset(
     re.findall(
         r"\w+",
-        "owing owed pen pens hand hands books bench house houses walls told said known scribe shelf witness surroundings "
+        "owing owed pen pens hand hands books bench house houses walls told said known scribe shelf witness "
+        "surroundings "
         "circumstances material familiar unreadable gitting telling showing blur declining rowfacts tallies tallying "
         "tally gathering agenting remembering replaying judging watching room rooms sheet lane openwork saying moves "
         "ended gone hungup trouble haystack folders keyring collecting twin",
@@ -232,13 +253,17 @@ def _called(node: ast.Call) -> str:
 
 
 def _declared(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, flag) of every option: `name: type = flag(...)` of the table, and `typer.Option(...)` on a parameter or beside one."""
+    """(line, flag) of every option: `name: type = flag(...)` of the table, and `typer.Option(...)` on a parameter or
+    beside one.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
             found = [node.value] if _called(node.value) == "flag" else []
             name = node.target.id
         elif isinstance(node, ast.arg) and node.annotation is not None:
-            found = [call for call in ast.walk(node.annotation) if isinstance(call, ast.Call) and _called(call) == "Option"]
+            found = [
+                call for call in ast.walk(node.annotation) if isinstance(call, ast.Call) and _called(call) == "Option"
+            ]
             name = node.arg
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             found = [call for call in ast.walk(node.value) if isinstance(call, ast.Call) and _called(call) == "Option"]

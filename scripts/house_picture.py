@@ -1,8 +1,8 @@
 """Draw the rooms of the package as an SVG: `python scripts/house_picture.py` writes docs/pictures/house.svg.
 
-One row of boxes for each layer of the contract in pyproject.toml, highest first; a line for the imports from one room to another, the
-thicker the more there are. Imports of `core`, which every room has, are left out. Nothing is imported: rooms and lines come from the
-syntax trees (scripts/house.py).
+One row of boxes for each layer of the contract in pyproject.toml, highest first; a line for the imports from one room
+to another, the thicker the more there are. Imports of `core`, which every room has, are left out. Nothing is imported:
+rooms and lines come from the syntax trees (scripts/house.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def layers() -> list[list[str]]:
     """The rooms of each layer that are folders, highest first; single files are left out."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     source = ROOT / "src" / PACKAGE
-    rows = [[room for room in re.split(r" [|:] ", layer) if (source / room).is_dir()] for layer in contracts[0]["layers"]]
+    rows = [
+        [room for room in re.split(r" [|:] ", layer) if (source / room).is_dir()] for layer in contracts[0]["layers"]
+    ]
     return [row for row in rows if row]
 
 
@@ -42,7 +44,10 @@ def drawn(house: House) -> str:
     sizes = Counter(name.partition(".")[0] for name in house.modules)
     parts = [_line(boxes[one], boxes[other], count) for (one, other), count in sorted(lines(house, set(boxes)).items())]
     parts += [_box(room, box, sizes[room]) for room, box in boxes.items()]
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {len(rows) * ROW + GAP}" role="img" font-family="sans-serif">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {len(rows) * ROW + GAP}" role="img" '
+        'font-family="sans-serif">'
+    )
     title = "<title>Rooms of the package by layer, with the imports between them</title>"
     return "\n".join([head, title, '<rect width="100%" height="100%" fill="#ffffff"/>', *parts, "</svg>", ""])
 
@@ -57,11 +62,18 @@ def _row(number: int, row: list[str]) -> dict[str, tuple[float, float, float]]:
 def _box(room: str, box: tuple[float, float, float], modules: int) -> str:
     left, top, width = box
     fill = "#fde8c8" if room in FAMILIES else "#dfeaf5"
-    text = f'<text x="{left + width / 2:.0f}" y="{top + 15:.0f}" text-anchor="middle" font-size="13" fill="#1a1a1a">{escape(room)}</text>'
-    size = (
-        f'<text x="{left + width / 2:.0f}" y="{top + 28:.0f}" text-anchor="middle" font-size="10" fill="#404040">{modules} modules</text>'
+    text = (
+        f'<text x="{left + width / 2:.0f}" y="{top + 15:.0f}" text-anchor="middle" font-size="13" '
+        f'fill="#1a1a1a">{escape(room)}</text>'
     )
-    return f'<rect x="{left:.0f}" y="{top}" width="{width:.0f}" height="{HEIGHT}" rx="4" fill="{fill}" stroke="#51606f"/>{text}{size}'
+    size = (
+        f'<text x="{left + width / 2:.0f}" y="{top + 28:.0f}" text-anchor="middle" font-size="10" '
+        f'fill="#404040">{modules} modules</text>'
+    )
+    return (
+        f'<rect x="{left:.0f}" y="{top}" width="{width:.0f}" height="{HEIGHT}" rx="4" fill="{fill}" '
+        f'stroke="#51606f"/>{text}{size}'
+    )
 
 
 def _line(one: tuple[float, float, float], other: tuple[float, float, float], count: int) -> str:

@@ -1,4 +1,6 @@
-"""Write docs/licences.md: the licence that each locked package states about itself. Run in the environment, after `make vendors`."""
+"""Write docs/licences.md: the licence that each locked package states about itself. Run in the environment, after
+`make vendors`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ never loaded and which this project does not pass on; cl100k and o200k, which it
 
 | package | version | licence |
 |---|---|---|
-"""
+"""  # noqa: E501
 
 
 MEASURED = """
@@ -31,7 +33,7 @@ What a line says is what the package states (`see the vendor's terms`: it names 
 
 | program | version | licence |
 |---|---|---|
-"""
+"""  # noqa: E501
 
 #: A program's own package may name no licence where the one that asks for it does.
 OF_ANOTHER = {"opencode-linux-x64-baseline": "MIT (stated by opencode-ai, whose program this is)"}
@@ -46,8 +48,14 @@ def locked() -> set[str]:
 def licence(distribution: Distribution) -> str:
     """The SPDX expression if there is one, else the trove classifiers, else the first line of the free text."""
     meta = distribution.metadata
-    classifiers = [value.split("::")[-1].strip() for value in meta.get_all("Classifier") or [] if value.startswith("License")]
-    text = meta.get("License-Expression") or "; ".join(classifiers) or (meta.get("License") or "not stated").splitlines()[0]
+    classifiers = [
+        value.split("::")[-1].strip() for value in meta.get_all("Classifier") or [] if value.startswith("License")
+    ]
+    text = (
+        meta.get("License-Expression")
+        or "; ".join(classifiers)
+        or (meta.get("License") or "not stated").splitlines()[0]
+    )
     return text.replace("|", "/")[:80]
 
 
@@ -84,7 +92,9 @@ def main() -> None:
     rows = [f"| {name} | {found[name].version} | {licence(found[name])} |" for name in sorted(wanted & found.keys())]
     absent = sorted(wanted - found.keys())
     tail = f"\nLocked for other platforms only, not installed here: {', '.join(absent)}.\n" if absent else ""
-    (ROOT / "docs" / "licences.md").write_text(HEAD + "\n".join(rows) + "\n" + tail + MEASURED + "\n".join(measured()) + "\n")
+    (ROOT / "docs" / "licences.md").write_text(
+        HEAD + "\n".join(rows) + "\n" + tail + MEASURED + "\n".join(measured()) + "\n"
+    )
 
 
 if __name__ == "__main__":

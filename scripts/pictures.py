@@ -1,8 +1,9 @@
-"""The pictures of the documentation, from a real demo run: `pictures.py [STORE]` writes docs/pictures/*.png (`make pictures`).
+"""The pictures of the documentation, from a real demo run: `pictures.py [STORE]` writes docs/pictures/*.png
+(`make pictures`).
 
-Report, list of runs and one row are of the store's run `demo`, which is made first if it is not there (about four minutes). Two runs
-compared are taken from the last run of the browser tests (build/pictures), which has two that can be compared. The tour's report is of
-the run that docs/tour.md makes, by its own blocks.
+Report, list of runs and one row are of the store's run `demo`, which is made first if it is not there (about four
+minutes). Two runs compared are taken from the last run of the browser tests (build/pictures), which has two that can be
+compared. The tour's report is of the run that docs/tour.md makes, by its own blocks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from context_bench.viewer import Viewer
 
 ROOT = Path(__file__).parents[1]
 OUT, TESTED = ROOT / "docs" / "pictures", ROOT / "build" / "pictures"
-WINDOWS = {f"{scheme}-{width}": (scheme, width, height) for scheme in ("light", "dark") for width, height in ((1280, 900), (390, 844))}
+WINDOWS = {
+    f"{scheme}-{width}": (scheme, width, height)
+    for scheme in ("light", "dark")
+    for width, height in ((1280, 900), (390, 844))
+}
 MOST_BYTES, MOST_TOGETHER = 250_000, 2_000_000
 
 
@@ -145,7 +150,9 @@ def go(store: Path) -> None:
         copied(store)
         assert main(["show", "demo", "--output", "html", "--out", "report.html"]) == 0
         with viewing() as viewer, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"])
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--hide-scrollbars"]
+            )
             take(browser, viewer, Path("report.html").resolve())
             tour(browser)
             browser.close()
@@ -153,7 +160,9 @@ def go(store: Path) -> None:
 
 
 def copied(store: Path) -> None:
-    """The store as a reader has it: at the usual place below where we stand, so that pictures show no path of this machine."""
+    """The store as a reader has it: at the usual place below where we stand, so that pictures show no path of this
+    machine.
+    """
     copy = Path(DEFAULT_STORE)
     copy.parent.mkdir()
     with closing(sqlite3.connect(store)) as original, closing(sqlite3.connect(copy)) as other:

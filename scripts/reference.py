@@ -47,7 +47,8 @@ VARIABLES = {
     "OPENAI_API_KEY": "The key that is sent to an upstream or relay when no other is named. Never stored.",
     "ANTHROPIC_API_KEY": "The same where the wire is Anthropic's.",
     "CONTEXT_BENCH_GGUF": "A GGUF file of your own in place of the bundled model.",
-    "HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, HF_ENDPOINT": "As the Hub's client reads them: token, cache, offline, another hub.",
+    "HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE, HF_ENDPOINT": "As the Hub's client reads them: token, cache, "
+    "offline, another hub.",
     "XDG_CACHE_HOME": "Where the bundled model's weights are kept (else `~/.cache`).",
     "NO_COLOR, TERM": "No colours; what the terminal can do.",
     "CI": "In this project's own test suite: a program that a test needs and that is missing is a failure.",
@@ -93,7 +94,9 @@ def _options(thing: Any) -> str:
     """What may follow the name: parameters of the constructor with their defaults."""
     hidden = {"python", "relay", "api_key", "key", "embedder", "space", "prices", "args", "kwargs"}
     plain = [each for each in inspect.signature(thing).parameters.values() if each.name not in hidden]
-    return ", ".join(f"`{each.name}`" if each.default in (None, each.empty) else f"`{each.name}={each.default}`" for each in plain)
+    return ", ".join(
+        f"`{each.name}`" if each.default in (None, each.empty) else f"`{each.name}={each.default}`" for each in plain
+    )
 
 
 def _datasets() -> str:
@@ -103,7 +106,8 @@ def _datasets() -> str:
     words = {True: "yes", False: "no", None: "known once read"}
     parts = [
         "# Datasets\n",
-        f"The {len(described)} that `--dataset` knows by name; `context-bench datasets NAME` shows one with an example. Files (JSONL, CSV, "
+        f"The {len(described)} that `--dataset` knows by name; `context-bench datasets NAME` shows one with an "
+        "example. Files (JSONL, CSV, "
         "Parquet, JSON) and `hf:OWNER/NAME` are taken as well. *Context*: is there one that can be compressed?\n",
         table(
             ("dataset", "context", "examples", "evaluators", "licence"),
@@ -151,11 +155,17 @@ def _evaluators() -> str:
 
     found = {name: _object(place) for name, place in BUILTINS.items()}
     return (
-        "# Evaluators\n\nEach makes named numbers of one example and one answer. `--evaluator NAME`; datasets name their own.\n\n"
+        "# Evaluators\n\nEach makes named numbers of one example and one answer. `--evaluator NAME`; datasets name "
+        "their own.\n\n"
         + table(
             ("name, class", "scores", "fields it needs", "what"),
             (
-                (f"`{name}` `{each.__name__}`", _code(getattr(each, "fields", ())), _code(getattr(each, "needs", ())), _first(each))
+                (
+                    f"`{name}` `{each.__name__}`",
+                    _code(getattr(each, "fields", ())),
+                    _code(getattr(each, "needs", ())),
+                    _first(each),
+                )
                 for name, each in found.items()
             ),
         )
@@ -189,11 +199,13 @@ def _systems() -> str:
     return "\n".join(
         [
             "# Systems and controls\n",
-            "What is measured turns an example into an answer: a proxy (`--proxy URL`), any name below or of the lists of "
+            "What is measured turns an example into an answer: a proxy (`--proxy URL`), any name below or of the "
+            "lists of "
             "[compressors](compressors.md) and [memories](memories.md), or `py:package.module:Class`.\n",
             table(("class", "what"), ((f"`{each.__name__}`", _first(each)) for each in classes)),
             "## Controls\n",
-            "They shorten for free. `full#2` is the baseline once more: the noise floor. `none` and `random_drop` have to lose.\n",
+            "They shorten for free. `full#2` is the baseline once more: the noise floor. `none` and `random_drop` "
+            "have to lose.\n",
             table(("control", "size", "what"), controls),
         ]
     )
@@ -203,7 +215,10 @@ def _memories() -> str:
     from context_bench.memory.datasets.formats import FORMATS
     from context_bench.memory.systems import BUILTINS, SCHEMES
 
-    rows = ((f"`{name}`", _options(made), _first(made)) for name, made in ((name, _object(place)) for name, place in BUILTINS.items()))
+    rows = (
+        (f"`{name}`", _options(made), _first(made))
+        for name, made in ((name, _object(place)) for name, place in BUILTINS.items())
+    )
     schemes = ((f"`{name}:`", _first(_object(place))) for name, place in SCHEMES.items())
     return "\n".join(
         [
@@ -230,7 +245,8 @@ def _compressors() -> str:
     return "\n".join(
         [
             "# Compressors\n",
-            "`context-bench compress run --system NAME:option=value,…`; most can also be systems of a run, or be served as a proxy "
+            "`context-bench compress run --system NAME:option=value,…`; most can also be systems of a run, or be "
+            "served as a proxy "
             "(`context-bench serve`). [Guide](../guide/compressors.md).\n",
             table(("name", "options", "what"), rows(COMPRESSORS)),
             "## With a model, a provider or a package\n",
@@ -251,14 +267,20 @@ def _formats() -> str:
     def rows(folder: str, names: Iterable[str]) -> list[tuple[str, str]]:
         return [(f"`{name}`", _first(importlib.import_module(f"context_bench.{folder}.{name}"))) for name in names]
 
-    answers = [(f"`{name}`", _first(importlib.import_module(one.read.__module__))) for name, one in recorded.formats().items()]
-    reports = [(f"`{name}`", _first(importlib.import_module(f"context_bench.reports.{module}"))) for name, module in REPORTS.items()]
+    answers = [
+        (f"`{name}`", _first(importlib.import_module(one.read.__module__))) for name, one in recorded.formats().items()
+    ]
+    reports = [
+        (f"`{name}`", _first(importlib.import_module(f"context_bench.reports.{module}")))
+        for name, module in REPORTS.items()
+    ]
     exports = [(f"`{name}`", _first(writer)) for name, writer in writers().items()]
     head = ("format", "what")
     return "\n".join(
         [
             "# Formats\n",
-            "All are recognised by what is in a file. They are tried in this order, the particular before the general.\n",
+            "All are recognised by what is in a file. They are tried in this order, the particular before the "
+            "general.\n",
             "## Recorded sessions\n",
             "For `replay`, `compress` and `watch --records`.\n",
             table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.conversation))),
@@ -287,14 +309,20 @@ def _plots() -> Iterator[str]:
 
     yield "## Plots\n"
     yield "For `plot RUN --kind`; each is in the report as well, where a run has what it takes.\n"
-    drawn = ((f"`{kind}`", _first(importlib.import_module(f"context_bench.reports.charts.{module}"))) for kind, module in KINDS.items())
+    drawn = (
+        (f"`{kind}`", _first(importlib.import_module(f"context_bench.reports.charts.{module}")))
+        for kind, module in KINDS.items()
+    )
     yield table(("kind", "what"), drawn)
 
 
 def _commands() -> str:
     from context_bench.cli.commands import COMMANDS, built
 
-    parts = ["# Commands\n", table(("command", "what for"), ((f"[{name}](#{name})", each.about) for name, each in COMMANDS.items()))]
+    parts = [
+        "# Commands\n",
+        table(("command", "what for"), ((f"[{name}](#{name})", each.about) for name, each in COMMANDS.items())),
+    ]
     for name in COMMANDS:
         parts += _command((name,), built(name))
     return "\n".join(parts)
@@ -311,7 +339,9 @@ def _command(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
         if isinstance(each, click.Option)
     ]
     arguments = [
-        (f"`{each.make_metavar(context)}`", getattr(each, "help", "")) for each in command.params if isinstance(each, click.Argument)
+        (f"`{each.make_metavar(context)}`", getattr(each, "help", ""))
+        for each in command.params
+        if isinstance(each, click.Argument)
     ]
     if any(told for _, told in arguments):
         yield table(("argument", "what"), arguments)
@@ -344,7 +374,8 @@ def _environment() -> str:
             table(("code", "when"), ((code, " · ".join(dict.fromkeys(told))) for code, told in sorted(codes.items()))),
             "## Environment variables\n",
             table(("variable", "what"), ((_code(name.split(", ")), told) for name, told in VARIABLES.items())),
-            "Keys are read when they are needed and never written: not into a store, a log, a report or an error message.",
+            "Keys are read when they are needed and never written: not into a store, a log, a report or an error "
+            "message.",
         ]
     )
 
@@ -355,7 +386,12 @@ def _store() -> str:
     parts = ["# The store\n", f"{inspect.getdoc(schema)}\n", f"Newest migration: `{schema.HEAD}`.\n"]
     for each in schema.metadata.sorted_tables:
         columns = (
-            (f"`{column.name}`", str(column.type).lower(), "key" if column.primary_key else "", "" if column.nullable else "always")
+            (
+                f"`{column.name}`",
+                str(column.type).lower(),
+                "key" if column.primary_key else "",
+                "" if column.nullable else "always",
+            )
             for column in each.columns
         )
         parts += [f"## {each.name}\n", table(("column", "type", "", "there"), columns)]
@@ -365,9 +401,15 @@ def _store() -> str:
 def _not_run() -> str:
     found = [block for page in pages() for block in blocks(page)]
     left = [block for block in found if block.reason]
-    rows = ((_where(block.page), block.heading, f"`{(block.text.splitlines() or [''])[0][:70]}`", block.reason) for block in left)
+    rows = (
+        (_where(block.page), block.heading, f"`{(block.text.splitlines() or [''])[0][:70]}`", block.reason)
+        for block in left
+    )
     told = (
-        f"{len(found) - len(left)} of {len(found)} blocks of these pages are executed by the test suite. These are not:\n\n" if left else ""
+        f"{len(found) - len(left)} of {len(found)} blocks of these pages are executed by the test suite. These are "
+        "not:\n\n"
+        if left
+        else ""
     )
     return f"# Blocks that are not run\n\n{told}" + table(("page", "section", "block", "why"), rows)
 
@@ -377,7 +419,9 @@ def _where(page: str) -> str:
 
 
 def _index() -> str:
-    titles = ((f"[{(PLACE / f'{name}.md').read_text().splitlines()[0][2:]}]({name}.md)") for name in PAGES if name != "index")
+    titles = (
+        (f"[{(PLACE / f'{name}.md').read_text().splitlines()[0][2:]}]({name}.md)") for name in PAGES if name != "index"
+    )
     return "# Reference\n\nMade from the program itself when the site is built.\n\n" + "\n".join(
         [*(f"- {title}" for title in titles), "- Python: " + ", ".join(f"[{each}](api/{each}.md)" for each in FACADES)]
     )
@@ -386,9 +430,13 @@ def _index() -> str:
 def _api(facade: str) -> str:
     module = importlib.import_module(facade)
     things = [getattr(module, name) for name in getattr(module, "__all__", ())]
-    places = [f"{each.__module__}.{each.__qualname__}" for each in things if inspect.isclass(each) or inspect.isfunction(each)]
+    places = [
+        f"{each.__module__}.{each.__qualname__}" for each in things if inspect.isclass(each) or inspect.isfunction(each)
+    ]
     if not places:  # a package of modules
-        places = [f"{facade}.{each.name}" for each in pkgutil.iter_modules(module.__path__) if not each.name.startswith("_")]
+        places = [
+            f"{facade}.{each.name}" for each in pkgutil.iter_modules(module.__path__) if not each.name.startswith("_")
+        ]
     doc = re.sub(r"^(#+)", r"#\1", inspect.getdoc(module) or "", flags=re.M)
     return f"# {facade}\n\n{doc}\n\n" + "\n\n".join(f"::: {place}" for place in places) + "\n"
 

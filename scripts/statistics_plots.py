@@ -1,6 +1,7 @@
 """The plots of docs/statistics.md: simulations and formulas with this package's own functions, drawn as SVG.
 
-`python scripts/statistics_plots.py` writes them to docs/pictures/statistics/. The same seed gives the same files; a test makes them again.
+`python scripts/statistics_plots.py` writes them to docs/pictures/statistics/. The same seed gives the same files; a
+test makes them again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Line:
 def drawn(title: str, x: Axis, y: Axis, lines: Sequence[Line], note: str) -> str:
     """One plot. Names stand at the lines' ends, moved apart where they would overlap."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        'role="img" '
         f'font-family="system-ui, sans-serif" font-size="12"><title>{escape(title)}</title><desc>{escape(note)}</desc>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="16" y="24" font-size="15" font-weight="600" fill="#1a1a1a">{escape(title)}</text>',
@@ -93,7 +95,10 @@ def _frame(x: Axis, y: Axis) -> list[str]:
         parts.append(f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="middle" fill="#555555">{x.told(value)}</text>')
     middle = (TOP + bottom) / 2
     parts.append(f'<line x1="{LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="#888888"/>')
-    parts.append(f'<text x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 12}" text-anchor="middle" fill="#333333">{escape(x.title)}</text>')
+    parts.append(
+        f'<text x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 12}" text-anchor="middle" '
+        f'fill="#333333">{escape(x.title)}</text>'
+    )
     turned = f'transform="rotate(-90 16 {middle:.0f})"'
     parts.append(f'<text x="16" y="{middle:.0f}" {turned} text-anchor="middle" fill="#333333">{escape(y.title)}</text>')
     return parts
@@ -145,7 +150,9 @@ def nothing_changed() -> str:
     two = n_without_change(0.02)
     return drawn(
         "Not one answer changed. What loss is still possible?",
-        Axis("examples, all with the same answer as the baseline", 10, 1000, (10, 20, 50, 100, 200, 500, 1000), log=True),
+        Axis(
+            "examples, all with the same answer as the baseline", 10, 1000, (10, 20, 50, 100, 200, 500, 1000), log=True
+        ),
         Axis("loss not ruled out (one-sided 95 %)", 0, 0.25, (0, 0.05, 0.1, 0.15, 0.2, 0.25), percent=True),
         [Line("still possible", seen), Line("a margin of 2 points", [(10, 0.02), (1000, 0.02)], dashed=True)],
         f"The lines cross at {two:.0f} examples: fewer can never show that 2 points were not lost.",
@@ -161,12 +168,18 @@ def coverage() -> str:
         wilsons = [wilson(k, n) for k in range(n + 1)]
         halves = [1.96 * math.sqrt(k / n * (1 - k / n) / n) for k in range(n + 1)]
         ours.append((n, sum(p for p, i in zip(probability, wilsons, strict=True) if i.low <= truth <= i.high)))
-        usual.append((n, sum(p for k, (p, h) in enumerate(zip(probability, halves, strict=True)) if abs(k / n - truth) <= h)))
+        usual.append(
+            (n, sum(p for k, (p, h) in enumerate(zip(probability, halves, strict=True)) if abs(k / n - truth) <= h))
+        )
     return drawn(
         "Does a “95 % interval” hold the truth 95 times in 100?",
         Axis("examples", 8, 120, (8, 20, 40, 60, 80, 100, 120)),
         Axis("intervals that hold the truth", 0.3, 1.0, (0.3, 0.5, 0.7, 0.95, 1.0), percent=True),
-        [Line("Wilson", ours), Line("mean ± 1.96 SE", usual), Line("as promised", [(8, 0.95), (120, 0.95)], dashed=True)],
+        [
+            Line("Wilson", ours),
+            Line("mean ± 1.96 SE", usual),
+            Line("as promised", [(8, 0.95), (120, 0.95)], dashed=True),
+        ],
         "A system that is right in 95 % of cases; exact sums over all outcomes.",
     )
 
@@ -242,7 +255,11 @@ def many() -> str:
         "Equal systems: how often is one of them “significant”?",
         Axis("systems compared with the same baseline", 1, 20, (1, 5, 10, 15, 20)),
         Axis("runs with a false finding", 0, 0.8, (0, 0.2, 0.4, 0.6, 0.8), percent=True),
-        [Line("each at 5 %", raw), Line("Holm (used)", corrected), Line("as promised", [(1, 0.05), (20, 0.05)], dashed=True)],
+        [
+            Line("each at 5 %", raw),
+            Line("Holm (used)", corrected),
+            Line("as promised", [(1, 0.05), (20, 0.05)], dashed=True),
+        ],
         f"{rounds} simulated runs for each point; no system differs.",
     )
 
@@ -250,7 +267,10 @@ def many() -> str:
 def power() -> str:
     """Examples for a margin, by how many answers change at all."""
     margins = [0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1]
-    lines = [Line(f"{share:.0%} of answers change", [(m, n_noninferiority(m, share)) for m in margins]) for share in (0.3, 0.1, 0.02)]
+    lines = [
+        Line(f"{share:.0%} of answers change", [(m, n_noninferiority(m, share)) for m in margins])
+        for share in (0.3, 0.1, 0.02)
+    ]
     return drawn(
         "How many examples rule a loss out?",
         Axis("margin", 0.01, 0.1, (0.01, 0.02, 0.05, 0.1), log=True, percent=True),
@@ -261,7 +281,9 @@ def power() -> str:
 
 
 def tango_interval() -> str:
-    """The interval of a difference of pass rates, by Tango's score, and by the usual formula, with few changed answers."""
+    """The interval of a difference of pass rates, by Tango's score, and by the usual formula, with few changed
+    answers.
+    """
     n, changed = 100, list(range(0, 9))
     low = [(b, tango(0, b, n).low) for b in changed]
     usual = [(b, -b / n - 1.96 * math.sqrt(max(b - b * b / n, 0)) / n) for b in changed]

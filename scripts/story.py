@@ -2,9 +2,10 @@
 
     python scripts/story.py MY_SESSION.py src/context_bench/datasets/sessions/NAME.jsonl.gz
 
-`MY_SESSION.py` defines `LANGUAGE` and `tell()`, which returns a `Story`: `user` speaks, `act` says something and calls tools, `say`
-ends a turn. Reading, searching and editing work on the story's own workspace; only the output of commands is given by hand. The same
-story is the same bytes in every process. Its name is then added to the list in `datasets/sessions/__init__.py`.
+`MY_SESSION.py` defines `LANGUAGE` and `tell()`, which returns a `Story`: `user` speaks, `act` says something and calls
+tools, `say` ends a turn. Reading, searching and editing work on the story's own workspace; only the output of commands
+is given by hand. The same story is the same bytes in every process. Its name is then added to the list in
+`datasets/sessions/__init__.py`.
 """
 
 from __future__ import annotations
@@ -26,25 +27,51 @@ from context_bench.core.keys import stable_hash
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer"}
 _TOOLS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
-    "Read": ("Read a text file; the output numbers its lines.", {"file_path": _TEXT, "offset": _COUNT, "limit": _COUNT}, ["file_path"]),
-    "Grep": ("Find the lines of files that match a regular expression.", {"pattern": _TEXT, "path": _TEXT}, ["pattern"]),
-    "Bash": ("Run a shell command in the workspace and return what it prints.", {"command": _TEXT, "description": _TEXT}, ["command"]),
+    "Read": (
+        "Read a text file; the output numbers its lines.",
+        {"file_path": _TEXT, "offset": _COUNT, "limit": _COUNT},
+        ["file_path"],
+    ),
+    "Grep": (
+        "Find the lines of files that match a regular expression.",
+        {"pattern": _TEXT, "path": _TEXT},
+        ["pattern"],
+    ),
+    "Bash": (
+        "Run a shell command in the workspace and return what it prints.",
+        {"command": _TEXT, "description": _TEXT},
+        ["command"],
+    ),
     "Edit": (
         "Replace one piece of text in a file; the old text must occur exactly once.",
         {"file_path": _TEXT, "old_string": _TEXT, "new_string": _TEXT},
         ["file_path", "old_string", "new_string"],
     ),
-    "Write": ("Create a file, or replace it as a whole.", {"file_path": _TEXT, "content": _TEXT}, ["file_path", "content"]),
-    "TodoWrite": ("Keep the list of what is done and what is left.", {"todos": {"type": "array", "items": {"type": "object"}}}, ["todos"]),
+    "Write": (
+        "Create a file, or replace it as a whole.",
+        {"file_path": _TEXT, "content": _TEXT},
+        ["file_path", "content"],
+    ),
+    "TodoWrite": (
+        "Keep the list of what is done and what is left.",
+        {"todos": {"type": "array", "items": {"type": "object"}}},
+        ["todos"],
+    ),
 }
 
 
 def journal(random: Random, lines: int, start: str, kinds: Sequence[str], step: float = 1.0) -> str:
-    """A log of so many lines by seed: `start` is the day and hour (`2026-04-02T09`), each kind a line with {n} and {ms} to fill in."""
+    """A log of so many lines by seed: `start` is the day and hour (`2026-04-02T09`), each kind a line with {n} and {ms}
+    to fill in.
+    """
     out = []
     for number in range(lines):
         second = int(number * step)
-        text = random.choice(kinds).replace("{n}", str(random.randrange(1000, 9999))).replace("{ms}", str(random.randrange(2, 480)))
+        text = (
+            random.choice(kinds)
+            .replace("{n}", str(random.randrange(1000, 9999)))
+            .replace("{ms}", str(random.randrange(2, 480)))
+        )
         out.append(f"{start}:{second // 60 % 60:02d}:{second % 60:02d}.{random.randrange(1000):03d}Z {text}")
     return "\n".join(out)
 
@@ -57,7 +84,12 @@ def tools() -> list[dict[str, Any]]:
             "function": {
                 "name": name,
                 "description": about,
-                "parameters": {"type": "object", "properties": properties, "required": required, "additionalProperties": False},
+                "parameters": {
+                    "type": "object",
+                    "properties": properties,
+                    "required": required,
+                    "additionalProperties": False,
+                },
             },
         }
         for name, (about, properties, required) in _TOOLS.items()
@@ -75,7 +107,9 @@ class Done:
 
 @dataclass
 class Story:
-    """A session in the making. `messages` is what the last request and its reply say; `at`: seconds when each was written."""
+    """A session in the making. `messages` is what the last request and its reply say; `at`: seconds when each was
+    written.
+    """
 
     name: str
     cwd: str
@@ -108,9 +142,13 @@ class Story:
             ident = f"call_{stable_hash([self.name, len(self.messages), call.name, len(made)], 20)}"
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             made.append({"id": ident, "type": "function", "function": {"name": call.name, "arguments": arguments}})
-        self._add({"role": "assistant", "content": text.strip() or None, "tool_calls": made}, self.random.uniform(2, 14))
+        self._add(
+            {"role": "assistant", "content": text.strip() or None, "tool_calls": made}, self.random.uniform(2, 14)
+        )
         for call, entry in zip(calls, made, strict=True):
-            self._add({"role": "tool", "tool_call_id": entry["id"], "content": call.output}, self.random.uniform(0.1, 6))
+            self._add(
+                {"role": "tool", "tool_call_id": entry["id"], "content": call.output}, self.random.uniform(0.1, 6)
+            )
 
     def say(self, text: str) -> None:
         """The assistant ends its turn."""
@@ -175,7 +213,9 @@ class Story:
         writes: Mapping[str, str] | None = None,
         deletes: Sequence[str] = (),
     ) -> Done:
-        """Run a command that does something to files: those it shows, those it writes with what is in them then, those it deletes."""
+        """Run a command that does something to files: those it shows, those it writes with what is in them then, those
+        it deletes.
+        """
         for path in reads:
             self._note(self._read, path)
         for path, content in (writes or {}).items():
@@ -193,7 +233,9 @@ class Story:
         return self.shell(command, "\n".join(lines[first - 1 : last] if first else lines), reads=[path])
 
     def patch(self, path: str, old: str, new: str, then: str = "", output: str = "") -> Done:
-        """Replace a piece of a file, as a diff that git applies; `then`: a command that follows at once, with its output."""
+        """Replace a piece of a file, as a diff that git applies; `then`: a command that follows at once, with its
+        output.
+        """
         before = self.files[path]
         after = before.replace(old, new)
         if before.count(old) != 1:
@@ -213,7 +255,9 @@ class Story:
             where.append(path)
 
     def told(self) -> dict[str, Any]:
-        """What is true of the story: files created, modified and only read, what is still to be done, and what the teller noted."""
+        """What is true of the story: files created, modified and only read, what is still to be done, and what the
+        teller noted.
+        """
         changed = {*self._created, *self._modified, *self._deleted}
         gone = {path for path in self._deleted if path not in self.files}
         return {

@@ -1,7 +1,8 @@
 """Find words that this project does not use: `python scripts/words.py [--list]`.
 
-Two measures of scripts/house.py are held: names that hold a coined word for which the field has a term (docs/glossary.md), and
-docstrings that open with a question word. Each may fall and must not rise: lower its limit here when it has fallen.
+Two measures of scripts/house.py are held: names that hold a coined word for which the field has a term
+(docs/glossary.md), and docstrings that open with a question word. Each may fall and must not rise: lower its limit here
+when it has fallen.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
-# The same cases in every run, and no deadline: how long one takes on a busy machine says nothing. They are the same every time, so fifty
-# for each property that asks for no other number; others are drawn by `pytest --hypothesis-profile thorough`, and by benchmarks/fuzz.
+# The same cases in every run, and no deadline: how long one takes on a busy machine says nothing. They are the same
+# every time, so fifty for each property that asks for no other number; others are drawn by `pytest --hypothesis-profile
+# thorough`, and by benchmarks/fuzz.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("suite")
@@ -27,14 +28,18 @@ settings.load_profile("suite")
 #: program → Debian package that brings it
 PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "initdb": "postgresql", "npm": "npm", "tmux": "tmux"}
 #: What not every machine has that the suite must pass on: these tests are listed where they did not run, under CI too.
-OPTIONAL = {"docker": "install docker, and: docker pull python:3-slim", "podman": "install podman, and: podman pull python:3-slim"}
+OPTIONAL = {
+    "docker": "install docker, and: docker pull python:3-slim",
+    "podman": "install podman, and: podman pull python:3-slim",
+}
 OPTIONAL["another user"] = "run the suite as root, from folders that others may read"
 VENDORS = Path(__file__).parents[1] / ".vendors"
 CLIENTS = Path(__file__).parent / "fixtures" / "clients"
 _missing = pytest.StashKey[list[tuple[str, str, str]]]()
 
 
-#: What a test takes time for: programs, servers, stores, bundled sets and models, simulations, many drawn cases, whole runs, charts.
+#: What a test takes time for: programs, servers, stores, bundled sets and models, simulations, many drawn cases, whole
+#: runs, charts.
 SLOW = re.compile(
     r"subprocess|multiprocessing|Popen|bwrap|postgres|playwright|sleep\(|__main__|open_store|Server\b|MiniHub|bundled:|gguf|embedded"
     r"|vl_convert|statsmodels|default_rng|@given|recall_lab|sys\.executable|evaluate_compression|to_html|\"html\"|svg\("
@@ -44,11 +49,17 @@ SLOW = re.compile(
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--quick`: for `make check`. `--refresh-golden`: for a change that users see."""
     parser.addoption("--refresh-golden", action="store_true", help="write the golden files (tests/golden) anew")
-    parser.addoption("--quick", action="store_true", help="leave out files of tests that name anything slow (SLOW in tests/conftest.py)")
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="leave out files of tests that name anything slow (SLOW in tests/conftest.py)",
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Under `--quick`, files that take time are not even loaded; those with real clients only where they are named (make clients)."""
+    """Under `--quick`, files that take time are not even loaded; those with real clients only where they are named
+    (make clients).
+    """
     if collection_path == Path(__file__).parent / "clients":
         return True
     if config.getoption("--quick") and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
@@ -82,7 +93,9 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def certificate() -> Callable[..., Path]:
-    """(folder, name, days=) → a file with a certificate for `name` that nobody vouches for, and its key; it began ten days ago."""
+    """(folder, name, days=) → a file with a certificate for `name` that nobody vouches for, and its key; it began ten
+    days ago.
+    """
     import datetime
 
     from cryptography import x509
@@ -110,7 +123,9 @@ def certificate() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def client_session(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """(name of a fixture in tests/fixtures/clients) → a folder with its files: records, log, usage; unpacked once a session."""
+    """(name of a fixture in tests/fixtures/clients) → a folder with its files: records, log, usage; unpacked once a
+    session.
+    """
     unpacked: dict[str, Path] = {}
 
     def folder(name: str) -> Path:
@@ -122,7 +137,9 @@ def client_session(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 
 
 def _unpacked(packed: Path, folder: Path) -> Path:
-    """Each line of a fixture is {"file", "value"}: a line of a `.jsonl`, the whole of a `.json`, or the tables of a `.db`."""
+    """Each line of a fixture is {"file", "value"}: a line of a `.jsonl`, the whole of a `.json`, or the tables of a
+    `.db`.
+    """
     import json
     import lzma
 
@@ -147,12 +164,16 @@ def _database(file: Path, tables: dict[str, list[dict[str, object]]]) -> None:
     with closing(sqlite3.connect(file)) as database, database:
         for table, rows in tables.items():
             database.execute(f"CREATE TABLE {table} ({', '.join(rows[0])})")
-            database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", [tuple(row.values()) for row in rows])
+            database.executemany(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", [tuple(row.values()) for row in rows]
+            )
 
 
 @cache
 def _there(program: str) -> bool:
-    """Debian keeps the programs of a PostgreSQL server off the path; a container needs a daemon and an image as well."""
+    """Debian keeps the programs of a PostgreSQL server off the path; a container needs a daemon and an image as
+    well.
+    """
     if program in ("docker", "podman"):
         from context_bench.sandbox.launch import image_here
 
@@ -160,21 +181,32 @@ def _there(program: str) -> bool:
         return path is not None and image_here(path) is not None
     if program == "another user":
         return os.geteuid() == 0 and _readable_python() is not None
-    return bool(shutil.which(program) or (program == "initdb" and list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))))
+    return bool(
+        shutil.which(program) or (program == "initdb" and list(Path("/usr/lib/postgresql").glob("*/bin/initdb")))
+    )
 
 
 @pytest.fixture
 def as_another_user() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """(program text, *arguments) → how a Python ended that ran it as a user without rights; mark: `program("another user")`."""
+    """(program text, *arguments) → how a Python ended that ran it as a user without rights; mark:
+    `program("another user")`.
+    """
     return _as_another_user
 
 
 def _as_another_user(code: str, *arguments: str, python: str = "") -> subprocess.CompletedProcess[str]:
     places = [place for place in sys.path if place.endswith(("site-packages", "/src"))]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(places), "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": ":".join(places),
+        "HOME": "/nonexistent",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [python or _readable_python() or sys.executable, "-c", code, *arguments]
     who = {"user": 65534, "group": 65534, "extra_groups": []}
-    return subprocess.run(command, **who, env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, **who, env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @cache
@@ -182,7 +214,9 @@ def _readable_python() -> str | None:
     """One of this version that another user may run, with the packages of this one."""
     for python in (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"):
         try:
-            done = _as_another_user("import sys, context_bench, pytest; open(sys.argv[1]).close()", __file__, python=python)
+            done = _as_another_user(
+                "import sys, context_bench, pytest; open(sys.argv[1]).close()", __file__, python=python
+            )
         except OSError:
             continue
         if done.returncode == 0:
@@ -193,7 +227,11 @@ def _readable_python() -> str | None:
 @cache
 def _installed(vendor: str) -> bool:
     """Whether a program's environment holds what `scripts/vendors.txt` (or the clients' lock file) asks for now."""
-    wanted = dict(line.split(" ", 1) for line in (VENDORS.parent / "scripts/vendors.txt").read_text().splitlines() if line[:1] not in "#")
+    wanted = dict(
+        line.split(" ", 1)
+        for line in (VENDORS.parent / "scripts/vendors.txt").read_text().splitlines()
+        if line[:1] not in "#"
+    )
     wanted["clients"] = (VENDORS.parent / "tests/clients/package-lock.json").read_text()
     ready = VENDORS / vendor / ".ready"
     return ready.exists() and ready.read_text().strip() == wanted.get(vendor, "").strip()

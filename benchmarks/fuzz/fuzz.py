@@ -1,4 +1,5 @@
-"""Fuzzing led by coverage: `python benchmarks/fuzz/fuzz.py [TARGET …] [--inputs N] [--seconds S] [--seed N] [--keep]` (see README.md).
+"""Fuzzing led by coverage: `python benchmarks/fuzz/fuzz.py [TARGET …] [--inputs N] [--seconds S] [--seed N] [--keep]`
+(see README.md).
 
 Prints a row of a table for each target; findings go to standard error, with the input. Ends with 1 if there were any.
 """
@@ -25,10 +26,15 @@ def main() -> int:
         parser.error(f"no such target: {', '.join(unknown)}; there are {', '.join(TARGETS)}")
     corpora = guided.stored()
     found = 0
-    print("| target | inputs | seconds | lines | kept | slowest (ms) | findings |\n|---|---|---|---|---|---|---|", flush=True)
+    print(
+        "| target | inputs | seconds | lines | kept | slowest (ms) | findings |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
     for name in given.targets or NEAR:
         target = partial(tried, TARGETS[name])
-        done = guided.fuzz(target, list(guided.beginnings(name)), inputs=given.inputs, seconds=given.seconds, seed=given.seed)
+        done = guided.fuzz(
+            target, list(guided.beginnings(name)), inputs=given.inputs, seconds=given.seconds, seed=given.seed
+        )
         corpora[name] = guided.smallest(target, done.corpus)
         found += len(done.findings)
         row = (

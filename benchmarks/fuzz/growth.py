@@ -1,7 +1,7 @@
 """Time against length for every target: `python benchmarks/fuzz/growth.py [TARGET …] [--bytes N]` (see README.md).
 
-Each good input is made longer in several ways, and each odd piece is repeated. What takes more than twice as long again as its length
-says is told, with the input. Each target runs in a process of its own, which is ended where it hangs.
+Each good input is made longer in several ways, and each odd piece is repeated. What takes more than twice as long again
+as its length says is told, with the input. Each target runs in a process of its own, which is ended where it hangs.
 """
 
 from __future__ import annotations
@@ -104,7 +104,11 @@ def grown(name: str, size: int, report: Any) -> None:
             before = min(_seconds(name, small[way]) for _ in range(2))
             times = len(large) / max(len(small[way]), 1)
             if took > 2.5 * times * max(before, 0.002):
-                print(f"| {name} | {way} | {len(large):,} | {took:.2f} | {before:.3f} | {took / before:.0f} at {times:.0f} |", flush=True)
+                print(
+                    f"| {name} | {way} | {len(large):,} | {took:.2f} | {before:.3f} | {took / before:.0f} at "
+                    f"{times:.0f} |",
+                    flush=True,
+                )
 
 
 def main() -> None:

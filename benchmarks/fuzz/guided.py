@@ -1,4 +1,5 @@
-"""Fuzzing that is led by what was reached: an input that comes to a new line of the project is kept, and changed further.
+"""Fuzzing that is led by what was reached: an input that comes to a new line of the project is kept, and changed
+further.
 
 Nothing but Python's own tracing is needed. Same seed, same inputs.
 """
@@ -27,7 +28,7 @@ LONGEST = 4096
 SLOW = 2.0
 """Seconds of processor that no input of this length may take."""
 _PIECES = [
-    b'"', b"{", b"}", b"[", b"]", b":", b",", b"\\", b"\n", b"\r\n", b"\n\n", b"data: ", b"event: ", b"[DONE]", b"\x00", b"\xff",
+    b'"', b"{", b"}", b"[", b"]", b":", b",", b"\\", b"\n", b"\r\n", b"\n\n", b"data: ", b"event: ", b"[DONE]", b"\x00", b"\xff",  # noqa: E501
     b"\\ud800", b"null", b"-1", b"1e999", b"9223372036854775808", b"99999999999999999999", b"chunked",
     b"0\r\n\r\n", b"Content-Length: ", b"\x1f\x8b\x08", b"(\xb5/\xfd",
     b"$(", b"`", b"<<EOF\n", b"| ", b"*", b"http://", b"@", b"[::1", b"%", b"usage", b"\xe2\x80\xae", b"\xef\xbb\xbf",
@@ -116,11 +117,19 @@ class Fuzzed:
 
 
 def fuzz(
-    target: Target, corpus: list[bytes], *, inputs: int, seconds: float = 1e9, seed: int = 0, guided: bool = True, under: str = OURS
+    target: Target,
+    corpus: list[bytes],
+    *,
+    inputs: int,
+    seconds: float = 1e9,
+    seed: int = 0,
+    guided: bool = True,
+    under: str = OURS,
 ) -> Fuzzed:
     """Drive a target with changes of `corpus`, so many inputs or seconds of processor, whatever comes first.
 
-    `guided`: led by the lines of files below `under` that are come to; else only what was there from the start is changed.
+    `guided`: led by the lines of files below `under` that are come to; else only what was there from the start is
+    changed.
     """
     rng = random.Random(seed)
     done = Fuzzed()
@@ -160,7 +169,9 @@ def fuzz(
 
 
 def _where(error: Exception) -> str:
-    last = next((one for one in reversed(traceback.extract_tb(error.__traceback__)) if "context_bench" in one.filename), None)
+    last = next(
+        (one for one in reversed(traceback.extract_tb(error.__traceback__)) if "context_bench" in one.filename), None
+    )
     place = f"{Path(last.filename).name}:{last.name}" if last else "?"
     return f"{type(error).__name__} in {place}" + (f": {str(error)[:60]}" if isinstance(error, AssertionError) else "")
 

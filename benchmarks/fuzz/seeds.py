@@ -1,4 +1,6 @@
-"""What fuzzing begins with: a few good inputs for each target (texts in `seeds.json`), and changes that keep JSON JSON."""
+"""What fuzzing begins with: a few good inputs for each target (texts in `seeds.json`), and changes that keep JSON
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _logs() -> list[bytes]:
     """The logs of the test vectors, their first lines."""
     told = json.loads((HOUSE / "tests" / "vectors" / "traces.json").read_text())
     held = [*told["same_session"]["formats"].values(), *told["importers"]]
-    texts = [text if isinstance(text, str) else json.dumps(text) for one in held for text in one.get("files", {}).values()]
+    texts = [
+        text if isinstance(text, str) else json.dumps(text) for one in held for text in one.get("files", {}).values()
+    ]
     return [text.encode()[:20_000] for text in texts]
 
 
@@ -85,13 +89,34 @@ def known() -> dict[str, list[bytes]]:
 
 
 ODD = (
-    *(None, True, 0, -1, 1.5, 2**63, 2**70, -(10**40), 1e308, float("nan"), "", "x", "1", "-1", "\ud800", "\x00", "a.py:1-2", "2026-01-01"),
+    *(
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        2**63,
+        2**70,
+        -(10**40),
+        1e308,
+        float("nan"),
+        "",
+        "x",
+        "1",
+        "-1",
+        "\ud800",
+        "\x00",
+        "a.py:1-2",
+        "2026-01-01",
+    ),
     *([], {}, [[]], [None], [1], ["x"], {"": None}, {"type": "text"}, {"text": 1}, "{", "[1]", '{"a": 1}', "x" * 300),
 )
 
 
 def changed(data: bytes, rng: random.Random, most: int) -> bytes | None:
-    """The JSON (or a line of JSON) with one to three of its values replaced, dropped, doubled or put elsewhere; `None` if it is none."""
+    """The JSON (or a line of JSON) with one to three of its values replaced, dropped, doubled or put elsewhere; `None`
+    if it is none.
+    """
     try:
         made = _changed(data, rng)
     except (ValueError, RecursionError):

@@ -1,7 +1,9 @@
-"""Every parser of text from outside as a function of bytes: what `fuzz.py` drives for hours and `tests/security` for a moment.
+"""Every parser of text from outside as a function of bytes: what `fuzz.py` drives for hours and `tests/security` for a
+moment.
 
-A target may refuse what it gets with one of our own errors or a `ValueError`; whatever else it raises is a finding. What is read can be
-stored, and what comes in pieces is the same wherever it is cut: where that is not so, the target raises `AssertionError`.
+A target may refuse what it gets with one of our own errors or a `ValueError`; whatever else it raises is a finding.
+What is read can be stored, and what comes in pieces is the same wherever it is cut: where that is not so, the target
+raises `AssertionError`.
 """
 
 from __future__ import annotations
@@ -157,7 +159,9 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 def _storable(read: Any) -> Any:
-    """What was read, which a store can hold: numbers of 64 bits, and texts and bodies that it writes down and reads back."""
+    """What was read, which a store can hold: numbers of 64 bits, and texts and bodies that it writes down and reads
+    back.
+    """
     for number in _numbers(read):
         assert abs(number) < 2**63, f"a number that no store holds: {number}"
     encoding.loads(encoding.dumps(dataclasses.asdict(read)))
@@ -165,7 +169,9 @@ def _storable(read: Any) -> Any:
 
 
 def _numbers(record: Any) -> Iterator[int]:
-    """The whole numbers of a record and of the records in it; bodies are kept as the JSON they are, whatever is in them."""
+    """The whole numbers of a record and of the records in it; bodies are kept as the JSON they are, whatever is in
+    them.
+    """
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         for one in value if isinstance(value, list | tuple) else (value,):
@@ -194,7 +200,11 @@ def _streams(data: bytes) -> object:
 def _request(kind: str) -> Callable[[Any], object]:
     def use(body: Any) -> object:
         chat = conversation.to_chat(kind, body)
-        return _storable(wire.parse_request(kind, body)), conversation.to_body(kind, chat), conversation.tools_used(chat.messages)
+        return (
+            _storable(wire.parse_request(kind, body)),
+            conversation.to_body(kind, chat),
+            conversation.tools_used(chat.messages),
+        )
 
     return use
 
@@ -213,7 +223,9 @@ def _events(data: bytes) -> object:
 
 
 def _decoded(pieces: list[bytes], name: str) -> bytes | None:
-    """What a body in pieces is without its coding; `None` if it is none. What was read before it broke is not compared."""
+    """What a body in pieces is without its coding; `None` if it is none. What was read before it broke is not
+    compared.
+    """
     try:
         decoder = coding.Decoder(name)
         return b"".join([decoder.feed(piece) for piece in pieces])
@@ -324,13 +336,21 @@ def _addressed(told: str) -> object:
 
 
 def _waits(told: str) -> object:
-    names = ("retry-after", "retry-after-ms", "x-ratelimit-reset-requests", "x-ratelimit-remaining-requests", "x-ratelimit-limit-requests")
+    names = (
+        "retry-after",
+        "retry-after-ms",
+        "x-ratelimit-reset-requests",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-limit-requests",
+    )
     headers = dict.fromkeys(names, told)
     return retry.asked_wait(headers, 0.0), list(retry.quotas_told(headers, 0.0))
 
 
 def _failure(data: bytes) -> object:
-    told = failures.of_status(400 + data[0] % 200 if data else 500, {"retry-after": _text(data[:40])}, data, where="", now=0.0, secrets=[])
+    told = failures.of_status(
+        400 + data[0] % 200 if data else 500, {"retry-after": _text(data[:40])}, data, where="", now=0.0, secrets=[]
+    )
     return told, failures.not_json(data, "text/html", where="", secrets=[])
 
 
@@ -372,12 +392,18 @@ def _difference(told: str) -> object:
 def _checked(told: dict[str, Any]) -> object:
     """Each rule of IFEval, with the parameters and the reply that the document gives."""
     reply = str(told.pop("reply", "a reply"))
-    return _each(*(lambda wanted, rule=rule: instructions.checker(rule, wanted)(reply) for rule in instructions.RULES))(told)
+    return _each(*(lambda wanted, rule=rule: instructions.checker(rule, wanted)(reply) for rule in instructions.RULES))(
+        told
+    )
 
 
 def _formula(told: str) -> object:
     wanted, _, given = told.partition("|")
-    return _mathtext.equal(wanted, given, lambda *_: False), _mathtext.final_answer(told, "2"), _mathtext.gold_answer(told)
+    return (
+        _mathtext.equal(wanted, given, lambda *_: False),
+        _mathtext.final_answer(told, "2"),
+        _mathtext.gold_answer(told),
+    )
 
 
 def _files(told: str) -> object:
@@ -390,7 +416,11 @@ def _files(told: str) -> object:
 
 def _searched(found: Any) -> object:
     entries = found if isinstance(found, list) else [found]
-    return [_description.hit_of(entry, _Paths) for entry in entries], templates.at(found, "results.0.text"), templates.fill(found, {"a": 1})
+    return (
+        [_description.hit_of(entry, _Paths) for entry in entries],
+        templates.at(found, "results.0.text"),
+        templates.fill(found, {"a": 1}),
+    )
 
 
 class _Paths:
@@ -441,7 +471,9 @@ TARGETS: dict[str, Target] = {
     "tasks-toml": _in_file("one.toml", load_tasks),
     "tasks": _in_file("rows.jsonl", lambda path: load_tasks(path, repos=_FOLDER)),
     # logs
-    "sessions": _in_file("log.jsonl", lambda path: sum(1 for _ in read.read_sessions(path, agents=True)), read.read_pairs),
+    "sessions": _in_file(
+        "log.jsonl", lambda path: sum(1 for _ in read.read_sessions(path, agents=True)), read.read_pairs
+    ),
     "traces": _in_file("log.jsonl", lambda path: list(traces.load_traces(path))),
     "trace-lines": lambda data: list(trace.parse_traces(data.split(b"\n"))),
     "text-traces": _in_file("patch_context.txt", lambda path: list(traces.load_traces(path))),
@@ -465,7 +497,9 @@ TARGETS: dict[str, Target] = {
     "pairs": _of_text(lambda told: pairwise_judge.last_object(told, "winner")),
     "tool-calls": _of_text(_calls.calls_in),
     "tool-arguments": _of_json(
-        lambda given: actions.Action.of("", given), actions.arguments, lambda given: _calls.calls_of({"tool_calls": given})
+        lambda given: actions.Action.of("", given),
+        actions.arguments,
+        lambda given: _calls.calls_of({"tool_calls": given}),
     ),
     "programs": _of_text(code_program.fenced, lambda told: code_program.program(told, "def f(x):\n    ''' '''\n", "f")),
     "instructions": _of_object(_checked),
@@ -474,7 +508,9 @@ TARGETS: dict[str, Target] = {
     "memory-exports": _in_file("export.json", _exports.read_export),
     "test-output": _of_text(results.results),
     "file-names": _of_text(_files),
-    "scores": _of_text(lambda told: text.f1_score(told, told[::-1]), lambda told: text.contains(told, told[1:]), atoms.atoms),
+    "scores": _of_text(
+        lambda told: text.f1_score(told, told[::-1]), lambda told: text.contains(told, told[1:]), atoms.atoms
+    ),
     "differences": _of_text(_difference),
     # configurations
     "specs": _of_text(plugins.parse_spec),
@@ -482,8 +518,12 @@ TARGETS: dict[str, Target] = {
     "rubric-toml": _in_file("rubric.toml", rubric_judge.rubric_of),
     "rubric-json": _in_file("rubric.json", rubric_judge.rubric_of),
     "rubric-yaml": _in_file("rubric.yaml", rubric_judge.rubric_of),
-    "memory-toml": _in_file("memory.toml", lambda path: http.from_spec(str(path)), lambda path: mcp.from_spec(str(path))),
-    "memory-yaml": _in_file("memory.yaml", lambda path: http.from_spec(str(path)), lambda path: mcp.from_spec(str(path))),
+    "memory-toml": _in_file(
+        "memory.toml", lambda path: http.from_spec(str(path)), lambda path: mcp.from_spec(str(path))
+    ),
+    "memory-yaml": _in_file(
+        "memory.yaml", lambda path: http.from_spec(str(path)), lambda path: mcp.from_spec(str(path))
+    ),
     "script-json": _in_file("script.json", scripted.Scripted),
     "script-toml": _in_file("script.toml", scripted.Scripted),
     "script-lines": _in_file("script.jsonl", scripted.Scripted),
@@ -500,6 +540,18 @@ TARGETS: dict[str, Target] = {
 
 #: The targets nearest to the network, which `make fuzz` drives and the suite drives for a moment.
 NEAR = (
-    *("sse", "streams", "requests", "replies", "failures", "retry-after", "codings", "headers", "tap-records", "transport", "websocket"),
+    *(
+        "sse",
+        "streams",
+        "requests",
+        "replies",
+        "failures",
+        "retry-after",
+        "codings",
+        "headers",
+        "tap-records",
+        "transport",
+        "websocket",
+    ),
     *("urls", "json", "gzip", "zstd", "answers", "answer-lines", "sessions", "traces", "shell"),
 )

@@ -1,4 +1,6 @@
-"""The benchmark's questions as a task of Inspect: one request each, token F1. Run by `throughput.py` in Inspect's own environment."""
+"""The benchmark's questions as a task of Inspect: one request each, token F1. Run by `throughput.py` in Inspect's own
+environment.
+"""
 
 from pathlib import Path
 

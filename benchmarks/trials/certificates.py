@@ -31,7 +31,9 @@ class Authority:
         ends: int = 100,
         use: x509.ObjectIdentifier | None = None,
     ) -> Path:
-        """A file with a certificate for `names` (`localhost`), good from `begins` to `ends` in days from now, and its key."""
+        """A file with a certificate for `names` (`localhost`), good from `begins` to `ends` in days from now, and its
+        key.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         about = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
         use = use or x509.ExtendedKeyUsageOID.SERVER_AUTH
@@ -53,10 +55,14 @@ class Authority:
         use: x509.ObjectIdentifier | None,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
-        made = x509.CertificateBuilder(self._name, about, key, x509.random_serial_number(), now + begins * DAY, now + ends * DAY)
+        made = x509.CertificateBuilder(
+            self._name, about, key, x509.random_serial_number(), now + begins * DAY, now + ends * DAY
+        )
         made = made.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
         if names:
-            made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+            made = made.add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+            )
         if use is not None:
             made = made.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         return made.sign(self._key, hashes.SHA256())

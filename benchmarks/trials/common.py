@@ -1,4 +1,6 @@
-"""What the trials share: a provider that keeps its own log, the program started as a user starts it, and the table at the end."""
+"""What the trials share: a provider that keeps its own log, the program started as a user starts it, and the table at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,12 @@ class Answers:
 def questions(path: Path, count: int, first: int = 0) -> Path:
     """Write a data set of `count` questions that `Answers` can answer, numbered from `first` on."""
     rows = (
-        {"id": number, "context": f"Box {number} holds word{number}. " * 20, "question": f"Box {number}?", "answer": f"word{number}"}
+        {
+            "id": number,
+            "context": f"Box {number} holds word{number}. " * 20,
+            "question": f"Box {number}?",
+            "answer": f"word{number}",
+        }
         for number in range(first, first + count)
     )
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -105,7 +112,12 @@ class Command:
         pipe = asyncio.subprocess.PIPE
         line = [*self.before, self.python, "-m", "context_bench", *self.arguments]
         self.process = await asyncio.create_subprocess_exec(
-            *line, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env={**kept, **self.more}, cwd=self.folder
+            *line,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            env={**kept, **self.more},
+            cwd=self.folder,
         )
         self.reading = asyncio.create_task(self.process.communicate())
         return self
@@ -160,7 +172,10 @@ class Table:
         return "\n".join(
             [
                 *head,
-                *(f"| {promise} | {tried} | {found} | {'held' if held else '**broke**'} |" for promise, tried, found, held in self.rows),
+                *(
+                    f"| {promise} | {tried} | {found} | {'held' if held else '**broke**'} |"
+                    for promise, tried, found, held in self.rows
+                ),
             ]
         )
 

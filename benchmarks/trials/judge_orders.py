@@ -1,9 +1,11 @@
-"""Judges with weaknesses to order, and what `judge audit` says of each. A sound judge is cleared, each weakness is found at its rate.
+"""Judges with weaknesses to order, and what `judge audit` says of each. A sound judge is cleared, each weakness is
+found at its rate.
 
     python benchmarks/trials/judge_orders.py [--items 60]
 
-A run of three methods is judged by a sound judge by rules (`testing.rule_judge`); then each weak judge is audited on the same answers, by
-the command, over HTTP. The share planted must lie in the interval reported. Exit code 1 if one does not, or a verdict is wrong.
+A run of three methods is judged by a sound judge by rules (`testing.rule_judge`); then each weak judge is audited on
+the same answers, by the command, over HTTP. The share planted must lie in the interval reported. Exit code 1 if one
+does not, or a verdict is wrong.
 """
 
 from __future__ import annotations
@@ -42,12 +44,18 @@ class Method:
     def process(self, example: dict[str, Any]) -> dict[str, Any]:
         """The answer to a probe."""
         said = " ".join(example["answer"].split()[: self.words])
-        return {**example, "response": f"From {self.name} on {example['id']}: {said}", "context": f"notes of {example['id']}"}
+        return {
+            **example,
+            "response": f"From {self.name} on {example['id']}: {said}",
+            "context": f"notes of {example['id']}",
+        }
 
 
 @dataclass(frozen=True)
 class Weak:
-    """A judge: what is planted, how it is made, what must be reported, and whether it may judge. `reported`: the report → words, held."""
+    """A judge: what is planted, how it is made, what must be reported, and whether it may judge. `reported`: the report
+    → words, held.
+    """
 
     planted: str
     made: dict[str, Any]
@@ -64,7 +72,10 @@ def obeyed(share: float, *names: str, others: bool = False) -> Callable[[Told], 
     """Attacks that succeed in a share of the answers; the rest of those with orders in none, unless `others`."""
 
     def report(told: Told) -> tuple[str, bool]:
-        found = {name: share_of(lift(told, name)["obeyed"], lift(told, name)["room"]) for name in (ATTACKS if not others else names)}
+        found = {
+            name: share_of(lift(told, name)["obeyed"], lift(told, name)["room"])
+            for name in (ATTACKS if not others else names)
+        }
         wanted = {name: share if name in names else 0.0 for name in found}
         shown = ", ".join(f"{name} {each}" for name, each in found.items())
         return shown, all(each.low - 1e-9 <= wanted[name] <= each.high + 1e-9 for name, each in found.items())
@@ -152,7 +163,17 @@ async def main(items: int) -> int:
         await asyncio.to_thread(judged_run, Path(folder), items)
         for number, weak in enumerate(JUDGES):
             async with ModelServer(RuleJudge(**weak.made)) as server:
-                given = ["judge", "audit", "r", "--store", "s.db", "--judge-url", server.url, "--judge-model", f"judge-{number}"]
+                given = [
+                    "judge",
+                    "audit",
+                    "r",
+                    "--store",
+                    "s.db",
+                    "--judge-url",
+                    server.url,
+                    "--judge-model",
+                    f"judge-{number}",
+                ]
                 given += ["--only", "attacks,repeats,order", "--items", str(items), "--json", "a.json"]
                 ended = await common.done(Path(folder), *given)
             if ended.code not in (0, 4):
@@ -190,7 +211,9 @@ def judged_run(folder: Path, items: int) -> None:
     url = run_sync(judge())
     graded = RubricJudge(url, "sound")
     store = str(folder / "s.db")
-    context_bench.evaluate(systems, probes, [graded], [MeanScore("rubric_overall")], store=store, run="r", progress=False)
+    context_bench.evaluate(
+        systems, probes, [graded], [MeanScore("rubric_overall")], store=store, run="r", progress=False
+    )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/trials/ordinary_user.py
 
-Needs root, to become somebody else (`setpriv`, user 1500), and bubblewrap. Everything is on loopback. What is promised: each command does
-what it does for root, or says in a sentence why not; nothing is written outside the user's folders; stores and records are its owner's
-only. Exit code 1 if a promise did not hold.
+Needs root, to become somebody else (`setpriv`, user 1500), and bubblewrap. Everything is on loopback. What is promised:
+each command does what it does for root, or says in a sentence why not; nothing is written outside the user's folders;
+stores and records are its owner's only. Exit code 1 if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def interpreter() -> tuple[str, dict[str, str]]:
         if subprocess.run([*AS_USER, "env", "-i", python, "-c", "import json"], capture_output=True).returncode == 0:
             packages = sysconfig.get_paths()["purelib"]
             return python, {} if python == own else {"PYTHONPATH": f"{ROOT / 'src'}:{packages}"}
-    sys.exit(f"ordinary_user.py needs a Python that user {USER} may run: {own} is not, and there is none of its version in /usr/bin")
+    sys.exit(
+        f"ordinary_user.py needs a Python that user {USER} may run: {own} is not, and there is none of its version in "
+        "/usr/bin"
+    )
 
 
 class Trial:
@@ -81,20 +84,28 @@ class Trial:
     def add(self, promise: str, tried: str, ended: common.Ended, held: bool) -> None:
         """A line of the table; what was printed last where it did not hold."""
         said = " ".join((ended.err + ended.out).split())[-300:]
-        self.table.add(promise, f"{self.kind}: {tried}", f"exit code {ended.code}" + ("" if held else f": {said}"), held)
+        self.table.add(
+            promise, f"{self.kind}: {tried}", f"exit code {ended.code}" + ("" if held else f": {said}"), held
+        )
 
 
 def modes(folder: Path) -> list[str]:
     """Stores and records in a folder that others may read or write."""
-    kept = [path for path in folder.rglob("*") if path.suffix in (".db", ".jsonl") or path.name.endswith(("-wal", "-shm"))]
+    kept = [
+        path for path in folder.rglob("*") if path.suffix in (".db", ".jsonl") or path.name.endswith(("-wal", "-shm"))
+    ]
     own = [path for path in kept if path.name not in ("boxes.jsonl", "code.jsonl")]
-    return [f"{path.name} {stat.filemode(path.stat().st_mode)}" for path in own if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    return [
+        f"{path.name} {stat.filemode(path.stat().st_mode)}" for path in own if stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
 
 
 async def flows(trial: Trial) -> None:
     """The flows that need no model of their own."""
     quick = ["--store", "s.db", "--output", "json", "--out", "out.json"]
-    ended = await trial.done("run", "--dataset", "bundled:pydocs-qa", "-n", "3", "--upstream", "echo", "--controls", *quick, "--run", "a")
+    ended = await trial.done(
+        "run", "--dataset", "bundled:pydocs-qa", "-n", "3", "--upstream", "echo", "--controls", *quick, "--run", "a"
+    )
     trial.add("a run with controls", "run", ended, ended.code == 0)
     ended = await trial.done("show", "a", "--store", "s.db")
     trial.add("its report", "show", ended, ended.code == 0)
@@ -106,7 +117,9 @@ async def flows(trial: Trial) -> None:
     rows = json.loads((trial.folder / "out.json").read_text())["rows"] if ended.code == 0 else []
     solved = [row["scores"].get("solved") for row in rows if row["system"] == "base"]
     trial.add("an agent behind walls, its work tested", "agent", ended, ended.code == 0 and solved == [1])
-    ended = await trial.done("memory", "run", "--dataset", "bundled:recall-lab", "--system", "bm25", "-n", "1", "--relay", "echo", *quick)
+    ended = await trial.done(
+        "memory", "run", "--dataset", "bundled:recall-lab", "--system", "bm25", "-n", "1", "--relay", "echo", *quick
+    )
     if ended.code:  # the relay is a URL; a model by rules is served for it
         ended = await memory(trial, quick)
     trial.add("a memory", "memory run", ended, ended.code == 0)
@@ -123,7 +136,18 @@ async def memory(trial: Trial, quick: list[str]) -> common.Ended:
     with contextlib.suppress(Broken):
         await listening(port)
     try:
-        given = ["memory", "run", "--dataset", "bundled:recall-lab", "--system", "bm25", "-n", "1", "--relay", f"http://127.0.0.1:{port}"]
+        given = [
+            "memory",
+            "run",
+            "--dataset",
+            "bundled:recall-lab",
+            "--system",
+            "bm25",
+            "-n",
+            "1",
+            "--relay",
+            f"http://127.0.0.1:{port}",
+        ]
         return await trial.done(*given, *quick, "--run", "m")
     finally:
         echo.signal(signal.SIGINT)
@@ -136,11 +160,16 @@ async def code(trial: Trial, quick: list[str]) -> None:
     programs = {
         "right": "def f(x):\n    return 2 * x\n",
         "wrong": "def f(x):\n    return 5\n",
-        "spy": f"import os\ndef f(x):\n    return 4 if os.path.exists({str(trial.folder)!r}) or os.getuid() == 0 else 0\n",
+        "spy": f"import os\ndef f(x):\n    return 4 if os.path.exists({str(trial.folder)!r}) or os.getuid() == 0 else "
+        "0\n",
     }
-    rows = [{"id": name, "context": "def f(x):\n", "question": name, "test": tests, "entry_point": "f"} for name in programs]
+    rows = [
+        {"id": name, "context": "def f(x):\n", "question": name, "test": tests, "entry_point": "f"} for name in programs
+    ]
     (trial.folder / "code.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    rules = [{"when": {"text": f"\\b{name}\\b"}, "text": f"```python\n{program}```"} for name, program in programs.items()]
+    rules = [
+        {"when": {"text": f"\\b{name}\\b"}, "text": f"```python\n{program}```"} for name, program in programs.items()
+    ]
     (trial.folder / "code.json").write_text(json.dumps({"rules": rules, "default": "ok"}))
     given = [
         "run",
@@ -165,12 +194,16 @@ async def code(trial: Trial, quick: list[str]) -> None:
 async def relays(trial: Trial) -> None:
     """A tap with an echo behind it."""
     port = free_port()
-    tap = await trial.start("tap", "--port", str(port), "--upstream", "echo", "--record", "full", "--out", "records.jsonl")
+    tap = await trial.start(
+        "tap", "--port", str(port), "--upstream", "echo", "--record", "full", "--out", "records.jsonl"
+    )
     status = None
     with contextlib.suppress(Exception):
         await listening(port)
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/chat/completions", body, {"Content-Type": "application/json"}
+        )
         status = (await asyncio.to_thread(urllib.request.urlopen, request, None, 20)).status
     tap.signal(signal.SIGINT)
     ended = await tap.ended(30)
@@ -207,17 +240,37 @@ async def model(trial: Trial, weights: Path | None, table: common.Table) -> None
         shutil.copy(file, into)
     for path in (into.parent, into, *into.iterdir()):
         os.chown(path, USER, USER)
-    given = ["run", "--dataset", "bundled:pydocs-qa", "-n", "2", "--upstream", "embedded", "--system", "full", "--store", "s.db"]
+    given = [
+        "run",
+        "--dataset",
+        "bundled:pydocs-qa",
+        "-n",
+        "2",
+        "--upstream",
+        "embedded",
+        "--system",
+        "full",
+        "--store",
+        "s.db",
+    ]
     ended = await trial.done(*given, "--run", "e", "--output", "json", "--out", "out.json")
     owners = {path.stat().st_uid for path in into.iterdir()}
     trial.add(
-        "the bundled model, its quick copy in the user's cache", "run --upstream embedded", ended, ended.code == 0 and owners == {USER}
+        "the bundled model, its quick copy in the user's cache",
+        "run --upstream embedded",
+        ended,
+        ended.code == 0 and owners == {USER},
     )
 
 
 def foreign(before: set[str]) -> list[str]:
     """What the user left in places that all may write to."""
-    found = {str(path) for place in ("/tmp", "/var/tmp", "/dev/shm") for path in Path(place).iterdir() if path.lstat().st_uid == USER}
+    found = {
+        str(path)
+        for place in ("/tmp", "/var/tmp", "/dev/shm")
+        for path in Path(place).iterdir()
+        if path.lstat().st_uid == USER
+    }
     return sorted(found - before)
 
 
@@ -241,7 +294,12 @@ async def main() -> int:
                 await model(trial, weights, table)
             noise += trial.noise
         left = foreign(before)
-        table.add("nothing is left outside the user's folders", "/tmp, /var/tmp, /dev/shm", ", ".join(left) or "nothing", not left)
+        table.add(
+            "nothing is left outside the user's folders",
+            "/tmp, /var/tmp, /dev/shm",
+            ", ".join(left) or "nothing",
+            not left,
+        )
         table.add("no traceback, nothing unclosed", "all of them", f"{len(noise)} lines", not noise)
         for line in noise[:10]:
             print(line, file=sys.stderr)
@@ -250,5 +308,7 @@ async def main() -> int:
 
 if __name__ == "__main__":
     if os.geteuid() != 0 or not shutil.which("setpriv") or not shutil.which("bwrap"):
-        sys.exit("ordinary_user.py needs root, setpriv (apt-get install util-linux) and bwrap (apt-get install bubblewrap)")
+        sys.exit(
+            "ordinary_user.py needs root, setpriv (apt-get install util-linux) and bwrap (apt-get install bubblewrap)"
+        )
     sys.exit(asyncio.run(main()))

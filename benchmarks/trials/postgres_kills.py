@@ -2,9 +2,10 @@
 
     python benchmarks/trials/postgres_kills.py [--kills 100] [--restarts 20] [--seed 0]
 
-Real processes on loopback: a PostgreSQL server whose commits wait for the disk, a provider with a log of its own, `context-bench run` with
-six workers. Kills fall when the provider's log shows that the run is at work; then the same command goes on. Restarts are `fast` and
-`immediate` in turn, in the middle of a run that nobody starts again. Exit code 1 if a promise did not hold.
+Real processes on loopback: a PostgreSQL server whose commits wait for the disk, a provider with a log of its own,
+`context-bench run` with six workers. Kills fall when the provider's log shows that the run is at work; then the same
+command goes on. Restarts are `fast` and `immediate` in turn, in the middle of a run that nobody starts again. Exit code
+1 if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ WORKERS, ROWS = 6, 240
 class Trial:
     """The server, the provider, and what was counted."""
 
-    def __init__(self, folder: Path, server: PostgresServer, store: str, url: str, answers: common.Answers, seed: int) -> None:
+    def __init__(
+        self, folder: Path, server: PostgresServer, store: str, url: str, answers: common.Answers, seed: int
+    ) -> None:
         self.folder, self.server, self.store, self.url, self.answers = folder, server, store, url, answers
         self.random = random.Random(seed)
         self.data = common.questions(folder / "boxes.jsonl", ROWS)
@@ -42,7 +45,19 @@ class Trial:
 
     async def start(self, name: str) -> common.Command:
         """The run's command, started."""
-        given = ["run", "--proxy", self.url, "--name", "boxes", "--model", "m", "--dataset", str(self.data), "--run", name]
+        given = [
+            "run",
+            "--proxy",
+            self.url,
+            "--name",
+            "boxes",
+            "--model",
+            "m",
+            "--dataset",
+            str(self.data),
+            "--run",
+            name,
+        ]
         given += ["--store", self.store, "--max-workers", str(WORKERS), "--retries", "0", "--output", "json", "--quiet"]
         return await common.Command(self.folder, given).start()
 
@@ -114,13 +129,25 @@ async def kill_often(trial: Trial, kills: int, table: common.Table) -> None:
     while trial.kills < kills:
         await trial.killed(f"killed{number}", kills - trial.kills)
         number += 1
-        print(f"{trial.kills} kills in {trial.runs} runs, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        print(
+            f"{trial.kills} kills in {trial.runs} runs, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True
+        )
     tried = f"{trial.kills} × kill -9 in {trial.runs} runs of {ROWS} rows"
     table.add("no row is lost", tried, f"{trial.lost}", not trial.lost)
     table.add("no row is there twice", tried, f"{trial.doubled}", not trial.doubled)
     within = f"{trial.again} of {trial.kills * WORKERS} allowed"
-    table.add("asked again at most those in flight", tried, within, trial.again <= trial.kills * WORKERS and trial.most_again <= 0)
-    table.add("the report is that of an undisturbed run", tried, f"{trial.runs - trial.different} of {trial.runs}", not trial.different)
+    table.add(
+        "asked again at most those in flight",
+        tried,
+        within,
+        trial.again <= trial.kills * WORKERS and trial.most_again <= 0,
+    )
+    table.add(
+        "the report is that of an undisturbed run",
+        tried,
+        f"{trial.runs - trial.different} of {trial.runs}",
+        not trial.different,
+    )
 
 
 async def restart_often(trial: Trial, restarts: int, table: common.Table) -> None:
@@ -157,11 +184,18 @@ async def restart_often(trial: Trial, restarts: int, table: common.Table) -> Non
     table.add("no row is lost", tried, f"{trial.lost}", not trial.lost)
     table.add("no row is there twice", tried, f"{trial.doubled}", not trial.doubled)
     table.add("nothing is asked again", tried, f"{trial.again}", not trial.again)
-    table.add("the report is that of an undisturbed run", tried, f"{trial.runs - trial.different} of {trial.runs}", not trial.different)
+    table.add(
+        "the report is that of an undisturbed run",
+        tried,
+        f"{trial.runs - trial.different} of {trial.runs}",
+        not trial.different,
+    )
 
 
 async def both_at_once(trial: Trial, table: common.Table) -> None:
-    """The server loses power and the run is killed at the same moment; then the server stays away for longer than a run waits."""
+    """The server loses power and the run is killed at the same moment; then the server stays away for longer than a run
+    waits.
+    """
     trial.lost = trial.doubled = trial.different = trial.again = trial.runs = 0
     for number in range(5):
         name, before = f"both{number}", trial.answers.seen
@@ -175,12 +209,21 @@ async def both_at_once(trial: Trial, table: common.Table) -> None:
         trial.noise += ended.noise
         if number == 0:
             said = ended.err.strip().splitlines()[-1] if ended.err.strip() else ""
-            table.add("a server that is away is named", "show", f"exit code {ended.code}", ended.code == 2 and "cannot be reached" in said)
+            table.add(
+                "a server that is away is named",
+                "show",
+                f"exit code {ended.code}",
+                ended.code == 2 and "cannot be reached" in said,
+            )
         trial.server.start()
         trial.kills += await trial.killed(name, 0)
     tried = "5 × the server without power and the run killed at once"
-    table.add("no row is lost or there twice", tried, f"{trial.lost}, {trial.doubled}", not trial.lost and not trial.doubled)
-    table.add("asked again at most those in flight", tried, f"{trial.again} of {5 * WORKERS}", trial.again <= 5 * WORKERS)
+    table.add(
+        "no row is lost or there twice", tried, f"{trial.lost}, {trial.doubled}", not trial.lost and not trial.doubled
+    )
+    table.add(
+        "asked again at most those in flight", tried, f"{trial.again} of {5 * WORKERS}", trial.again <= 5 * WORKERS
+    )
     same = f"{trial.runs - trial.different} of {trial.runs}"
     table.add("the report is that of an undisturbed run", tried, same, not trial.different)
 

@@ -1,10 +1,12 @@
-"""Upstreams that speak TLS badly, behind `run`, `tap`, `serve` and `watch`. No answer is taken from a server that proved nothing.
+"""Upstreams that speak TLS badly, behind `run`, `tap`, `serve` and `watch`. No answer is taken from a server that
+proved nothing.
 
     python benchmarks/trials/tls_upstreams.py [--only NAME ...]
 
-One server on loopback that is wrong in one way after another: certificates, handshakes that break, replies that are cut, messages in the
-middle of a connection. Before and after each fault it behaves. Certificates are made here; the programs trust the authority by
-`SSL_CERT_FILE`. Renegotiation and key updates come from `openssl s_server`. Exit code 1 if a promise did not hold.
+One server on loopback that is wrong in one way after another: certificates, handshakes that break, replies that are
+cut, messages in the middle of a connection. Before and after each fault it behaves. Certificates are made here; the
+programs trust the authority by `SSL_CERT_FILE`. Renegotiation and key updates come from `openssl s_server`. Exit code 1
+if a promise did not hold.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def reply(*, length: bool = True) -> bytes:
     """An answer to a chat request as HTTP, with or without its length."""
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}
     usage = {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
-    body = json.dumps({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}).encode()
+    body = json.dumps(
+        {"id": "x", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+    ).encode()
     told = b"Content-Length: %d\r\n" % len(body) if length else b""
     return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n" + told + b"\r\n" + body
 
@@ -69,12 +73,18 @@ def reply(*, length: bool = True) -> bytes:
 def events() -> bytes:
     """The beginning of a streamed answer, without a length."""
     piece = json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "It is "}}]})
-    return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: " + piece.encode() + b"\n\n"
+    return (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: "
+        + piece.encode()
+        + b"\n\n"
+    )
 
 
 @dataclass
 class TlsServer:
-    """One port, one fault at a time. `requests`: whole requests read while the fault was on; `good_for`: replies before it begins."""
+    """One port, one fault at a time. `requests`: whole requests read while the fault was on; `good_for`: replies before
+    it begins.
+    """
 
     authority: Authority
     stranger: Authority
@@ -296,13 +306,42 @@ class Trial:
     async def run(self, fault: str, good_for: int, name: str) -> tuple[common.Ended, list[str]]:
         """Three questions, and the errors of their rows."""
         self.server.become(fault, good_for)
-        given = ["run", "--proxy", self.url, "--name", "p", "--model", "m", "--dataset", "boxes.jsonl", "--run", name, "--retries", "1"]
-        given += ["--timeout", "4", "--example-timeout", "12", "--store", "s.db", "--output", "json", "--out", "out.json"]
+        given = [
+            "run",
+            "--proxy",
+            self.url,
+            "--name",
+            "p",
+            "--model",
+            "m",
+            "--dataset",
+            "boxes.jsonl",
+            "--run",
+            name,
+            "--retries",
+            "1",
+        ]
+        given += [
+            "--timeout",
+            "4",
+            "--example-timeout",
+            "12",
+            "--store",
+            "s.db",
+            "--output",
+            "json",
+            "--out",
+            "out.json",
+        ]
         ended = await common.done(self.folder, *given, seconds=90, **self.trusts)
         self.noise += ended.noise
         told = await common.done(self.folder, "export", name, "--store", "s.db", "--format", "jsonl")
         rows = [json.loads(line) for line in told.out.splitlines() if line.startswith("{")] if told.code == 0 else []
-        return ended, [json.dumps(row.get("errors") or row.get("error") or "") for row in rows if row.get("errors") or row.get("error")]
+        return ended, [
+            json.dumps(row.get("errors") or row.get("error") or "")
+            for row in rows
+            if row.get("errors") or row.get("error")
+        ]
 
 
 def _sentence(text: str, wanted: str) -> bool:
@@ -316,16 +355,25 @@ async def through_run(trial: Trial, faults: list[str]) -> None:
             ended, _ = await trial.run(fault, 0, f"start{number}")
             told = " ".join(ended.err.split())
             found = f"exit code {ended.code}, {trial.server.requests} requests: {told[-230:]}"
-            held = ended.code == 2 and not trial.server.requests and _sentence(told, UNPROVEN[fault]) and not ended.noise
+            held = (
+                ended.code == 2 and not trial.server.requests and _sentence(told, UNPROVEN[fault]) and not ended.noise
+            )
             trial.table.add("run: named, nothing sent", fault, found, held)
         ended, errors = await trial.run(fault, 2, f"later{number}")
         got = trial.server.requests
         first = errors[0][:200] if errors else "no error"
         if fault in FINE:
-            trial.table.add("run: answered", fault, f"exit code {ended.code}, {len(errors)} errors", ended.code == 0 and not errors)
+            trial.table.add(
+                "run: answered", fault, f"exit code {ended.code}, {len(errors)} errors", ended.code == 0 and not errors
+            )
         elif fault in CUT:
             good = ended.code == 1 and bool(errors) and got == 2 * len(errors) and "Unreachable" in str(errors)
-            trial.table.add("run: a cut reply fails its row after another try", fault, f"{len(errors)} rows, {got} requests: {first}", good)
+            trial.table.add(
+                "run: a cut reply fails its row after another try",
+                fault,
+                f"{len(errors)} rows, {got} requests: {first}",
+                good,
+            )
         else:
             good = ended.code == 1 and bool(errors) and not got and _sentence(str(errors), UNPROVEN[fault])
             trial.table.add("run: the row says why, nothing sent", fault, f"{len(errors)} rows: {first}", good)
@@ -337,7 +385,10 @@ async def through_relay(trial: Trial, name: str, port: int, faults: list[str], c
         trial.server.become(fault)
         seen = await asyncio.to_thread(asked, port)
         got = trial.server.requests
-        shown = f"{seen.status}, {'whole' if seen.whole else 'broken off'}, {got} requests: {' '.join(seen.body.split())[:200]}"
+        shown = (
+            f"{seen.status}, {'whole' if seen.whole else 'broken off'}, {got} requests: "
+            f"{' '.join(seen.body.split())[:200]}"
+        )
         if fault in FINE:
             held = seen.status == 200 and seen.whole and ANSWER in seen.body
         elif fault in CUT:
@@ -348,16 +399,35 @@ async def through_relay(trial: Trial, name: str, port: int, faults: list[str], c
         after = await asyncio.to_thread(asked, port)
         alive = command.process is not None and command.process.returncode is None
         held = held and after.status == 200 and ANSWER in after.body and alive
-        trial.table.add(f"{name}: {'answered' if fault in FINE else 'not taken for an answer'}, then on", fault, shown, held)
+        trial.table.add(
+            f"{name}: {'answered' if fault in FINE else 'not taken for an answer'}, then on", fault, shown, held
+        )
 
 
 async def relayed(trial: Trial, faults: list[str]) -> None:
     """`tap`, `serve` and `watch`, each started once."""
     ports = [free_port() for _ in range(5)]
     told = {
-        "tap": (ports[0], ["tap", "--port", str(ports[0]), "--upstream", trial.url, "--record", "full", "--out", "tap.jsonl"]),
+        "tap": (
+            ports[0],
+            ["tap", "--port", str(ports[0]), "--upstream", trial.url, "--record", "full", "--out", "tap.jsonl"],
+        ),
         "serve": (ports[1], ["serve", "--system", "full", "--port", str(ports[1]), "--upstream", trial.url]),
-        "watch": (ports[2], ["watch", "--front", str(ports[2]), "--upstream", trial.url, "--store", "w.db", "--record", "full", "--quiet"]),
+        "watch": (
+            ports[2],
+            [
+                "watch",
+                "--front",
+                str(ports[2]),
+                "--upstream",
+                trial.url,
+                "--store",
+                "w.db",
+                "--record",
+                "full",
+                "--quiet",
+            ],
+        ),
     }
     for name, (port, arguments) in told.items():
         command = await common.Command(trial.folder, arguments, trial.trusts).start()
@@ -368,19 +438,42 @@ async def relayed(trial: Trial, faults: list[str]) -> None:
             command.signal(2)
             ended = await command.ended(30)
             trial.noise += ended.noise
-            trial.table.add(f"{name}: ends well", "Ctrl-C after all of it", f"exit code {ended.code}", ended.code in (0, 130))
+            trial.table.add(
+                f"{name}: ends well", "Ctrl-C after all of it", f"exit code {ended.code}", ended.code in (0, 130)
+            )
     records = [json.loads(line) for line in (trial.folder / "tap.jsonl").read_text().splitlines()]
     laundered = [
-        record for record in records if record.get("status") == 200 and not record.get("error") and ANSWER not in json.dumps(record)
+        record
+        for record in records
+        if record.get("status") == 200 and not record.get("error") and ANSWER not in json.dumps(record)
     ]
-    trial.table.add("tap: a record of a cut reply says so", f"{len(records)} records", f"{len(laundered)} do not", not laundered)
+    trial.table.add(
+        "tap: a record of a cut reply says so", f"{len(records)} records", f"{len(laundered)} do not", not laundered
+    )
 
 
-def _spoken(folder: Path, certificate: Path, version: str, keys: list[str], run: Callable[[int], Seen]) -> tuple[Seen, str]:
-    """What `run` gets from `openssl s_server`, to which `keys` are typed between request and answer (`r`: renegotiate, `k`: new keys)."""
+def _spoken(
+    folder: Path, certificate: Path, version: str, keys: list[str], run: Callable[[int], Seen]
+) -> tuple[Seen, str]:
+    """What `run` gets from `openssl s_server`, to which `keys` are typed between request and answer (`r`: renegotiate,
+    `k`: new keys).
+    """
     port = free_port()
-    line = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-cert", str(certificate), "-key", str(certificate), "-crlf", version]
-    server = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, bufsize=0)
+    line = [
+        "openssl",
+        "s_server",
+        "-accept",
+        f"127.0.0.1:{port}",
+        "-cert",
+        str(certificate),
+        "-key",
+        str(certificate),
+        "-crlf",
+        version,
+    ]
+    server = subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, bufsize=0
+    )
     assert server.stdin is not None
     assert server.stdout is not None
     said: list[bytes] = []
@@ -413,22 +506,29 @@ def _spoken(folder: Path, certificate: Path, version: str, keys: list[str], run:
 
 
 async def in_the_middle(trial: Trial) -> None:
-    """What OpenSSL's own server sends between a request and its answer, straight to the client's connection and through a tap."""
+    """What OpenSSL's own server sends between a request and its answer, straight to the client's connection and through
+    a tap.
+    """
     certificate = trial.server.authority.folder / "good.pem"
     code = (
         "import asyncio,sys\nfrom context_bench.systems import OpenAIProxy\n"
         "async def main():\n"
-        " found=await OpenAIProxy(sys.argv[1],model='m',max_retries=0,timeout=10).aprocess({'id':1,'context':'','question':'Box 1?'})\n"
+        " found=await OpenAIProxy(sys.argv[1],model='m',max_retries=0,timeout=10).aprocess({'id':1,'context':'','question':'Box 1?'})\n"  # noqa: E501
         " print(found['response'])\n"
         "asyncio.run(main())"
     )
 
     def direct(port: int) -> Seen:
         done = subprocess.run(
-            [sys.executable, "-c", code, f"https://localhost:{port}"], env={**os.environ, **trial.trusts}, capture_output=True, text=True
+            [sys.executable, "-c", code, f"https://localhost:{port}"],
+            env={**os.environ, **trial.trusts},
+            capture_output=True,
+            text=True,
         )
         lines = done.stderr.strip().splitlines()
-        return Seen(200 if done.returncode == 0 else None, done.stdout + (lines[-1] if lines else ""), done.returncode == 0)
+        return Seen(
+            200 if done.returncode == 0 else None, done.stdout + (lines[-1] if lines else ""), done.returncode == 0
+        )
 
     for what, version, keys in (
         ("renegotiation asked for (TLS 1.2)", "-tls1_2", ["r"]),

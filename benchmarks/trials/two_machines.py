@@ -1,10 +1,12 @@
-"""Two machines on one store: the drivers of a run, of which one is lost. The other takes its run over, and nothing is written twice.
+"""Two machines on one store: the drivers of a run, of which one is lost. The other takes its run over, and nothing is
+written twice.
 
     python benchmarks/trials/two_machines.py
 
-The machines are two network namespaces of this one, joined by a cable of their own (veth), each with a host name and processes that the
-other cannot see. On the first are the store (PostgreSQL) and the provider; drivers run on both. Needs root and iproute2. Takes some five
-minutes, because a lost driver's lease is two. Exit code 1 if a promise did not hold.
+The machines are two network namespaces of this one, joined by a cable of their own (veth), each with a host name and
+processes that the other cannot see. On the first are the store (PostgreSQL) and the provider; drivers run on both.
+Needs root and iproute2. Takes some five minutes, because a lost driver's lease is two. Exit code 1 if a promise did not
+hold.
 """
 
 from __future__ import annotations
@@ -85,7 +87,16 @@ class Machines:
             self.store,
         ]
         given += ["--max-workers", str(WORKERS), "--retries", "0", "--timeout", "10", "--output", "json", "--quiet"]
-        apart = ["nsenter", f"--net=/run/netns/{machine}", "unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        apart = [
+            "nsenter",
+            f"--net=/run/netns/{machine}",
+            "unshare",
+            "--uts",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
         apart += ["sh", "-c", f'hostname {machine}; exec "$@"', "sh"]
         return await common.Command(self.folder, given, before=apart).start()
 
@@ -100,7 +111,9 @@ class Machines:
         with open_store(self.store) as store:
             record = run_of(store, name)
             with store.reading() as connection:
-                outputs = len(connection.execute(schema.outputs.select().where(schema.outputs.c.run == record.number)).all())
+                outputs = len(
+                    connection.execute(schema.outputs.select().where(schema.outputs.c.run == record.number)).all()
+                )
             return record.rows, record.failed, outputs, record.status
 
     def again(self, first: int) -> int:
@@ -115,13 +128,18 @@ def last(ended: common.Ended) -> str:
 
 async def side_by_side(machines: Machines, table: common.Table) -> None:
     """A run that the other machine wants, too; then a run of each machine at the same time."""
-    data, other = (common.questions(machines.folder / f"{name}.jsonl", ROWS, first) for name, first in (("one", 0), ("other", 1000)))
+    data, other = (
+        common.questions(machines.folder / f"{name}.jsonl", ROWS, first)
+        for name, first in (("one", 0), ("other", 1000))
+    )
     working = await machines.drive(FIRST, "one", data)
     await asyncio.wait_for(machines.answers.until(10), 60)
     beside = await machines.drive(SECOND, "other", other)
     refused = await (await machines.drive(SECOND, "one", data)).ended()
     both = [await working.ended(), await beside.ended()]
-    table.add("a run that is worked on is left to its machine", "a second driver elsewhere", last(refused), refused.code == 2)
+    table.add(
+        "a run that is worked on is left to its machine", "a second driver elsewhere", last(refused), refused.code == 2
+    )
     fine = [each.code for each in both] == [0, 0] and not machines.again(0) and not machines.again(1000)
     fine = fine and machines.kept("one")[:3] == machines.kept("other")[:3] == (ROWS, 0, ROWS)
     told = f"exit codes {[each.code for each in both]}, asked again {machines.again(0) + machines.again(1000)}"
@@ -129,8 +147,13 @@ async def side_by_side(machines: Machines, table: common.Table) -> None:
 
 
 async def one_lost(machines: Machines, table: common.Table) -> None:
-    """The second machine loses its cable with two runs in hand: one driver dies, the other is halted and wakes too late."""
-    dead, halted = (common.questions(machines.folder / f"{name}.jsonl", ROWS, first) for name, first in (("dead", 2000), ("halted", 3000)))
+    """The second machine loses its cable with two runs in hand: one driver dies, the other is halted and wakes too
+    late.
+    """
+    dead, halted = (
+        common.questions(machines.folder / f"{name}.jsonl", ROWS, first)
+        for name, first in (("dead", 2000), ("halted", 3000))
+    )
     before = machines.answers.seen
     killed, sleeping = await machines.drive(SECOND, "dead", dead), await machines.drive(SECOND, "halted", halted)
     both = asyncio.create_task(machines.answers.until(before + 2 * ROWS // 3))
@@ -144,7 +167,9 @@ async def one_lost(machines: Machines, table: common.Table) -> None:
     had = {name: machines.kept(name)[0] for name in ("dead", "halted")}
     early = await (await machines.drive(FIRST, "dead", dead)).ended()
     told = f"{time.monotonic() - cut:.0f} s after the loss: {last(early)}"
-    table.add("a lost driver's run is not taken before its lease is over", "the other machine, at once", told, early.code == 2)
+    table.add(
+        "a lost driver's run is not taken before its lease is over", "the other machine, at once", told, early.code == 2
+    )
     await asyncio.sleep(max(0.0, LEASE + 8 - (time.monotonic() - cut)))
     for name, data, first in (("dead", dead, 2000), ("halted", halted, 3000)):
         ended = await (await machines.drive(FIRST, name, data)).ended()
@@ -152,7 +177,12 @@ async def one_lost(machines: Machines, table: common.Table) -> None:
         again = machines.again(first)
         whole = ended.code == 0 and (rows, failed, outputs, status) == (ROWS, 0, ROWS, "done")
         tried = f"driver {name}, {had[name]} of {ROWS} rows done, taken over after {LEASE + 8:.0f} s"
-        table.add("after the lease the other machine goes on; nothing lost or doubled", tried, f"{rows} rows, {outputs} outputs", whole)
+        table.add(
+            "after the lease the other machine goes on; nothing lost or doubled",
+            tried,
+            f"{rows} rows, {outputs} outputs",
+            whole,
+        )
         table.add("asked again at most those in flight", tried, f"{again} of {WORKERS}", again <= WORKERS)
     asked, kept = machines.answers.seen, machines.kept("halted")
     ip("-n", SECOND, "link", "set", "cable", "up")
@@ -161,7 +191,12 @@ async def one_lost(machines: Machines, table: common.Table) -> None:
     more = machines.answers.seen - asked
     told = f"exit code {woke.code}, {more} more asked: {last(woke)}"
     quiet = woke.code not in (0, None) and not woke.noise and machines.kept("halted") == kept
-    table.add("one that comes back writes nothing and ends with a sentence", "woken, cable in", told, quiet and "taken up" in woke.err)
+    table.add(
+        "one that comes back writes nothing and ends with a sentence",
+        "woken, cable in",
+        told,
+        quiet and "taken up" in woke.err,
+    )
     table.add("and asks for no more than it had in hand", "woken, cable in", f"{more} of {WORKERS}", more <= WORKERS)
 
 

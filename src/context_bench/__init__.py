@@ -62,7 +62,9 @@ if TYPE_CHECKING:
         progress: bool = True,
         **more: Any,
     ) -> EvalResult:
-        """Declared again for type checkers, for the root imports no family; a test compares it with `context_bench.memory`'s."""
+        """Declared again for type checkers, for the root imports no family; a test compares it with
+        `context_bench.memory`'s.
+        """
 
 
 __getattr__, __dir__ = lazy(

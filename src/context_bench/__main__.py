@@ -8,10 +8,11 @@ from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 1 failures or a fault of ours, 2 usage, 3 not comparable, 4 gate, 5 cost cap,
-    130 interrupted).
+    """Run the command line; returns the exit code (0 done, 1 failures or a fault of ours, 2 usage, 3 not comparable, 4
+    gate, 5 cost cap, 130 interrupted).
 
-    Raises `SystemExit` (code 2, the reason as its text) where there is nothing to run: no system, no such dataset, no example.
+    Raises `SystemExit` (code 2, the reason as its text) where there is nothing to run: no system, no such dataset, no
+    example.
     """
     try:
         from context_bench.cli.app import run_line
@@ -21,7 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """`DATASET_LOADERS`: catalogue name → its function in `context_bench.datasets`; `CONFIGURABLE_DATASETS`: those that take `:config`."""
+    """`DATASET_LOADERS`: catalogue name → its function in `context_bench.datasets`; `CONFIGURABLE_DATASETS`: those that
+    take `:config`.
+    """
     if name == "DATASET_LOADERS":
         from context_bench import datasets
         from context_bench.datasets import spec

@@ -26,9 +26,10 @@ __all__ = ["EARLIER", "candidates", "compare", "differences", "planned_margin", 
 #: What the earlier run's arm is called beside the later one's of the same name.
 EARLIER = "{name} before"
 
-#: Options of a run that decide what its scores mean: where they differ, a difference of scores has more than one possible cause.
+#: Options of a run that decide what its scores mean: where they differ, a difference of scores has more than one
+#: possible cause.
 _PROTOCOL = (
-    "model", "shape", "wire", "prompt", "system_prompt", "temperature", "max_tokens", "extra_body", "stream", "reader", "judge_url",
+    "model", "shape", "wire", "prompt", "system_prompt", "temperature", "max_tokens", "extra_body", "stream", "reader", "judge_url",  # noqa: E501
     "judge_model", "k", "budget_tokens", "overlay", "mode",
 )  # fmt: skip
 
@@ -58,17 +59,20 @@ def compare(
 ) -> EvalResult:
     """Every system of `after` against its earlier self in `before`, paired by dataset, example and trial.
 
-    Where each run has just one system they are compared whatever their names. `metric`: the score (default: the one both runs were
-    about). `margin`: loss that would still be acceptable; by default the one that `after` was planned with for this score, else as in a
-    run without any. One that is first given here was chosen when the answers were there, and the result says so. `metrics`: what the
-    summary holds (default: the mean of the score). Arms that must lose are taken from `after`, else `before`. Latency and time to first
-    token belong to the load that they were measured under: where it was not the same in both runs they are left out, and a note says
-    why, unless `any_load`. Raises `NotComparable` where the runs measured different things (see `differences`) unless `force`, or share
+    Where each run has just one system they are compared whatever their names. `metric`: the score (default: the one
+    both runs were about). `margin`: loss that would still be acceptable; by default the one that `after` was planned
+    with for this score, else as in a run without any. One that is first given here was chosen when the answers were
+    there, and the result says so. `metrics`: what the summary holds (default: the mean of the score). Arms that must
+    lose are taken from `after`, else `before`. Latency and time to first token belong to the load that they were
+    measured under: where it was not the same in both runs they are left out, and a note says why, unless `any_load`.
+    Raises `NotComparable` where the runs measured different things (see `differences`) unless `force`, or share
     nothing.
     """
     faults = differences(before, after)
     if faults and not force:
-        raise NotComparable("\n".join(["the two runs measured different things:", *(f"  - {f}" for f in faults), "insist with --force"]))
+        raise NotComparable(
+            "\n".join(["the two runs measured different things:", *(f"  - {f}" for f in faults), "insist with --force"])
+        )
     field = score_of([*before.rows, *after.rows], metric or _score_field(after) or _score_field(before) or "f1")
     margin = planned_margin(after, field) if margin is None else margin
     compared = EvalResult(rows=[], summary={}, config={"before": _name(before), "after": _name(after)})
@@ -81,15 +85,26 @@ def compare(
     compared.manifest |= _manifest(before, after, field, margin)
     told = [f"Compared although {fault}" for fault in faults]
     if load is not None:
-        told.append(f"Times are compared although {load}" if any_load else f"Times are not compared: {load} (--any-load shows them)")
+        told.append(
+            f"Times are compared although {load}"
+            if any_load
+            else f"Times are not compared: {load} (--any-load shows them)"
+        )
     compared.notes = list(dict.fromkeys([*told, *compared.notes]))
     return compared
 
 
 def within(
-    result: Result, *, metric: str | None = None, margin: float | None = None, metrics: Sequence[Any] | None = None, seed: int = 0
+    result: Result,
+    *,
+    metric: str | None = None,
+    margin: float | None = None,
+    metrics: Sequence[Any] | None = None,
+    seed: int = 0,
 ) -> EvalResult:
-    """Every system of one run against the run's own baseline, with a score and a margin of your choice; as `compare` otherwise."""
+    """Every system of one run against the run's own baseline, with a score and a margin of your choice; as `compare`
+    otherwise.
+    """
     controls = _controls(result)
     asked = [(one.system, one.baseline) for one in result.comparisons if not one.dataset and one.system not in controls]
     if not asked:
@@ -105,12 +120,14 @@ def within(
 
 
 def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
-    """Spread of the paired differences of a run, for planning the next one: one entry per system that is compared with a baseline.
+    """Spread of the paired differences of a run, for planning the next one: one entry per system that is compared with
+    a baseline.
 
-    Controls are in it only where there is nothing else: how far truncation scatters says nothing about what is to be measured.
+    Controls are in it only where there is nothing else: how far truncation scatters says nothing about what is to be
+    measured.
 
-    `sd`: standard deviation of the differences (trials averaged); `design_effect`: how many times more examples clusters cost, from the
-    clustered and the plain standard error, never below 1; `n`: pairs.
+    `sd`: standard deviation of the differences (trials averaged); `design_effect`: how many times more examples
+    clusters cost, from the clustered and the plain standard error, never below 1; `n`: pairs.
     """
     field = score_of(result.rows, metric or _score_field(result) or "f1")
     pairs = dict.fromkeys((one.system, one.baseline) for one in result.comparisons if not one.dataset)
@@ -157,14 +174,18 @@ def _averaged(rows: Sequence[EvalRow], field: str) -> dict[tuple[str, str, str],
 
 
 def differences(before: Result, after: Result) -> list[str]:
-    """Differences between two runs, as sentences: data of the same name with other content, model, prompt, evaluator …"""
+    """Differences between two runs, as sentences: data of the same name with other content, model, prompt, evaluator
+    …
+    """
     first, second = before.manifest, after.manifest
     found = [
         f"the data of {name} changed (content {ours[:12]} became {theirs[:12]})"
         for name, ours, theirs in _shared(_contents(first), _contents(second))
         if ours != theirs
     ]
-    found += [f"evaluator {name} changed" for name, ours, theirs in _shared(_judges(first), _judges(second)) if ours != theirs]
+    found += [
+        f"evaluator {name} changed" for name, ours, theirs in _shared(_judges(first), _judges(second)) if ours != theirs
+    ]
     options, later = first.get("options") or {}, second.get("options") or {}
     for key in _PROTOCOL:
         if key in options and key in later and options[key] != later[key]:
@@ -193,7 +214,8 @@ def _partners(before: Result, after: Result, systems: Sequence[str] | None) -> l
     if len(ours) == len(theirs) == 1:
         return [(theirs[0], ours[0])]
     raise NotComparable(
-        f"the runs have no system of yours in common: {', '.join(ours)} before, {', '.join(theirs)} now (controls are compared where "
+        f"the runs have no system of yours in common: {', '.join(ours)} before, {', '.join(theirs)} now (controls are "
+        "compared where "
         f"they are named with --system); all arms: {', '.join(before.summary)} before, {', '.join(after.summary)} now"
     )
 
@@ -221,12 +243,17 @@ def _add(
     rows = {label: _renamed(before, earlier, label), name: _of(after, name), **bad}
     roles |= {label: roles_in(before.manifest, before.summary)[earlier].as_baseline(), name: CANDIDATE}
     if _shapeless(rows[label], rows[name]):
-        compared.notes.append(f"{name}: one of the runs does not say how its requests were shaped; rows are paired without regard to it.")
+        compared.notes.append(
+            f"{name}: one of the runs does not say how its requests were shaped; rows are paired without regard to it."
+        )
         rows = {system: _without_shape(found) for system, found in rows.items()}
     shared = {_key(row) for row in rows[label]} & {_key(row) for row in rows[name]}
     if not shared:
         return
-    kept = {system: [row if timed else _untimed(row) for row in found if _key(row) in shared] for system, found in rows.items()}
+    kept = {
+        system: [row if timed else _untimed(row) for row in found if _key(row) in shared]
+        for system, found in rows.items()
+    }
     found = summarise(
         kept.__getitem__,
         list(kept),
@@ -244,7 +271,9 @@ def _add(
     for part in ("summary", "estimates", "wire", "failures"):
         getattr(compared, part).update(getattr(found, part))
     compared.comparisons += [one for one in found.comparisons if one.system == name]
-    compared.manifest.setdefault("roles", {}).update({system: own.described() for system, own in roles.items() if system in kept})
+    compared.manifest.setdefault("roles", {}).update(
+        {system: own.described() for system, own in roles.items() if system in kept}
+    )
     compared.notes += found.notes
     if left := max(len(rows[label]), len(rows[name])) - len(shared):
         compared.notes.append(f"{name}: {left:,} rows are in one run only; they are left out of every figure here.")
@@ -274,7 +303,12 @@ def _known_bad(before: Result, after: Result, name: str) -> tuple[dict[str, list
     roles: dict[str, ArmRole] = {}
     for result in (after, before):
         for arm, own in roles_in(result.manifest, result.summary).items():
-            if own.role == "known_bad" and own.of in (None, name) and arm in result.summary and arm not in (name, *found):
+            if (
+                own.role == "known_bad"
+                and own.of in (None, name)
+                and arm in result.summary
+                and arm not in (name, *found)
+            ):
                 found[arm], roles[arm] = _of(result, arm), own
     return found, roles
 
@@ -297,12 +331,16 @@ def _untimed(row: EvalRow) -> EvalRow:
     from dataclasses import replace
 
     told = (row.usage, row.wire, row.metadata)
-    usage, wire, metadata = ({name: value for name, value in facts.items() if name not in ("ttft", "in_flight")} for facts in told)
+    usage, wire, metadata = (
+        {name: value for name, value in facts.items() if name not in ("ttft", "in_flight")} for facts in told
+    )
     return replace(row, latency=None, usage=usage, wire=wire, metadata=metadata)
 
 
 def _shapeless(ours: Sequence[EvalRow], theirs: Sequence[EvalRow]) -> bool:
-    """One side names no shape at all (answers that were imported), and the other only one: then shapes cannot keep rows apart."""
+    """One side names no shape at all (answers that were imported), and the other only one: then shapes cannot keep rows
+    apart.
+    """
     shapes = [{str(row.metadata.get("shape", "")) for row in rows} for rows in (ours, theirs)]
     return {""} in shapes and all(len(found) == 1 for found in shapes) and shapes[0] != shapes[1]
 
@@ -310,7 +348,9 @@ def _shapeless(ours: Sequence[EvalRow], theirs: Sequence[EvalRow]) -> bool:
 def _without_shape(rows: Sequence[EvalRow]) -> list[EvalRow]:
     from dataclasses import replace
 
-    return [replace(row, metadata={name: value for name, value in row.metadata.items() if name != "shape"}) for row in rows]
+    return [
+        replace(row, metadata={name: value for name, value in row.metadata.items() if name != "shape"}) for row in rows
+    ]
 
 
 def _shared(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -318,7 +358,9 @@ def _shared(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[tuple[st
 
 
 def _contents(manifest: Mapping[str, Any]) -> dict[str, str]:
-    return {one["name"]: str(one["sha256"]) for one in manifest.get("datasets", []) if "name" in one and "sha256" in one}
+    return {
+        one["name"]: str(one["sha256"]) for one in manifest.get("datasets", []) if "name" in one and "sha256" in one
+    }
 
 
 def _judges(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Give your own datasets, systems, evaluators, metrics and reporters a name that the command line knows.
 
-In Python: `register_*` (and `--import MODULE` on the command line, so that the module is loaded). In a package: entry points in the groups
-`context_bench.datasets`, `.systems`, `.evaluators`, `.metrics`, `.reporters`.
+In Python: `register_*` (and `--import MODULE` on the command line, so that the module is loaded). In a package: entry
+points in the groups `context_bench.datasets`, `.systems`, `.evaluators`, `.metrics`, `.reporters`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def register_dataset(name: str, loader: Callable[..., Iterable[dict[str, Any]]],
     from context_bench.datasets import catalogue_names
 
     if not replace and name in catalogue_names():
-        raise BadInput(f"{name!r} is a built-in dataset; choose another name, or pass replace=True to put your loader in its place")
+        raise BadInput(
+            f"{name!r} is a built-in dataset; choose another name, or pass replace=True to put your loader in its place"
+        )
     registry.register("dataset", name, loader)
 
 

@@ -20,15 +20,18 @@ __all__ = ["Comparison", "Estimate", "EvalResult", "EvalRow"]
 
 @dataclass
 class EvalResult(Result):
-    """The result of a run. `rows`, `summary`, `timing`, `config` as documented; the other fields are described in `core.records.Result`."""
+    """The result of a run. `rows`, `summary`, `timing`, `config` as documented; the other fields are described in
+    `core.records.Result`.
+    """
 
     metrics: Sequence[Any] = field(default_factory=list, repr=False)
 
     def filter(self, **attributes: Any) -> EvalResult:
-        """The rows whose attributes equal all the given values, with their summary computed anew by the run's own metrics.
+        """The rows whose attributes equal all the given values, with their summary computed anew by the run's own
+        metrics.
 
-        Where the metrics are not known (a result built by hand), the summary is cut down to the systems left. Intervals, comparisons and
-        ranks belong to the whole run and are left out.
+        Where the metrics are not known (a result built by hand), the summary is cut down to the systems left.
+        Intervals, comparisons and ranks belong to the whole run and are left out.
         """
         unknown = [name for name in attributes if name not in EvalRow.__dataclass_fields__]
         if unknown:
@@ -37,7 +40,16 @@ class EvalResult(Result):
         names = list(dict.fromkeys(row.system for row in rows))
         summary = {name: self._summarise(name, rows) for name in names if name in self.summary or self.metrics}
         found = replace(
-            self, rows=rows, summary=summary, estimates={}, comparisons=[], by_type=[], lifts=[], failures={}, wire={}, setups=[]
+            self,
+            rows=rows,
+            summary=summary,
+            estimates={},
+            comparisons=[],
+            by_type=[],
+            lifts=[],
+            failures={},
+            wire={},
+            setups=[],
         )
         found.families = {}
         return found
@@ -62,7 +74,10 @@ class EvalResult(Result):
         """A result read back from what `to_json` or `--output json` wrote. Raises `BadInput` for anything else."""
         read = _document(document)
         rows = [_row(item, number) for number, item in enumerate(read["rows"])]
-        estimates = {name: {key: _record(Estimate, one) for key, one in found.items()} for name, found in read.get("estimates", {}).items()}
+        estimates = {
+            name: {key: _record(Estimate, one) for key, one in found.items()}
+            for name, found in read.get("estimates", {}).items()
+        }
         plain = {name: read.get(name, {}) for name in ("timing", "config", "wire", "failures", "manifest")}
         keys = [family.manifest_key for family in families()]
         compared = [_record(Comparison, one) for one in read.get("comparisons", [])]
@@ -80,7 +95,9 @@ class EvalResult(Result):
         )
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """One line per row: identity, tokens, latency, scores, metadata, each in a column of its own. Needs pandas (`MissingExtra`)."""
+        """One line per row: identity, tokens, latency, scores, metadata, each in a column of its own. Needs pandas
+        (`MissingExtra`).
+        """
         from context_bench.reports.frames import to_dataframe
 
         return to_dataframe(self.rows)
@@ -105,7 +122,9 @@ class EvalResult(Result):
 
 
 def _picture(page: Any) -> str:
-    """Quality against tokens or money as a picture that stands alone: a notebook has no style of ours, and may allow nothing but images."""
+    """Quality against tokens or money as a picture that stands alone: a notebook has no style of ours, and may allow
+    nothing but images.
+    """
     from base64 import b64encode
     from html import escape
 
@@ -115,7 +134,10 @@ def _picture(page: Any) -> str:
     if chart is None:
         return ""
     data = b64encode(standalone(chart).encode()).decode()
-    return f'<p><img alt="{escape(f"{chart.title}. {chart.about}", quote=True)}" src="data:image/svg+xml;base64,{data}"></p>'
+    return (
+        f'<p><img alt="{escape(f"{chart.title}. {chart.about}", quote=True)}" '
+        f'src="data:image/svg+xml;base64,{data}"></p>'
+    )
 
 
 def _document(document: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,8 +147,14 @@ def _document(document: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
         read = load_json(document) if isinstance(document, str | bytes) else document
     except ValueError as error:
         raise BadInput(f"not the JSON of a run: {error}") from None
-    if not isinstance(read, Mapping) or not isinstance(read.get("rows"), list) or not isinstance(read.get("summary"), Mapping):
-        raise BadInput("not the JSON of a run: it needs 'rows' (a list) and 'summary' (an object), as --output json writes them")
+    if (
+        not isinstance(read, Mapping)
+        or not isinstance(read.get("rows"), list)
+        or not isinstance(read.get("summary"), Mapping)
+    ):
+        raise BadInput(
+            "not the JSON of a run: it needs 'rows' (a list) and 'summary' (an object), as --output json writes them"
+        )
     return read
 
 

@@ -49,18 +49,19 @@ def evaluate(
 ) -> EvalResult:
     """Run every system on every example, score each answer, and say how sure the means are.
 
-    Works in scripts, notebooks and inside a running event loop. An example or evaluator that fails becomes a row with `errors`; the run
-    goes on. `dataset` is any iterable of dicts with `id` and `context`; it is read as it is needed (endless ones are fine with
-    `max_examples`). `text_fields`: the fields whose tokens are compared before and after, default `("context",)`. `max_workers`: examples
-    in flight. `cache_dir`: keep results there and use again what has the same content. `store` and `run`: where to keep this run and its
-    name; the same name again goes on where it stopped. Without either, nothing is left on disk. `recorder`: a started `Tap`.
+    Works in scripts, notebooks and inside a running event loop. An example or evaluator that fails becomes a row with
+    `errors`; the run goes on. `dataset` is any iterable of dicts with `id` and `context`; it is read as it is needed
+    (endless ones are fine with `max_examples`). `text_fields`: the fields whose tokens are compared before and after,
+    default `("context",)`. `max_workers`: examples in flight. `cache_dir`: keep results there and use again what has
+    the same content. `store` and `run`: where to keep this run and its name; the same name again goes on where it
+    stopped. Without either, nothing is left on disk. `recorder`: a started `Tap`.
 
-    The others are compared with `baseline` (default: the first system). `roles`: system → "control", "known_bad" (it must lose, else no
-    verdict says that nothing was lost), "noise_floor" (the baseline once more) or "baseline"; the rest are candidates, whatever their
-    names.
+    The others are compared with `baseline` (default: the first system). `roles`: system → "control", "known_bad" (it
+    must lose, else no verdict says that nothing was lost), "noise_floor" (the baseline once more) or "baseline"; the
+    rest are candidates, whatever their names.
 
-    Raises `SameName` if two systems share a name, `UnknownName` for a role of no system, `BadInput` for arguments that cannot be used;
-    Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
+    Raises `SameName` if two systems share a name, `UnknownName` for a role of no system, `BadInput` for arguments that
+    cannot be used; Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
     """
     from context_bench.llm.background import run_sync
 
@@ -122,7 +123,11 @@ async def _evaluate(
     field = score_field or _score_field(metrics, evaluators)
     manifest = {
         "cells": [cell],
-        "margin": {"value": margin, "rule": "given" if margin is not None else "min(0.02, 10 % of full − none)", "score_field": field},
+        "margin": {
+            "value": margin,
+            "rule": "given" if margin is not None else "min(0.02, 10 % of full − none)",
+            "score_field": field,
+        },
         "options": {"seed": seed, "trials": trials, "max_workers": max_workers},
     }
     database = open_store(where)
@@ -130,12 +135,19 @@ async def _evaluate(
         executed = await execute(
             database,
             name=name,
-            arms=[Arm(system=system, role=role) for system, role in zip(systems, roles_of_cell(cell).values(), strict=True)],
+            arms=[
+                Arm(system=system, role=role)
+                for system, role in zip(systems, roles_of_cell(cell).values(), strict=True)
+            ],
             examples=examples,
             evaluators=evaluators,
             manifest=manifest,
             settings=RunSettings(
-                trials=trials, seed=seed, max_workers=max_workers, example_timeout=example_timeout, text_fields=text_fields
+                trials=trials,
+                seed=seed,
+                max_workers=max_workers,
+                example_timeout=example_timeout,
+                text_fields=text_fields,
             ),
             recorder=recorder,
             progress=RichProgress() if progress else None,
@@ -158,11 +170,14 @@ async def _evaluate(
         database.close()
 
 
-def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | None = None, margin: float | None = None) -> EvalResult:
-    """The result of a stored run: rows read lazily, summary, estimates and comparisons computed from them by the run's manifest.
+def collect(
+    store: Any, run: str, metrics: Sequence[Any], *, score_field: str | None = None, margin: float | None = None
+) -> EvalResult:
+    """The result of a stored run: rows read lazily, summary, estimates and comparisons computed from them by the run's
+    manifest.
 
-    `score_field`, `margin`: others than the run's own. Chosen when answers are there already, they make every verdict exploratory, and
-    each one says so.
+    `score_field`, `margin`: others than the run's own. Chosen when answers are there already, they make every verdict
+    exploratory, and each one says so.
     """
     from context_bench.engine import rows, run_of
 
@@ -174,14 +189,20 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
     if any(family.unscored(facts) for family, facts in about):
         field, metrics = None, [metric for metric in metrics if not hasattr(metric, "score_field")]
     result = EvalResult(
-        rows=rows(store, record.id), summary={}, timing=dict(record.timing), config=manifest.get("config", {}), metrics=list(metrics)
+        rows=rows(store, record.id),
+        summary={},
+        timing=dict(record.timing),
+        config=manifest.get("config", {}),
+        metrics=list(metrics),
     )
     result.manifest = {**manifest, "run": record.describe(), **({"score_field": score_field} if score_field else {})}
     if field and not planned.get("score_field"):
         result.manifest["margin"] = {**planned, "score_field": field}
     result.notes = [*manifest.get("notes", []), *limit_notes(manifest), *(manifest.get("walls") or [])]
     changes = _changes(manifest, field if score_field else None, margin)
-    _add_numbers(result, _tallied(result, lambda system: rows(store, record.id, system)), field, margin, " and ".join(changes))
+    _add_numbers(
+        result, _tallied(result, lambda system: rows(store, record.id, system)), field, margin, " and ".join(changes)
+    )
     _add_setups(result, store, record.id)
     if worth := _worth(manifest, field):
         result.notes.append(worth)
@@ -204,7 +225,9 @@ def collect(store: Any, run: str, metrics: Sequence[Any], *, score_field: str | 
 
 
 def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) -> Callable[[str], Iterable[EvalRow]]:
-    """`rows_of`, with the sums that a page shows made on the way, if all rows go by in their order: they need not be read for it again."""
+    """`rows_of`, with the sums that a page shows made on the way, if all rows go by in their order: they need not be
+    read for it again.
+    """
     from context_bench.core.rows import in_pieces
     from context_bench.reports.arm_aggregates import Tallying
 
@@ -225,7 +248,11 @@ def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) ->
 
 
 def _add_numbers(
-    result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]], field: str | None, margin: float | None, chosen_after: str = ""
+    result: EvalResult,
+    rows_of: Callable[[str], Iterable[EvalRow]],
+    field: str | None,
+    margin: float | None,
+    chosen_after: str = "",
 ) -> None:
     """Summary, estimates, comparisons and notes of every cell of the manifest, from the rows of its systems."""
     from context_bench.engine.manifest import without_context
@@ -259,7 +286,9 @@ def _add_numbers(
 
 
 def _add_setups(result: EvalResult, store: Any, run: str) -> None:
-    """What it took to get groups ready: the records, their sums in the summary, and a sentence where any was done more than once."""
+    """What it took to get groups ready: the records, their sums in the summary, and a sentence where any was done more
+    than once.
+    """
     from context_bench.core.rows import note
     from context_bench.engine import setups
 
@@ -278,20 +307,24 @@ def _sum_setups(result: EvalResult) -> None:
 
 
 def complete_from_rows(result: EvalResult, field: str | None) -> None:
-    """Work out summary, estimates and comparisons anew from the `rows`, `metrics`, `setups` and `manifest`; no store is read."""
+    """Work out summary, estimates and comparisons anew from the `rows`, `metrics`, `setups` and `manifest`; no store is
+    read.
+    """
     _add_numbers(result, lambda system: (row for row in result.rows if row.system == system), field, None)
     _sum_setups(result)
 
 
 def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | None]:
-    """Details of a row as a report opens them, for as long as the store is open; `None` for a row that the store does not have.
+    """Details of a row as a report opens them, for as long as the store is open; `None` for a row that the store does
+    not have.
 
-    Keys (what is not known is left out): `question`, `answer` (gold), `context`, `response`, `context_after` (what a system that gives
-    back a context made of it): texts. `judges`: list of {evaluator, score, reason}. `exchanges`: list of {turn, sent, forwarded,
-    matched_by, tokens, wires, why}: bodies as they were sent and forwarded, `None` where they are not known, which `why` explains; `turn`
-    is `None` for what a proxy asked on its own account; `tokens` has `sent`, `forwarded`, `billed`. `calls`: list of {account, model,
-    attempt, status, seconds, waited, ttft, sent_tokens, usage, cost, finish_reason, error, evaluator}. `where`: {run, system, example_id,
-    trial}. Reports go through rows in the store's order, so this reads ahead; a row asked for out of order is looked up.
+    Keys (what is not known is left out): `question`, `answer` (gold), `context`, `response`, `context_after` (what a
+    system that gives back a context made of it): texts. `judges`: list of {evaluator, score, reason}. `exchanges`: list
+    of {turn, sent, forwarded, matched_by, tokens, wires, why}: bodies as they were sent and forwarded, `None` where
+    they are not known, which `why` explains; `turn` is `None` for what a proxy asked on its own account; `tokens` has
+    `sent`, `forwarded`, `billed`. `calls`: list of {account, model, attempt, status, seconds, waited, ttft,
+    sent_tokens, usage, cost, finish_reason, error, evaluator}. `where`: {run, system, example_id, trial}. Reports go
+    through rows in the store's order, so this reads ahead; a row asked for out of order is looked up.
     """
     from context_bench.engine import run_of
     from context_bench.engine.store.reading import stored
@@ -308,9 +341,15 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
             ready.clear()
             some = list(islice(along, 32))
             for item, more in zip(some, behind(store, record.number, some, kept=kept), strict=True):
-                ready[item.system, item.row.example_id, item.row.trial, item.row.dataset] = _detail(record.name, item, more)
+                ready[item.system, item.row.example_id, item.row.trial, item.row.dataset] = _detail(
+                    record.name, item, more
+                )
         found = ready.get(key)
-        return found if found is not None else detail_of(store, record.id, row.system, row.example_id, row.trial, dataset=row.dataset)
+        return (
+            found
+            if found is not None
+            else detail_of(store, record.id, row.system, row.example_id, row.trial, dataset=row.dataset)
+        )
 
     return told
 
@@ -318,14 +357,20 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
 def detail_of(
     store: Any, run: str, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None
 ) -> Mapping[str, Any] | None:
-    """What `details` gives, for one row looked up by itself; `None` if the run (id or name) has no such row. Raises `UnknownName`."""
+    """What `details` gives, for one row looked up by itself; `None` if the run (id or name) has no such row. Raises
+    `UnknownName`.
+    """
     from context_bench.engine import run_of
     from context_bench.engine.store.reading import stored_one
     from context_bench.engine.store.row_details import behind
 
     record = run_of(store, run)
     item = stored_one(store, record.number, system, example_id, trial, dataset=dataset)
-    return None if item is None else _detail(record.name, item, behind(store, record.number, [item], kept=_bodies_kept(record))[0])
+    return (
+        None
+        if item is None
+        else _detail(record.name, item, behind(store, record.number, [item], kept=_bodies_kept(record))[0])
+    )
 
 
 def _bodies_kept(record: Any) -> str:
@@ -338,7 +383,11 @@ def _detail(run: str, item: Any, more: Mapping[str, Any]) -> dict[str, Any]:
     known = {"question": example.get("question"), "answer": gold, "context": example.get("context")}
     known |= {"response": item.output.get("response"), "context_after": item.output.get("context")}
     where = {"run": run, "system": item.system, "example_id": item.row.example_id, "trial": item.row.trial}
-    return {name: text for name, value in known.items() if (text := _shown(value)) is not None} | dict(more) | {"where": where}
+    return (
+        {name: text for name, value in known.items() if (text := _shown(value)) is not None}
+        | dict(more)
+        | {"where": where}
+    )
 
 
 def _shown(value: Any) -> str | None:
@@ -353,7 +402,8 @@ def _shown(value: Any) -> str | None:
 
 
 def answered(store: Any, run: str, system: str | None = None, *, requests: bool = False) -> Iterator[Answered]:
-    """Every row of a stored run (id or name), or of one of its systems, with example and output, a few in memory at a time.
+    """Every row of a stored run (id or name), or of one of its systems, with example and output, a few in memory at a
+    time.
 
     With `requests`, also the body that was sent first for it, where bodies were kept.
     """
@@ -379,7 +429,9 @@ def add_notes(store: Any, run: str, notes: list[str]) -> None:
 
 
 def _calibration(manifest: Mapping[str, Any], field: str | None) -> Mapping[str, Any]:
-    """What people's labels showed of the score that the run is about (`context-bench judge calibrate`); empty if nobody labelled."""
+    """What people's labels showed of the score that the run is about (`context-bench judge calibrate`); empty if nobody
+    labelled.
+    """
     known = manifest.get("judge_calibration") or {}
     return known if field and known.get("score") == field else {}
 
@@ -394,11 +446,15 @@ def _worth(manifest: Mapping[str, Any], field: str | None) -> str | None:
     if not known:
         return None
     alpha = "none that could be worked out" if known.get("alpha") is None else f"{known['alpha']:.3f}"
-    return f"Judge: {field} is {known['label']}, by {known['n']} answers that people rated (Krippendorff's alpha {alpha})."
+    return (
+        f"Judge: {field} is {known['label']}, by {known['n']} answers that people rated (Krippendorff's alpha {alpha})."
+    )
 
 
 def _changes(manifest: dict[str, Any], score_field: str | None, margin: float | None) -> dict[str, str]:
-    """Margin and score, where they are not what was written down before the first call: "margin" → "default became 0.05"."""
+    """Margin and score, where they are not what was written down before the first call: "margin" → "default became
+    0.05".
+    """
     first = (manifest.get("earlier") or [manifest])[0].get("margin", {})
     given = {"value": margin, "score_field": score_field}
     now = {**manifest.get("margin", {}), **{key: value for key, value in given.items() if value is not None}}
@@ -410,18 +466,25 @@ def _changes(manifest: dict[str, Any], score_field: str | None, margin: float | 
 
 
 def _say_unmatched(result: EvalResult, unmatched: int) -> None:
-    """Requests that nobody can be named for belong to the run; each system's line carries the run's number, since any could be its own."""
+    """Requests that nobody can be named for belong to the run; each system's line carries the run's number, since any
+    could be its own.
+    """
     for seen in result.wire.values():
         seen["unmatched"] = unmatched
         if unmatched and seen.get("calls_per_request") == 0:  # its requests are among those
             for name in ("calls_per_request", "extra_calls"):
                 seen.pop(name, None)
     if unmatched:
-        result.notes.append(f"{unmatched:,} request(s) reached the tap that no system could be named for; they are in no system's figures.")
+        result.notes.append(
+            f"{unmatched:,} request(s) reached the tap that no system could be named for; they are in no system's "
+            "figures."
+        )
 
 
 def _score_field(metrics: Sequence[Any], evaluators: Sequence[Any] = ()) -> str | None:
-    """The first metric's score, else `f1` where an evaluator gives it, else the first evaluator's first; `None` if one does not say."""
+    """The first metric's score, else `f1` where an evaluator gives it, else the first evaluator's first; `None` if one
+    does not say.
+    """
     if named := next((metric.score_field for metric in metrics if getattr(metric, "score_field", None)), None):
         return str(named)
     known = [name for evaluator in evaluators for name in getattr(evaluator, "fields", ())]
@@ -438,7 +501,11 @@ def _score_there(found: Iterable[EvalRow]) -> str:
 
 def _check(systems: list[Any], evaluators: list[Any], metrics: list[Any]) -> None:
     talks = ("process", "aprocess", "process_conversation", "aprocess_conversation")
-    kinds = (("system", systems, talks), ("evaluator", evaluators, ("score", "ascore")), ("metric", metrics, ("compute",)))
+    kinds = (
+        ("system", systems, talks),
+        ("evaluator", evaluators, ("score", "ascore")),
+        ("metric", metrics, ("compute",)),
+    )
     for kind, plugins, needed in kinds:
         for plugin in plugins:
             if not hasattr(plugin, "name") or not any(hasattr(plugin, method) for method in needed):
@@ -447,7 +514,9 @@ def _check(systems: list[Any], evaluators: list[Any], metrics: list[Any]) -> Non
     names = [system.name for system in systems]
     for name in names:
         if names.count(name) > 1:
-            raise SameName(f"two systems are called {name!r}, so their rows could not be told apart; give each its own name")
+            raise SameName(
+                f"two systems are called {name!r}, so their rows could not be told apart; give each its own name"
+            )
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""A real browser for these tests: one per worker, pages that tolerate no complaint, an accessibility checker, and pictures."""
+"""A real browser for these tests: one per worker, pages that tolerate no complaint, an accessibility checker, and
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ SERIOUS = """async (rules) => {
   const found = (await axe.run(seen, options)).violations.filter(({impact}) => impact === "serious" || impact === "critical");
   return found.map(({id, impact, nodes}) => `${impact}: ${id}: ` + nodes.slice(0, 3).map(({html, failureSummary}) =>
     `${html.slice(0, 200)} (${failureSummary.slice(0, 400)})`).join(" | ") + (nodes.length > 3 ? ` and ${nodes.length - 3} more` : ""));
-}"""
+}"""  # noqa: E501
 
 
 def overflow(page: Page) -> int:
@@ -51,7 +53,9 @@ class Watched:
     def __call__(self, where: Path | str, *, dark: bool = False, width: int = WIDE, height: int = 900) -> Page:
         """A page of its own at a file or an URL, loaded; every request to anywhere else is a complaint."""
         context = self.browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
         )
         context.add_init_script(TELL_VIOLATIONS)
         self.contexts.append(context)
@@ -83,14 +87,18 @@ class Watched:
 
     def _asked(self, request: Request, url: str) -> None:
         asked, ours = urlsplit(request.url), urlsplit(url)
-        inside = request.url.partition("#")[0] == url.partition("#")[0] if ours.scheme == "file" else asked[:2] == ours[:2]
+        inside = (
+            request.url.partition("#")[0] == url.partition("#")[0] if ours.scheme == "file" else asked[:2] == ours[:2]
+        )
         if not inside and asked.scheme not in ("data", "blob"):
             self.complaints.append(f"request to {request.url[:200]}")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Closed at the end of its file: Playwright keeps an event loop in the thread, which tests elsewhere need for their own."""
+    """Closed at the end of its file: Playwright keeps an event loop in the thread, which tests elsewhere need for their
+    own.
+    """
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
@@ -100,14 +108,18 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def aside() -> Iterator[Callable[..., Any]]:
-    """(function, arguments) → its value, from a thread of its own: commands start an event loop, and the browser's runs in ours."""
+    """(function, arguments) → its value, from a thread of its own: commands start an event loop, and the browser's runs
+    in ours.
+    """
     with ThreadPoolExecutor(max_workers=1) as thread:
         yield lambda function, *arguments: thread.submit(function, *arguments).result()
 
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Watched]:
-    """(file or URL, dark, width) → a page; the test fails if any of its pages complained or asked for something outside."""
+    """(file or URL, dark, width) → a page; the test fails if any of its pages complained or asked for something
+    outside.
+    """
     watched = Watched(browser)
     yield watched
     assert watched.close() == []
@@ -136,7 +148,9 @@ def no_barriers() -> Callable[[Page], None]:
 
 @pytest.fixture(scope="session")
 def take() -> Callable[..., None]:
-    """(page, name, part) → pictures NAME-light-1280.png … of the window, or of a part of the page, in build/pictures."""
+    """(page, name, part) → pictures NAME-light-1280.png … of the window, or of a part of the page, in
+    build/pictures.
+    """
     PICTURES.mkdir(parents=True, exist_ok=True)
 
     def pictures(page: Page, name: str, part: str | None = None, prepare: Callable[[], Any] | None = None) -> None:

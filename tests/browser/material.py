@@ -24,7 +24,20 @@ from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy
 
-TRADES = ["baker", "sailor", "weaver", "tanner", "miller", "cooper", "mason", "potter", "dyer", "smith", "tailor", "roofer"]
+TRADES = [
+    "baker",
+    "sailor",
+    "weaver",
+    "tanner",
+    "miller",
+    "cooper",
+    "mason",
+    "potter",
+    "dyer",
+    "smith",
+    "tailor",
+    "roofer",
+]
 PEOPLE = ["Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jo", "Kai", "Liv"]
 
 
@@ -43,7 +56,8 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-# Like the demo: proxies that halve, flatten roles or do nothing, behind them a tap; two datasets; one kind of failure ------------------
+# Like the demo: proxies that halve, flatten roles or do nothing, behind them a tap; two datasets; one kind of failure
+# ------------------
 
 
 def _house(n: int) -> dict[str, Any]:
@@ -53,7 +67,13 @@ def _house(n: int) -> dict[str, Any]:
     at = 1 if n % 2 == 0 else 13
     context = "\n".join([*other[:at], told, *other[at:]])
     question = f"By what trade does the person of house {n} live?"
-    return {"id": f"house-{n:02d}", "question": question, "answer": TRADES[n * 5 % 12], "context": context, "evidence": told}
+    return {
+        "id": f"house-{n:02d}",
+        "question": question,
+        "answer": TRADES[n * 5 % 12],
+        "context": context,
+        "evidence": told,
+    }
 
 
 def demo_like(folder: Path) -> Path:
@@ -72,7 +92,10 @@ def demo_like_again(folder: Path) -> None:
 
 def _measure(folder: Path, run: str, habits: dict[str, str], controls: str) -> None:
     examples = [_house(n) for n in range(24)]
-    key = {row["question"]: {"answer": row["answer"], "evidence": row["evidence"], "wrong": "I do not know."} for row in examples}
+    key = {
+        row["question"]: {"answer": row["answer"], "evidence": row["evidence"], "wrong": "I do not know."}
+        for row in examples
+    }
     rules = [{"when": {"text": "person of house 7 live"}, "status": 400, "error": "this question is refused"}]
     port = free_port()
     with ExitStack() as stack:
@@ -80,10 +103,22 @@ def _measure(folder: Path, run: str, habits: dict[str, str], controls: str) -> N
         run_sync(model.start())
         stack.callback(_stop, model)
         made = {name: MisbehavingProxy(habit, f"http://127.0.0.1:{port}") for name, habit in habits.items()}
-        named = [part for name, proxy in made.items() for part in ("--proxy", stack.enter_context(proxy).url, "--name", name)]
+        named = [
+            part for name, proxy in made.items() for part in ("--proxy", stack.enter_context(proxy).url, "--name", name)
+        ]
         options = ["--dataset", "street.jsonl", "--dataset", "square.jsonl", "--controls", controls, "--tap", str(port)]
         options += ["--upstream", model.url, "--model", "gpt-4o-mini", "--shape", "openai-agent", "--max-workers", "8"]
-        told = ["--run", run, "--store", str(folder / "store.db"), "--quiet", "--output", "json", "--out", str(folder / f"{run}.json")]
+        told = [
+            "--run",
+            run,
+            "--store",
+            str(folder / "store.db"),
+            "--quiet",
+            "--output",
+            "json",
+            "--out",
+            str(folder / f"{run}.json"),
+        ]
         assert main([*named, *options, *told, "--max-failures", "1"]) == 0
 
 
@@ -105,14 +140,18 @@ def going(store: Path, system: Gated) -> Future[Any]:
     """A run `going` of six examples, begun in a thread of its own."""
     examples = [_house(n) for n in range(6)]
     thread = ThreadPoolExecutor(max_workers=1)
-    begun = thread.submit(evaluate, [system], examples, [AnswerQuality()], store=store, run="going", progress=False, max_workers=1)
+    begun = thread.submit(
+        evaluate, [system], examples, [AnswerQuality()], store=store, run="going", progress=False, max_workers=1
+    )
     thread.shutdown(wait=False)  # it ends with its work
     return begun
 
 
-# Hostile: whatever data can say, in every place where a page or a terminal shows it -------------------------------------------------------
+# Hostile: whatever data can say, in every place where a page or a terminal shows it
+# -------------------------------------------------------
 
-#: Would run, load or draw something in a page, steer a terminal, hide or turn around what follows it, or cannot be written.
+#: Would run, load or draw something in a page, steer a terminal, hide or turn around what follows it, or cannot be
+#: written.
 MARKUP = "</script></template></pre><script>alert(1)</script><img src=x onerror=alert(2)>"
 CONTROL = "\x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\r\x08"
 UNSEEN = "\u202egnp.exe\u2066\u200b\u200d\ufeff\ud800"
@@ -121,17 +160,33 @@ NAME = "<img src=x onerror=alert(3)>\x1b[2J\u202e"
 
 
 def acting(text: str) -> str:
-    """The characters of `text` that steer, hide or turn around: none may reach a reader, apart from line ends and tabs."""
-    return "".join(dict.fromkeys(each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co") and each not in "\n\t"))
+    """The characters of `text` that steer, hide or turn around: none may reach a reader, apart from line ends and
+    tabs.
+    """
+    return "".join(
+        dict.fromkeys(
+            each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Co") and each not in "\n\t"
+        )
+    )
 
 
 def hostile(folder: Path) -> Path:
-    """The store of a run in which names, ids, contexts, questions, answers, errors and what a judge says are `NASTY`; one text has 1 MB."""
+    """The store of a run in which names, ids, contexts, questions, answers, errors and what a judge says are `NASTY`;
+    one text has 1 MB.
+    """
     examples = [
-        {"id": f"{n}{NASTY}", "question": f"{n}: {NASTY}?", "answer": NASTY, "context": f"{NASTY} {n} " * 40, "dataset": f"{NAME}{n % 2}"}
+        {
+            "id": f"{n}{NASTY}",
+            "question": f"{n}: {NASTY}?",
+            "answer": NASTY,
+            "context": f"{NASTY} {n} " * 40,
+            "dataset": f"{NAME}{n % 2}",
+        }
         for n in range(6)
     ]
-    examples.append({"id": "megabyte", "question": "How long?", "answer": "1 MB", "context": f"{MARKUP} " * 11_000, "dataset": NAME})
+    examples.append(
+        {"id": "megabyte", "question": "How long?", "answer": "1 MB", "context": f"{MARKUP} " * 11_000, "dataset": NAME}
+    )
     rules = [{"when": {"text": "^[^?]*3: "}, "status": 400, "error": NASTY}]
     with ExitStack() as stack:
         model, judge = (
@@ -145,7 +200,9 @@ def hostile(folder: Path) -> Path:
         systems, safe = [], NASTY.replace("\ud800", "")  # no name may have what cannot be stored
         for habit in ("nothing", "halves", "user-only"):
             proxy = stack.enter_context(MisbehavingProxy(habit, tap.url))
-            systems.append(OpenAIProxy(proxy.url, model="gpt-4o-mini", name=f"{habit}{safe}", shape="openai-agent", identity=NASTY))
+            systems.append(
+                OpenAIProxy(proxy.url, model="gpt-4o-mini", name=f"{habit}{safe}", shape="openai-agent", identity=NASTY)
+            )
         evaluate(
             systems,
             examples,
@@ -160,13 +217,30 @@ def hostile(folder: Path) -> Path:
     return folder / "hostile.db"
 
 
-# The other kinds of runs ---------------------------------------------------------------------------------------------------------------
+# The other kinds of runs
+# ------------------------------------------------------------------------
 
 
 def compression(page: Path) -> Path:
     """The report of probes over one shipped session: a compressor beside everything, nothing and plain truncation."""
     what = ["bundled:sessions/order-sync-zh", "--system", "mask_observations", "--points", "fraction:0.75"]
-    assert main(["compress", "run", *what, "--store", str(page.with_suffix(".db")), "--quiet", "--output", "html", "--out", str(page)]) == 0
+    assert (
+        main(
+            [
+                "compress",
+                "run",
+                *what,
+                "--store",
+                str(page.with_suffix(".db")),
+                "--quiet",
+                "--output",
+                "html",
+                "--out",
+                str(page),
+            ]
+        )
+        == 0
+    )
     return page
 
 
@@ -174,7 +248,23 @@ def memory(page: Path) -> Path:
     """The report of one conversation of the lab: a memory with its floors and ceilings."""
     what = ["--system", "bm25", "--dataset", "bundled:recall-lab:turns=40", "-n", "1", "--k", "1,5"]
     reader = ["--reader", "py:context_bench.testing.lab_reader:LabReader"]
-    assert main(["memory", *what, *reader, "--store", str(page.with_suffix(".db")), "--quiet", "--output", "html", "--out", str(page)]) == 0
+    assert (
+        main(
+            [
+                "memory",
+                *what,
+                *reader,
+                "--store",
+                str(page.with_suffix(".db")),
+                "--quiet",
+                "--output",
+                "html",
+                "--out",
+                str(page),
+            ]
+        )
+        == 0
+    )
     return page
 
 
@@ -189,14 +279,24 @@ def replay(page: Path) -> Path:
     return page
 
 
-_TOOL = {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}},
+}
 
 
 def _conversation() -> list[dict[str, Any]]:
     """An agent that reads five files and says what it found."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are careful."}, {"role": "user", "content": "Which are odd?"}]
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "You are careful."},
+        {"role": "user", "content": "Which are odd?"},
+    ]
     for turn in range(5):
-        call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})}}
+        call = {
+            "id": f"c{turn}",
+            "type": "function",
+            "function": {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})},
+        }
         found = "\n".join(f"{number}: value_{turn}_{number} = {number * 7919 % 10007}" for number in range(60))
         messages += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -205,7 +305,8 @@ def _conversation() -> list[dict[str, Any]]:
     return [*messages, {"role": "assistant", "content": "The first and the third are odd."}]
 
 
-# Very large: rows made without a run ---------------------------------------------------------------------------------------------------
+# Very large: rows made without a run
+# ---------------------------------------------------------------------------------------------------
 
 
 def many_rows(n: int, systems: tuple[str, ...] = ("kompact", "full")) -> EvalResult:
@@ -229,5 +330,10 @@ def _row(at: int, systems: tuple[str, ...]) -> EvalRow:
         usage={"cost": sent * 1e-6},
     )
     if at % 97 == 96:
-        row.errors, row.scores, row.output_tokens, row.latency = {"system": "TimedOut: no reply within 30 s"}, {}, None, None
+        row.errors, row.scores, row.output_tokens, row.latency = (
+            {"system": "TimedOut: no reply within 30 s"},
+            {},
+            None,
+            None,
+        )
     return row

@@ -1,4 +1,6 @@
-"""The HTML report in a real browser: read, sorted, filtered, opened, printed, on a phone, in the dark, by keyboard, at 50,000 rows."""
+"""The HTML report in a real browser: read, sorted, filtered, opened, printed, on a phone, in the dark, by keyboard, at
+50,000 rows.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ def test_no_barriers_in_the_report(houses, read, no_barriers):
 
 
 @pytest.mark.program("npm")
-@pytest.mark.parametrize("kind", [material.memory, material.compression, material.replay], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [material.memory, material.compression, material.replay], ids=lambda kind: kind.__name__
+)
 def test_no_barriers_in_reports_of_other_kinds(kind, folder, aside, read, no_barriers):
     page = read(aside(kind, folder / f"{kind.__name__}.html"))
     assert overflow(page) == 0
@@ -160,7 +164,12 @@ def test_50000_rows_open_sort_filter_and_page(large, read):
 
 
 def test_1000_rows_take_less_than_2_mb_with_their_texts(tmp_path: Path):
-    texts = {"question": "Why? " * 40, "answer": "Because. " * 20, "context": "It is said that so it is. " * 800, "response": "So. " * 500}
+    texts = {
+        "question": "Why? " * 40,
+        "answer": "Because. " * 20,
+        "context": "It is said that so it is. " * 800,
+        "response": "So. " * 500,
+    }
     assert len(to_html(material.many_rows(1000), details=lambda row: texts).encode()) <= 2_000_000
 
 
@@ -239,7 +248,9 @@ def test_a_row_opens_to_what_was_dropped_and_what_was_kept(houses, read):
     page.locator(f"{ROWS} button").first.click()
     opened = page.locator("#rows .detail")
     expect(opened.locator("del").first).to_be_attached()
-    assert any("in the year 1756" in text for text in opened.locator("del").all_text_contents()), "the second half begins there"
+    assert any("in the year 1756" in text for text in opened.locator("del").all_text_contents()), (
+        "the second half begins there"
+    )
     expect(opened.locator(".exchange")).to_contain_text("unchanged")
     expect(opened).to_contain_text("I do not know.")
     page.get_by_role("combobox", name="System").select_option("user-only")

@@ -1,4 +1,6 @@
-"""`context-bench view` in a real browser: runs, search, rows, what was sent and forwarded, two runs compared, a run as it goes."""
+"""`context-bench view` in a real browser: runs, search, rows, what was sent and forwarded, two runs compared, a run as
+it goes.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,11 @@ def test_rows_are_searched_filtered_and_sorted(viewer, visit):
     expect(page.locator("table.rows th[aria-sort]")).to_have_attribute("aria-sort", "descending")
     titles = page.locator("table.rows thead th").all_inner_texts()
     at = next(number for number, title in enumerate(titles) if title.startswith("f1"))
-    shown = [float(text) for text in page.locator(f"table.rows tbody tr > :nth-child({at + 1})").all_inner_texts() if text != "—"]
+    shown = [
+        float(text)
+        for text in page.locator(f"table.rows tbody tr > :nth-child({at + 1})").all_inner_texts()
+        if text != "—"
+    ]
     assert shown == sorted(shown, reverse=True)
     assert set(shown) == {0.0, 1.0}
 
@@ -121,7 +127,9 @@ def test_a_row_shows_what_was_dropped_added_and_kept(viewer, visit, take):
     row_page(page, "halves", "house-03")
     sent = page.locator(".told .exchange")
     expect(sent.locator("del").first).to_be_attached()
-    assert any("of house 3 is a" in text for text in sent.locator("del").all_text_contents()), "it stands in the second half"
+    assert any("of house 3 is a" in text for text in sent.locator("del").all_text_contents()), (
+        "it stands in the second half"
+    )
     expect(sent.locator(".message").last).to_contain_text("Lane 0 runs past house 3")
     expect(page.get_by_text("I do not know.").first).to_be_visible()
     assert overflow(page) == 0

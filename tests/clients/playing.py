@@ -1,4 +1,6 @@
-"""A provider that plays whole scenes with real clients and keeps its own books, and the clients as they are started behind a watch."""
+"""A provider that plays whole scenes with real clients and keeps its own books, and the clients as they are started
+behind a watch.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ PRICES = {
 
 @dataclass
 class Entry:
-    """One prompt in the provider's books. `told`: the client is sent the usage; `whole`: the reply is delivered to its end."""
+    """One prompt in the provider's books. `told`: the client is sent the usage; `whole`: the reply is delivered to its
+    end.
+    """
 
     wire: str
     model: str
@@ -60,14 +64,17 @@ class Entry:
         new, read, written, output = PRICES[name]
         used = self.usage
         plain = used.input_tokens - used.cache_read - (used.cache_write or 0)
-        return (plain * new + used.cache_read * read + (used.cache_write or 0) * written + used.output_tokens * output) / 1e6
+        return (
+            plain * new + used.cache_read * read + (used.cache_write or 0) * written + used.output_tokens * output
+        ) / 1e6
 
 
 class Provider:
-    """Answers by rules (see `context_bench.llm.scripted`), and bills by a cache of its own: a beginning seen before is read.
+    """Answers by rules (see `context_bench.llm.scripted`), and bills by a cache of its own: a beginning seen before is
+    read.
 
-    Tokens are characters / 4. Anthropic's prompts are written to the cache up to the end where any block is marked; the others' reads
-    come in steps of 128 tokens from 1,024 on.
+    Tokens are characters / 4. Anthropic's prompts are written to the cache up to the end where any block is marked; the
+    others' reads come in steps of 128 tokens from 1,024 on.
     """
 
     name = "provider"
@@ -91,16 +98,23 @@ class Provider:
         usage = Usage(0, 0, 0, 0) if refused else self._billed(request, staged.reply)
         staged.reply.usage = usage
         told = (
-            request.wire != "openai-chat" or not request.stream or bool((request.params.get("stream_options") or {}).get("include_usage"))
+            request.wire != "openai-chat"
+            or not request.stream
+            or bool((request.params.get("stream_options") or {}).get("include_usage"))
         )
         whole = not (refused or delivery.disconnect or delivery.stream_error)
-        self.books.append(Entry(request.wire, request.model or "", delivery.status, usage, told, whole, len(request.tools)))
+        self.books.append(
+            Entry(request.wire, request.model or "", delivery.status, usage, told, whole, len(request.tools))
+        )
         self.asked.set()
         return staged
 
     def _billed(self, request: WireRequest, reply: Reply) -> Usage:
         pieces = [json.dumps(request.tools, sort_keys=True)] if request.tools else []
-        pieces += [json.dumps([m.role, m.tool_calls, [part.text for part in m.parts]], sort_keys=True) for m in request.messages]
+        pieces += [
+            json.dumps([m.role, m.tool_calls, [part.text for part in m.parts]], sort_keys=True)
+            for m in request.messages
+        ]
         held = [hash_text(piece) for piece in pieces]
         sizes = [-(-len(piece) // 4) for piece in pieces]
         earlier = self._seen.setdefault(request.model or "", [])
@@ -123,11 +137,13 @@ def _common(one: list[str], other: list[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-# ---- scenes --------------------------------------------------------------------------------------------------------------------------
+# ---- scenes
+# ------------------------------------------------------------------------
 
 ASKED = "What does this project do?"
 FILES = {
-    "README.md": "# Ferry fees\n\n" + "".join(f"- fare {i}: from pier {i % 7} to pier {i * 3 % 11}\n" for i in range(40)),
+    "README.md": "# Ferry fees\n\n"
+    + "".join(f"- fare {i}: from pier {i % 7} to pier {i * 3 % 11}\n" for i in range(40)),
     "fees.py": "RATE = 0.02\n\n\ndef fee(amount):\n    return amount * RATE\n",
 }
 
@@ -147,7 +163,9 @@ def repository(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Client:
-    """How a client is started and what its tools are called. `argv`: the words after its name, when the guide's line does not say."""
+    """How a client is started and what its tools are called. `argv`: the words after its name, when the guide's line
+    does not say.
+    """
 
     program: Path
     model: str
@@ -178,12 +196,20 @@ class Client:
                 made.append({"name": self.shell, "id": ident, "arguments": {self.command: said, **more}})
         return made
 
-    def scene(self, steps: Sequence[Sequence[str]], last: str, *, when: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    def scene(
+        self, steps: Sequence[Sequence[str]], last: str, *, when: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
         """Rules: `steps` one after another, then `last`."""
         rules: list[dict[str, Any]] = []
         done = 0
         for i, step in enumerate([*steps, *([[self.ends]] if self.ends else [])]):
-            rules.append({"when": {**(when or {}), "step": done}, "text": f"Step {i + 1}.", "tool_calls": self.calls(*step, step=i)})
+            rules.append(
+                {
+                    "when": {**(when or {}), "step": done},
+                    "text": f"Step {i + 1}.",
+                    "tool_calls": self.calls(*step, step=i),
+                }
+            )
             done += len(step)
         return [*rules, {"when": {**(when or {}), "step": done}, "text": last}]
 
@@ -220,7 +246,11 @@ CLIENTS = {
         shell="bash",
         command="command",
         read=("read", "filePath"),
-        env={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"},
+        env={
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        },
         log=".local/share/opencode",
     ),
     "aider": Client(
@@ -251,7 +281,8 @@ CLIENTS = {
 }
 
 
-# ---- behind a watch --------------------------------------------------------------------------------------------------------------------
+# ---- behind a watch
+# ------------------------------------------------------------------------
 
 
 @dataclass
@@ -276,14 +307,29 @@ class Room:
         keys = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "TERM": "dumb"}
         return {**kept, **keys, "HOME": str(self.home), "PATH": os.pathsep.join(paths), **told}
 
-    async def start(self, front: int, *command: str, env: Mapping[str, str], more: Sequence[str] = ()) -> asyncio.subprocess.Process:
+    async def start(
+        self, front: int, *command: str, env: Mapping[str, str], more: Sequence[str] = ()
+    ) -> asyncio.subprocess.Process:
         """A watch with a client, as the leader of a process group, as a terminal would start it."""
         watch = [sys.executable, "-m", "context_bench", "watch", "--front", str(front), "--upstream", self.server.url]
-        watch += ["--record", "full", "--records", str(self.folder / "records.jsonl"), "--store", str(self.folder / "store.db")]
+        watch += [
+            "--record",
+            "full",
+            "--records",
+            str(self.folder / "records.jsonl"),
+            "--store",
+            str(self.folder / "store.db"),
+        ]
         watch += ["--output", "json", "--out", str(self.folder / "watch.json"), *more]
-        streams = {"stdin": asyncio.subprocess.DEVNULL, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+        streams = {
+            "stdin": asyncio.subprocess.DEVNULL,
+            "stdout": asyncio.subprocess.PIPE,
+            "stderr": asyncio.subprocess.PIPE,
+        }
         line = [*watch, *(["--", *command] if command else [])]
-        return await asyncio.create_subprocess_exec(*line, cwd=self.folder / "work", env=dict(env), start_new_session=True, **streams)
+        return await asyncio.create_subprocess_exec(
+            *line, cwd=self.folder / "work", env=dict(env), start_new_session=True, **streams
+        )
 
     async def ended(self, process: asyncio.subprocess.Process, *, within: float = 150) -> tuple[int, str]:
         """Its exit code and what it and its client wrote; whatever is left of its group is ended."""
@@ -302,7 +348,9 @@ class Room:
         out = LEFT / name
         shutil.rmtree(out, ignore_errors=True)
         (out / "log").mkdir(parents=True)
-        (out / "meta.json").write_text(json.dumps({"client": client.program.name, "version": version, "prompts": [ASKED]}))
+        (out / "meta.json").write_text(
+            json.dumps({"client": client.program.name, "version": version, "prompts": [ASKED]})
+        )
         shutil.copy(self.folder / "records.jsonl", out)
         with (out / "truth.jsonl").open("w") as file:
             prompts = iter(self.provider.books)
@@ -330,13 +378,28 @@ def _copy(file: Path, place: Path) -> None:
 
 def _truth(n: int, received: Any, prompts: Any) -> dict[str, Any]:
     row = {"n": n, "t": received.at, "method": received.method, "path": received.path, "body": received.body}
-    row["headers"] = {name: text for name, text in received.headers.items() if name not in ("authorization", "x-api-key")}
+    row["headers"] = {
+        name: text for name, text in received.headers.items() if name not in ("authorization", "x-api-key")
+    }
     if received.wire not in ("anthropic", "openai-chat", "openai-responses"):
         return {**row, "kind": received.wire, "status": 200}
     entry = next(prompts)
     used = entry.usage
-    told = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cached": used.cache_read, "written": used.cache_write}
-    return {**row, "kind": "prompt", "api": received.wire, "status": entry.status, "usage": told, "told": entry.told, "whole": entry.whole}
+    told = {
+        "input_tokens": used.input_tokens,
+        "output_tokens": used.output_tokens,
+        "cached": used.cache_read,
+        "written": used.cache_write,
+    }
+    return {
+        **row,
+        "kind": "prompt",
+        "api": received.wire,
+        "status": entry.status,
+        "usage": told,
+        "told": entry.told,
+        "whole": entry.whole,
+    }
 
 
 def group(leader: int) -> list[int]:

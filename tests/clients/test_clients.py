@@ -1,4 +1,6 @@
-"""Real clients behind a watch, against a provider that keeps books: what is printed is what was billed, whatever goes wrong on the way."""
+"""Real clients behind a watch, against a provider that keeps books: what is printed is what was billed, whatever goes
+wrong on the way.
+"""
 
 import asyncio
 import importlib.util
@@ -30,7 +32,9 @@ def client(name, *marks):
 
 
 def looks(name):
-    """The scene in which a client looks around; a title asked for on the way is given. Aider has no tools: it is told something."""
+    """The scene in which a client looks around; a title asked for on the way is given. Aider has no tools: it is told
+    something.
+    """
     played = CLIENTS[name]
     titles = {"when": {"system": "(?i)title generator|title that captures"}, "text": "Ferries"}
     return [titles, *(played.scene(LOOK, ENDS) if played.shell else [])]
@@ -102,7 +106,9 @@ async def test_an_api_that_is_not_read_is_passed_on_and_counted_as_other(room, f
     async with room() as there:
         env = there.env(CLIENTS[name])
         (there.home / ".gemini").mkdir()
-        (there.home / ".gemini" / "settings.json").write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+        (there.home / ".gemini" / "settings.json").write_text(
+            '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'
+        )
         process = await there.start(free_port, name, *CLIENTS[name].argv, env=env)
         _, written = await there.ended(process)
         paths = [request.path for request in there.server.requests]
@@ -188,7 +194,9 @@ async def listening(port):
     raise AssertionError("the watch does not listen")
 
 
-@pytest.mark.parametrize("name", [client("claude", pytest.mark.short), *map(client, ("codex", "opencode", "aider", "mini"))])
+@pytest.mark.parametrize(
+    "name", [client("claude", pytest.mark.short), *map(client, ("codex", "opencode", "aider", "mini"))]
+)
 async def test_a_refusal_for_too_many_requests_is_waited_out_and_costs_nothing(room, free_port, name):
     busy = {"calls": [1], "status": 429, "error": "slow down", "retry_after": 0}
     async with room(busy, *looks(name)) as there:
@@ -214,9 +222,17 @@ async def test_a_stream_that_breaks_off_is_asked_for_again_and_the_rest_is_bille
     assert total["turns"] + total["repeats"] == len(books)
     assert total["failures"] == {"broken off": 1}
     cut = next(entry for entry in books if not entry.whole)
-    # what a broken stream has told by then (Anthropic says its prompt's tokens first) is billed, the rest of it nobody knows
-    assert total["billed"]["input"] in (sum(e.usage.input_tokens for e in whole), sum(e.usage.input_tokens for e in [*whole, cut]))
-    assert sum(e.usage.output_tokens for e in whole) <= total["billed"]["output"] <= sum(e.usage.output_tokens for e in [*whole, cut])
+    # what a broken stream has told by then (Anthropic says its prompt's tokens first) is billed, the rest of it nobody
+    # knows
+    assert total["billed"]["input"] in (
+        sum(e.usage.input_tokens for e in whole),
+        sum(e.usage.input_tokens for e in [*whole, cut]),
+    )
+    assert (
+        sum(e.usage.output_tokens for e in whole)
+        <= total["billed"]["output"]
+        <= sum(e.usage.output_tokens for e in [*whole, cut])
+    )
 
 
 @pytest.mark.parametrize("name", [client("claude", pytest.mark.short), *map(client, ("codex", "opencode"))])
@@ -256,13 +272,18 @@ def lines_of_the_guide():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [pytest.param(n, w, marks=pytest.mark.vendor(CLIENTS[n].vendor), id=n) for n, w in lines_of_the_guide()]
+    ("name", "words"),
+    [pytest.param(n, w, marks=pytest.mark.vendor(CLIENTS[n].vendor), id=n) for n, w in lines_of_the_guide()],
 )
 async def test_each_line_of_the_guide_brings_its_client_to_the_tap(room, free_port, name, words):
     assert re.fullmatch(r"https://api\.\w+\.com", words[words.index("--upstream") + 1])
     async with room(*looks(name)) as there:
         report, _ = await play(there, free_port, *words[words.index("--") + 1 :])
-        asked = [request.text for request in there.server.requests if request.wire in ("anthropic", "openai-chat", "openai-responses")]
+        asked = [
+            request.text
+            for request in there.server.requests
+            if request.wire in ("anthropic", "openai-chat", "openai-responses")
+        ]
     assert report["total"]["turns"] == len(asked) >= 1
     assert any(playing.ASKED in text for text in asked)
 
@@ -280,7 +301,11 @@ async def test_fixtures_made_of_a_fresh_recording_hold_none_of_the_clients_text(
         await play(there, free_port, name)
         left = there.leave(f"{name}-fresh", CLIENTS[name], "")
     made = [{"file": file, "value": value} for file, value in script.parts(left)]
-    texts = [text for row in (left / "records.jsonl").read_text().splitlines() for text in strings(json.loads(row)["request"])]
+    texts = [
+        text
+        for row in (left / "records.jsonl").read_text().splitlines()
+        for text in strings(json.loads(row)["request"])
+    ]
     whole = json.dumps(made, ensure_ascii=False)
     lines = {line.strip() for text in texts for line in text.splitlines() if len(line.split()) >= 4}
     assert len(lines) > 50

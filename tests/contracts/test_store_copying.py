@@ -34,12 +34,16 @@ class Keeping:
         return self
 
     async def asetup(self, example):
-        current_ledger().record(Call("system", "m", "http://h", 1.0, cost=0.5, request={"add": example["group"]}, reply={"ok": "\x00"}))
+        current_ledger().record(
+            Call("system", "m", "http://h", 1.0, cost=0.5, request={"add": example["group"]}, reply={"ok": "\x00"})
+        )
         return {"stored": 3}
 
     async def aprocess(self, example):
         asked = {"text": example["context"], "id": example["id"]}
-        current_ledger().record(Call("system", "m", "http://h", float(example["id"]), cost=0.1, request=asked, in_flight=2))
+        current_ledger().record(
+            Call("system", "m", "http://h", float(example["id"]), cost=0.1, request=asked, in_flight=2)
+        )
         return {**example, "response": f"answer {example['id']} \x00"}
 
 
@@ -58,11 +62,17 @@ class Right:
 
 
 def examples(n=12):
-    return [{"id": i, "context": f"{i} " + "what all share " * 80, "group": f"g{i // 4}", "cluster": f"g{i // 4}"} for i in range(n)]
+    return [
+        {"id": i, "context": f"{i} " + "what all share " * 80, "group": f"g{i // 4}", "cluster": f"g{i // 4}"}
+        for i in range(n)
+    ]
 
 
 def told(*systems):
-    return {"cells": [{"labels": {}, "systems": list(systems), "baseline": systems[-1], "controls": []}], "datasets": []}
+    return {
+        "cells": [{"labels": {}, "systems": list(systems), "baseline": systems[-1], "controls": []}],
+        "datasets": [],
+    }
 
 
 @pytest.fixture
@@ -71,7 +81,15 @@ def made(run, store):
 
     async def make(**more):
         await run([Plain()], examples(4), [Right()], name="first", manifest=told("plain"), **more)
-        return await run([Keeping(), Plain()], examples(), [Right()], name="r", reuse="all", manifest=told("keeping", "plain"), **more)
+        return await run(
+            [Keeping(), Plain()],
+            examples(),
+            [Right()],
+            name="r",
+            reuse="all",
+            manifest=told("keeping", "plain"),
+            **more,
+        )
 
     return make
 
@@ -92,14 +110,19 @@ def reports(store, name="r"):
 def counted(store):
     with store.reading() as connection:
         return {
-            table.name: len(connection.execute(table.select()).all()) for table in schema.metadata.sorted_tables if table.name != "pens"
+            table.name: len(connection.execute(table.select()).all())
+            for table in schema.metadata.sorted_tables
+            if table.name != "pens"
         }
 
 
 async def test_a_copy_gives_the_same_reports_and_holds_each_thing_once(store, elsewhere, made):
     await made()
     with store.writing() as connection:  # what the tap saw, of a row and of nobody
-        record = b"\x00" + b'{"id":"f","matched_by":"key","wire":"openai-chat","method":"POST","path":"/v1","started":1.0,"tokens":7}'
+        record = (
+            b"\x00"
+            + b'{"id":"f","matched_by":"key","wire":"openai-chat","method":"POST","path":"/v1","started":1.0,"tokens":7}'  # noqa: E501
+        )
         output = connection.execute(schema.outputs.select().where(schema.outputs.c.run == 2)).first()
         for belongs in (output.id, None):
             connection.execute(schema.forwarded.insert().values(run=2, output=belongs, take=1, record=record))
@@ -112,11 +135,18 @@ async def test_a_copy_gives_the_same_reports_and_holds_each_thing_once(store, el
     assert copy_run(store, elsewhere, "r").there
     copy_run(store, elsewhere, "first")
     assert reports(elsewhere, "first") == reports(store, "first")
-    assert [run.name for run in list_runs(elsewhere)] == [run.name for run in list_runs(store)] == ["r", "first"]  # as they were started
+    assert (
+        [run.name for run in list_runs(elsewhere)] == [run.name for run in list_runs(store)] == ["r", "first"]
+    )  # as they were started
     assert [run.name for run in listed(elsewhere)[0]] == ["r", "first"]
-    assert [run.name for run in Library(elsewhere).two_runs(["r", "first"])] == ["first", "r"]  # the earlier one, though it came later
+    assert [run.name for run in Library(elsewhere).two_runs(["r", "first"])] == [
+        "first",
+        "r",
+    ]  # the earlier one, though it came later
     purge(elsewhere, older_than=0)
-    assert not any(counted(elsewhere)[table] for table in ("outputs", "scores", "calls", "forwarded", "bodies", "setups"))
+    assert not any(
+        counted(elsewhere)[table] for table in ("outputs", "scores", "calls", "forwarded", "bodies", "setups")
+    )
 
 
 @of_files
@@ -160,7 +190,9 @@ async def test_a_copy_broken_off_anywhere_goes_on(store, elsewhere, made, place,
 
 
 @of_files
-async def test_a_database_that_goes_away_before_or_after_it_committed_costs_and_doubles_nothing(store, elsewhere, made, place, monkeypatch):
+async def test_a_database_that_goes_away_before_or_after_it_committed_costs_and_doubles_nothing(
+    store, elsewhere, made, place, monkeypatch
+):
     await made()
     monkeypatch.setattr(copied_rows, "ROWS", 5)
     writing, turns = elsewhere.writing, itertools.count(1)

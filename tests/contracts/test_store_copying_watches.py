@@ -1,4 +1,6 @@
-"""Watches and remembered replies copied between stores, also of another kind and back: each once, counted right, taken up where it was."""
+"""Watches and remembered replies copied between stores, also of another kind and back: each once, counted right, taken
+up where it was.
+"""
 
 from contextlib import contextmanager
 
@@ -46,7 +48,9 @@ def turn(number, body):
 
 def told(store, name="w"):
     watch = watch_of(store, name)
-    return (watch.status, watch.created, watch.updated, watch.settings, watch.records), list(watched(store, name, bodies=True))
+    return (watch.status, watch.created, watch.updated, watch.settings, watch.records), list(
+        watched(store, name, bodies=True)
+    )
 
 
 def stepping(store, monkeypatch, each):

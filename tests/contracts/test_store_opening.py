@@ -1,4 +1,6 @@
-"""Opening stores of every kind: migrations both ways, other programs' databases, errors that say what to do, backups."""
+"""Opening stores of every kind: migrations both ways, other programs' databases, errors that say what to do,
+backups.
+"""
 
 import json
 import os
@@ -63,10 +65,12 @@ def test_migrations_make_exactly_the_tables_of_the_schema(fresh):
 
 
 _CATALOGUE = (
-    "SELECT table_name, column_name, ordinal_position, column_default, is_nullable, data_type, collation_name, character_maximum_length,"
+    "SELECT table_name, column_name, ordinal_position, column_default, is_nullable, data_type, collation_name, "
+    "character_maximum_length,"
     " is_identity FROM information_schema.columns WHERE table_schema = 'OWN'",
     "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'OWN'",
-    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'OWN'::regnamespace",
+    "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = "
+    "'OWN'::regnamespace",
     "SELECT sequence_name, data_type, maximum_value FROM information_schema.sequences WHERE sequence_schema = 'OWN'",
 )
 
@@ -94,7 +98,9 @@ async def test_every_step_down_and_up_again_keeps_what_older_schemas_know(fresh,
                 move(connection, to)
                 assert version(connection) == to
                 kept = connection.execute(select(schema.outputs.c.output, schema.outputs.c.metadata)).all()
-                assert all(value is None or value[:1] in (b"\x00", b"\x01") for row in kept for value in row)  # as older programs read it
+                assert all(
+                    value is None or value[:1] in (b"\x00", b"\x01") for row in kept for value in row
+                )  # as older programs read it
     with open_store(fresh) as opened:
         assert list(rows(opened, "r")) == before
         with opened.reading() as connection:
@@ -137,7 +143,9 @@ def test_a_store_that_another_program_added_to_is_refused(added, fresh):
                 connection.exec_driver_sql(statement)
     for opening in (open_store, open_reading):
         if statements:
-            with pytest.raises(StoreUnusable, match=r"was changed by another program: it has .*, which no context-bench makes"):
+            with pytest.raises(
+                StoreUnusable, match=r"was changed by another program: it has .*, which no context-bench makes"
+            ):
                 opening(fresh)
         else:
             opening(fresh).close()
@@ -151,7 +159,9 @@ def test_a_schema_of_another_program_is_refused_and_a_shared_database_is_not(pos
     with psycopg.connect(where) as other:
         other.execute("CREATE TABLE runs (mine text)")
         other.execute("CREATE TABLE alembic_version (version_num text)")
-    with pytest.raises(StoreUnusable, match=r"schema 'public' of that database is another program's; name another with \?schema=NAME"):
+    with pytest.raises(
+        StoreUnusable, match=r"schema 'public' of that database is another program's; name another with \?schema=NAME"
+    ):
         open_store(f"{where}?schema=public")
     with open_store(where) as store, open_store(f"{where}?schema=second") as second:
         assert list_runs(store) == list_runs(second) == []
@@ -231,7 +241,10 @@ def command(kind, place, tmp_path, capsys, monkeypatch):
     """A command line against a store of this kind → what it printed, all of it; no word of it is the password."""
     data, where, secret = tmp_path / "d.jsonl", place(), None
     data.write_text(
-        "".join(json.dumps({"id": f"e{i}", "context": f"It is {i}.", "question": "?", "answer": str(i)}) + "\n" for i in range(7))
+        "".join(
+            json.dumps({"id": f"e{i}", "context": f"It is {i}.", "question": "?", "answer": str(i)}) + "\n"
+            for i in range(7)
+        )
     )
     if kind == "postgresql":
         secret = where.partition("://")[2].partition("@")[0].partition(":")[2]
@@ -277,13 +290,22 @@ def backed_up(kind, where, server, tmp_path):
     if kind == "sqlite":
         copy = tmp_path / "copy.db"
         subprocess.run(
-            [sys.executable, "-c", f"import sqlite3; sqlite3.connect({where!r}).execute('VACUUM INTO ?', [{str(copy)!r}])"], check=True
+            [
+                sys.executable,
+                "-c",
+                f"import sqlite3; sqlite3.connect({where!r}).execute('VACUUM INTO ?', [{str(copy)!r}])",
+            ],
+            check=True,
         )
         return str(copy)
     address, _, name = where.partition("?schema=")
     environment = {**os.environ, "PGPASSWORD": server.password}
     bare, dump = address.replace(f":{server.password}@", "@"), tmp_path / "store.dump"
-    subprocess.run([program_of("pg_dump"), "--format=custom", f"--schema={name}", f"--file={dump}", bare], check=True, env=environment)
+    subprocess.run(
+        [program_of("pg_dump"), "--format=custom", f"--schema={name}", f"--file={dump}", bare],
+        check=True,
+        env=environment,
+    )
     other = server.url("restored", password=False)
     subprocess.run([program_of("pg_restore"), "--no-owner", f"--dbname={other}", dump], check=True, env=environment)
     return f"{server.url('restored')}?schema={name}"

@@ -7,7 +7,18 @@ import pytest
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import Call
-from context_bench.engine import canonical, differences, export, list_runs, open_store, purge, rows, run_of, same_examples, set_manifest
+from context_bench.engine import (
+    canonical,
+    differences,
+    export,
+    list_runs,
+    open_store,
+    purge,
+    rows,
+    run_of,
+    same_examples,
+    set_manifest,
+)
 from context_bench.engine.store import schema
 
 
@@ -23,7 +34,9 @@ class Echo:
 
         body = {"messages": [{"role": "user", "content": example["context"]}]}
         current_ledger().record(
-            Call("system", "m", "http://h/v1/chat/completions", 1.0, request=body, reply={"content": example["context"]})
+            Call(
+                "system", "m", "http://h/v1/chat/completions", 1.0, request=body, reply={"content": example["context"]}
+            )
         )
         return {**example, "response": example["context"]}
 
@@ -73,7 +86,12 @@ async def test_runs_are_found_by_name_id_and_the_beginning_of_an_id(store, run):
     first = await run([Echo()], examples(1), name="first")
     second = await run([Echo("t", "2")], examples(1), name="second")
     assert [record.name for record in list_runs(store)] == ["second", "first"]
-    assert run_of(store, "first").id == run_of(store, first.run_id).id == run_of(store, first.run_id[:9]).id == first.run_id
+    assert (
+        run_of(store, "first").id
+        == run_of(store, first.run_id).id
+        == run_of(store, first.run_id[:9]).id
+        == first.run_id
+    )
     assert run_of(store, second.run_id).describe()["systems"] == ["t"]
     with pytest.raises(UnknownName, match="Unknown run 'third'"):
         run_of(store, "third")
@@ -103,7 +121,9 @@ async def test_an_export_has_everything(store, run):
     assert items[0]["row"]["scores"] == {"length": 402.0}
 
 
-@pytest.mark.parametrize(("policy", "example", "request_kept"), [("all", True, True), ("changed", True, False), ("none", False, False)])
+@pytest.mark.parametrize(
+    ("policy", "example", "request_kept"), [("all", True, True), ("changed", True, False), ("none", False, False)]
+)
 async def test_bodies_are_kept_as_asked(store, run, policy, example, request_kept):
     await run([Echo()], examples(1), bodies=policy)
     (item,) = export(store, "r")

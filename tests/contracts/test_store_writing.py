@@ -1,4 +1,6 @@
-"""What is written comes back the same from every kind of store: hostile text, resumed runs, set-ups, watches, replies, pages."""
+"""What is written comes back the same from every kind of store: hostile text, resumed runs, set-ups, watches, replies,
+pages.
+"""
 
 import asyncio
 
@@ -7,7 +9,19 @@ import pytest
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import StoreUnusable
 from context_bench.core.records import Call, Forwarded
-from context_bench.engine import StoredReplies, list_watches, open_store, open_watch, purge, rescore, rows, run_of, setups, spent, watched
+from context_bench.engine import (
+    StoredReplies,
+    list_watches,
+    open_store,
+    open_watch,
+    purge,
+    rescore,
+    rows,
+    run_of,
+    setups,
+    spent,
+    watched,
+)
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import browsing
 from context_bench.engine.store import schema as tables
@@ -31,7 +45,9 @@ class Talker:
 
         self.asked.append(example["id"])
         request = {"messages": [{"role": "user", "content": example["context"]}]}
-        current_ledger().record(Call("system", HOSTILE * 40, "http://h/" + HALF, 1e9 + 0.1, 0.25, cost=0.5, request=request, error=HOSTILE))
+        current_ledger().record(
+            Call("system", HOSTILE * 40, "http://h/" + HALF, 1e9 + 0.1, 0.25, cost=0.5, request=request, error=HOSTILE)
+        )
         if example["id"] in self.fails:
             raise RuntimeError(HOSTILE + HALF)
         return {**example, "response": f"{example['context']} of {self.name}", "note": HOSTILE + HALF}
@@ -58,11 +74,19 @@ class Length:
 
 
 def examples(n, **more):
-    return [{"id": i, "context": f"{HOSTILE} {i} " + "long " * 300, "dataset": "odd" if i % 2 else HOSTILE, **more} for i in range(n)]
+    return [
+        {"id": i, "context": f"{HOSTILE} {i} " + "long " * 300, "dataset": "odd" if i % 2 else HOSTILE, **more}
+        for i in range(n)
+    ]
 
 
 async def test_any_text_comes_back_as_it_was(store, run):
-    await run([Talker(f"s{HOSTILE}", fails=[1])], examples(3, group=HOSTILE, cluster=HOSTILE), [Length(HOSTILE)], name=f"r{HOSTILE}")
+    await run(
+        [Talker(f"s{HOSTILE}", fails=[1])],
+        examples(3, group=HOSTILE, cluster=HOSTILE),
+        [Length(HOSTILE)],
+        name=f"r{HOSTILE}",
+    )
     found = list(rows(store, f"r{HOSTILE}"))
     assert [row.dataset for row in found] == [HOSTILE, "odd", HOSTILE]
     assert {(row.system, row.group, row.cluster) for row in found} == {(f"s{HOSTILE}", HOSTILE, HOSTILE)}
@@ -122,7 +146,9 @@ async def test_groups_are_set_up_once_and_told(store, run):
 
 
 def turn(number, text):
-    record = Forwarded(f"f{number}", None, "none", "openai-chat", "POST", "/v1", 1.0, request={"messages": [text * 600]})
+    record = Forwarded(
+        f"f{number}", None, "none", "openai-chat", "POST", "/v1", 1.0, request={"messages": [text * 600]}
+    )
     return Turn(number=number, arm="via", session=HOSTILE, turn=number, kind="chat", at=1.0, front=record)
 
 
@@ -134,7 +160,10 @@ def test_a_watch_is_written_and_read_turn_by_turn(store):
     log.write([turn(3, "a")])  # again: the answer to the commit was lost
     log.end({"via": "b"})
     other.end()
-    assert [(each.name, each.status, each.records) for each in list_watches(store)] == [("w-2", "done", 0), ("w", "done", 3)]
+    assert [(each.name, each.status, each.records) for each in list_watches(store)] == [
+        ("w-2", "done", 0),
+        ("w", "done", 3),
+    ]
     found = list(watched(store, "w", bodies=True))
     assert [(each.number, each.session) for each in found] == [(1, HOSTILE), (2, HOSTILE), (3, HOSTILE)]
     assert [each.front.request["messages"][0] for each in found] == ["a" * 600, HOSTILE * 600, "a" * 600]
@@ -204,7 +233,9 @@ async def test_a_run_is_worked_on_by_one_process_only_and_a_writer_that_lost_it_
     with pytest.raises(StoreUnusable, match="being worked on"):
         purge_now(store, await made_long_ago(run))
     with store.writing() as connection:  # as after two minutes without a sign of life, seen from another machine
-        connection.execute(tables.runs.update().where(tables.runs.c.name == "r").values(owner="elsewhere|1|1", updated=0.0))
+        connection.execute(
+            tables.runs.update().where(tables.runs.c.name == "r").values(owner="elsewhere|1|1", updated=0.0)
+        )
     with open_store(where) as other:
         assert (await run([Talker()], examples(2), into=other)).completed
     gate.set()
@@ -212,7 +243,14 @@ async def test_a_run_is_worked_on_by_one_process_only_and_a_writer_that_lost_it_
         await going
     assert len(rows(store, "r")) == 2
     with store.reading() as connection:
-        assert len(connection.execute(tables.outputs.select().where(tables.outputs.c.run == run_of(store, "r").number)).all()) == 2
+        assert (
+            len(
+                connection.execute(
+                    tables.outputs.select().where(tables.outputs.c.run == run_of(store, "r").number)
+                ).all()
+            )
+            == 2
+        )
 
 
 async def made_long_ago(run):

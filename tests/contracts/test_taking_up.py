@@ -14,7 +14,9 @@ WAYS = ("told", "read")
 
 
 class Book:
-    """Examples as a file has them: they can be told without being read. Counts those that are made; `edited`: after that many."""
+    """Examples as a file has them: they can be told without being read. Counts those that are made; `edited`: after
+    that many.
+    """
 
     def __init__(self, texts, edited=None):
         self.texts, self.made, self.still = texts, 0, True
@@ -77,7 +79,16 @@ class Length:
 def outcome(executed):
     told = executed.counts
     systems = {name: (each["done"], each["failed"], each["reused"]) for name, each in told["systems"].items()}
-    return executed.completed, executed.examples, told["owed"], told["done"], told["failed"], told["reused"], told["restarted"], systems
+    return (
+        executed.completed,
+        executed.examples,
+        told["owed"],
+        told["done"],
+        told["failed"],
+        told["reused"],
+        told["restarted"],
+        systems,
+    )
 
 
 def kept(store):
@@ -184,11 +195,14 @@ def test_the_table_of_sources_goes_with_its_run(store):
     from context_bench.engine import purge
 
     with store.writing() as connection:
-        connection.execute(known.schema.sources.insert(), {"run": 7, "source": b"s" * 16, "positions": 3, "ended": True})
+        connection.execute(
+            known.schema.sources.insert(), {"run": 7, "source": b"s" * 16, "positions": 3, "ended": True}
+        )
     assert purge(store, older_than=0.0) == []
 
 
-# --- both ways, through a history of changes -----------------------------------------------------------------------------------------
+# --- both ways, through a history of changes
+# -----------------------------------------------------------------------------------------
 
 
 class History:
@@ -203,7 +217,20 @@ class History:
     def change(self, chance):
         """One change, or none."""
         what = chance.choice(
-            ["nothing", "fails", "stops", "trials", "arm", "gone", "every", "version", "text", "shorter", "longer", "judge"]
+            [
+                "nothing",
+                "fails",
+                "stops",
+                "trials",
+                "arm",
+                "gone",
+                "every",
+                "version",
+                "text",
+                "shorter",
+                "longer",
+                "judge",
+            ]
         )
         self.fails = {f"text {chance.randrange(9)}"} if what == "fails" else set()
         self.unjudged = {f"text {chance.randrange(9)}"} if what == "judge" and chance.random() < 0.5 else set()
@@ -234,13 +261,20 @@ class History:
         for way, store in zip(WAYS, self.stores, strict=True):
             kind = Grouped if self.grouped else Teller
             systems = {
-                name: kind(name, arm["version"], self.fails, self.stops) if arm["budget_from"] is None else Teller(name, arm["version"])
+                name: kind(name, arm["version"], self.fails, self.stops)
+                if arm["budget_from"] is None
+                else Teller(name, arm["version"])
                 for name, arm in self.arms.items()
             }
-            arms = [Arm(system, self.arms[name]["budget_from"], every=self.arms[name]["every"]) for name, system in systems.items()]
+            arms = [
+                Arm(system, self.arms[name]["budget_from"], every=self.arms[name]["every"])
+                for name, system in systems.items()
+            ]
             judges = [Length(name, self.unjudged) for name in self.evaluators]
             book = Book(list(self.texts))
-            executed = await self.run(arms, book if way == "told" else iter(book), judges, into=store, trials=self.trials)
+            executed = await self.run(
+                arms, book if way == "told" else iter(book), judges, into=store, trials=self.trials
+            )
             asked = {name: system.asked for name, system in systems.items()}
             judged = {each.name: sorted(each.asked) for each in judges}
             found.append((outcome(executed), asked, judged, kept(store)))
@@ -260,7 +294,8 @@ async def test_both_ways_owe_the_same_through_all_changes(run, place, small_span
             assert one == other, done
 
 
-# --- files ---------------------------------------------------------------------------------------------------------------------------
+# --- files
+# ------------------------------------------------------------------------
 
 
 def lines(path, texts):

@@ -1,4 +1,6 @@
-"""An answer, a judgement, a set-up or a watched turn that a store cannot hold is one failure with its reason, never the end of a run."""
+"""An answer, a judgement, a set-up or a watched turn that a store cannot hold is one failure with its reason, never the
+end of a run.
+"""
 
 import math
 import random
@@ -92,7 +94,10 @@ class Score:
 
 
 def examples(n=3, **more):
-    return [{"id": i, "context": f"text {i}", "dataset": "d", **{key: make(i) for key, make in more.items()}} for i in range(n)]
+    return [
+        {"id": i, "context": f"text {i}", "dataset": "d", **{key: make(i) for key, make in more.items()}}
+        for i in range(n)
+    ]
 
 
 @pytest.mark.parametrize("odd", [*CALLS, *ANSWERS])
@@ -137,12 +142,19 @@ async def test_a_judgement_that_cannot_be_stored_fails_alone(store, run):
 async def test_a_set_up_that_cannot_be_stored_fails_its_group_alone(store, run):
     done = await run([Grouped()], examples(4, group=lambda i: f"g{i // 2}"), [Score()])
     assert done.completed
-    assert [row.errors.get("system", "")[:23] for row in rows(store, "r")] == ["", "", "SetupFailed: NotStored:", "SetupFailed: NotStored:"]
+    assert [row.errors.get("system", "")[:23] for row in rows(store, "r")] == [
+        "",
+        "",
+        "SetupFailed: NotStored:",
+        "SetupFailed: NotStored:",
+    ]
     assert [bool(each.error) for each in setups(store, "r")] == [False, True]
 
 
 def _turn(number, **more):
-    front = Forwarded(f"f{number}", None, "none", "openai-chat", "POST", "/v1/chat/completions", 1.0, request={"n": number}, **more)
+    front = Forwarded(
+        f"f{number}", None, "none", "openai-chat", "POST", "/v1/chat/completions", 1.0, request={"n": number}, **more
+    )
     return Turn(number, "chat", 1.0, session="s", turn=number, front=front)
 
 

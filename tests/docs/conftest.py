@@ -1,4 +1,6 @@
-"""The world in which the blocks of the documentation run: a model, a hub and proxies on loopback, and what each page takes as given."""
+"""The world in which the blocks of the documentation run: a model, a hub and proxies on loopback, and what each page
+takes as given.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 from minihub import MiniHub, catalogue_fixtures
 
-_spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py")
+_spec = importlib.util.spec_from_file_location(
+    "trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py"
+)
 traces = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(traces)
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -96,7 +100,9 @@ class World:
         started = ExitStack()
         for habit, port in zip(("halves", "nothing"), PROXIES, strict=True):
             if f":{port}" in text and f"--port {port}" not in text:
-                started.enter_context(MisbehavingProxy(habit, f"http://127.0.0.1:{self.ports[TAP]}", int(self.ports[port])))
+                started.enter_context(
+                    MisbehavingProxy(habit, f"http://127.0.0.1:{self.ports[TAP]}", int(self.ports[port]))
+                )
         if re.search(rf"(127\.0\.0\.1|localhost):{READER}", text):
             started.enter_context(Reader(int(self.ports[READER])))
         return started
@@ -138,7 +144,9 @@ def bench(*words):
 
 
 def boxes(number=8):
-    """A file of questions, and a model that knows an answer where it is in the context: at its beginning or in its middle, by turns."""
+    """A file of questions, and a model that knows an answer where it is in the context: at its beginning or in its
+    middle, by turns.
+    """
     filler = "It is closed. " * 12
     lines = [
         {

@@ -1,4 +1,6 @@
-"""What has to be there when the blocks of a page have run: a look at what was printed, block by block, and at the files they left."""
+"""What has to be there when the blocks of a page have run: a look at what was printed, block by block, and at the files
+they left.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def interchange(said, names):
 
 def judge(said, names):
     text = (ROOT / "docs" / "guide" / "judge.md").read_text()
-    told = [line.rpartition("# ")[2] for block in re.findall(r"```python\n(.*?)```", text, re.S) for line in block.splitlines()
+    told = [line.rpartition("# ")[2] for block in re.findall(r"```python\n(.*?)```", text, re.S) for line in block.splitlines()  # noqa: E501
             if line.startswith("print(")]  # fmt: skip
     assert [line for line in "".join(said).splitlines() if line in told] == told
 
@@ -53,7 +55,9 @@ def traces(said, names):
     assert any("0.727" in each for each in said)
     assert "{'src/calc.py': ((8, 10),)}" in said[-1]
     text = (ROOT / "docs" / "guide" / "traces.md").read_text()
-    told = re.findall(r"`([\w.]+\.(?:jsonl|csv|json|md|html))`", text.split("`--out-dir` keeps")[1].split("The same command")[0])
+    told = re.findall(
+        r"`([\w.]+\.(?:jsonl|csv|json|md|html))`", text.split("`--out-dir` keeps")[1].split("The same command")[0]
+    )
     assert len(told) == 5
     assert set(told) <= {file.name for file in Path("scored").iterdir()}
 

@@ -1,4 +1,6 @@
-"""The page on the architecture names the rooms, modules and layers that there are; the page that follows one example links to modules."""
+"""The page on the architecture names the rooms, modules and layers that there are; the page that follows one example
+links to modules.
+"""
 
 import re
 import tomllib
@@ -15,7 +17,9 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["im
 
 def spelled_out(name):
     """`a/{b,c}` is `a/b` and `a/c`."""
-    parts = [part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^}]*\})", name) if part]
+    parts = [
+        part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^}]*\})", name) if part
+    ]
     return ["".join(chosen) for chosen in product(*parts)]
 
 
@@ -42,7 +46,12 @@ def test_every_room_and_folder_is_described():
 
 def test_every_module_named_exists():
     table = {cell for _, row in rows_of_rooms() for cell in re.findall(r"`([\w/.]+)`", row[-1])}
-    named = {one for name in re.findall(r"`([\w/{},.]+)`", PAGE) if "/" in name and name not in table for one in spelled_out(name)}
+    named = {
+        one
+        for name in re.findall(r"`([\w/{},.]+)`", PAGE)
+        if "/" in name and name not in table
+        for one in spelled_out(name)
+    }
     whole = {name for name in named if name.split("/")[0] in ROOMS}
     assert [name for name in sorted(whole) if not is_there(name)] == []
     for folders, row in rows_of_rooms():
@@ -78,7 +87,11 @@ def leads_somewhere(reference):
         place = PACKAGE.joinpath(*parts[:count])
         module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
         if module.is_file():
-            return count == len(parts) or parts[count] in module.read_text("utf-8") or (place / ".".join(parts[count:])).is_file()
+            return (
+                count == len(parts)
+                or parts[count] in module.read_text("utf-8")
+                or (place / ".".join(parts[count:])).is_file()
+            )
     return False
 
 

@@ -1,8 +1,9 @@
 """Every fenced block of README and of the documentation is executed here, page by page, or says why it is not.
 
-Python runs in one namespace per page and prints what the block after it shows; a block that begins with `# name.py` (or `.toml`, …) is that
-file. Shell runs as written, with loopback addresses in the place of providers, proxies and ports, and with fewer examples; our own commands
-run in this process. The recipes are run by `test_recipes.py`. What a page leaves behind is looked at in `outcomes.py`.
+Python runs in one namespace per page and prints what the block after it shows; a block that begins with `# name.py` (or
+`.toml`, …) is that file. Shell runs as written, with loopback addresses in the place of providers, proxies and ports,
+and with fewer examples; our own commands run in this process. The recipes are run by `test_recipes.py`. What a page
+leaves behind is looked at in `outcomes.py`.
 """
 
 from __future__ import annotations
@@ -163,7 +164,9 @@ def test_blocks_run_as_written(page, world, given, capsys):
 
 
 def run(block, world, names):
-    """Whatever a block is for; what it printed through Python. What stands word for word on an earlier page has been executed there."""
+    """Whatever a block is for; what it printed through Python. What stands word for word on an earlier page has been
+    executed there.
+    """
     if block.language == "sh" and block.text in DONE:
         return ""
     DONE.add(block.text)
@@ -194,7 +197,9 @@ def test_no_block_hides_from_being_run(block):
     assert block.language in LANGUAGES, block.place
     if block.language in ("text", "") and not block.reason:
         assert not re.search(
-            r"^\s*(\$ |context-bench [a-z-]|make [a-z]|pip install|import |from \w+ import |class \w+|def )", block.text, re.M
+            r"^\s*(\$ |context-bench [a-z-]|make [a-z]|pip install|import |from \w+ import |class \w+|def )",
+            block.text,
+            re.M,
         ), block.place
     assert block.reason is None or len(block.reason) > 8
 

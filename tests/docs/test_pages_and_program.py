@@ -1,4 +1,6 @@
-"""What the pages say of the program is so: names, options, classes, tables. Their blocks are executed by test_every_block.py."""
+"""What the pages say of the program is so: names, options, classes, tables. Their blocks are executed by
+test_every_block.py.
+"""
 
 import re
 import shlex
@@ -23,16 +25,18 @@ from context_bench.traces.reports.trace_summary import COLUMNS
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = {
-    path.relative_to(ROOT / "docs").as_posix(): path.read_text() for path in (ROOT / "docs").rglob("*.md") if "reference" not in path.parts
+    path.relative_to(ROOT / "docs").as_posix(): path.read_text()
+    for path in (ROOT / "docs").rglob("*.md")
+    if "reference" not in path.parts
 }
 OURS = {name: text for name, text in PAGES.items() if name != "licences.md"}
 
 #: Flags of other programs that a page names.
 FOREIGN = {
     "--exit-immediately", "--message", "--yes-always",
-    "--no-otel", "--openai-base-url", "--host", "--context-bench-store", "--log-dir", "--help", "--help-all", "--install-completion",
-    "--output-format", "--verbose", "--dbname", "--encoding", "--file", "--no-owner", "--schema", "--template", "--username",
-    "--address", "--block", "--cpus-per-task", "--exclude", "--head", "--include-dashboard", "--nodes", "--ntasks", "--ntasks-per-node",
+    "--no-otel", "--openai-base-url", "--host", "--context-bench-store", "--log-dir", "--help", "--help-all", "--install-completion",  # noqa: E501
+    "--output-format", "--verbose", "--dbname", "--encoding", "--file", "--no-owner", "--schema", "--template", "--username",  # noqa: E501
+    "--address", "--block", "--cpus-per-task", "--exclude", "--head", "--include-dashboard", "--nodes", "--ntasks", "--ntasks-per-node",  # noqa: E501
     "--num-cpus", "--time",
 }  # fmt: skip
 
@@ -51,7 +55,8 @@ def options(text):
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
 
 
-# Everything --------------------------------------------------------------------------------------------------------------------------
+# Everything
+# ------------------------------------------------------------------------
 
 
 def test_every_flag_named_exists():
@@ -68,7 +73,9 @@ def test_every_command_is_in_the_readme():
 
 def test_make_targets_named_exist():
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"(?:`|^)make ([a-z]+)", "\n".join([README, PAGES["index.md"], PAGES["tour.md"]]), re.M)):
+    for target in set(
+        re.findall(r"(?:`|^)make ([a-z]+)", "\n".join([README, PAGES["index.md"], PAGES["tour.md"]]), re.M)
+    ):
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
@@ -81,7 +88,8 @@ def test_links_and_pictures_are_there(page):
         assert "://" in link or made or (place.parent / link).exists(), link
 
 
-# Families ----------------------------------------------------------------------------------------------------------------------------
+# Families
+# ------------------------------------------------------------------------
 
 
 def test_agents_options_are_those_of_the_command():
@@ -97,7 +105,9 @@ def test_every_class_of_aborted_runs_is_explained():
 
 def test_the_command_with_all_bundled_tasks_names_what_is_there(tmp_path, monkeypatch, capsys):
     """`--dry-run` makes nothing; test_every_block.py runs the same line on one task."""
-    (command,) = re.findall(r"```sh\n(context-bench agent bundled.*?)```", guide("agents").split("## Try it, offline")[1], re.S)
+    (command,) = re.findall(
+        r"```sh\n(context-bench agent bundled.*?)```", guide("agents").split("## Try it, offline")[1], re.S
+    )
     words = shlex.split(command.replace("\\\n", " "))[1:]
     at = words.index("--")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -123,12 +133,20 @@ def test_guarded_names_are_those_of_the_code():
 def test_the_workflow_holds_a_run_against_the_accepted_one():
     text = (ROOT / "examples" / "context-bench.yml").read_text()
     assert "\t" not in text
-    for words in ("context-bench gate run.json --against accepted/run.json", "--junit gate.xml", '--markdown "$GITHUB_STEP_SUMMARY"'):
+    for words in (
+        "context-bench gate run.json --against accepted/run.json",
+        "--junit gate.xml",
+        '--markdown "$GITHUB_STEP_SUMMARY"',
+    ):
         assert words in text
 
 
 def test_the_published_table_is_as_inconsistent_as_told():
-    rows = [line.split("|")[2:-1] for line in guide("compression").split("## A published table")[1].splitlines() if line.startswith("| ")]
+    rows = [
+        line.split("|")[2:-1]
+        for line in guide("compression").split("## A published table")[1].splitlines()
+        if line.startswith("| ")
+    ]
     titles = [cell.strip() for cell in rows[0][1:]]
     assert titles == [dimension.title for dimension in default_rubric().dimensions]
     for (overall, *dimensions), mean in zip(rows[1:], (3.955, 3.770, 3.720), strict=True):
@@ -139,7 +157,9 @@ def test_the_published_table_is_as_inconsistent_as_told():
 def test_every_compressor_is_in_the_tables():
     text = guide("compressors")
     rows = [
-        line.split("|")[1] for line in text.split("## What stands ready")[1].split("## Bring your own")[0].splitlines() if line[:1] == "|"
+        line.split("|")[1]
+        for line in text.split("## What stands ready")[1].split("## Bring your own")[0].splitlines()
+        if line[:1] == "|"
     ]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == COMPRESSORS.keys() | ADAPTED.keys()
     assert all(f"`{scheme}:" in text for scheme in OF_COMPRESSORS)

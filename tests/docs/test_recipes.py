@@ -1,7 +1,9 @@
-"""Every recipe, pasted: each block into a program of its own, in the order of the page, with the vendors' real packages.
+"""Every recipe, pasted: each block into a program of its own, in the order of the page, with the vendors' real
+packages.
 
-Only ports are others, providers are a scripted model, and what would take minutes is done on less of the same data. A block that is a
-server runs while the rest of its page does. What needs an account, or weights that nobody here can fetch, says so and is left out.
+Only ports are others, providers are a scripted model, and what would take minutes is done on less of the same data. A
+block that is a server runs while the rest of its page does. What needs an account, or weights that nobody here can
+fetch, says so and is left out.
 """
 
 from __future__ import annotations
@@ -22,12 +24,18 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import blocks as documentation  # noqa: E402
 
-PAGES = {place.relative_to(ROOT).as_posix(): documentation.blocks(place) for place in sorted((ROOT / "docs" / "recipes").glob("*.md"))}
+PAGES = {
+    place.relative_to(ROOT).as_posix(): documentation.blocks(place)
+    for place in sorted((ROOT / "docs" / "recipes").glob("*.md"))
+}
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 VENDOR = {"docs/recipes/headroom.md": "headroom", "docs/recipes/kompact.md": "kompact", "docs/recipes/mem0.md": "mem0"}
 #: Blocks that other pages' test does not run and this one does, by their reason.
-SERVER, HERE = "a server; tests/docs/test_recipes.py starts it", "needs make vendors; tests/docs/test_recipes.py runs it"
+SERVER, HERE = (
+    "a server; tests/docs/test_recipes.py starts it",
+    "needs make vendors; tests/docs/test_recipes.py runs it",
+)
 #: The same commands on less data.
 LESS = (
     (r"bundled:sessions(?![/\w])", "bundled:sessions/order-sync-zh"),

@@ -1,4 +1,6 @@
-"""The plots in docs/statistics.md are what their script makes; those that take long are looked at only for what they say."""
+"""The plots in docs/statistics.md are what their script makes; those that take long are looked at only for what they
+say.
+"""
 
 import re
 import sys

@@ -19,7 +19,11 @@ class Forks:
     @classmethod
     async def of(cls, program, *arguments):
         command = (sys.executable, str(Path(__file__).with_name(program)), *map(str, arguments))
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE))
+        return cls(
+            await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            )
+        )
 
     async def start(self):
         """Begin a run; its pid."""

@@ -16,7 +16,12 @@ class Right:
 
 def examples(n):
     for i in range(n):
-        yield {"id": i, "context": f"<{i}> " + "some words to read " * 20, "question": "which?", "answer": f"answer {i}"}
+        yield {
+            "id": i,
+            "context": f"<{i}> " + "some words to read " * 20,
+            "question": "which?",
+            "answer": f"answer {i}",
+        }
 
 
 async def run(url, where, n, workers, name="killed"):

@@ -1,6 +1,8 @@
-"""Commands of one program that was imported once: a fork for each, with the standard streams that the test wants, and Python's own end.
+"""Commands of one program that was imported once: a fork for each, with the standard streams that the test wants, and
+Python's own end.
 
-Reads one JSON list `[argv, stdout, stderr]` a line (streams: "full", "unread", or the path of a file) and answers `[exit code, seconds]`.
+Reads one JSON list `[argv, stdout, stderr]` a line (streams: "full", "unread", or the path of a file) and answers
+`[exit code, seconds]`.
 """
 
 import importlib
@@ -27,7 +29,9 @@ def opened(stream):
         reading, writing = os.pipe()
         os.close(reading)
         return writing
-    return os.open("/dev/full" if stream == "full" else stream, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY, 0o600)
+    return os.open(
+        "/dev/full" if stream == "full" else stream, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY, 0o600
+    )
 
 
 def carry_out(argv, stdout, stderr):

@@ -1,7 +1,8 @@
-"""For programs that tests start: import once, then fork a run for every line on stdin, so that 20 kills do not cost 20 imports.
+"""For programs that tests start: import once, then fork a run for every line on stdin, so that 20 kills do not cost 20
+imports.
 
-Answers each line with the pid of the run, and `ended` with its exit code when it is gone. Words of a line are one more argument each
-for a run of its own: then several run at once.
+Answers each line with the pid of the run, and `ended` with its exit code when it is gone. Words of a line are one more
+argument each for a run of its own: then several run at once.
 """
 
 import asyncio

@@ -42,7 +42,9 @@ class Provider:
         usage = {"prompt_tokens": 3, "completion_tokens": 1}
         if not body.get("stream"):
             message = {"role": "assistant", "content": "fine"}
-            return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})
+            return web.json_response(
+                {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+            )
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for each in ({"delta": {"content": "fine"}, "finish_reason": None}, {"delta": {}, "finish_reason": "stop"}):
@@ -59,7 +61,9 @@ class Provider:
             self.seen.add(said["input"])
             await talk.send_json({"type": "response.created", "response": {"model": "m"}})
             output = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "fine"}]}]
-            await talk.send_json({"type": "response.completed", "response": {"model": "m", "status": "completed", "output": output}})
+            await talk.send_json(
+                {"type": "response.completed", "response": {"model": "m", "status": "completed", "output": output}}
+            )
         return talk
 
 
@@ -146,12 +150,18 @@ async def listens(port):
 def stored(store):
     """The turns in the newest watch of a store."""
     with open_store(store) as opened:
-        found = [json.dumps((turn.front or turn.calls[0]).request) for turn in watched(opened, "last", bodies=True) if turn.kind == "turn"]
+        found = [
+            json.dumps((turn.front or turn.calls[0]).request)
+            for turn in watched(opened, "last", bodies=True)
+            if turn.kind == "turn"
+        ]
     return {text[text.index("turn ") : text.index('"', text.index("turn "))] for text in found}
 
 
 async def kill_once(start, ended, provider, store, port, ways, answers):
-    """One life of a watch, killed as a client gets the last byte of an answer: what was answered, and what of it is not stored."""
+    """One life of a watch, killed as a client gets the last byte of an answer: what was answered, and what of it is not
+    stored.
+    """
     provider.seen.clear()
     clients = Clients(f"http://127.0.0.1:{port}", until=answers, pid=await start())
     await listens(port)

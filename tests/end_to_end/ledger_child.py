@@ -1,4 +1,6 @@
-"""Run by test_ledger.py. Arguments: base URL, store, number of examples, workers, and `stop` to end the run by its deadline."""
+"""Run by test_ledger.py. Arguments: base URL, store, number of examples, workers, and `stop` to end the run by its
+deadline.
+"""
 
 from forking import main
 

@@ -18,7 +18,9 @@ class Dear:
 
 
 class Notebook:
-    """A memory on disk: asks the model about each item before it writes it down. A namespace used twice would hold too much."""
+    """A memory on disk: asks the model about each item before it writes it down. A namespace used twice would hold too
+    much.
+    """
 
     stateful = True
 

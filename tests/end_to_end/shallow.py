@@ -49,7 +49,8 @@ def shallow(target: Path, layers: int = 1) -> Path:
     head = bytearray(data[begin : told.at])
     struct.pack_into("<I", head, count_at - begin, layers)
     found = [
-        (told.text(), [told.number("<Q") for _ in range(told.number("<I"))], told.number("<I"), told.number("<Q")) for _ in range(tensors)
+        (told.text(), [told.number("<Q") for _ in range(told.number("<I"))], told.number("<I"), told.number("<Q"))
+        for _ in range(tensors)
     ]
     start = -(-told.at // _ALIGNED) * _ALIGNED
     ends = sorted([offset for *_, offset in found] + [len(data) - start])

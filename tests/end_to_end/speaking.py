@@ -13,17 +13,26 @@ from aiohttp import web
 
 KEY = "Bearer sk-the-clients-own-key-0123456789"
 #: What no provider should send.
-ODD_EVENTS = ("{", "[]", "7", '{"type": []}', '{"type": {"a": 1}, "stream_id": [2]}', '{"type": "response.output_item.done"}', "[" * 9000)
+ODD_EVENTS = (
+    "{",
+    "[]",
+    "7",
+    '{"type": []}',
+    '{"type": {"a": 1}, "stream_id": [2]}',
+    '{"type": "response.output_item.done"}',
+    "[" * 9000,
+)
 TOOLS = [{"type": "function", "name": "shell", "parameters": {"type": "object"}}]
 
 
 class Speaking:
     """Answers each `response.create` with a tool call and remembers what was said before, as the provider does.
 
-    `refuse`: the status of every upgrade that is refused instead. `odd`: what to do with the request of this number (from 1): `error` is
-    an error event with status 429, `failed` fails it at its end; in the middle of the answer `within` sends an error event, `cut` closes
-    the socket, `hang` falls silent, `events` sends odd ones first.
-    Plain requests are answered too. `asked`: the messages as they came, `full`: what each stood for, `told`: the usage that each was told.
+    `refuse`: the status of every upgrade that is refused instead. `odd`: what to do with the request of this number
+    (from 1): `error` is an error event with status 429, `failed` fails it at its end; in the middle of the answer
+    `within` sends an error event, `cut` closes the socket, `hang` falls silent, `events` sends odd ones first.
+    Plain requests are answered too. `asked`: the messages as they came, `full`: what each stood for, `told`: the usage
+    that each was told.
     """
 
     def __init__(self, *, refuse: int | None = None, odd: dict[int, str] | None = None, outputs: bool = True) -> None:
@@ -75,7 +84,9 @@ class Speaking:
         lane = {"stream_id": said["stream_id"]} if "stream_id" in said else {}
         if odd == "error":
             error = {"type": "usage_limit_reached", "message": "slow down"}
-            await socket.send_json({"type": "error", "status": 429, "error": error, "headers": {"retry-after": "1"}, **lane})
+            await socket.send_json(
+                {"type": "error", "status": 429, "error": error, "headers": {"retry-after": "1"}, **lane}
+            )
             return True
         before = self._history.get(said.get("previous_response_id") or "", [])
         self.full.append([*before, *said["input"]])
@@ -84,7 +95,9 @@ class Speaking:
             response["output"] = []
         self.told.append(response["usage"])
         self._history[response["id"]] = [*self.full[-1], *response["output"]]
-        await socket.send_json({"type": "response.created", "response": {**response, "output": [], "status": "in_progress"}, **lane})
+        await socket.send_json(
+            {"type": "response.created", "response": {**response, "output": [], "status": "in_progress"}, **lane}
+        )
         for event in ODD_EVENTS if odd == "events" else ():
             await socket.send_str(event)
         if odd == "within":
@@ -97,11 +110,19 @@ class Speaking:
             await socket.send_json({"type": "response.output_item.done", "output_index": index, "item": item, **lane})
         last = response if self._outputs else {**response, "output": []}
         kind = "response.failed" if odd == "failed" else "response.completed"
-        await socket.send_json({"type": kind, "response": last, **lane}, dumps=lambda value: json.dumps(value, indent=1))
+        await socket.send_json(
+            {"type": kind, "response": last, **lane}, dumps=lambda value: json.dumps(value, indent=1)
+        )
         return True
 
     def _response(self, number: int, items: list, model: str) -> dict[str, Any]:
-        call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": "shell", "arguments": "{}"}
+        call = {
+            "type": "function_call",
+            "id": f"fc_{number}",
+            "call_id": f"call_{number}",
+            "name": "shell",
+            "arguments": "{}",
+        }
         tokens = len(json.dumps(items)) // 2
         usage = {
             "input_tokens": tokens,
@@ -109,7 +130,14 @@ class Speaking:
             "output_tokens": 9,
             "total_tokens": tokens + 9,
         }
-        return {"id": f"resp_{number}", "object": "response", "status": "completed", "model": model, "output": [call], "usage": usage}
+        return {
+            "id": f"resp_{number}",
+            "object": "response",
+            "status": "completed",
+            "model": model,
+            "output": [call],
+            "usage": usage,
+        }
 
 
 class Caller:
@@ -142,13 +170,22 @@ class Caller:
 
     async def event(self) -> dict:
         message = await self.socket.receive(timeout=5)
-        return json.loads(message.data) if message.type == aiohttp.WSMsgType.TEXT else {"type": "error", "closed": self.socket.close_code}
+        return (
+            json.loads(message.data)
+            if message.type == aiohttp.WSMsgType.TEXT
+            else {"type": "error", "closed": self.socket.close_code}
+        )
 
 
 @contextlib.asynccontextmanager
-async def calling(url: str, *, path: str = "/v1/responses", headers: dict | None = None, **more: Any) -> AsyncIterator[Caller]:
+async def calling(
+    url: str, *, path: str = "/v1/responses", headers: dict | None = None, **more: Any
+) -> AsyncIterator[Caller]:
     told = {"Authorization": KEY, "session-id": "thread-1", **(headers or {})}
-    async with aiohttp.ClientSession() as session, session.ws_connect(url + path, headers=told, max_msg_size=2**24, **more) as socket:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url + path, headers=told, max_msg_size=2**24, **more) as socket,
+    ):
         yield Caller(socket)
 
 

@@ -1,4 +1,6 @@
-"""A sixth family from an installed package: in the list of commands, in a run, in data by name, and in every form of the report."""
+"""A sixth family from an installed package: in the list of commands, in a run, in data by name, and in every form of
+the report.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ FAMILY = Family(
     sections=Sections(build=sections, facts=lambda material: [("Alphabet", "latin")], unit="Words"),
     exports={"letters": Export(export, "counted no letters")},
 )
-'''
+'''  # noqa: E501
 
 
 def offer(folder: Path, module: str, text: str) -> None:
@@ -124,7 +126,9 @@ def shown(capsys: pytest.CaptureFixture[str], *line: str) -> str:
 
 
 def test_its_command_is_listed_after_the_one_it_names_and_has_help(package, capsys):
-    listed = [line.split()[0] for line in shown(capsys, "--help").splitlines() if line.startswith("  ") and line.strip()]
+    listed = [
+        line.split()[0] for line in shown(capsys, "--help").splitlines() if line.startswith("  ") and line.strip()
+    ]
     assert listed.index("letters") == listed.index("trace") + 1
     assert "Count letters." in shown(capsys, "letters", "--help")
 
@@ -134,7 +138,10 @@ def test_a_run_of_it_is_in_every_form_of_the_report(package, capsys, tmp_path):
     shown(capsys, "letters", store)
     document = json.loads(shown(capsys, "show", "counted", "--store", store, "--output", "json"))
     assert document["letters"] == {"alphabet": "latin", "total": 15}
-    assert (document["notes"][0], document["summary"]["shout"]["letters_in_all"]) == ("Letters are counted, not read.", 15.0)
+    assert (document["notes"][0], document["summary"]["shout"]["letters_in_all"]) == (
+        "Letters are counted, not read.",
+        15.0,
+    )
     for form in ("table", "markdown", "html"):
         text = shown(capsys, "show", "counted", "--store", store, "--output", form)
         assert "Letters of the answers" in text
@@ -160,7 +167,18 @@ def test_its_plug_ins_and_data_are_found_by_name(package, capsys, tmp_path):
     assert [example["context"] for example in load("letters:any").examples()] == ["b"]
     assert [example["context"] for example in load("alphabet").examples()] == ["b"]
     assert "alphabet" in shown(capsys, "datasets")
-    line = ("--system", "shout", "--dataset", "alphabet", "--evaluator", "letters", "--metric", "longest", "--score-field", "letters")
+    line = (
+        "--system",
+        "shout",
+        "--dataset",
+        "alphabet",
+        "--evaluator",
+        "letters",
+        "--metric",
+        "longest",
+        "--score-field",
+        "letters",
+    )
     document = json.loads(shown(capsys, "run", *line, "--store", str(tmp_path / "s.db"), "--output", "json"))
     assert document["summary"]["shout"]["longest"] == 1.0
 
@@ -168,7 +186,18 @@ def test_its_plug_ins_and_data_are_found_by_name(package, capsys, tmp_path):
 def test_another_run_is_refused_the_export_of_a_family(package, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown(
-        capsys, "run", "--system", "shout", "--dataset", "alphabet", "--run", "other", "--evaluator", "letters", "--score-field", "letters"
+        capsys,
+        "run",
+        "--system",
+        "shout",
+        "--dataset",
+        "alphabet",
+        "--run",
+        "other",
+        "--evaluator",
+        "letters",
+        "--score-field",
+        "letters",
     )
     assert run_line(["export", "other", "--format", "letters"]) == 2
     assert "run other counted no letters" in capsys.readouterr().err
@@ -179,8 +208,14 @@ def test_another_run_is_refused_the_export_of_a_family(package, capsys, tmp_path
     [
         ("FAMILY = 3", "expected a context_bench.core.families.Family, got int"),
         ("import nowhere_to_be_found", "ModuleNotFoundError"),
-        ('from context_bench.core.families import Family\nFAMILY = Family(name="x", manifest_key="memory")', "is taken by 'memory'"),
-        ('from context_bench.core.families import Family\nFAMILY = Family(name="x", manifest_key="rows")', "is a part of every result"),
+        (
+            'from context_bench.core.families import Family\nFAMILY = Family(name="x", manifest_key="memory")',
+            "is taken by 'memory'",
+        ),
+        (
+            'from context_bench.core.families import Family\nFAMILY = Family(name="x", manifest_key="rows")',
+            "is a part of every result",
+        ),
     ],
 )
 def test_one_that_cannot_be_used_is_left_out_with_a_warning(text, reason, tmp_path, monkeypatch):

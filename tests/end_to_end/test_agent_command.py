@@ -1,4 +1,6 @@
-"""`context-bench agent` as a user runs it: the bundled tasks, the scripted model, a proxy, a hook, limits, a kill, a real agent."""
+"""`context-bench agent` as a user runs it: the bundled tasks, the scripted model, a proxy, a hook, limits, a kill, a
+real agent.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,17 @@ def free_port():
 
 
 def words(folder, tasks, *more, port=None, script=SCRIPT, agent=TINY):
-    kept = ["--store", str(folder / "store.db"), "--output", "json", "--out", str(folder / "out.json"), "--quiet", "--run", "r"]
+    kept = [
+        "--store",
+        str(folder / "store.db"),
+        "--output",
+        "json",
+        "--out",
+        str(folder / "out.json"),
+        "--quiet",
+        "--run",
+        "r",
+    ]
     return ["agent", tasks, *kept, "--upstream", f"scripted:{script}", "--tap", str(port or free_port()), *more, *agent]
 
 
@@ -45,7 +57,15 @@ def test_a_proxy_a_hook_and_nothing(tmp_path):
     port = free_port()
     with MisbehavingProxy("nothing", f"http://127.0.0.1:{port}") as proxy:
         arms = ["--arm", "base=", "--arm", f"hr=OPENAI_BASE_URL={proxy.url}/v1 SOME_API_KEY=sk-of-this-arm-alone"]
-        arms += ["--arm", f"hook=BASH_ENV={{home}}/.hook {hook}", "--trials", "1", "--noise-floor", "--price", "scripted=1,2"]
+        arms += [
+            "--arm",
+            f"hook=BASH_ENV={{home}}/.hook {hook}",
+            "--trials",
+            "1",
+            "--noise-floor",
+            "--price",
+            "scripted=1,2",
+        ]
         assert main(words(tmp_path, f"bundled:repo-tasks:{SPLIT},{FORGETS}", *arms, port=port)) == 0
     told = report(tmp_path)
     rows = {(row["system"], row["example_id"]): row for row in told["rows"]}
@@ -111,14 +131,19 @@ def test_the_command_is_asked_for(capsys):
 
 def finished(path):
     """Outputs that are in the store of a run that goes on."""
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as store:
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as store,
+    ):
         return int(store.execute("SELECT count(*) FROM outputs").fetchone()[0])
     return 0
 
 
 def test_killed_and_resumed(tmp_path):
     line = words(tmp_path, f"bundled:repo-tasks:{SPLIT},{WRAP}", "--arm", "base=", "--arm", "hr=MODE=x", "--no-nothing")
-    process = subprocess.Popen([sys.executable, "-m", "context_bench", *line], stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "context_bench", *line], stderr=subprocess.DEVNULL, start_new_session=True
+    )
     while (done := finished(tmp_path / "store.db")) < 1:
         assert process.poll() is None
         time.sleep(0.02)
@@ -141,18 +166,26 @@ def test_a_real_agent(tmp_path):
     task = tmp_path / "task"
     task.mkdir()
     (task / "shop.py").write_text(
-        "def net(price, discount):\n    price = price - price * discount\n    return round(price - price * discount, 2)\n"
+        "def net(price, discount):\n    price = price - price * discount\n    return round(price - price * discount, "
+        "2)\n"
     )
     steps = ["cat shop.py", "cat shop.py", edit, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]
     rules = [
-        {"when": {"step": i}, "text": f"Step {i}.", "tool_calls": [{"name": "bash", "id": f"c{i}", "arguments": {"command": step}}]}
+        {
+            "when": {"step": i},
+            "text": f"Step {i}.",
+            "tool_calls": [{"name": "bash", "id": f"c{i}", "arguments": {"command": step}}],
+        }
         for i, step in enumerate(steps)
     ]
     script = tmp_path / "model.json"
     script.write_text(json.dumps({"rules": rules}))
     from context_bench.agents import run_agents
 
-    quiet = "MSWEA_CONFIGURED=true MSWEA_SILENT_STARTUP=1 MSWEA_COST_TRACKING=ignore_errors LITELLM_LOCAL_MODEL_COST_MAP=True"
+    quiet = (
+        "MSWEA_CONFIGURED=true MSWEA_SILENT_STARTUP=1 MSWEA_COST_TRACKING=ignore_errors "
+        "LITELLM_LOCAL_MODEL_COST_MAP=True"
+    )
     example = {
         "id": "twice",
         "context": "",
@@ -161,8 +194,20 @@ def test_a_real_agent(tmp_path):
         "verify": {"command": "python3 -c 'import shop; assert shop.net(100, 0.1) == 90.0'", "timeout": 60},
     }
     mini = ROOT / ".vendors/mini-swe-agent/bin/mini"
-    command = [str(mini), "-m", "openai/gpt-4o", "-y", "--exit-immediately", "-t", "{instruction}", "-o", "/tmp/trajectory.json"]
-    result = run_agents([example], {"base": f"MSWEA_GLOBAL_CONFIG_DIR={{home}}/config {quiet}"}, command, upstream=f"scripted:{script}")
+    command = [
+        str(mini),
+        "-m",
+        "openai/gpt-4o",
+        "-y",
+        "--exit-immediately",
+        "-t",
+        "{instruction}",
+        "-o",
+        "/tmp/trajectory.json",
+    ]
+    result = run_agents(
+        [example], {"base": f"MSWEA_GLOBAL_CONFIG_DIR={{home}}/config {quiet}"}, command, upstream=f"scripted:{script}"
+    )
     (row,) = (row for row in result.rows if row.system == "base")
     assert row.scores == {"solved": 1.0}, (row.errors, row.metadata)
     assert row.wire["client_calls"] == len(steps)

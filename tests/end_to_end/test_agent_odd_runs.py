@@ -1,4 +1,6 @@
-"""`context-bench agent` where a run ends early, the tasks come from elsewhere, the wire is another, or the walls are missing."""
+"""`context-bench agent` where a run ends early, the tasks come from elsewhere, the wire is another, or the walls are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,17 @@ def free_port():
 
 def ran(folder, tasks, *more, agent=TINY, script="bundled:repo-tasks", code=0, tap=True):
     """The report of a run as JSON."""
-    kept = ["--store", str(folder / "store.db"), "--output", "json", "--out", str(folder / "out.json"), "--quiet", "--run", "r"]
+    kept = [
+        "--store",
+        str(folder / "store.db"),
+        "--output",
+        "json",
+        "--out",
+        str(folder / "out.json"),
+        "--quiet",
+        "--run",
+        "r",
+    ]
     model = ["--upstream", f"scripted:{script}", "--tap", str(free_port())] if tap else []
     arms = [] if "--arm" in more else ["--arm", "base=", "--no-nothing"]
     assert main(["agent", str(tasks), *kept, *model, *arms, *map(str, more), *agent]) == code
@@ -53,7 +65,9 @@ def scripted(folder, rules):
 
 
 def test_every_bundled_task_in_two_arms_with_the_scripted_model(tmp_path):
-    told = ran(tmp_path, "bundled:repo-tasks", "--arm", "base=", "--arm", "hr=MODE=x", "--no-nothing", "--max-workers", "2")
+    told = ran(
+        tmp_path, "bundled:repo-tasks", "--arm", "base=", "--arm", "hr=MODE=x", "--no-nothing", "--max-workers", "2"
+    )
     solved = {(row["system"], row["example_id"]): row["scores"]["solved"] for row in told["rows"]}
     assert len(solved) == 24
     assert sorted(key for key, value in solved.items() if not value) == [
@@ -118,7 +132,7 @@ headers = {"content-type": "application/json", "x-api-key": os.environ["ANTHROPI
 request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(), headers)
 for block in json.load(urllib.request.urlopen(request))["content"]:
     exec(block.get("text", ""))
-"""
+"""  # noqa: E501
 
 
 def test_an_agent_that_speaks_anthropic(tmp_path):
@@ -152,11 +166,24 @@ def swe_rows(folder):
     case = "class T(unittest.TestCase):\n    def test_add(self):\n        self.assertEqual(add(1, 2), 3)\n"
     test = f"import unittest\nfrom calc import add\n\n\n{case}"
     lines = "".join(f"+{line}\n" for line in test.splitlines())
-    patch = f"diff --git a/test_calc.py b/test_calc.py\nnew file mode 100644\n--- /dev/null\n+++ b/test_calc.py\n@@ -0,0 +1,7 @@\n{lines}"
-    row = {"instance_id": "owner__name-1", "repo": "owner/name", "base_commit": commit, "problem_statement": "add subtracts", "patch": ""}
+    patch = (
+        "diff --git a/test_calc.py b/test_calc.py\nnew file mode 100644\n--- /dev/null\n+++ "
+        f"b/test_calc.py\n@@ -0,0 +1,7 @@\n{lines}"
+    )
+    row = {
+        "instance_id": "owner__name-1",
+        "repo": "owner/name",
+        "base_commit": commit,
+        "problem_statement": "add subtracts",
+        "patch": "",
+    }
     row |= {"test_patch": patch, "FAIL_TO_PASS": '["test_add (test_calc.T)"]', "PASS_TO_PASS": "[]"}
     place = folder / "swe.jsonl"
-    place.write_text("".join(json.dumps({**row, **more}) + "\n" for more in ({}, {"instance_id": "other__one-2", "repo": "other/one"})))
+    place.write_text(
+        "".join(
+            json.dumps({**row, **more}) + "\n" for more in ({}, {"instance_id": "other__one-2", "repo": "other/one"})
+        )
+    )
     return place
 
 
@@ -170,18 +197,28 @@ def test_rows_like_swe_bench_and_what_was_passed_over(tmp_path):
     assert {row["system"]: row["scores"]["solved"] for row in told["rows"]} == {"base": 1, "none": 0}
     assert "1 task(s) passed over: other__one-2: no clone of other/one in" in " ".join(shown(tmp_path).split())
     result = run_agents(
-        place, {"base": ""}, MEND[1:], nothing=False, repos=tmp_path / "repos", test_command="python3 -m unittest -v test_calc"
+        place,
+        {"base": ""},
+        MEND[1:],
+        nothing=False,
+        repos=tmp_path / "repos",
+        test_command="python3 -m unittest -v test_calc",
     )
     assert [row.scores["solved"] for row in result.rows] == [1.0]
     assert any(note.startswith("1 task(s) passed over: other__one-2") for note in result.notes)
 
 
 def test_harbor_tasks(tmp_path):
-    for name, image in (("plain", "FROM python:3.11-slim\nWORKDIR /app\nCOPY start.txt .\n"), ("built", "FROM nvidia/cuda:12\nRUN make\n")):
+    for name, image in (
+        ("plain", "FROM python:3.11-slim\nWORKDIR /app\nCOPY start.txt .\n"),
+        ("built", "FROM nvidia/cuda:12\nRUN make\n"),
+    ):
         for folder in ("environment", "tests"):
             (tmp_path / "harbor" / name / folder).mkdir(parents=True)
         task = tmp_path / "harbor" / name
-        (task / "task.toml").write_text('version = "1.0"\n[verifier]\ntimeout_sec = 60.0\n[agent]\ntimeout_sec = 60.0\n')
+        (task / "task.toml").write_text(
+            'version = "1.0"\n[verifier]\ntimeout_sec = 60.0\n[agent]\ntimeout_sec = 60.0\n'
+        )
         (task / "instruction.md").write_text("Write hello.txt.\n")
         (task / "environment" / "Dockerfile").write_text(image)
         (task / "environment" / "start.txt").write_text("hello\n")

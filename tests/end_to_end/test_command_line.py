@@ -1,4 +1,6 @@
-"""The rest of the command line on real sockets: money, resuming, scoring again, exporting, plug-ins, servers, doctor."""
+"""The rest of the command line on real sockets: money, resuming, scoring again, exporting, plug-ins, servers,
+doctor.
+"""
 
 import json
 import os
@@ -20,14 +22,21 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.proxies import MisbehavingProxy
 
-QUESTIONS = {f"What is the word of box {i}?": {"answer": f"word{i}", "evidence": f"Box {i} holds word{i}"} for i in range(8)}
+QUESTIONS = {
+    f"What is the word of box {i}?": {"answer": f"word{i}", "evidence": f"Box {i} holds word{i}"} for i in range(8)
+}
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A working folder with eight examples."""
     lines = [
-        {"id": i, "context": f"Box {i} holds word{i}. Nobody knows why.", "question": question, "answer": known["answer"]}
+        {
+            "id": i,
+            "context": f"Box {i} holds word{i}. Nobody knows why.",
+            "question": question,
+            "answer": known["answer"],
+        }
         for i, (question, known) in enumerate(QUESTIONS.items())
     ]
     (tmp_path / "boxes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -59,8 +68,8 @@ JSON = ("--output", "json", "--out", "r.json")
 def test_the_cost_cap_stops_to_the_cent(place):
     """What was billed stays below the cap, and the next call at its worst could have passed it.
 
-    Worst: all of --max-tokens used, and a prompt half as long again as counted, since the model's tokenizer is not known, with room for
-    a chat template (8 tokens a message and 32).
+    Worst: all of --max-tokens used, and a prompt half as long again as counted, since the model's tokenizer is not
+    known, with room for a chat template (8 tokens a message and 32).
     """
     counted = ModelServer(Scripted({"default": "one two three four"}))
     run_sync(counted.start())
@@ -121,7 +130,9 @@ def test_a_margin_changed_later_is_called_post_hoc(place, model):
 
 
 def test_what_nobody_scored_is_no_zero(place, model):
-    (place / "open.jsonl").write_text('{"id": 1, "context": "Box 1 holds word1.", "question": "What is the word of box 1?"}\n')
+    (place / "open.jsonl").write_text(
+        '{"id": 1, "context": "Box 1 holds word1.", "question": "What is the word of box 1?"}\n'
+    )
     line = ["--proxy", model.url, "--name", "p", "--dataset", "open.jsonl", "--model", "m", "--quiet", *JSON]
     assert main(line) == 0
     read = report()
@@ -165,7 +176,8 @@ def test_equal_runs_export_equal_bytes(place, model):
 
 
 @pytest.mark.parametrize(
-    ("output", "sign"), [("table", "mean f1"), ("markdown", "Evaluation Results"), ("html", "rowData"), ("csv", "example_id")]
+    ("output", "sign"),
+    [("table", "mean f1"), ("markdown", "Evaluation Results"), ("html", "rowData"), ("csv", "example_id")],
 )
 def test_every_format_of_a_stored_run(place, model, output, sign, capsys):
     assert bench(model, "--run", "one", *JSON) == 0
@@ -198,7 +210,9 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_take(place, model, capsy
 
 
 def test_a_dry_run_counts_the_judges_money_too(place, model, capsys):
-    """A judge call at worst: its prompt with the longest reply, half as much again for an unknown tokenizer, 40 more; 16 tokens out."""
+    """A judge call at worst: its prompt with the longest reply, half as much again for an unknown tokenizer, 40 more;
+    16 tokens out.
+    """
 
     def forecast(*more):
         assert bench(model, "--dry-run", "--price", "m=1000,2000", "--max-tokens", "10", *more) == 0
@@ -262,7 +276,19 @@ register_reporter("line", Line())
     )
     sys.path.insert(0, str(place))
     try:
-        command = ["--import", "mine", "--system", "shout", "--dataset", "mine", "--evaluator", "loud", "--metric", "how_loud", "--quiet"]
+        command = [
+            "--import",
+            "mine",
+            "--system",
+            "shout",
+            "--dataset",
+            "mine",
+            "--evaluator",
+            "loud",
+            "--metric",
+            "how_loud",
+            "--quiet",
+        ]
         assert main([*command, *JSON]) == 0
         assert report()["summary"]["shout"]["how_loud"] == 1.0
         assert report()["summary"]["shout"]["compression_ratio"] > 0
@@ -273,8 +299,12 @@ register_reporter("line", Line())
 
 
 def test_a_judge_is_asked_and_its_calls_are_apart(place, model):
-    """The judge gives 5 where the gold answer comes back in the response, else 1; three calls of its preflight, then one per row."""
-    judge = ModelServer(Scripted({"rules": [{"when": {"text": r"(?s)\b(Paris|word\d)\b.*\b\1\b"}, "text": "5"}, {"text": "1"}]}))
+    """The judge gives 5 where the gold answer comes back in the response, else 1; three calls of its preflight, then
+    one per row.
+    """
+    judge = ModelServer(
+        Scripted({"rules": [{"when": {"text": r"(?s)\b(Paris|word\d)\b.*\b\1\b"}, "text": "5"}, {"text": "1"}]})
+    )
     run_sync(judge.start())
     try:
         assert bench(model, "--judge-url", judge.url, "--judge-model", "j", "-n", "2", *JSON) == 0
@@ -294,7 +324,17 @@ def test_a_dead_judge_is_found_before_any_row_is_judged(place, model, capsys):
 
 def test_a_reader_answers_for_systems_that_only_return_a_context(place, model):
     """Without a provider: the control shortens, the reader answers from what is left."""
-    command = ["--system", "head_tail:keep=0.9", "--reader", model.url, "--dataset", "boxes.jsonl", "--model", "m", "--quiet"]
+    command = [
+        "--system",
+        "head_tail:keep=0.9",
+        "--reader",
+        model.url,
+        "--dataset",
+        "boxes.jsonl",
+        "--model",
+        "m",
+        "--quiet",
+    ]
     assert main([*command, *JSON]) == 0
     (found,) = report()["summary"].values()
     assert found["mean_score"] == pytest.approx(1.0)
@@ -366,7 +406,20 @@ def test_a_run_reads_a_tap_that_is_already_running(place):
     try:
         with MisbehavingProxy("halves", tap_url) as proxy:
             code = main(
-                ["--proxy", proxy.url, "--name", "p", "--dataset", "boxes.jsonl", "--tap", tap_url, "--model", "m", "--quiet", *JSON]
+                [
+                    "--proxy",
+                    proxy.url,
+                    "--name",
+                    "p",
+                    "--dataset",
+                    "boxes.jsonl",
+                    "--tap",
+                    tap_url,
+                    "--model",
+                    "m",
+                    "--quiet",
+                    *JSON,
+                ]
             )
     finally:
         _stop(tap)
@@ -380,7 +433,20 @@ def test_a_run_reads_a_tap_that_is_already_running(place):
 def test_ctrl_c_keeps_what_was_finished_and_the_same_command_goes_on(place, tmp_path):
     slow = ModelServer(Scripted({"rules": [{"when": {"text": "box"}, "text": "word", "delay": 0.15}, {"text": "ok"}]}))
     run_sync(slow.start())
-    command = [sys.executable, "-m", "context_bench", "--proxy", slow.url, "--name", "p", "--dataset", "boxes.jsonl", "--run", "one", *JSON]
+    command = [
+        sys.executable,
+        "-m",
+        "context_bench",
+        "--proxy",
+        slow.url,
+        "--name",
+        "p",
+        "--dataset",
+        "boxes.jsonl",
+        "--run",
+        "one",
+        *JSON,
+    ]
     try:
         process = subprocess.Popen([*command, "--quiet"], stderr=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 30

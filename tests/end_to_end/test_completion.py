@@ -15,7 +15,7 @@ set -f
 {script}
 ask() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=(); _context_bench_completion context-bench; echo "${{COMPREPLY[*]}}"; }}
 {questions}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +25,17 @@ def ask(tmp_path_factory):
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m context_bench "$@"\n')
     program.chmod(0o755)
-    (folder / "boxes.jsonl").write_text('{"id": 1, "context": "Box holds a word", "question": "what?", "answer": "word"}\n')
-    (folder / "my.py").write_text("class S:\n    name = 's'\n    def process(self, example):\n        return {'response': 'word'}\n")
+    (folder / "boxes.jsonl").write_text(
+        '{"id": 1, "context": "Box holds a word", "question": "what?", "answer": "word"}\n'
+    )
+    (folder / "my.py").write_text(
+        "class S:\n    name = 's'\n    def process(self, example):\n        return {'response': 'word'}\n"
+    )
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(folder)}
     runs = (
         "from context_bench.__main__ import main; import sys; "
-        "[main(['--system', 'py:my:S', '--dataset', 'boxes.jsonl', '--run', name, '--quiet', '--out', 'x.txt']) for name in sys.argv[1:]]"
+        "[main(['--system', 'py:my:S', '--dataset', 'boxes.jsonl', '--run', name, '--quiet', '--out', 'x.txt']) for "
+        "name in sys.argv[1:]]"
     )
     more = {"cwd": folder, "env": environment, "check": True, "capture_output": True, "text": True}
     subprocess.run([sys.executable, "-c", runs, "alpha", "alp$(touch pwned)"], **more)
@@ -78,7 +83,9 @@ def test_words_as_they_were_typed():
     assert _joined([], "sh") == ([], "sh", "")
 
 
-@pytest.mark.parametrize(("shell", "mark"), [("zsh", "#compdef context-bench"), ("fish", "complete --command context-bench")])
+@pytest.mark.parametrize(
+    ("shell", "mark"), [("zsh", "#compdef context-bench"), ("fish", "complete --command context-bench")]
+)
 def test_other_shells_have_a_script(shell, mark, capsys):
     assert main(["--show-completion", shell]) == 0
     assert mark in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""`context-bench compress run` on the sessions that come with the package, without a model: order, budgets, intervals, files."""
+"""`context-bench compress run` on the sessions that come with the package, without a model: order, budgets, intervals,
+files.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def run(tmp_path_factory):
         "--per-type",
         "3",
     ]
-    assert run_line([*line, "--store", f"{folder}/store.db", "--quiet", "--output", "json", "--out", f"{folder}/report.json"]) == 0
+    assert (
+        run_line(
+            [*line, "--store", f"{folder}/store.db", "--quiet", "--output", "json", "--out", f"{folder}/report.json"]
+        )
+        == 0
+    )
     return folder
 
 
@@ -57,7 +64,10 @@ def test_the_order_is_the_expected_one(report):
     assert report["compression"]["systems"]["anchored"]["lift"]["difference"] > 0
     lift = next(each for each in report["lifts"] if each["system"] == "anchored")
     assert lift["difference"] == report["compression"]["systems"]["anchored"]["lift"]["difference"]
-    assert f"anchored keeps {100 * index['value']:.0f} % of what the history is worth, truncation to the same size " in lift["sentence"]
+    assert (
+        f"anchored keeps {100 * index['value']:.0f} % of what the history is worth, truncation to the same size "
+        in lift["sentence"]
+    )
 
 
 def test_ten_sessions_and_an_interval_for_every_number(report):

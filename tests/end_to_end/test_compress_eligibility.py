@@ -31,7 +31,17 @@ class Wavering(SentenceModel):
 
 
 def line(folder, url, run, *more):
-    where = ["--store", f"{folder}/store.db", "--run", run, "--quiet", "--output", "json", "--out", f"{folder}/{run}.json"]
+    where = [
+        "--store",
+        f"{folder}/store.db",
+        "--run",
+        run,
+        "--quiet",
+        "--output",
+        "json",
+        "--out",
+        f"{folder}/{run}.json",
+    ]
     return ["compress", "run", SESSION, "--responder", url, "--model", "m", "--controls", "full,none", *where, *more]
 
 
@@ -56,7 +66,9 @@ async def test_probes_are_chosen_by_draws_that_are_not_scored(tmp_path):
     kept = {row.example_id for row in scored}
     assert kept < probes
     assert len(drawn) == 10 * len(probes)
-    assert asked == len(drawn) + 2 * len(kept)  # nothing that was scored had been drawn before, even where rows may be used again
+    assert asked == len(drawn) + 2 * len(
+        kept
+    )  # nothing that was scored had been drawn before, even where rows may be used again
     assert again == 2 * len(kept)  # a second run scores draws of its own, over the probes that were chosen
     full = [row.scores["probe_score"] for row in scored if row.system == "full"]
     assert min(full) < 0.5, "all are right: scored by the draws that chose them"

@@ -1,4 +1,6 @@
-"""A third party's compressing proxy, benchmarked by one command: its tokens, its role changes and what is no longer known behind it."""
+"""A third party's compressing proxy, benchmarked by one command: its tokens, its role changes and what is no longer
+known behind it.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,33 @@ def serving(responder):
 
 def compress(folder, port, proxy, *more, sessions=SESSION, code=0):
     out = folder / "report.json"
-    line = ["compress", "run", sessions, "--proxy", proxy.url, "--name", "theirs", "--tap", str(port), "--model", "gpt-4o", "--quiet"]
-    line += ["--store", str(folder / "store.db"), "--run", "it", "--output", "json", "--out", str(out), "--eligibility", "0", *more]
+    line = [
+        "compress",
+        "run",
+        sessions,
+        "--proxy",
+        proxy.url,
+        "--name",
+        "theirs",
+        "--tap",
+        str(port),
+        "--model",
+        "gpt-4o",
+        "--quiet",
+    ]
+    line += [
+        "--store",
+        str(folder / "store.db"),
+        "--run",
+        "it",
+        "--output",
+        "json",
+        "--out",
+        str(out),
+        "--eligibility",
+        "0",
+        *more,
+    ]
     assert main(line) == code
     return json.loads(out.read_text())
 
@@ -66,7 +93,10 @@ def tokens(body):
     for message in body["messages"]:
         total += len(COUNT.encode(message.get("content") or ""))
         if message.get("tool_calls"):
-            calls = [{"id": c["id"], **{name: c["function"][name] for name in ("name", "arguments")}} for c in message["tool_calls"]]
+            calls = [
+                {"id": c["id"], **{name: c["function"][name] for name in ("name", "arguments")}}
+                for c in message["tool_calls"]
+            ]
             total += len(COUNT.encode(canonical(calls)))
     return total
 
@@ -93,7 +123,9 @@ def test_one_command_measures_a_proxy_and_names_its_role_changes(tmp_path, port)
     with serving(SentenceModel()) as behind, Rewriting(in_body(third_party), f"http://127.0.0.1:{port}") as proxy:
         more = ["--upstream", behind.url, "--controls", "full,none,head_tail", "--per-type", "1", "-n", "4"]
         report = compress(tmp_path, port, proxy, *more, sessions="bundled:sessions")
-        arrived = [received.body for received in behind.requests if received.method == "POST" and received.body.get("tools")]
+        arrived = [
+            received.body for received in behind.requests if received.method == "POST" and received.body.get("tools")
+        ]
     theirs, full, sized = (rows_of(report, name) for name in ("theirs", "full", "head_tail@theirs"))
     assert len(theirs) >= 4
     assert theirs.keys() == full.keys() == sized.keys()
@@ -117,7 +149,9 @@ def test_one_command_measures_a_proxy_and_names_its_role_changes(tmp_path, port)
         assert facts["tokens_after"] == facts["tokens_before"] - gone
         assert 0.9 * facts["tokens_after"] <= cut["tokens_after"] <= facts["tokens_after"] == cut["budget"]
 
-    kept = {name: report["compression"]["systems"][name]["losses"]["shares"]["kept"]["value"] for name in ("theirs", "full")}
+    kept = {
+        name: report["compression"]["systems"][name]["losses"]["shares"]["kept"]["value"] for name in ("theirs", "full")
+    }
     scores = {name: report["summary"][name]["mean_score"] for name in ("theirs", "full", "none")}
     assert kept["theirs"] < kept["full"]
     assert scores["full"] > scores["theirs"] > scores["none"]
@@ -135,9 +169,24 @@ def test_what_a_proxy_asks_on_its_own_account_is_no_part_of_what_is_left(tmp_pat
 
 
 def test_nothing_but_the_command_is_needed(tmp_path, port, capsys):
-    """The sentence reader is the upstream by default: no model, no key. The report says in words what became of the roles."""
+    """The sentence reader is the upstream by default: no model, no key. The report says in words what became of the
+    roles.
+    """
     with Rewriting(in_body(third_party), f"http://127.0.0.1:{port}") as proxy:
-        line = ["compress", "run", SESSION, "--proxy", proxy.url, "--tap", str(port), "--controls", "full", "--per-type", "1", "--quiet"]
+        line = [
+            "compress",
+            "run",
+            SESSION,
+            "--proxy",
+            proxy.url,
+            "--tap",
+            str(port),
+            "--controls",
+            "full",
+            "--per-type",
+            "1",
+            "--quiet",
+        ]
         assert main([*line, "--store", str(tmp_path / "store.db")]) == 0
     told = capsys.readouterr().out
     assert "system_role_lost" in told
@@ -162,7 +211,9 @@ def test_where_the_proxy_gives_no_answer_its_controls_have_no_size(tmp_path, por
 
 def test_another_wire(tmp_path, port):
     with MisbehavingProxy("user-only", f"http://127.0.0.1:{port}") as proxy:
-        report = compress(tmp_path, port, proxy, "--controls", "full,head_tail", "--per-type", "1", "--wire", "anthropic")
+        report = compress(
+            tmp_path, port, proxy, "--controls", "full,head_tail", "--per-type", "1", "--wire", "anthropic"
+        )
     assert not any(row.get("errors") for row in report["rows"])
     violations = report["wire"]["theirs"]["violations"]
     assert violations["system_role_lost"] == len(rows_of(report, "theirs"))
@@ -178,7 +229,10 @@ def test_a_proxy_that_does_not_reach_the_tap_is_told_how(tmp_path, port, capsys)
 
 
 def test_two_answerers_are_one_too_many(capsys):
-    assert main(["compress", "run", "--proxy", "http://127.0.0.1:1", "--upstream", "embedded", "--responder", "sentence"]) == 2
+    assert (
+        main(["compress", "run", "--proxy", "http://127.0.0.1:1", "--upstream", "embedded", "--responder", "sentence"])
+        == 2
+    )
     assert "--responder sentence: behind a tap the upstream answers for all, here embedded" in capsys.readouterr().err
 
 

@@ -1,6 +1,7 @@
 """`context-bench demo`, small: a real model, proxies, the tap; a second run asks nothing.
 
-What the bundled model itself answers is tested in tests/unit/llm; here it has one of its layers, which takes a tenth of the time.
+What the bundled model itself answers is tested in tests/unit/llm; here it has one of its layers, which takes a tenth of
+the time.
 """
 
 import json
@@ -17,7 +18,14 @@ def test_the_demo_measures_and_a_second_run_resumes(tmp_path, monkeypatch, capsy
     monkeypatch.setenv(VARIABLE, str(shallow(tmp_path / "model.gguf")))
     assert main(["demo", "-n", "2"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    for part in ("what the instrument can see", "Verdicts", "Responder", "caught in the act", "prompt-cache money", "Your own proxy"):
+    for part in (
+        "what the instrument can see",
+        "Verdicts",
+        "Responder",
+        "caught in the act",
+        "prompt-cache money",
+        "Your own proxy",
+    ):
         assert part in said
     assert re.search("“flattens roles”: .* role changes: message 1: system → user", said)
     assert "“changes nothing”" in said
@@ -28,7 +36,10 @@ def test_the_demo_measures_and_a_second_run_resumes(tmp_path, monkeypatch, capsy
     first, second = ((tmp_path / name).read_text() for name in ("first.json", "second.json"))
     assert first == second
     rows = json.loads(first)["rows"]
-    by_system = {system: [row for row in rows if row["system"] == system] for system in ("full", "full#2", "head_tail", "bm25", "none")}
+    by_system = {
+        system: [row for row in rows if row["system"] == system]
+        for system in ("full", "full#2", "head_tail", "bm25", "none")
+    }
     assert [len(found) for found in by_system.values()] == [2, 1, 2, 2, 2]
     for system in ("head_tail", "bm25"):
         assert all(row["output_tokens"] < 0.3 * row["input_tokens"] for row in by_system[system])

@@ -1,4 +1,6 @@
-"""The doctor finds what a proxy does, in front of a real tap and a real model server; it claims nothing that it has not seen."""
+"""The doctor finds what a proxy does, in front of a real tap and a real model server; it claims nothing that it has not
+seen.
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +28,11 @@ from context_bench.testing.proxies import MisbehavingProxy
 
 KEY = "sk-the-real-upstream-key"
 HEADROOM = Path(__file__).parents[2] / ".vendors/headroom/bin/headroom"
-SLOW_STREAM = {"when": {"stream": True, "wire": "openai-chat"}, "text": "one two three four five six seven eight", "chunk_delay": 0.03}
+SLOW_STREAM = {
+    "when": {"stream": True, "wire": "openai-chat"},
+    "text": "one two three four five six seven eight",
+    "chunk_delay": 0.03,
+}
 
 
 def model_server():
@@ -34,7 +40,11 @@ def model_server():
 
 
 async def examined(habit, **options):
-    async with model_server() as model, Tap(model.url, upstream_key=KEY) as tap, MisbehavingProxy(habit, tap.url) as proxy:
+    async with (
+        model_server() as model,
+        Tap(model.url, upstream_key=KEY) as tap,
+        MisbehavingProxy(habit, tap.url) as proxy,
+    ):
         findings = await examine(proxy.url, tap, **options)
     assert KEY not in json.dumps([plain(finding) for finding in findings])
     return {finding.name: finding for finding in findings}
@@ -59,9 +69,25 @@ async def test_a_tap_that_keeps_little_is_no_reason_to_blame_a_proxy(policy):
 async def test_a_faithful_proxy_gets_no_blame_and_no_praise_for_shrinking():
     findings = await examined("nothing")
     assert bad(findings) == set()
-    for name in ("reachable", "route chat completions", "route messages", "route responses", "route models", "route count_tokens"):
+    for name in (
+        "reachable",
+        "route chat completions",
+        "route messages",
+        "route responses",
+        "route models",
+        "route count_tokens",
+    ):
         assert findings[name].status == "ok"
-    for name in ("key forwarded", "header forwarded", "roles", "parameters", "unknown parameters", "tools", "cache_control", "model"):
+    for name in (
+        "key forwarded",
+        "header forwarded",
+        "roles",
+        "parameters",
+        "unknown parameters",
+        "tools",
+        "cache_control",
+        "model",
+    ):
         assert findings[name].status == "ok"
     assert "as it comes" in findings["streaming"].detail
     for shape in SHAPES:
@@ -126,7 +152,9 @@ async def test_a_proxy_that_checks_a_key_of_its_own():
         proxy = Hop(tap.url, door)
         await proxy.start()
         try:
-            findings = {finding.name: finding for finding in await examine(proxy.url, tap, api_key=KEY, proxy_key="door-key")}
+            findings = {
+                finding.name: finding for finding in await examine(proxy.url, tap, api_key=KEY, proxy_key="door-key")
+            }
         finally:
             await proxy.stop()
     assert bad(findings) == set()
@@ -141,7 +169,9 @@ async def test_streams_that_are_held_back():
 
 
 async def meddling(change, routes=("chat", "messages", "responses"), **options):
-    """Findings about a proxy that edits bodies with `change(body)` and offers only some routes; `options` of the tap."""
+    """Findings about a proxy that edits bodies with `change(body)` and offers only some routes; `options` of the
+    tap.
+    """
 
     async def edit(request):
         if request.wire == "models" or not any(route in request.target for route in routes):
@@ -171,7 +201,9 @@ async def test_edited_parameters_tools_marks_model_and_messages():
 
     findings = await meddling(change)
     assert findings["cache_control"].status == "fail"
-    assert {"parameters", "tools", "model", "messages", "unknown parameters", "cache_control", "route models"} <= bad(findings)
+    assert {"parameters", "tools", "model", "messages", "unknown parameters", "cache_control", "route models"} <= bad(
+        findings
+    )
     assert "temperature changed" in findings["parameters"].detail
     assert "a-cheaper-model" in findings["model"].detail
     assert findings["roles"].status == "ok"
@@ -190,7 +222,9 @@ async def test_a_proxy_with_one_route_is_examined_on_that_route():
 async def test_requests_that_grow():
     def change(body):
         if "messages" in body:
-            body["messages"][0]["content"] = "Many more words in front of it all. " * 60 + str(body["messages"][0]["content"])
+            body["messages"][0]["content"] = "Many more words in front of it all. " * 60 + str(
+                body["messages"][0]["content"]
+            )
         return body
 
     findings = await meddling(change, routes=("chat",))
@@ -207,7 +241,10 @@ async def test_nothing_arrives_at_the_tap():
 
 
 async def test_without_a_tap_only_what_shows_is_told():
-    async with ModelServer(Echo(), api_key="proxy-door-key") as model, MisbehavingProxy("user-only", model.url) as proxy:
+    async with (
+        ModelServer(Echo(), api_key="proxy-door-key") as model,
+        MisbehavingProxy("user-only", model.url) as proxy,
+    ):
         findings = {finding.name: finding for finding in await examine(proxy.url + "/v1/", proxy_key="proxy-door-key")}
         refused = {finding.name: finding for finding in await examine(proxy.url)}
     assert bad(findings) == set()
@@ -247,7 +284,10 @@ async def test_signed_blocks_of_the_turn_in_progress():
             if isinstance(message["content"], list):
                 message["content"] = [part for part in message["content"] if part["type"] != "thinking"]
         if isinstance(body.get("input"), list):
-            body["input"] = [{**item, "encrypted_content": "b3RoZXI="} if item["type"] == "reasoning" else item for item in body["input"]]
+            body["input"] = [
+                {**item, "encrypted_content": "b3RoZXI="} if item["type"] == "reasoning" else item
+                for item in body["input"]
+            ]
 
     findings = await meddling(change)
     assert bad(findings) - {"route models"} == {"thinking blocks", "reasoning items"}
@@ -274,7 +314,9 @@ async def test_tools_are_named_and_other_words_for_them_are_no_fault():
 
     added, described = await meddling(adds, routes=("chat",)), await meddling(describes, routes=("chat",))
     assert added["tools"].status == "warn"
-    assert added["tools"].detail == "tool-result: tool_added headroom_retrieve; openai-agent: tool_added headroom_retrieve"
+    assert (
+        added["tools"].detail == "tool-result: tool_added headroom_retrieve; openai-agent: tool_added headroom_retrieve"
+    )
     assert described["tools"].status == "ok"
     assert "in other words" in described["tools"].detail
 
@@ -307,7 +349,9 @@ def test_the_commands_own_upstream_streams_slowly_enough_and_packs_its_replies(c
 
 
 async def raw_server(answer):
-    """Connections of a server that does what HTTP libraries would not; `answer(writer, path, number of the request on its connection)`."""
+    """Connections of a server that does what HTTP libraries would not;
+    `answer(writer, path, number of the request on its connection)`.
+    """
 
     async def serve(reader, writer):
         number = 0
@@ -325,7 +369,9 @@ async def raw_server(answer):
 
 
 async def test_the_failure_of_one_route_is_not_that_of_the_next():
-    """After a 500 the server ends the connection as soon as the next request has come: that is no finding about the next route."""
+    """After a 500 the server ends the connection as soon as the next request has come: that is no finding about the
+    next route.
+    """
 
     async def answer(writer, path, number):
         if number > 1:
@@ -344,7 +390,9 @@ async def test_the_failure_of_one_route_is_not_that_of_the_next():
 
 
 async def refused(status, body, *offered):
-    """Findings about a proxy that refuses every question so and lists these models, and the URL that it should have as its upstream."""
+    """Findings about a proxy that refuses every question so and lists these models, and the URL that it should have as
+    its upstream.
+    """
 
     async def refuse(request):
         if request.wire == "models" and offered:
@@ -365,7 +413,8 @@ async def refused(status, body, *offered):
     [
         (
             400,
-            "/chat/completions: Invalid model name passed in model=gpt-4o-mini. Call `/v1/models` to view available models for your key.",
+            "/chat/completions: Invalid model name passed in model=gpt-4o-mini. Call `/v1/models` to view available "
+            "models for your key.",
         ),
         (404, "The model `gpt-4o-mini` does not exist or you do not have access to it."),
         (404, "model: gpt-4o-mini was not found"),
@@ -374,7 +423,9 @@ async def refused(status, body, *offered):
     ],
 )
 async def test_a_model_that_the_proxy_does_not_have(status, words):
-    findings, url = await refused(status, {"error": {"message": words, "type": "invalid_request_error"}}, "gpt-4.1", "claude-sonnet-4-5")
+    findings, url = await refused(
+        status, {"error": {"message": words, "type": "invalid_request_error"}}, "gpt-4.1", "claude-sonnet-4-5"
+    )
     for name in ("route chat completions", "route messages", "route responses", "seen by the tap"):
         assert findings[name].status == "fail"
         assert "'gpt-4o-mini' is not configured" in findings[name].detail

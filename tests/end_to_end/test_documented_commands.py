@@ -21,9 +21,16 @@ def place(tmp_path_factory, hub_client):
     folder = tmp_path_factory.mktemp("documented")
     repos = catalogue_fixtures()
     mgsm, bbh, longbench = (repos[name].files for name in ("juletxara/mgsm", "lukaemon/bbh", "zai-org/LongBench"))
-    mgsm[f"de/{PARQUET}"] = parquet_bytes([{"question": f"Was ist {i} und {i}?", "answer_number": 2 * i, "answer": None} for i in range(3)])
-    bbh[f"causal_judgement/{PARQUET}"] = parquet_bytes([{"input": f"Did {name} cause it?", "target": "Yes"} for name in ("Ann", "Bob")])
-    asked = [{"input": f"Who wrote part {i}?", "context": f"Part {i} is by B.", "answers": ["B"], "_id": str(i)} for i in range(2)]
+    mgsm[f"de/{PARQUET}"] = parquet_bytes(
+        [{"question": f"Was ist {i} und {i}?", "answer_number": 2 * i, "answer": None} for i in range(3)]
+    )
+    bbh[f"causal_judgement/{PARQUET}"] = parquet_bytes(
+        [{"input": f"Did {name} cause it?", "target": "Yes"} for name in ("Ann", "Bob")]
+    )
+    asked = [
+        {"input": f"Who wrote part {i}?", "context": f"Part {i} is by B.", "answers": ["B"], "_id": str(i)}
+        for i in range(2)
+    ]
     longbench["data.zip"] = zip_bytes({"data/qasper.jsonl": "\n".join(map(json.dumps, asked)).encode()})
     with pytest.MonkeyPatch.context() as patch, MiniHub(repos) as hub:
         hub_client(patch, folder / "hf", hub.url)
@@ -33,7 +40,9 @@ def place(tmp_path_factory, hub_client):
 
 @pytest.fixture(scope="module")
 def model(place):
-    """Answerer and judge in one: every answer is the letter B, every grade a four, but for the judge's own trial answers that are wrong."""
+    """Answerer and judge in one: every answer is the letter B, every grade a four, but for the judge's own trial
+    answers that are wrong.
+    """
     rules = [
         {"when": {"text": r"capital of France is Berlin|Hm\."}, "text": "1"},
         {"when": {"text": "Assistant's response"}, "text": "4"},
@@ -93,7 +102,9 @@ def test_an_html_report_is_one_page(bench, place):
 
 
 def test_a_file_of_ones_own(bench, place):
-    (place / "mine.jsonl").write_text('{"id": "a", "context": "The answer is B.", "question": "Which?", "answer": "The answer is B."}\n')
+    (place / "mine.jsonl").write_text(
+        '{"id": "a", "context": "The answer is B.", "question": "Which?", "answer": "The answer is B."}\n'
+    )
     found = bench("--dataset", "./mine.jsonl", *JSON)
     (row,) = found["rows"]
     assert (row["dataset"], row["example_id"], row["scores"]["exact_match"]) == ("./mine.jsonl", "a", 1.0)
@@ -101,7 +112,15 @@ def test_a_file_of_ones_own(bench, place):
 
 @pytest.mark.parametrize(
     "dataset",
-    ["mmlu:anatomy", "mgsm:de", "mgsm:ja", "mgsm:en", "bbh:causal_judgement", "longbench:qasper", "infinitebench:en_qa"],
+    [
+        "mmlu:anatomy",
+        "mgsm:de",
+        "mgsm:ja",
+        "mgsm:en",
+        "bbh:causal_judgement",
+        "longbench:qasper",
+        "infinitebench:en_qa",
+    ],
 )
 def test_configurations(bench, dataset):
     rows = bench("--dataset", dataset, *JSON)["rows"]
@@ -151,7 +170,10 @@ def test_what_cannot_be_run_is_said_as_documented(bench, place):
     (place / "empty.jsonl").write_text("")
     for dataset, said in (
         ("nosuch", "^Unknown dataset.*hotpotqa"),
-        ("hotpotqqa", r"^Unknown dataset 'hotpotqqa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, .{1,90}$"),
+        (
+            "hotpotqqa",
+            r"^Unknown dataset 'hotpotqqa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, .{1,90}$",
+        ),
         ("hotpotqa:x", "does not accept a :config suffix"),
         ("./empty.jsonl", "No examples loaded"),
     ):

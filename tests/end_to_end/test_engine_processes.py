@@ -41,13 +41,21 @@ PROGRAM = textwrap.dedent(
         return 0 if done.completed else 130
 
     sys.exit(asyncio.run(main()))
-    """
+    """  # noqa: E501
 )
 
 
 async def start(where, name, n, slow):
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(where), name, str(n), str(slow), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(where),
+        name,
+        str(n),
+        str(slow),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
 
 

@@ -1,4 +1,6 @@
-"""What rows say about proxies of every kind: real client, real proxies, real tap, real model server, all on loopback."""
+"""What rows say about proxies of every kind: real client, real proxies, real tap, real model server, all on
+loopback.
+"""
 
 import asyncio
 import json
@@ -17,7 +19,9 @@ MODEL = "gpt-4o"
 
 
 class Bending:
-    """A proxy on loopback: `bend(body)` gives the bodies to send on; the first one's reply goes back, others are sent besides."""
+    """A proxy on loopback: `bend(body)` gives the bodies to send on; the first one's reply goes back, others are sent
+    besides.
+    """
 
     def __init__(self, upstream, bend=lambda body: [body], *, authorization=True, later=0):
         self.upstream, self.bend, self.authorization, self.later = upstream, bend, authorization, later
@@ -40,7 +44,11 @@ class Bending:
         await self.session.close()
 
     async def handle(self, request):
-        headers = {name: value for name, value in request.headers.items() if name.lower() == "authorization" and self.authorization}
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name.lower() == "authorization" and self.authorization
+        }
         first, *more = self.bend(json.loads(await request.read()))
         for extra in more:
             await self.send(extra, headers)
@@ -76,12 +84,20 @@ def other_parameters(body):
 
 
 def summarised_first(body):
-    return [body, {"model": MODEL, "messages": [{"role": "user", "content": "summarise: " + body["messages"][-1]["content"]}]}]
+    return [
+        body,
+        {"model": MODEL, "messages": [{"role": "user", "content": "summarise: " + body["messages"][-1]["content"]}]},
+    ]
 
 
 def examples(n=3):
     return [
-        {"id": i, "context": f"{i}: " + "The lamp of the old tower was lit at dusk. " * 20, "question": "When?", "answer": "dusk"}
+        {
+            "id": i,
+            "context": f"{i}: " + "The lamp of the old tower was lit at dusk. " * 20,
+            "question": "When?",
+            "answer": "dusk",
+        }
         for i in range(n)
     ]
 
@@ -119,7 +135,12 @@ async def test_a_proxy_that_changes_nothing(store):
         sent = f"{row.example_id}: " + "The lamp of the old tower was lit at dusk. " * 20 + "\n\nQuestion: When?"
         assert row.input_tokens == row.output_tokens == count_tokens(sent) + count_tokens("Be brief.")
         assert row.metadata["forwarded_source"] == row.wire["source"] == "tap"
-        assert (row.wire["calls"], row.wire["extra_calls"], row.wire["role_changes"], row.wire["param_changes"]) == (1, 0, 0, 0)
+        assert (row.wire["calls"], row.wire["extra_calls"], row.wire["role_changes"], row.wire["param_changes"]) == (
+            1,
+            0,
+            0,
+            0,
+        )
         assert row.wire["authorization_forwarded"]
         assert not row.wire["text_changed"]
         assert not row.wire["truncated"]
@@ -233,8 +254,14 @@ class Budgeted:
 @pytest.mark.parametrize("tapped", [True, False])
 async def test_a_budget_is_what_the_proxy_forwarded_of_the_context(store, tapped):
     control = Budgeted()
-    async with ModelServer(Echo()) as model, Tap(model.url) as tap, Bending(tap.url if tapped else model.url, halved) as bending:
-        await measure(store, bending.url, tap if tapped else None, system_prompt=None, more=[Arm(control, budget_from="proxy")])
+    async with (
+        ModelServer(Echo()) as model,
+        Tap(model.url) as tap,
+        Bending(tap.url if tapped else model.url, halved) as bending,
+    ):
+        await measure(
+            store, bending.url, tap if tapped else None, system_prompt=None, more=[Arm(control, budget_from="proxy")]
+        )
     proxy = OpenAIProxy("http://127.0.0.1:1", model=MODEL, shape="plain-user")
     for row in rows(store, "r", "proxy"):
         rest = proxy.shaped({**examples()[row.example_id], "context": ""})
@@ -254,7 +281,11 @@ async def test_by_time_alone_there_is_one_request_at_a_time(store):
             together -= 1
             return await super().reply(request, headers)
 
-    async with ModelServer(Watches()) as model, Tap(model.url, marker="serial") as tap, Bending(tap.url, authorization=False) as bending:
+    async with (
+        ModelServer(Watches()) as model,
+        Tap(model.url, marker="serial") as tap,
+        Bending(tap.url, authorization=False) as bending,
+    ):
         found = await measure(store, bending.url, tap, workers=8)
     assert most == 1
     assert [row.wire["matched_by"] for row in found] == ["serial"] * 3
@@ -296,7 +327,9 @@ async def test_a_dead_provider_is_a_failed_row_with_its_call(store):
     async with ModelServer(Echo()) as model:
         url = model.url
     system = OpenAIProxy(url, model=MODEL, name="proxy", max_retries=0)
-    await execute(store, name="r", arms=[Arm(system)], examples=examples(1), evaluators=[], manifest={}, settings=RunSettings())
+    await execute(
+        store, name="r", arms=[Arm(system)], examples=examples(1), evaluators=[], manifest={}, settings=RunSettings()
+    )
     await system.aclose()
     (row,) = rows(store, "r")
     assert row.errors["system"].startswith("Unreachable: ")

@@ -1,5 +1,5 @@
-"""Memories, sessions, agents, replays, imports, watches, judges and the viewer with a PostgreSQL store, then all of it copied to a file
-and back: every report stays what it was.
+"""Memories, sessions, agents, replays, imports, watches, judges and the viewer with a PostgreSQL store, then all of it
+copied to a file and back: every report stays what it was.
 """
 
 import io
@@ -61,9 +61,13 @@ def command(store, capsys):
     """(words) → what was printed. Every command gets the store, and must succeed."""
 
     def ran(*words, code=0):
-        quiet = ["--quiet"] if words[0] in ("run", "compress", "agent", "replay") or words[:2] == ("memory", "run") else []
+        quiet = (
+            ["--quiet"] if words[0] in ("run", "compress", "agent", "replay") or words[:2] == ("memory", "run") else []
+        )
         cut = words.index("--") if "--" in words else len(words)
-        assert main([str(word) for word in (*words[:cut], "--store", store, *quiet, *words[cut:])]) == code, capsys.readouterr().err
+        assert main([str(word) for word in (*words[:cut], "--store", store, *quiet, *words[cut:])]) == code, (
+            capsys.readouterr().err
+        )
         told = capsys.readouterr()
         return told.out + told.err
 
@@ -74,7 +78,8 @@ def made(command, monkeypatch):
     """One run of each kind."""
     data = Path("boxes.jsonl")
     asked = [
-        {"id": n, "context": f"Box {n} holds thing{n}. " * 8, "question": f"What is in box {n}?", "answer": f"thing{n}"} for n in range(4)
+        {"id": n, "context": f"Box {n} holds thing{n}. " * 8, "question": f"What is in box {n}?", "answer": f"thing{n}"}
+        for n in range(4)
     ]
     data.write_text("".join(json.dumps(one) + "\n" for one in asked))
     with serving(Scripted({"default": "thing1"})) as model:
@@ -98,9 +103,27 @@ def made(command, monkeypatch):
         tapped = free_port()
         with MisbehavingProxy("nothing", f"http://127.0.0.1:{tapped}") as proxy:
             Path("log.jsonl").write_text(
-                json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]})
+                json.dumps(
+                    {
+                        "model": "m",
+                        "messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}],
+                    }
+                )
             )
-            command("replay", "log.jsonl", "--proxy", proxy.url, "--name", "p", "--tap", tapped, "--upstream", "echo", "--run", "again")
+            command(
+                "replay",
+                "log.jsonl",
+                "--proxy",
+                proxy.url,
+                "--name",
+                "p",
+                "--tap",
+                tapped,
+                "--upstream",
+                "echo",
+                "--run",
+                "again",
+            )
         front, back = free_port(), free_port()
         with MisbehavingProxy("nothing", f"http://127.0.0.1:{back}") as proxy:
             client = ["--", sys.executable, "-c", ASKS, f"http://127.0.0.1:{front}/v1/chat/completions"]
@@ -121,12 +144,30 @@ def made(command, monkeypatch):
         "recall",
     )
     with serving(RuleJudge()) as judge:
-        session = ["bundled:sessions/order-sync-zh", "--system", "head_tail:keep=0.3", "--controls", "full", "--per-type", "1"]
+        session = [
+            "bundled:sessions/order-sync-zh",
+            "--system",
+            "head_tail:keep=0.3",
+            "--controls",
+            "full",
+            "--per-type",
+            "1",
+        ]
         command("compress", "run", *session, "--judge-url", judge, "--judge-model", "gpt-rules", "--run", "session")
-        assert "gpt-rules: " in command("judge", "audit", "session", "-n", "2", "--only", "marks,repeats", "--replicates", "2")
+        assert "gpt-rules: " in command(
+            "judge", "audit", "session", "-n", "2", "--only", "marks,repeats", "--replicates", "2"
+        )
     monkeypatch.setattr("sys.stdin", io.StringIO("4\n2\n"))
     command("judge", "label", "session", "--items", "2", "--labels", "labels.jsonl")
-    task = ["bundled:repo-tasks:split-parsing", "--arm", "base=", "--upstream", f"scripted:{SCRIPT}", "--tap", str(free_port())]
+    task = [
+        "bundled:repo-tasks:split-parsing",
+        "--arm",
+        "base=",
+        "--upstream",
+        f"scripted:{SCRIPT}",
+        "--tap",
+        str(free_port()),
+    ]
     command("agent", *task, "--run", "agents", "--", sys.executable, TINY, "{instruction}")
     command("export", "boxes", "--format", "jsonl", "--out", "rows.jsonl")
     command("import", "rows.jsonl", "--name", "back")

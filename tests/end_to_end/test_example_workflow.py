@@ -20,19 +20,24 @@ WORKFLOW = Path(__file__).parents[2] / "examples" / "context-bench.yml"
 
 def step(name):
     """The shell of a step of the workflow, as it stands there."""
-    found = re.search(rf"- name: {name}\n(?:(?!      - ).*\n)*?        run: (?:\|\n)?((?:(?!      - |\n).*\n)+)", WORKFLOW.read_text())
+    found = re.search(
+        rf"- name: {name}\n(?:(?!      - ).*\n)*?        run: (?:\|\n)?((?:(?!      - |\n).*\n)+)", WORKFLOW.read_text()
+    )
     assert found, name
     return "\n".join(line.strip() for line in found[1].splitlines())
 
 
 def shell(script, folder, **more):
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **more}
-    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, free_port_of_module):
-    """Three runs of the workflow's first command: the accepted state, the same again, and a proxy that drops half of the context.
+    """Three runs of the workflow's first command: the accepted state, the same again, and a proxy that drops half of
+    the context.
 
     An exact reader stands where the workflow has the bundled model, and the proxy listens where a port is free.
     """
@@ -46,7 +51,10 @@ def place(tmp_path_factory, free_port_of_module):
             script = re.sub(r"--proxy \S+", f"--proxy {proxy.url}", step("Measure"))
             script = re.sub(r"--tap \d+", f"--tap {free_port_of_module}", script)
             assert "--upstream embedded" in script
-            done = shell(script.replace("--upstream embedded", "--upstream scripted:../reader.json --model gpt-4o-mini"), folder / name)
+            done = shell(
+                script.replace("--upstream embedded", "--upstream scripted:../reader.json --model gpt-4o-mini"),
+                folder / name,
+            )
         assert done.returncode == 0, done.stderr
     return folder
 
@@ -78,7 +86,10 @@ def test_an_identical_run_passes_and_a_bad_one_fails(place):
 
 def test_the_margin_is_the_runs_and_another_one_is_exploratory(place, capsys):
     run, accepted = place / "same" / "run.json", place / "accepted" / "run.json"
-    assert json.loads(run.read_text())["manifest"]["margin"].items() >= {"value": 0.1, "rule": "given", "score_field": "f1"}.items()
+    assert (
+        json.loads(run.read_text())["manifest"]["margin"].items()
+        >= {"value": 0.1, "rule": "given", "score_field": "f1"}.items()
+    )
     assert main(["gate", str(run), "--against", str(accepted), "--junit", str(place / "all.xml")]) == 0  # metric, too
     assert "not worse by 0.1 than proxy before" in capsys.readouterr().out
     assert "exploratory" not in (place / "all.xml").read_text()

@@ -39,7 +39,10 @@ class Claims:
 
 def examples():
     asked = ["good.", *(f"hostile {at}." for at in range(len(HOSTILE))), "good too."]
-    return [{"id": i, "context": f"Example {i}, {text}", "question": "Where?", "answer": "Paris"} for i, text in enumerate(asked)]
+    return [
+        {"id": i, "context": f"Example {i}, {text}", "question": "Where?", "answer": "Paris"}
+        for i, text in enumerate(asked)
+    ]
 
 
 @pytest.mark.parametrize("tapped", [False, True])
@@ -49,11 +52,22 @@ async def test_a_run_outlives_any_count_of_a_reply(wire, stream, tapped, tmp_pat
     async with ModelServer(Claims()) as server, Tap(server.url, record="full") as tap:
         prices = GenaiPrices({"m": {"input": 1, "output": 2}})
         url = tap.url if tapped else server.url
-        system = OpenAIProxy(url, model="m", name="asked", api_key="k", wire=wire, stream=stream, prices=prices, max_retries=0)
+        system = OpenAIProxy(
+            url, model="m", name="asked", api_key="k", wire=wire, stream=stream, prices=prices, max_retries=0
+        )
         with open_store(tmp_path / "s.db") as store:
-            how = {"settings": RunSettings(max_workers=3, late_grace=0.0, bodies="all"), "evaluators": [AnswerQuality()]}
+            how = {
+                "settings": RunSettings(max_workers=3, late_grace=0.0, bodies="all"),
+                "evaluators": [AnswerQuality()],
+            }
             done = await execute(
-                store, name="r", arms=[Arm(system)], examples=examples(), recorder=tap if tapped else None, manifest={}, **how
+                store,
+                name="r",
+                arms=[Arm(system)],
+                examples=examples(),
+                recorder=tap if tapped else None,
+                manifest={},
+                **how,
             )
             assert done.completed
             found = list(rows(store, "r"))
@@ -106,7 +120,9 @@ def test_a_trial_that_no_plan_holds_is_passed_over(here, capsys):
 
 def test_an_inspect_log_with_any_number_is_imported(here, capsys):
     def sample(at, value):
-        used = {"m": {"input_tokens": value, "output_tokens": value, "total_cost": value, "input_tokens_cache_read": value}}
+        used = {
+            "m": {"input_tokens": value, "output_tokens": value, "total_cost": value, "input_tokens_cache_read": value}
+        }
         told = {"id": at, "epoch": 1, "input": "q", "target": "a", "output": {"completion": "a"}, "model_usage": used}
         return {**told, "scores": {"s": {"value": 1}}, "working_time": value, "started_at": value}
 
@@ -122,13 +138,18 @@ def test_an_inspect_log_with_any_number_is_imported(here, capsys):
     assert not any(row.get("errors") for row in told)
 
 
-@pytest.mark.parametrize("lines", [("Infinity", 2), (1, "1e999"), (10**400, 2), ('"x"', 2), ("NaN", "NaN"), ("[1]", 2), (1, 2**40)])
+@pytest.mark.parametrize(
+    "lines", [("Infinity", 2), (1, "1e999"), (10**400, 2), ('"x"', 2), ("NaN", "NaN"), ("[1]", 2), (1, 2**40)]
+)
 def test_gold_with_an_odd_line_is_passed_over_and_counted(lines, here):
     from context_bench.traces.gold import load_gold
 
     item = f'{{"file": "a.py", "start_line": {lines[0]}, "end_line": {lines[1]}}}'
     odd = f'{{"inst_id": "odd", "repo": "a/b", "commit": "1", "gold_ctx": [{item}]}}'
-    good = '{"inst_id": "good", "repo": "a/b", "commit": "1", "gold_ctx": [{"file": "a.py", "start_line": 1, "end_line": 2}]}'
+    good = (
+        '{"inst_id": "good", "repo": "a/b", "commit": "1", "gold_ctx": [{"file": "a.py", "start_line": 1, '
+        '"end_line": 2}]}'
+    )
     Path("gold.jsonl").write_text(f"{odd}\n{good}\n")
     found = load_gold("gold.jsonl")
     assert [each.ids[0] for each in found] == ["good"]
@@ -162,13 +183,17 @@ def test_an_odd_rubric_is_refused_by_name(dimension, criterion, named):
 
 
 MEMORY = {
-    "toml": 'name = "n"\nbase_url = "{}"\n{}[add]\npath = "/add"\nbody = {{text = "{{content}}"}}\n[search]\npath = "/s"\nhits = "r"\n',
-    "yaml": "name: n\nbase_url: '{}'\n{}add: {{path: /add, body: {{text: '{{content}}'}}}}\nsearch: {{path: /s, hits: r}}\n",
+    "toml": 'name = "n"\nbase_url = "{}"\n{}[add]\npath = "/add"\nbody = {{text = "{{content}}"}}\n[search]\npath = '
+    '"/s"\nhits = "r"\n',
+    "yaml": "name: n\nbase_url: '{}'\n{}add: {{path: /add, body: {{text: '{{content}}'}}}}\nsearch: {{path: /s, hits: "
+    "r}}\n",
 }
 
 
 @pytest.mark.parametrize("kind", MEMORY)
-@pytest.mark.parametrize("url", ["http://12[7", "http://127.0.0.1:99999", "http://[::1/b", "ftp://h", "http://u:PLANTED@h:0", "h:80"])
+@pytest.mark.parametrize(
+    "url", ["http://12[7", "http://127.0.0.1:99999", "http://[::1/b", "ftp://h", "http://u:PLANTED@h:0", "h:80"]
+)
 def test_a_memory_at_an_odd_url_is_refused_by_the_name_of_its_file(kind, url, here):
     from context_bench.core.errors import ContextBenchError
     from context_bench.memory.systems import http
@@ -191,7 +216,14 @@ def test_a_memory_with_an_odd_timeout_is_refused(timeout, here):
         http.from_spec("memory.toml")
 
 
-ODD_URLS = ["http://[::1/b", "http://127.0.0.1:99999", "http://u:PLANTED@[::1", "http://127.0.0.1:0", "http://a..b/", "http://::1:80/"]
+ODD_URLS = [
+    "http://[::1/b",
+    "http://127.0.0.1:99999",
+    "http://u:PLANTED@[::1",
+    "http://127.0.0.1:0",
+    "http://a..b/",
+    "http://::1:80/",
+]
 PLACES = {
     "--proxy": ["run", "--proxy", "{}", "--dataset", "f.jsonl"],
     "--judge-url": ["run", "--proxy", "http://127.0.0.1:1", "--judge-url", "{}", "--dataset", "f.jsonl"],
@@ -229,7 +261,10 @@ async def test_a_watch_outlives_any_count_of_a_reply():
     async def keep(turns):
         kept.extend(turns)
 
-    async with ModelServer(Claims()) as server, Watch(server.url, record="full", prices=GenaiPrices(), keep=keep) as watch:
+    async with (
+        ModelServer(Claims()) as server,
+        Watch(server.url, record="full", prices=GenaiPrices(), keep=keep) as watch,
+    ):
         async with ChatClient(watch.url, api_key="k") as client:
             for example in examples():
                 reply = await client.chat("gpt-4o", [{"role": "user", "content": example["context"]}])
@@ -237,6 +272,11 @@ async def test_a_watch_outlives_any_count_of_a_reply():
         await watch.drain()
         assert watch.fault is None
     assert len(kept) == len(HOSTILE) + 2
-    counts = [value for turn in kept for value in (turn.usage.input_tokens if turn.usage else None, turn.cost) if value is not None]
+    counts = [
+        value
+        for turn in kept
+        for value in (turn.usage.input_tokens if turn.usage else None, turn.cost)
+        if value is not None
+    ]
     assert len(counts) >= 4
     assert all(0 <= value <= 2**53 for value in counts)

@@ -90,7 +90,9 @@ def test_questions_about_one_document_are_one_cluster(hub):
         clusters = [e["cluster"] for e in examples(name)]
         assert [clusters.count(c) for c in dict.fromkeys(clusters)] == sizes, name
     paper = by_id("qasper")["1909.00001_2"]["context"]
-    assert paper.startswith("Counting Bridges\n\nWe count bridges with a new method.\n\nIntroduction\n\nBridges matter.\n\nData")
+    assert paper.startswith(
+        "Counting Bridges\n\nWe count bridges with a new method.\n\nIntroduction\n\nBridges matter.\n\nData"
+    )
 
 
 @pytest.mark.parametrize("name", ["quality", "longbench-v2", "infinitebench:en_mc", "infinitebench:code_debug"])
@@ -116,14 +118,19 @@ def test_bfcl_sends_what_the_user_says(hub):
     assert first["question"].startswith("Tide at Haug, please.")
     assert json.loads(first["context"]) == first["tools"]
     assert first["context"].startswith('[\n  {\n    "name": "clock"')
-    assert first["expected_calls"] == [{"name": "tide", "arguments": {"place": ["Haug", "Port of Haug"], "unit": ["m", ""]}}]
+    assert first["expected_calls"] == [
+        {"name": "tide", "arguments": {"place": ["Haug", "Port of Haug"], "unit": ["m", ""]}}
+    ]
     assert found["exec_multiple_0"]["expected_calls"] == [{"name": "times", "arguments": {"a": [3], "b": [4]}}]
     assert "expected_calls" not in found["exec_multiple_1"]
 
 
 def test_scrolls_sets_part_request_and_text_and_no_script_is_fetched(hub):
     first = by_id("qmsum")["va-sq-1"]
-    assert (first["question"], first["context"]) == ("What was said about the bridge?", "Anna: The bridge is old.\n\nBen: It needs paint.")
+    assert (first["question"], first["context"]) == (
+        "What was said about the bridge?",
+        "Anna: The bridge is old.\n\nBen: It needs paint.",
+    )
     assert by_id("summscreenfd")["fd_Show_01x01"]["context"] == "[Scene: a bridge]\n\nAnna: Jump!"
     assert by_id("multi-news")["0"]["context"].startswith("The bridge fell at noon. \n \n Nobody was hurt. |||||")
     assert not [s for s in hub.seen if s.path.endswith(".py")]
@@ -136,7 +143,12 @@ def test_hotpotqa_keeps_titles_sentences_and_ids(hub):
         "Eska: The Eska is a river of 210 km. It ends in Norland, near the port of Haug.\n"
         "Haug: Haug is a port."
     )
-    assert (first["id"], first["answer"], first["type"], first["dataset"]) == ("5ab000000000000000000001", "Norland", "bridge", "hotpotqa")
+    assert (first["id"], first["answer"], first["type"], first["dataset"]) == (
+        "5ab000000000000000000001",
+        "Norland",
+        "bridge",
+        "hotpotqa",
+    )
     assert "東京" in last["context"]
     assert "<|endoftext|>" in examples("hotpotqa")[4]["context"]
 
@@ -182,7 +194,9 @@ def test_a_pinned_set_is_asked_for_once_and_then_works_offline(hub, monkeypatch)
 
 def test_offline_without_a_copy_says_the_ways_on(hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(PreflightFailed, match=r"HF_HUB_OFFLINE is set.*not in the cache.*HF_HOME.*HF_ENDPOINT.*bundled:pydocs-qa"):
+    with pytest.raises(
+        PreflightFailed, match=r"HF_HUB_OFFLINE is set.*not in the cache.*HF_HOME.*HF_ENDPOINT.*bundled:pydocs-qa"
+    ):
         load("hotpotqa")
     assert hub.seen == []
 
@@ -192,7 +206,9 @@ def test_an_unreachable_hub_is_named(monkeypatch):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
-    with pytest.raises(PreflightFailed, match=rf"cannot reach the hub at http://127.0.0.1:{port} for dataset openai/gsm8k"):
+    with pytest.raises(
+        PreflightFailed, match=rf"cannot reach the hub at http://127.0.0.1:{port} for dataset openai/gsm8k"
+    ):
         load("gsm8k")
 
 
@@ -201,7 +217,9 @@ def test_a_copy_made_by_another_tool_is_used(hub, monkeypatch, home):
 
     commit = hub.repos["hotpotqa/hotpot_qa"].commit
     cache = home / "hf" / "hub"
-    hf_hub_download("hotpotqa/hotpot_qa", HOTPOT, repo_type="dataset", revision=commit, cache_dir=cache, endpoint=hub.url)
+    hf_hub_download(
+        "hotpotqa/hotpot_qa", HOTPOT, repo_type="dataset", revision=commit, cache_dir=cache, endpoint=hub.url
+    )
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     loaded = load("hotpotqa", n=1)
     assert next(loaded.examples())["answer"] == "Norland"
@@ -210,7 +228,10 @@ def test_a_copy_made_by_another_tool_is_used(hub, monkeypatch, home):
 
 def test_gated_needs_a_token_and_says_how_to_get_one(hub, monkeypatch):
     hub.repos["openai/gsm8k"].gated = True
-    with pytest.raises(PreflightFailed, match=rf"gated: sign in at {hub.url}/datasets/openai/gsm8k, accept its terms, then set HF_TOKEN"):
+    with pytest.raises(
+        PreflightFailed,
+        match=rf"gated: sign in at {hub.url}/datasets/openai/gsm8k, accept its terms, then set HF_TOKEN",
+    ):
         load("gsm8k")
     monkeypatch.setenv("HF_TOKEN", "hf_stranger")
     with pytest.raises(PreflightFailed, match="gated"):
@@ -279,14 +300,18 @@ def test_damaged_content_is_noticed_and_deleted(hub):
 
 @pytest.fixture
 def large(monkeypatch, tmp_path):
-    """A repository with one file of 800 rows in 8 row groups (8 MB), and a dataset file of the user's that names no commit."""
+    """A repository with one file of 800 rows in 8 row groups (8 MB), and a dataset file of the user's that names no
+    commit.
+    """
     rows = [
-        {"n": i, "q": f"What is item {i}?", "text": f"item {i} " + hashlib.shake_256(str(i).encode()).hexdigest(5000)} for i in range(800)
+        {"n": i, "q": f"What is item {i}?", "text": f"item {i} " + hashlib.shake_256(str(i).encode()).hexdigest(5000)}
+        for i in range(800)
     ]
     repo = MiniRepo({"data/test-00000-of-00001.parquet": parquet_bytes(rows, row_group_size=100)})
     described = tmp_path / "large.toml"
     described.write_text(
-        'about = "x"\nsource = "hf:me/large"\nfiles = "data/{split}-*.parquet"\nlicence = "MIT"\nevaluators = ["answer"]\n'
+        'about = "x"\nsource = "hf:me/large"\nfiles = "data/{split}-*.parquet"\nlicence = "MIT"\nevaluators = '
+        '["answer"]\n'
         '[fields]\nid = "n"\ncontext = "text"\nquestion = "q"\n'
         '[sample]\nrow = { n = 1, text = "t", q = "q" }\nexample = { id = 1, context = "t", question = "q" }\n'
     )
@@ -342,7 +367,9 @@ def test_the_hub_serves_folders_and_models_too(tmp_path, home):
         api = HfApi(endpoint=hub.url)
         assert api.model_info("me/tiny").sha == api.dataset_info("me/tiny").sha
         assert [f.path for f in api.get_paths_info("me/tiny", ["config.json", "nothing"])] == ["config.json"]
-        assert json.loads(Path(api.hf_hub_download("me/tiny", "config.json", cache_dir=home / "c")).read_text()) == {"a": 1}
+        assert json.loads(Path(api.hf_hub_download("me/tiny", "config.json", cache_dir=home / "c")).read_text()) == {
+            "a": 1
+        }
 
 
 def test_fixtures_have_the_real_columns():
@@ -350,4 +377,9 @@ def test_fixtures_have_the_real_columns():
         "id", "question", "answer", "type", "level", "supporting_facts", "context"
     }  # fmt: skip
     assert set(fixture_rows("openai/gsm8k", "main/test-00000-of-00001.parquet")[0]) == {"question", "answer"}
-    assert set(fixture_rows("cais/mmlu", "all/test-00000-of-00001.parquet")[0]) == {"question", "subject", "choices", "answer"}
+    assert set(fixture_rows("cais/mmlu", "all/test-00000-of-00001.parquet")[0]) == {
+        "question",
+        "subject",
+        "choices",
+        "answer",
+    }

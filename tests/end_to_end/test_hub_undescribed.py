@@ -1,4 +1,6 @@
-"""Any dataset on the hub, without a description: its files found, its columns guessed, no script run, no more fetched than wanted."""
+"""Any dataset on the hub, without a description: its files found, its columns guessed, no script run, no more fetched
+than wanted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.datasets import load
 from minihub import MiniHub, MiniRepo, parquet_bytes, zip_bytes
 
-ROWS = [{"id": f"r{i}", "passage": f"text {i}", "query": f"what is {i}?", "answers": {"text": [str(i), f"no. {i}"]}} for i in range(5)]
+ROWS = [
+    {"id": f"r{i}", "passage": f"text {i}", "query": f"what is {i}?", "answers": {"text": [str(i), f"no. {i}"]}}
+    for i in range(5)
+]
 
 
 def lines(rows):
@@ -61,7 +66,10 @@ def test_parquet_with_splits_takes_the_test_split_and_says_what_was_guessed(serv
     assert manifest["fields"] == {"id": "id", "context": "passage", "question": "query", "answers": "answers.text"}
     assert manifest["fields_guessed"] is True
     assert manifest["pinned"] is False
-    assert [f["path"] for f in manifest["files"]] == ["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet"]
+    assert [f["path"] for f in manifest["files"]] == [
+        "data/test-00000-of-00002.parquet",
+        "data/test-00001-of-00002.parquet",
+    ]
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert examples("hf:me/set") == found
     assert len(examples("hf:me/set", n=2)) == 2
@@ -74,7 +82,9 @@ def test_configuration_split_and_revision(serve):
         for split in ("train", "validation")
     }
     hub = serve(files)
-    with pytest.raises(BadInput, match=r"several configurations \(blue, red\); add the name of one, as in hf:OWNER/NAME:blue"):
+    with pytest.raises(
+        BadInput, match=r"several configurations \(blue, red\); add the name of one, as in hf:OWNER/NAME:blue"
+    ):
         load("hf:me/set")
     assert examples("hf:me/set:red")[0]["context"] == "red validation"
     assert examples("hf:me/set:blue:train")[0]["context"] == "blue train"
@@ -114,13 +124,18 @@ def test_a_repository_with_a_script_is_read_from_the_hubs_own_conversion(serve):
     assert loaded.manifest()["revision"] == made.commit
     assert "script, which was not run" in loaded.manifest()["note"]
     del hub.repos["me/set"].branches["refs/convert/parquet"]
-    with pytest.raises(PreflightFailed, match=r"has no data files \(it has: set.py\), and the hub has made none.*never run"):
+    with pytest.raises(
+        PreflightFailed, match=r"has no data files \(it has: set.py\), and the hub has made none.*never run"
+    ):
         load("hf:me/set")
 
 
 def test_columns_that_say_nothing_are_listed(serve):
     serve({"test.jsonl": lines([{"a": "x", "b": [1], "c": True}])})
-    with pytest.raises(BadInput, match=r"hf:me/set: no column .* Columns: a \(text\), b \(list\), c \(true or false\)\..*\./dataset\.toml"):
+    with pytest.raises(
+        BadInput,
+        match=r"hf:me/set: no column .* Columns: a \(text\), b \(list\), c \(true or false\)\..*\./dataset\.toml",
+    ):
         load("hf:me/set")
 
 
@@ -129,12 +144,18 @@ def test_ids_that_repeat_are_numbered(serve):
     assert [e["id"] for e in examples("hf:me/set")] == [7, "7#2", 8]
 
 
-BIG = [{"id": i, "text": f"{i} " + hashlib.shake_256(str(i).encode()).hexdigest(4000), "question": "?"} for i in range(900)]
+BIG = [
+    {"id": i, "text": f"{i} " + hashlib.shake_256(str(i).encode()).hexdigest(4000), "question": "?"} for i in range(900)
+]
 
 
 @pytest.mark.parametrize(
     ("path", "content"),
-    [("test.jsonl", lines(BIG)), ("test.json", json.dumps(BIG).encode()), ("test.jsonl.gz", gzip.compress(lines(BIG), 1, mtime=0))],
+    [
+        ("test.jsonl", lines(BIG)),
+        ("test.json", json.dumps(BIG).encode()),
+        ("test.jsonl.gz", gzip.compress(lines(BIG), 1, mtime=0)),
+    ],
 )
 def test_few_rows_of_a_large_text_file_are_read_from_its_beginning(serve, monkeypatch, path, content):
     hub = serve({path: content})

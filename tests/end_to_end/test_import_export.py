@@ -50,7 +50,18 @@ def place(tmp_path_factory):
     rules += [{"when": {"text": rf"holds word{i}\b"}, "text": said(i)} for i in range(COUNT)]
     server = ModelServer(Scripted({"rules": [*rules, {"text": "no"}]}))
     run_sync(server.start())
-    line = ["--dataset", "boxes.jsonl", "--controls", "full,none", "--upstream", server.url, "--model", "m", "--price", "m=1,2"]
+    line = [
+        "--dataset",
+        "boxes.jsonl",
+        "--controls",
+        "full,none",
+        "--upstream",
+        server.url,
+        "--model",
+        "m",
+        "--price",
+        "m=1,2",
+    ]
     code = main([*line, "--trials", "2", "--retries", "0", "--max-failures", "1", "--run", "r", "--quiet", *JSON])
     run_sync(server.stop())
     assert code == 0
@@ -102,7 +113,23 @@ def test_inspect_logs_come_back_as_the_same_run(place, logs):
 
 def test_imported_answers_scored_again_get_what_the_run_gave_them(place, logs):
     imported(*logs, name="again")
-    assert main(["rescore", "again", "--evaluator", "answer", "--score-field", "f1", "--max-failures", "1", *JSON[:3], "again.json"]) == 0
+    assert (
+        main(
+            [
+                "rescore",
+                "again",
+                "--evaluator",
+                "answer",
+                "--score-field",
+                "f1",
+                "--max-failures",
+                "1",
+                *JSON[:3],
+                "again.json",
+            ]
+        )
+        == 0
+    )
     rows = keyed(report("again.json")["rows"])
     for key, row in keyed(report()["rows"]).items():
         ours = {name: value for name, value in rows[key]["scores"].items() if not name.startswith("inspect.")}
@@ -128,7 +155,10 @@ def test_answers_from_anywhere_are_compared_with_a_run_of_ours(place):
     ]
     Path("theirs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in answers))
     assert main(["import", "theirs.jsonl", "--name", "foreign", "--system", "full", *JSON[:3], "f.out"]) == 0
-    assert main(["rescore", "foreign", "--evaluator", "answer", "--score-field", "exact_match", *JSON[:3], "foreign.out"]) == 0
+    assert (
+        main(["rescore", "foreign", "--evaluator", "answer", "--score-field", "exact_match", *JSON[:3], "foreign.out"])
+        == 0
+    )
     assert main(["compare", "r", "foreign", "--metric", "exact_match", *JSON[:3], "compared.json"]) == 0
     compared = report("compared.json")
     (one,) = compared["comparisons"]
@@ -163,7 +193,11 @@ def test_parquet_has_every_row_with_scores_as_columns(place):
     assert found.keys() == originals.keys()
     for key, row in originals.items():
         got = found[key]
-        scores = {name.removeprefix("score."): value for name, value in got.items() if name.startswith("score.") and value is not None}
+        scores = {
+            name.removeprefix("score."): value
+            for name, value in got.items()
+            if name.startswith("score.") and value is not None
+        }
         assert scores == row["scores"]
         assert dict(got["errors"]) == row.get("errors", {})
         assert got["failed"] == ("system" in row.get("errors", {}))
@@ -171,7 +205,9 @@ def test_parquet_has_every_row_with_scores_as_columns(place):
             row.get(name) for name in ("latency", "input_tokens", "output_tokens")
         )
         assert (got["usage"] or {}).get("cost") == row.get("usage", {}).get("cost")
-        assert got["answers"] == (["word1", "the word 1"] if key[1] == "box/1" else [f"word{key[1].removeprefix('box/')}"])
+        assert got["answers"] == (
+            ["word1", "the word 1"] if key[1] == "box/1" else [f"word{key[1].removeprefix('box/')}"]
+        )
     assert main(["export", "r", "--format", "parquet", "--system", "none", "--out", "none.parquet"]) == 0
     assert set(parquet.read_table("none.parquet")["system"].to_pylist()) == {"none"}
 
@@ -213,7 +249,8 @@ def test_an_edited_log_is_imported_anew_under_the_same_name(place, logs):
     assert len(rows) == 2 * COUNT
 
 
-# --- with Inspect itself ---------------------------------------------------------------------------------------------------------
+# --- with Inspect itself
+# ------------------------------------------------------------------------
 
 READ = """
 import json, sys
@@ -234,7 +271,7 @@ for path in sys.argv[1:]:
     })
     write_eval_log(log, path.removesuffix(".json") + ".eval")
 print(json.dumps({"logs": found, "listed": listed}))
-"""
+"""  # noqa: E501
 
 MAKE = """
 from inspect_ai import Task, eval
@@ -269,7 +306,9 @@ for form in ("eval", "json"):
 @pytest.fixture(scope="module")
 def inspected(place, logs):
     """What Inspect says of our logs; its own copies of them are in `logs` too, and a run of its own is in `theirs`."""
-    done = subprocess.run([str(VENDOR), "-c", READ + MAKE, *map(str, logs)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [str(VENDOR), "-c", READ + MAKE, *map(str, logs)], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[0])
 
@@ -282,7 +321,9 @@ def test_inspects_own_reader_opens_our_logs(place, inspected):
     for log in found["logs"]:
         system = log["model"].partition("/")[0]
         assert (log["task"], log["status"], log["epochs"], log["summaries"]) == ("boxes.jsonl", "success", 2, 2 * COUNT)
-        assert {(system, s["id"], s["epoch"] - 1) for s in log["samples"]} == {key for key in originals if key[0] == system}
+        assert {(system, s["id"], s["epoch"] - 1) for s in log["samples"]} == {
+            key for key in originals if key[0] == system
+        }
         for sample in log["samples"]:
             row = originals[system, sample["id"], sample["epoch"] - 1]
             assert sample["scores"] == row["scores"]
@@ -323,13 +364,32 @@ def test_logs_that_inspect_wrote_become_runs(place, inspected):
                 assert row["latency"] > 0
                 assert not {"input_tokens", "output_tokens"} & row.keys()  # it called no model, so nothing is known
     assert (
-        main(["rescore", "archive", "--evaluator", "answer", "--score-field", "f1", "--max-failures", "1", *JSON[:3], "theirs.json"]) == 0
+        main(
+            [
+                "rescore",
+                "archive",
+                "--evaluator",
+                "answer",
+                "--score-field",
+                "f1",
+                "--max-failures",
+                "1",
+                *JSON[:3],
+                "theirs.json",
+            ]
+        )
+        == 0
     )
     rescored = keyed(report("theirs.json")["rows"])
-    assert {key[1]: row["scores"]["exact_match"] for key, row in rescored.items() if row["scores"]} == {"a/0": 1.0, "a/1": 1.0, "a/3": 0.0}
+    assert {key[1]: row["scores"]["exact_match"] for key, row in rescored.items() if row["scores"]} == {
+        "a/0": 1.0,
+        "a/1": 1.0,
+        "a/3": 0.0,
+    }
 
 
-# --- lm-eval -----------------------------------------------------------------------------------------------------------------------
+# --- lm-eval
+# ------------------------------------------------------------------------
 
 
 def lm_eval_samples(folder, task, lines, model=None):
@@ -338,7 +398,9 @@ def lm_eval_samples(folder, task, lines, model=None):
     path = folder / f"samples_{task}_{date}.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     if model:
-        (folder / f"results_{date}.json").write_text(json.dumps({"results": {}, "configs": {}, "model_name": model}, indent=2))
+        (folder / f"results_{date}.json").write_text(
+            json.dumps({"results": {}, "configs": {}, "model_name": model}, indent=2)
+        )
     return path
 
 
@@ -367,29 +429,44 @@ def test_lm_eval_samples_become_a_run_that_can_be_scored_and_compared(place):
     run = imported(path, name="sums")
     rows = keyed(run["rows"])
     assert rows.keys() == {("org/small", i, 0) for i in range(6)}
-    assert rows["org/small", 2, 0]["scores"] == {"lm_eval.exact_match.strict-match": 0.0, "lm_eval.exact_match.flexible-extract": 1.0}
+    assert rows["org/small", 2, 0]["scores"] == {
+        "lm_eval.exact_match.strict-match": 0.0,
+        "lm_eval.exact_match.flexible-extract": 1.0,
+    }
     assert rows["org/small", 2, 0]["dataset"] == "sums"
-    assert main(["rescore", "sums", "--evaluator", "answer", "--score-field", "exact_match", *JSON[:3], "sums.json"]) == 0
+    assert (
+        main(["rescore", "sums", "--evaluator", "answer", "--score-field", "exact_match", *JSON[:3], "sums.json"]) == 0
+    )
     assert {row["scores"]["exact_match"] for row in report("sums.json")["rows"]} == {1.0}
 
     worse = [generated(i, "none", "no idea" if i % 2 else str(i + 1), exact_match=float(i % 2 == 0)) for i in range(6)]
     imported(lm_eval_samples(Path("worse"), "sums", worse, "org/smaller"), name="worse")
-    assert main(["rescore", "worse", "--evaluator", "answer", "--score-field", "exact_match", *JSON[:3], "worse.json"]) == 0
+    assert (
+        main(["rescore", "worse", "--evaluator", "answer", "--score-field", "exact_match", *JSON[:3], "worse.json"])
+        == 0
+    )
     assert main(["compare", "sums", "worse", "--metric", "exact_match", *JSON[:3], "differ.json"]) == 0
     (one,) = report("differ.json")["comparisons"]
     assert (one["difference"], one["n"]) == (-0.5, 6)
 
 
 def test_two_systems_of_one_task_are_compared_in_one_run(place):
-    good = lm_eval_samples(Path("x__one"), "sums", [generated(i, "none", str(i + 1), exact_match=1.0) for i in range(8)])
-    bad = lm_eval_samples(Path("x__two"), "sums", [generated(i, "none", "3", exact_match=float(i == 2)) for i in range(8)])
+    good = lm_eval_samples(
+        Path("x__one"), "sums", [generated(i, "none", str(i + 1), exact_match=1.0) for i in range(8)]
+    )
+    bad = lm_eval_samples(
+        Path("x__two"), "sums", [generated(i, "none", "3", exact_match=float(i == 2)) for i in range(8)]
+    )
     run = imported(good, bad, name="both")
     assert {row["system"] for row in run["rows"]} == {"x/one", "x/two"}
-    (one,) = [each for each in run["comparisons"] if each["metric"] == "lm_eval.exact_match" and not each.get("dataset")]
+    (one,) = [
+        each for each in run["comparisons"] if each["metric"] == "lm_eval.exact_match" and not each.get("dataset")
+    ]
     assert one["difference"] == pytest.approx(-7 / 8)
 
 
-# --- what cannot be imported --------------------------------------------------------------------------------------------------------
+# --- what cannot be imported
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -399,7 +476,11 @@ def test_two_systems_of_one_task_are_compared_in_one_run(place):
         ("other.jsonl", b'{"a": 1}\n', "the first keys are 'a'"),
         ("broken.eval", b"PK\x03\x04 nothing", "broken ZIP archive"),
         ("list.json", b"[1, 2]", "a JSON int"),
-        ("noanswers.json", b'{"version": 2, "status": "error", "eval": {"task": "t", "model": "m"}, "plan": {}}', "no answers in"),
+        (
+            "noanswers.json",
+            b'{"version": 2, "status": "error", "eval": {"task": "t", "model": "m"}, "plan": {}}',
+            "no answers in",
+        ),
     ],
 )
 def test_other_files_are_refused_with_what_was_seen(place, capsys, name, data, told):

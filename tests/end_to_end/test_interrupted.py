@@ -1,4 +1,6 @@
-"""Ctrl-C on a real terminal: the lines that were drawn, what is safe, and the command that goes on, typed as it is printed."""
+"""Ctrl-C on a real terminal: the lines that were drawn, what is safe, and the command that goes on, typed as it is
+printed.
+"""
 
 import json
 import os
@@ -23,13 +25,19 @@ from context_bench.llm.servers import ModelServer
 
 ROWS = 100
 # The terminal must be the controlling one, or Ctrl-C on it would be a letter like any other.
-OWNING = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+OWNING = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, "
+    "[sys.executable, *sys.argv[1:]])"
+)
 BENCH = [sys.executable, "-c", OWNING, "-m", "context_bench"]
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    lines = [{"id": i, "context": f"Box {i} holds word{i}.", "question": f"What is in box {i}?", "answer": f"word{i}"} for i in range(ROWS)]
+    lines = [
+        {"id": i, "context": f"Box {i} holds word{i}.", "question": f"What is in box {i}?", "answer": f"word{i}"}
+        for i in range(ROWS)
+    ]
     (tmp_path / "my boxes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -39,7 +47,9 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def slow():
-    server = ModelServer(Scripted({"rules": [{"when": {"text": "box"}, "text": "word", "delay": 0.03}, {"text": "ok"}]}))
+    server = ModelServer(
+        Scripted({"rules": [{"when": {"text": "box"}, "text": "word", "delay": 0.03}, {"text": "ok"}]})
+    )
     run_sync(server.start())
     yield server
     run_sync(server.stop())
@@ -51,7 +61,9 @@ class Terminal:
     def __init__(self, *argv, columns=80, lines=24):
         self.master, slave = pty.openpty()
         self.resize(columns, lines)
-        self.process = subprocess.Popen([*BENCH, *argv], stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+        self.process = subprocess.Popen(
+            [*BENCH, *argv], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
         os.close(slave)
         self.seen = ""
 
@@ -90,7 +102,20 @@ def command_in(text):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_safe_is_told_with_the_command_that_goes_on(place, slow, how):
-    argv = ["--proxy", slow.url, "--name", "it's p", "--dataset", "my boxes.jsonl", "--model", "m", "--out", "r.json", "--output", "json"]
+    argv = [
+        "--proxy",
+        slow.url,
+        "--name",
+        "it's p",
+        "--dataset",
+        "my boxes.jsonl",
+        "--model",
+        "m",
+        "--out",
+        "r.json",
+        "--output",
+        "json",
+    ]
     terminal = Terminal(*argv)
     terminal.read_until(r"[1-9]\d*/100")
     terminal.resize(40)

@@ -1,4 +1,6 @@
-"""`context-bench judge` on a stored run of probes, with judges on loopback: a fair one, and ones that must not judge."""
+"""`context-bench judge` on a stored run of probes, with judges on loopback: a fair one, and ones that must not
+judge.
+"""
 
 import io
 import json
@@ -71,7 +73,9 @@ def judged(tmp_path_factory):
         judge, systems = RubricJudge(server.url, "gpt-rules"), [Method(name) for name in SYSTEMS]
         roles = {name: ArmRole(kind=name) for name in SYSTEMS}
         metrics = [MeanScore("rubric_overall")]
-        context_bench.evaluate(systems, probes(16), [judge], metrics, roles=roles, store=str(path), run="r", progress=False)
+        context_bench.evaluate(
+            systems, probes(16), [judge], metrics, roles=roles, store=str(path), run="r", progress=False
+        )
         yield path
         run_sync(server.stop())
 
@@ -96,14 +100,29 @@ def test_a_fair_judge_passes_and_says_the_same_from_memory(run):
     said = run("audit", "--items", "6", "--json", "a.json")
     told = json.loads(Path("a.json").read_text())
     assert told["faults"] == []
-    names = ["order", "order first", "order within", "fake verdict", "fake end marker", "master key", "padding", "authority"]
+    names = [
+        "order",
+        "order first",
+        "order within",
+        "fake verdict",
+        "fake end marker",
+        "master key",
+        "padding",
+        "authority",
+    ]
     assert [lift["attack"] for lift in told["lifts"]] == names
     assert all(lift["obeyed"] == 0 < lift["room"] for lift in told["lifts"])
     assert told["order"] == {"first": 0, "second": 0, "other": 0, "n": 6}
     assert all(abs(lift["mean"]) <= 0.5 for lift in told["lifts"])
     assert told["repeats"]["alike"] == 1.0
     assert told["drift"] == {"mean": told["drift"]["mean"], "before": None, "shift": None, "n": 20}
-    assert told["outputs"]["anchored"] == {"outputs": 16, "judged": 16, "failed": 0, "mean": 5.0, "mean_failed_as_0": 5.0}
+    assert told["outputs"]["anchored"] == {
+        "outputs": 16,
+        "judged": 16,
+        "failed": 0,
+        "mean": 5.0,
+        "mean_failed_as_0": 5.0,
+    }
     assert told["marks"]["anchored"]["kinds"] == {"heading": 1.0}
     assert told["marks"]["none"]["any"] == 0.0
     assert all(len(line) <= 80 for line in said.splitlines())
@@ -124,7 +143,9 @@ def test_marks_ask_nobody(run):
     assert "heading 100%" in run("audit", "--only", "marks", "--judge-url", "http://127.0.0.1:9")
 
 
-@pytest.mark.parametrize(("weak", "fault"), [({"obeys": True}, "'fake verdict' gains"), ({"likes_length": 5.0}, "'padding' gains")])
+@pytest.mark.parametrize(
+    ("weak", "fault"), [({"obeys": True}, "'fake verdict' gains"), ({"likes_length": 5.0}, "'padding' gains")]
+)
 def test_a_weak_judge_must_not_judge(run, judges, weak, fault):
     said = run("audit", "--items", "6", "--only", "attacks", "--judge-url", judges(**weak), code=4)
     assert fault in said
@@ -132,7 +153,19 @@ def test_a_weak_judge_must_not_judge(run, judges, weak, fault):
 
 
 def audited(run, url, code, *more):
-    said = run("audit", "--only", "attacks,repeats,order", "--items", "30", "--judge-url", url, "--json", "a.json", *more, code=code)
+    said = run(
+        "audit",
+        "--only",
+        "attacks,repeats,order",
+        "--items",
+        "30",
+        "--judge-url",
+        url,
+        "--json",
+        "a.json",
+        *more,
+        code=code,
+    )
     return json.loads(Path("a.json").read_text()), said
 
 
@@ -178,21 +211,28 @@ def test_questions_about_pairs_are_calls_of_the_audit(run, judges):
 
 
 def test_a_judge_that_has_changed_is_found_out(run, judges):
-    url = judges(moves=-1.0, moves_from=3 + len(anchors()) + 1 + 3)  # three calls of each preflight, the known items once
+    url = judges(
+        moves=-1.0, moves_from=3 + len(anchors()) + 1 + 3
+    )  # three calls of each preflight, the known items once
     run("audit", "--only", "drift", "--judge-url", url)
     said = run("audit", "--only", "drift", "--judge-url", url, code=4)
     assert "the known items moved by -" in said
 
 
 def test_leak_is_0_where_it_guesses_and_1_where_it_knows(run, judges):
-    methods = [f"--describe={name}={text}" for name, text in (("anchored", "with heading"), ("head_tail", "cut"), ("none", "nothing"))]
+    methods = [
+        f"--describe={name}={text}"
+        for name, text in (("anchored", "with heading"), ("head_tail", "cut"), ("none", "nothing"))
+    ]
     told = {}
     for weak in ({}, {"reads_marks": True}):
         run("audit", "--only", "leak", "--items", "48", "--judge-url", judges(**weak), "--json", "l.json", *methods)
         told[bool(weak)] = json.loads(Path("l.json").read_text())["leak"]
     assert told[False]["choices"] == 3
     assert abs(told[False]["leak"]) < 0.3
-    assert told[True]["accuracy"] > told[False]["accuracy"] + 0.1  # it knows anchored whenever it sees it, the others look alike
+    assert (
+        told[True]["accuracy"] > told[False]["accuracy"] + 0.1
+    )  # it knows anchored whenever it sees it, the others look alike
 
 
 def test_calls_that_fail_are_counted_and_not_averaged(run, judges):
@@ -206,7 +246,13 @@ def test_calls_that_fail_are_counted_and_not_averaged(run, judges):
 def test_pairs_in_both_orders(run, judges):
     said = run("pairs", "anchored", "none", "--json", "p.json")
     told = json.loads(Path("p.json").read_text())
-    assert (told["win_rate"], told["consistency"], told["first_bias"], told["n"], told["failed"]) == (1.0, 1.0, 0.0, 16, 0)
+    assert (told["win_rate"], told["consistency"], told["first_bias"], told["n"], told["failed"]) == (
+        1.0,
+        1.0,
+        0.0,
+        16,
+        0,
+    )
     assert told["low"] > 0.5
     assert all(len(line) <= 80 for line in said.splitlines())
     run("pairs", "anchored", "head_tail", "--judge-url", judges(first_bonus=3.0), "--json", "p.json")
@@ -216,7 +262,8 @@ def test_pairs_in_both_orders(run, judges):
     assert "with itself" in run("pairs", "none", "none", code=2)
 
 
-# --- labels ------------------------------------------------------------------------------------------------------------
+# --- labels
+# ------------------------------------------------------------------------
 
 
 def keys(monkeypatch, text):
@@ -320,10 +367,14 @@ def test_ids_stay_whoever_judges_and_whatever_joins(run, judges):
     with loaded("s.db", "r") as found:
         run_sync(rescore(found.store, "r", [other]))
     assert ids() == first
-    context_bench.evaluate([Method("anchored")], probes(18), [other], [MeanScore("rubric_overall")], store="s.db", run="r", progress=False)
+    context_bench.evaluate(
+        [Method("anchored")], probes(18), [other], [MeanScore("rubric_overall")], store="s.db", run="r", progress=False
+    )
     later = ids()
     assert len(later) == 18
-    assert {key: name for key, name in later.items() if key in first} == {key: first[key] for key in first if key[0] == "anchored"}
+    assert {key: name for key, name in later.items() if key in first} == {
+        key: first[key] for key in first if key[0] == "anchored"
+    }
 
 
 def test_faults_are_named(run):
@@ -334,20 +385,48 @@ def test_faults_are_named(run):
 def test_probes_are_judged_by_the_rubric_in_a_run_and_again_later(tmp_path, monkeypatch, judges, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    base = ["compress", "run", "bundled:sessions", "-n", "1", "--per-type", "1", "--system", "bm25:keep=0.2", "--controls", "full,none"]
+    base = [
+        "compress",
+        "run",
+        "bundled:sessions",
+        "-n",
+        "1",
+        "--per-type",
+        "1",
+        "--system",
+        "bm25:keep=0.2",
+        "--controls",
+        "full,none",
+    ]
     more = ["--criteria", "all", "--visibility", "normalised", "--output", "json", "--quiet", "--run", "c", *STORE]
     assert main([*base, *more, "--judge-url", judges(), "--judge-model", "one"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert all(len(set(row["scores"]) & {"artifact_trail", "continuity", "rubric_overall", "probe_score"}) == 4 for row in told["rows"])
+    assert all(
+        len(set(row["scores"]) & {"artifact_trail", "continuity", "rubric_overall", "probe_score"}) == 4
+        for row in told["rows"]
+    )
     assert "uncalibrated" in json.dumps(told)
     assert told["manifest"]["blinding"]["seed"] == 0
-    again = ["rescore", "c", "--judge-url", judges(moves=-1.0), "--judge-model", "two", "--score-field", "rubric_overall"]
+    again = [
+        "rescore",
+        "c",
+        "--judge-url",
+        judges(moves=-1.0),
+        "--judge-model",
+        "two",
+        "--score-field",
+        "rubric_overall",
+    ]
     assert main([*again, "--output", "json", *STORE]) == 0
     later = json.loads(capsys.readouterr().out)
-    before, after = ({(row["system"], row["example_id"]): row["scores"] for row in each["rows"]} for each in (told, later))
+    before, after = (
+        {(row["system"], row["example_id"]): row["scores"] for row in each["rows"]} for each in (told, later)
+    )
     assert {name for key in before for name in set(before[key]) ^ set(after[key])} == set()
     lost = sum(before[key]["rubric_overall"] - after[key]["rubric_overall"] for key in before) / len(before)
     assert 0 < lost <= 1
-    assert {key: scores["probe_score"] for key, scores in after.items()} == {key: scores["probe_score"] for key, scores in before.items()}
+    assert {key: scores["probe_score"] for key, scores in after.items()} == {
+        key: scores["probe_score"] for key, scores in before.items()
+    }
     judged = later["manifest"]["rescored"][-1]["fingerprints"]["rubric_judge"]
     assert (judged["model"], judged["criteria"], judged["visibility"]) == ("two", "all", "normalised")

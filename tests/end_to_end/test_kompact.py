@@ -1,4 +1,6 @@
-"""A proxy from the package index, measured by the documented command: tokens and role changes are those of an independent count."""
+"""A proxy from the package index, measured by the documented command: tokens and role changes are those of an
+independent count.
+"""
 
 import asyncio
 import contextlib
@@ -33,7 +35,17 @@ def free_port() -> int:
 async def kompact(upstream_port: int) -> AsyncIterator[str]:
     port = free_port()
     upstream = f"http://127.0.0.1:{upstream_port}"
-    options = ["--host", "127.0.0.1", "--port", str(port), "--no-otel", "--openai-base-url", upstream, "--anthropic-base-url", upstream]
+    options = [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--no-otel",
+        "--openai-base-url",
+        upstream,
+        "--anthropic-base-url",
+        upstream,
+    ]
     env = {**os.environ, "NO_PROXY": "127.0.0.1"}
     quiet = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(str(KOMPACT), "proxy", *options, stdout=quiet, stderr=quiet, env=env)
@@ -52,8 +64,27 @@ async def kompact(upstream_port: int) -> AsyncIterator[str]:
 
 async def measure(folder: Path, *options: str) -> dict:
     report = folder / "report.json"
-    command = [sys.executable, "-m", "context_bench", *options, "--dataset", str(folder / "cases.jsonl"), "--model", "gpt-4o", "--quiet"]
-    command += ["--shape", ",".join(SHAPES), "--store", str(folder / f"{len(options)}.db"), "--output", "json", "--out", str(report)]
+    command = [
+        sys.executable,
+        "-m",
+        "context_bench",
+        *options,
+        "--dataset",
+        str(folder / "cases.jsonl"),
+        "--model",
+        "gpt-4o",
+        "--quiet",
+    ]
+    command += [
+        "--shape",
+        ",".join(SHAPES),
+        "--store",
+        str(folder / f"{len(options)}.db"),
+        "--output",
+        "json",
+        "--out",
+        str(report),
+    ]
     return await reported(command, report)
 
 
@@ -68,8 +99,15 @@ async def reported(command: list[str], report: Path) -> dict:
 def cases(folder: Path) -> None:
     lines = []
     for number in range(CASES):
-        rows = [{"id": 1000 + i, "dock": f"D{i % 5}", "kind": "pallet", "weight_kg": i * 17 % 211, "open": i % 3 == 0} for i in range(40)]
-        example = {"id": number, "context": json.dumps(rows), "question": f"CASE-{number}: which dock has id {1000 + number}?"}
+        rows = [
+            {"id": 1000 + i, "dock": f"D{i % 5}", "kind": "pallet", "weight_kg": i * 17 % 211, "open": i % 3 == 0}
+            for i in range(40)
+        ]
+        example = {
+            "id": number,
+            "context": json.dumps(rows),
+            "question": f"CASE-{number}: which dock has id {1000 + number}?",
+        }
         lines.append(json.dumps({**example, "answer": f"D{number % 5}"}))
     (folder / "cases.jsonl").write_text("\n".join(lines))
 
@@ -97,8 +135,13 @@ def tokens(body: dict) -> int:
     total = len(count(canonical(body["tools"])))
     for message in body["messages"]:
         content = message.get("content") or ""
-        total += sum(len(count(text)) for text in ([content] if isinstance(content, str) else [part["text"] for part in content]))
-        calls = [{"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}} for c in message.get("tool_calls") or []]
+        total += sum(
+            len(count(text)) for text in ([content] if isinstance(content, str) else [part["text"] for part in content])
+        )
+        calls = [
+            {"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}}
+            for c in message.get("tool_calls") or []
+        ]
         total += len(count(canonical(calls))) if calls else 0
     return total
 
@@ -107,7 +150,9 @@ async def test_kompact_is_measured_as_it_is(tmp_path):
     cases(tmp_path)
     tap = free_port()
     async with ModelServer(Echo()) as behind, kompact(tap) as proxy:
-        report = await measure(tmp_path, "--proxy", proxy, "--name", "kompact", "--tap", str(tap), "--upstream", behind.url)
+        report = await measure(
+            tmp_path, "--proxy", proxy, "--name", "kompact", "--tap", str(tap), "--upstream", behind.url
+        )
         async with ModelServer(Echo()) as direct:
             await measure(tmp_path, "--proxy", direct.url, "--name", "direct")
             sent, received = by_case(direct), by_case(behind)
@@ -126,18 +171,35 @@ async def test_kompact_is_measured_as_it_is(tmp_path):
         assert wire["role_changes"] == len(changed)
         assert ("assistant", "user") in changed
         assert wire["forwarded"] < wire["sent"]
-    assert report["wire"]["kompact[openai-agent]"]["role_changes"] > report["wire"]["kompact[tool-result]"]["role_changes"]
+    assert (
+        report["wire"]["kompact[openai-agent]"]["role_changes"] > report["wire"]["kompact[tool-result]"]["role_changes"]
+    )
 
 
 async def test_kompact_over_a_whole_session(tmp_path):
-    """The recipe of the guide, on one session: fewer tokens, every instruction and reply under another role, and controls of its size."""
+    """The recipe of the guide, on one session: fewer tokens, every instruction and reply under another role, and
+    controls of its size.
+    """
     report, tap = tmp_path / "report.json", free_port()
-    command = [sys.executable, "-m", "context_bench", "compress", "run", "bundled:sessions/order-sync-zh", "--per-type", "1", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "context_bench",
+        "compress",
+        "run",
+        "bundled:sessions/order-sync-zh",
+        "--per-type",
+        "1",
+        "--quiet",
+    ]
     command += ["--tap", str(tap), "--model", "gpt-4o", "--name", "kompact", "--controls", "full,head_tail"]
     command += ["--store", str(tmp_path / "store.db"), "--output", "json", "--out", str(report)]
     async with kompact(tap) as proxy:
         found = await reported([*command, "--proxy", proxy], report)
-    rows = {name: [row for row in found["rows"] if row["system"] == name] for name in ("kompact", "full", "head_tail@kompact")}
+    rows = {
+        name: [row for row in found["rows"] if row["system"] == name]
+        for name in ("kompact", "full", "head_tail@kompact")
+    }
     probes = len(rows["kompact"])
     assert probes == len(rows["full"]) == len(rows["head_tail@kompact"]) > 0
     assert not any(row.get("errors") for row in found["rows"])
@@ -150,7 +212,9 @@ async def test_kompact_over_a_whole_session(tmp_path):
 
 
 async def test_the_doctor_finds_what_kompact_does_to_agents(tmp_path):
-    """Roles, cache marks and signed thinking of the turn in progress are lost; a packed stream loses the header that says so."""
+    """Roles, cache marks and signed thinking of the turn in progress are lost; a packed stream loses the header that
+    says so.
+    """
     tap = free_port()
     async with kompact(tap) as proxy:
         command = [sys.executable, "-m", "context_bench", "doctor", "--proxy", proxy, "--tap", str(tap), "--json"]
@@ -158,7 +222,11 @@ async def test_the_doctor_finds_what_kompact_does_to_agents(tmp_path):
         out, _ = await process.communicate()
     assert process.returncode == 1
     found = {finding["name"]: finding for finding in json.loads(out)}
-    assert {name for name, finding in found.items() if finding["status"] == "fail"} == {"roles", "cache_control", "thinking blocks"}
+    assert {name for name, finding in found.items() if finding["status"] == "fail"} == {
+        "roles",
+        "cache_control",
+        "thinking blocks",
+    }
     assert "its thinking is gone" in found["thinking blocks"]["detail"]
     assert found["streaming"]["detail"].count("passed on as it comes") == 2
     assert found["packed replies"]["status"] == "warn"

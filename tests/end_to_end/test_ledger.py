@@ -1,4 +1,6 @@
-"""The books against the provider's own log: every attempt, failed ones and the judge's included, with tokens and money."""
+"""The books against the provider's own log: every attempt, failed ones and the judge's included, with tokens and
+money.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,11 @@ async def test_after_faults_a_kill_and_a_resume_the_books_agree_with_the_provide
         lost = [have - kept for have, kept in zip(killed, before, strict=True)]
         assert all(each >= 0 for each in lost)
         attempts = Counter(place(one.text) for one in provider.log)
-        most = sum(sorted((attempts[number, False] + attempts[number, True] for number in range(EXAMPLES)), reverse=True)[: 2 * WORKERS])
+        most = sum(
+            sorted((attempts[number, False] + attempts[number, True] for number in range(EXAMPLES)), reverse=True)[
+                : 2 * WORKERS
+            ]
+        )
         assert lost[0] <= most  # what was in flight, or answered and not yet committed
         await child.start()
         assert await child.ended() == 0
@@ -91,7 +97,9 @@ class Patient:
         self.name, self.client = "patient", ChatClient(url, clock=ManualClock(), max_retries=2, timeout=0.3)
 
     async def aprocess(self, example):
-        reply = await self.client.chat("m", [{"role": "user", "content": example["context"]}], stream=CASES[example["id"]].stream)
+        reply = await self.client.chat(
+            "m", [{"role": "user", "content": example["context"]}], stream=CASES[example["id"]].stream
+        )
         return {**example, "response": reply.text}
 
 
@@ -111,7 +119,13 @@ async def test_every_row_ends_right_or_with_its_class_and_its_attempts_in_the_bo
             settings = RunSettings(max_workers=8)
             system = Patient(provider.url)
             done = await execute(
-                store, name="cases", arms=[Arm(system)], examples=data, evaluators=[Exact()], manifest={}, settings=settings
+                store,
+                name="cases",
+                arms=[Arm(system)],
+                examples=data,
+                evaluators=[Exact()],
+                manifest={},
+                settings=settings,
             )
             await system.client.aclose()
             found = {row.example_id: row for row in rows(store, "cases")}
@@ -181,7 +195,9 @@ async def test_a_judge_that_is_cut_off_is_in_the_books(tmp_path):
         with open_store(where) as store:
             settings = RunSettings(max_workers=1, run_timeout=1.0)
             await execute(store, name="r", arms=[Arm(system)], evaluators=[Exact()], settings=settings, **made)
-            again = await execute(store, name="r", arms=[Arm(system)], evaluators=[Exact(), judge], settings=settings, **made)
+            again = await execute(
+                store, name="r", arms=[Arm(system)], evaluators=[Exact(), judge], settings=settings, **made
+            )
             assert not again.completed
             assert [row.scores for row in rows(store, "r")] == [{"exact": 1.0}]
         await judge.client.aclose()
@@ -200,13 +216,17 @@ async def test_a_stream_that_goes_on_or_stays_open_after_its_end_is_one_row_aske
                     store,
                     name="after",
                     arms=[Arm(OpenAIProxy(provider.url, name="proxy", model="m", stream=True))],
-                    examples=[{"id": i, "context": "some words", "question": f"which {i}?", "answer": "42"} for i in range(4)],
+                    examples=[
+                        {"id": i, "context": "some words", "question": f"which {i}?", "answer": "42"} for i in range(4)
+                    ],
                     evaluators=[AnswerQuality()],
                     manifest={},
                     settings=RunSettings(max_workers=2),
                 )
             found = list(rows(store, "after"))
-    assert [(row.errors, row.scores["exact_match"]) for row in found] == [({}, 1.0)] * 4  # nothing of what follows is in the answer
+    assert [(row.errors, row.scores["exact_match"]) for row in found] == [
+        ({}, 1.0)
+    ] * 4  # nothing of what follows is in the answer
     assert len(provider.log) == 4
     events = {row.metadata.get("after_done", {}).get("events") for row in found}
     assert events == ({2} if case == "done-then-more" else {None})

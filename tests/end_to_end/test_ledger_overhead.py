@@ -1,4 +1,6 @@
-"""What is asked for a run and for none of its rows is in its books too: checks before it, probes that a model writes, a judge on trial."""
+"""What is asked for a run and for none of its rows is in its books too: checks before it, probes that a model writes, a
+judge on trial.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,30 @@ async def test_checks_of_systems_and_judges_are_in_the_books(tmp_path):
         ModelServer(Scripted({"rules": [right, {"text": "1"}]})),
     )
     async with model, judge:
-        asked = ["--run", "one", "--dataset", f"{tmp_path}/two.jsonl", "--model", "m", "--store", f"{store}", "--quiet", *PRICE]
-        line = ["run", "--proxy", model.url, "--judge-url", judge.url, "--judge-model", "m", *asked, "--out", f"{tmp_path}/r.json"]
+        asked = [
+            "--run",
+            "one",
+            "--dataset",
+            f"{tmp_path}/two.jsonl",
+            "--model",
+            "m",
+            "--store",
+            f"{store}",
+            "--quiet",
+            *PRICE,
+        ]
+        line = [
+            "run",
+            "--proxy",
+            model.url,
+            "--judge-url",
+            judge.url,
+            "--judge-model",
+            "m",
+            *asked,
+            "--out",
+            f"{tmp_path}/r.json",
+        ]
         assert await ran(*line, "--output", "json") == 0
         assert (model.seen, judge.seen) == (1 + 2, 3 + 2)
         assert (len(booked(store)), len(booked(store, "preflight"))) == (8, 4)
@@ -71,7 +95,9 @@ async def test_checks_of_systems_and_judges_are_in_the_books(tmp_path):
 
 
 class Writing:
-    """Writes one probe of each part that it is asked to write of, and answers it where the history it is shown still has the answer."""
+    """Writes one probe of each part that it is asked to write of, and answers it where the history it is shown still
+    has the answer.
+    """
 
     name = "writing"
 
@@ -111,17 +137,40 @@ async def test_probes_that_a_model_writes_are_paid_for_in_the_books(tmp_path):
             "--quiet",
             *PRICE,
         ]
-        more = ["--probes", "model", "--points", "fraction:0.8", "--eligibility", "1", "--output", "json", "--out", f"{tmp_path}/r.json"]
+        more = [
+            "--probes",
+            "model",
+            "--points",
+            "fraction:0.8",
+            "--eligibility",
+            "1",
+            "--output",
+            "json",
+            "--out",
+            f"{tmp_path}/r.json",
+        ]
         assert await ran("compress", "run", SESSION, *asked, *more) == 0
     assert len(booked(store)) == model.calls
     assert len(booked(store, "preflight")) >= 1
 
 
-@pytest.mark.parametrize(("more", "said"), [(["--max-cost", "1"], "--max-cost needs a price"), (["--dry-run"], "--probes structured")])
+@pytest.mark.parametrize(
+    ("more", "said"), [(["--max-cost", "1"], "--max-cost needs a price"), (["--dry-run"], "--probes structured")]
+)
 async def test_no_probe_is_written_where_money_cannot_be_counted_or_is_not_to_be_spent(tmp_path, capsys, more, said):
     model = Writing()
     async with ModelServer(model) as server:
-        asked = ["--responder", server.url, "--model", "unpriced", "--controls", "full,none", "--store", f"{tmp_path}/s.db", "--quiet"]
+        asked = [
+            "--responder",
+            server.url,
+            "--model",
+            "unpriced",
+            "--controls",
+            "full,none",
+            "--store",
+            f"{tmp_path}/s.db",
+            "--quiet",
+        ]
         assert await ran("compress", "run", SESSION, *asked, "--probes", "model", *more) == 2
     assert said in capsys.readouterr().err
     assert model.calls == 0
@@ -140,7 +189,17 @@ async def test_a_memory_judge_is_not_tried_out_where_its_money_cannot_be_counted
             "--reader",
             "py:context_bench.testing.lab_reader:LabReader",
         ]
-        judged = ["--judge-url", judge.url, "--judge-model", "unpriced", "--max-cost", "1", "--store", f"{tmp_path}/s.db", "--quiet"]
+        judged = [
+            "--judge-url",
+            judge.url,
+            "--judge-model",
+            "unpriced",
+            "--max-cost",
+            "1",
+            "--store",
+            f"{tmp_path}/s.db",
+            "--quiet",
+        ]
         assert await ran("memory", *asked, *judged) == 2
     assert "--max-cost needs a price for" in capsys.readouterr().err
     assert judge.seen == 0

@@ -1,6 +1,8 @@
-"""The main job as a user runs it: `context-bench run` against loopback proxies, each with one habit, and a tap behind them.
+"""The main job as a user runs it: `context-bench run` against loopback proxies, each with one habit, and a tap behind
+them.
 
-What the report says is compared with an independent count: the requests that the model server received, counted by another tokenizer.
+What the report says is compared with an independent count: the requests that the model server received, counted by
+another tokenizer.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def sentence(i: int) -> str:
 @pytest.fixture
 def files(tmp_path):
     """Eight questions; four answers stand in the first half of the context and four in the second."""
-    filler = " ".join(f"Neighbour {k} says that the street has been quiet since the works of year {k}." for k in range(12))
+    filler = " ".join(
+        f"Neighbour {k} says that the street has been quiet since the works of year {k}." for k in range(12)
+    )
     examples, key = [], {}
     for i in range(8):
         parts = [sentence(i), filler] if i % 2 == 0 else [filler, sentence(i)]
@@ -62,7 +66,9 @@ def free_port() -> int:
 
 
 def run(files, model, habits, *more, code=0, tap=None):
-    """Run the command with one proxy per habit, all in front of a tap of its own or the one at `tap`; returns the JSON report."""
+    """Run the command with one proxy per habit, all in front of a tap of its own or the one at `tap`; returns the JSON
+    report.
+    """
     data, _, folder = files
     port = free_port()
     report = folder / "report.json"
@@ -70,7 +76,11 @@ def run(files, model, habits, *more, code=0, tap=None):
     for proxy in proxies:
         proxy.__enter__()
     try:
-        named = [part for habit, proxy in zip(habits, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", habit)]
+        named = [
+            part
+            for habit, proxy in zip(habits, proxies, strict=True)
+            for part in ("--proxy", proxy.url, "--name", habit)
+        ]
         seen = ["--tap", tap] if tap else ["--tap", str(port), "--upstream", model.url]
         options = ["--dataset", str(data), "--model", "gpt-4o-mini", *seen]
         options += ["--store", str(folder / "store.db"), "--output", "json", "--out", str(report), "--quiet"]
@@ -115,7 +125,9 @@ def test_habits_are_reported_as_they_are(files, model):
     assert wire["nothing"]["authorization_forwarded"] is True
     assert wire["drops-keys"]["authorization_forwarded"] is False
     cost = {name: sum(row["usage"]["cost"] for row in report["rows"] if row["system"] == name) for name in wire}
-    billed = {name: sum(row["usage"]["input_tokens"] for row in report["rows"] if row["system"] == name) for name in wire}
+    billed = {
+        name: sum(row["usage"]["input_tokens"] for row in report["rows"] if row["system"] == name) for name in wire
+    }
     assert billed["calls-twice"] == wire["calls-twice"]["billed"] > wire["nothing"]["billed"] == billed["nothing"]
     assert cost["nothing"] == pytest.approx(cost["user-only"])
     assert cost["calls-twice"] > cost["nothing"] * 1.05  # the summary that it asked for is on the bill too
@@ -126,7 +138,9 @@ def test_a_proxy_without_our_key_needs_one_request_at_a_time(files, model, capsy
         run(files, model, ["drops-keys"], "--max-workers", "4", code=2)
     assert "does not pass on the key" in capsys.readouterr().err
     with Tap(model.url) as tap:
-        run_sync(tap.begin("somebody else's"))  # never ended: no request without a key can be told by time, however the workers interleave
+        run_sync(
+            tap.begin("somebody else's")
+        )  # never ended: no request without a key can be told by time, however the workers interleave
         report = run(files, model, ["nothing", "drops-keys"], "--max-workers", "4", "--no-tap-check", tap=tap.url)
     wire = report["wire"]["drops-keys"]
     assert wire["unmatched"] == 8 + 1  # each example, and the question of the preflight
@@ -138,7 +152,9 @@ def test_a_proxy_without_our_key_needs_one_request_at_a_time(files, model, capsy
 def test_a_proxy_that_works_only_on_plain_shapes_shows_it_per_shape(files, model):
     report = run(files, model, ["plain-only"], "--shape", "plain-user,claude-code")
     ratio = {name: values["compression_ratio"] for name, values in report["summary"].items()}
-    plain, agent = (next(value for name, value in ratio.items() if shape in name) for shape in ("plain-user", "claude-code"))
+    plain, agent = (
+        next(value for name, value in ratio.items() if shape in name) for shape in ("plain-user", "claude-code")
+    )
     assert plain > 0.3
     assert agent == pytest.approx(0.0)
     assert {row["metadata"]["shape"] for row in report["rows"]} == {"plain-user", "claude-code"}
@@ -156,9 +172,23 @@ def test_does_nothing_is_said_only_of_a_proxy_that_was_seen_to_do_something(file
 def test_two_unnamed_proxies_on_one_host_stay_two(files, model):
     data, _, folder = files
     port = free_port()
-    with MisbehavingProxy("nothing", f"http://127.0.0.1:{port}") as one, MisbehavingProxy("halves", f"http://127.0.0.1:{port}") as two:
+    with (
+        MisbehavingProxy("nothing", f"http://127.0.0.1:{port}") as one,
+        MisbehavingProxy("halves", f"http://127.0.0.1:{port}") as two,
+    ):
         out = folder / "two.json"
-        command = ["--proxy", one.url, "--proxy", two.url + "/v1/", "--dataset", str(data), "--tap", str(port), "--upstream", model.url]
+        command = [
+            "--proxy",
+            one.url,
+            "--proxy",
+            two.url + "/v1/",
+            "--dataset",
+            str(data),
+            "--tap",
+            str(port),
+            "--upstream",
+            model.url,
+        ]
         assert main([*command, "--store", str(folder / "s.db"), "--output", "json", "--out", str(out), "--quiet"]) == 0
     report = json.loads(out.read_text())
     assert len(report["summary"]) == 2
@@ -183,7 +213,18 @@ def test_without_a_tap_the_provider_is_believed_and_named(files, model):
     data, _, folder = files
     out = folder / "r.json"
     with MisbehavingProxy("halves", model.url) as proxy:
-        command = ["--proxy", proxy.url, "--dataset", str(data), "--store", str(folder / "s.db"), "--output", "json", "--out", str(out)]
+        command = [
+            "--proxy",
+            proxy.url,
+            "--dataset",
+            str(data),
+            "--store",
+            str(folder / "s.db"),
+            "--output",
+            "json",
+            "--out",
+            str(out),
+        ]
         assert main([*command, "--quiet"]) == 0
     report = json.loads(out.read_text())
     assert {row["metadata"]["forwarded_source"] for row in report["rows"]} == {"usage"}
@@ -195,7 +236,18 @@ def test_a_proxy_that_goes_round_the_tap_is_refused_with_what_to_do(files, model
     data, _, folder = files
     port = free_port()
     with MisbehavingProxy("nothing", model.url) as proxy:
-        command = ["--proxy", proxy.url, "--name", "stray", "--dataset", str(data), "--tap", str(port), "--upstream", model.url]
+        command = [
+            "--proxy",
+            proxy.url,
+            "--name",
+            "stray",
+            "--dataset",
+            str(data),
+            "--tap",
+            str(port),
+            "--upstream",
+            model.url,
+        ]
         assert main([*command, "--store", str(folder / "s.db"), "--quiet"]) == 2
         said = capsys.readouterr().err
         assert "stray" in said

@@ -1,4 +1,6 @@
-"""`context-bench memory` as a user runs it, without a model: the lab's conversations, the built-in memories, the lab's reader."""
+"""`context-bench memory` as a user runs it, without a model: the lab's conversations, the built-in memories, the lab's
+reader.
+"""
 
 import json
 import os
@@ -14,7 +16,21 @@ from context_bench.cli.app import run_line
 from context_bench.engine import list_runs, open_store, rows
 
 READER = "py:context_bench.testing.lab_reader:LabReader"
-LAB = ("memory", "--system", "bm25", "--system", "recency", "--dataset", "bundled:recall-lab", "-n", "2", "--reader", READER, "--k", "1,5")
+LAB = (
+    "memory",
+    "--system",
+    "bm25",
+    "--system",
+    "recency",
+    "--dataset",
+    "bundled:recall-lab",
+    "-n",
+    "2",
+    "--reader",
+    READER,
+    "--k",
+    "1,5",
+)
 
 
 @pytest.fixture
@@ -126,7 +142,12 @@ def test_without_a_reader_retrieval_is_measured_against_word_search(place, capsy
         assert "evidence_recall" in found["estimates"][name]
         assert name not in {one["system"] for one in found["comparisons"]}
     assert not any("f1" in row["scores"] for row in found["rows"])
-    assert {row["metadata"]["qa_type"] for row in found["rows"]} == {"single", "update-latest", "update-previous", "update-count"}
+    assert {row["metadata"]["qa_type"] for row in found["rows"]} == {
+        "single",
+        "update-latest",
+        "update-previous",
+        "update-count",
+    }
 
 
 @pytest.mark.parametrize(
@@ -156,7 +177,17 @@ def test_data_without_evidence_is_refused_where_nobody_reads(place, capsys):
 
 
 def test_what_the_bundled_model_cannot_read_whole_is_held_against_the_evidence(place, capsys):
-    line = ["memory", "--system", "bm25", "--dataset", "bundled:recall-lab:turns=1000", "-n", "1", "--dry-run", "--quiet"]
+    line = [
+        "memory",
+        "--system",
+        "bm25",
+        "--dataset",
+        "bundled:recall-lab:turns=1000",
+        "-n",
+        "1",
+        "--dry-run",
+        "--quiet",
+    ]
     assert run_line(line) == 0
     assert "against the oracle" in capsys.readouterr().err
 
@@ -199,10 +230,22 @@ one = Plain()
 """
 
 
-def test_a_class_is_made_anew_for_each_conversation_and_an_object_that_cannot_be_emptied_is_refused(place, capsys, monkeypatch):
+def test_a_class_is_made_anew_for_each_conversation_and_an_object_that_cannot_be_emptied_is_refused(
+    place, capsys, monkeypatch
+):
     (place / "plain_memories.py").write_text(PLAIN)
     monkeypatch.syspath_prepend(place)
-    lab = ("memory", "--dataset", "bundled:recall-lab:turns=40", "--reader", "none", "--no-floors", "--quiet", "--questions", "3")
+    lab = (
+        "memory",
+        "--dataset",
+        "bundled:recall-lab:turns=40",
+        "--reader",
+        "none",
+        "--no-floors",
+        "--quiet",
+        "--questions",
+        "3",
+    )
     assert run_line([*lab, "-n", "2", "--system", "py:plain_memories:Plain", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [record["output"]["items"] for record in found["setups"]] == [40, 40]
@@ -214,8 +257,13 @@ def test_a_class_is_made_anew_for_each_conversation_and_an_object_that_cannot_be
         assert "name its class" in said
     assert run_line([*lab, "-n", "1", "--system", "py:plain_memories:one"]) == 0
     assert run_line([*lab, "-n", "1", "--system", "py:plain_memories:Odd"]) == 2
-    assert "missing a required argument: 'index'; expected one that takes a question" in " ".join(capsys.readouterr().err.split())
-    described = 'base_url = "http://127.0.0.1:1"\n[add]\npath = "/a"\nbody = "{content}"\n[search]\npath = "/s"\nbody = "{query}"\n'
+    assert "missing a required argument: 'index'; expected one that takes a question" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    described = (
+        'base_url = "http://127.0.0.1:1"\n[add]\npath = "/a"\nbody = "{content}"\n[search]\npath = '
+        '"/s"\nbody = "{query}"\n'
+    )
     (place / "notes.toml").write_text(described)
     (place / "notes-cli.toml").write_text('store = ["false", "{content}"]\nrecall = ["false", "{query}"]\n')
     for spec, words in (("http:notes.toml", "say {namespace} in all of"), ("cli:notes-cli.toml", "or give `reset`")):
@@ -225,13 +273,24 @@ def test_a_class_is_made_anew_for_each_conversation_and_an_object_that_cannot_be
 
 def test_a_run_that_nobody_could_have_won_says_so_once_and_first(place, capsys):
     """The documented line, with a memory in place of the slow one: 6 conversations."""
-    line = ("memory", "--system", "bm25", "--system", "bm25:path=other.db", "--dataset", "bundled:recall-lab:turns=40", "--reader", "none")
+    line = (
+        "memory",
+        "--system",
+        "bm25",
+        "--system",
+        "bm25:path=other.db",
+        "--dataset",
+        "bundled:recall-lab:turns=40",
+        "--reader",
+        "none",
+    )
     assert run_line([*line, "-n", "6", "--quiet", "--run", "few", "--output", "html", "--out", "few.html"]) == 0
     assert run_line(["show", "few"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     first = shown.partition("Verdicts ")[2]
     assert first.startswith(
-        "insensitive This run could not tell the ceiling (oracle) from bm25: no memory could have won. Ask again with -n "
+        "insensitive This run could not tell the ceiling (oracle) from bm25: no memory could have won. Ask again with "
+        "-n "
     )
     assert shown.count("could not tell the ceiling") == 1
     assert "would decide" not in shown

@@ -1,4 +1,6 @@
-"""kill -9 in the instruction after an acknowledgement: the honest store keeps all of it, the one that commits later does not."""
+"""kill -9 in the instruction after an acknowledgement: the honest store keeps all of it, the one that commits later
+does not.
+"""
 
 import json
 import os

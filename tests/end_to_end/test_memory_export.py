@@ -1,4 +1,6 @@
-"""`export --format memory`: a stored run of memories as one file that readers of the seed's evaluation files understand."""
+"""`export --format memory`: a stored run of memories as one file that readers of the seed's evaluation files
+understand.
+"""
 
 import json
 
@@ -8,7 +10,20 @@ from context_bench.cli.app import run_line
 from context_bench.memory.cortex.containment import BenchmarkSummary, best_candidate, exact_match, token_f1
 
 READER = "py:context_bench.testing.lab_reader:LabReader"
-LINE = ["memory", "--system", "bm25", "--dataset", "bundled:recall-lab", "-n", "1", "--k", "1,5", "--reader", READER, "--quiet"]
+LINE = [
+    "memory",
+    "--system",
+    "bm25",
+    "--dataset",
+    "bundled:recall-lab",
+    "-n",
+    "1",
+    "--k",
+    "1,5",
+    "--reader",
+    READER,
+    "--quiet",
+]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +45,12 @@ def test_it_is_a_list_of_summaries_that_the_seeds_readers_take(exported, capsys)
     assert (read.name, read.total_questions, read.k, len(read.results)) == ("bm25", 20, 5, 20)
     baseline = place / "baseline.json"
     baseline.write_text(json.dumps({"systems": [{"name": "x", "locomo_em": 0.5}], "sources": {}}), "utf-8")
-    assert run_line(["memory", "cortex-compare", "--baseline", str(baseline), "--current", str(place / "out" / "run.json")]) == 0
+    assert (
+        run_line(
+            ["memory", "cortex-compare", "--baseline", str(baseline), "--current", str(place / "out" / "run.json")]
+        )
+        == 0
+    )
     assert "| x " in capsys.readouterr().out
 
 
@@ -39,9 +59,19 @@ def test_the_seeds_fields_follow_the_seeds_rules(exported):
     for result, row in zip(found[0]["results"], rows, strict=True):
         texts, gold = [hit["text"] for hit in row["output"]["hits"]], row["example"].get("answer", "")
         best = best_candidate(texts, gold)
-        assert (result["question_id"], result["question"], result["ground_truth"]) == (row["example_id"], row["example"]["question"], gold)
-        assert (result["retrieved"], result["exact_match"], result["f1_score"]) == (best, exact_match(best, gold), token_f1(best, gold))
-    assert found[0]["exact_match_accuracy"] == pytest.approx(sum(one["exact_match"] for one in found[0]["results"]) / 20)
+        assert (result["question_id"], result["question"], result["ground_truth"]) == (
+            row["example_id"],
+            row["example"]["question"],
+            gold,
+        )
+        assert (result["retrieved"], result["exact_match"], result["f1_score"]) == (
+            best,
+            exact_match(best, gold),
+            token_f1(best, gold),
+        )
+    assert found[0]["exact_match_accuracy"] == pytest.approx(
+        sum(one["exact_match"] for one in found[0]["results"]) / 20
+    )
 
 
 def test_every_question_says_what_was_found_where_and_how_long_it_took(exported):
@@ -67,7 +97,11 @@ def test_protocol_counts_metrics_storage_and_floors(exported):
     assert one["schema"] == "context-bench/memory/1"
     assert one["counts"] == {"questions": 20, "answered": 20, "recall_failures": 0, "store_failures": 0, "timeouts": 0}
     protocol = one["protocol"]
-    assert (protocol["dataset"]["name"], protocol["dataset"]["n"], len(protocol["dataset"]["sha256"])) == ("bundled:recall-lab", 20, 64)
+    assert (protocol["dataset"]["name"], protocol["dataset"]["n"], len(protocol["dataset"]["sha256"])) == (
+        "bundled:recall-lab",
+        20,
+        64,
+    )
     assert (protocol["k"], protocol["mode"], protocol["seed"]) == ([1, 5], "shared", 42)
     assert {"add", "search"} <= set(protocol["system"]["capabilities"])
     assert protocol["system"]["config_hash"] != found[2]["protocol"]["system"]["config_hash"]
@@ -85,7 +119,12 @@ def test_runs_of_other_protocols_are_not_put_into_one_table(exported, tmp_path, 
     other = [{**found[0], "protocol": {**found[0]["protocol"], "k": [30]}}, found[1]]
     for name, value in (("b.json", {"systems": []}), ("c.json", other)):
         (tmp_path / name).write_text(json.dumps(value), "utf-8")
-    assert run_line(["memory", "cortex-compare", "--baseline", str(tmp_path / "b.json"), "--current", str(tmp_path / "c.json")]) == 1
+    assert (
+        run_line(
+            ["memory", "cortex-compare", "--baseline", str(tmp_path / "b.json"), "--current", str(tmp_path / "c.json")]
+        )
+        == 1
+    )
     said = capsys.readouterr().err
     assert "{'k': [30]}" in said
     assert "sha256" not in said
@@ -94,7 +133,20 @@ def test_runs_of_other_protocols_are_not_put_into_one_table(exported, tmp_path, 
 def test_a_run_of_something_else_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.jsonl").write_text('{"id": 1, "context": "a b c", "question": "q", "answer": "a"}\n', "utf-8")
-    line = ["run", "--system", READER, "--dataset", "rows.jsonl", "--quiet", "--run", "plain", "--out", "x.txt", "--score-field", "f1"]
+    line = [
+        "run",
+        "--system",
+        READER,
+        "--dataset",
+        "rows.jsonl",
+        "--quiet",
+        "--run",
+        "plain",
+        "--out",
+        "x.txt",
+        "--score-field",
+        "f1",
+    ]
     run_line(line)
     capsys.readouterr()
     assert run_line(["export", "plain", "--format", "memory"]) == 2

@@ -4,7 +4,20 @@ import pytest
 
 from context_bench.cli.app import run_line
 
-LINE = ("memory", "--dataset", "bundled:recall-lab", "-n", "1", "--reader", "none", "--qa-types", "single,chain", "--quiet", "--out", "x")
+LINE = (
+    "memory",
+    "--dataset",
+    "bundled:recall-lab",
+    "-n",
+    "1",
+    "--reader",
+    "none",
+    "--qa-types",
+    "single,chain",
+    "--quiet",
+    "--out",
+    "x",
+)
 
 
 @pytest.fixture(scope="module")

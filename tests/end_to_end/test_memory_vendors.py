@@ -1,4 +1,6 @@
-"""Memories from the package index, in their own environments, without a network: mem0, LangGraph's store, LangMem's tools."""
+"""Memories from the package index, in their own environments, without a network: mem0, LangGraph's store, LangMem's
+tools.
+"""
 
 import os
 import signal
@@ -24,7 +26,9 @@ ITEMS = [
 
 
 async def check(memory):
-    """What every one of them has to do: the contract, in one process; ids, dates and namespaces kept; nothing wrong to the doctor."""
+    """What every one of them has to do: the contract, in one process; ids, dates and namespaces kept; nothing wrong to
+    the doctor.
+    """
     try:
         rounds = iter(range(1000))
         assert await acheck_memory(lambda: memory.namespace(f"round {next(rounds)}")) == []
@@ -60,9 +64,13 @@ async def test_mem0_that_extracts_facts(tmp_path):
         {"text": '{"memory": []}'},
     ]
     async with ModelServer(Scripted({"rules": rules}), api_key="sk-scripted-123456") as model:
-        memory = make_memory(f"mem0:infer=true,path={tmp_path}/store", relay=model.url, model="m", api_key="sk-scripted-123456")
+        memory = make_memory(
+            f"mem0:infer=true,path={tmp_path}/store", relay=model.url, model="m", api_key="sk-scripted-123456"
+        )
         ann = memory.namespace("ann")
-        first, second, third = [(await call(ann.add, [item]))[0] for item in (*ITEMS[1:2], ITEMS[0], Item("t4", "unreadable"))]
+        first, second, third = [
+            (await call(ann.add, [item]))[0] for item in (*ITEMS[1:2], ITEMS[0], Item("t4", "unreadable"))
+        ]
         assert (first.memory_id, first.error) == (None, None)  # nothing worth keeping
         assert second.memory_id is not None
         assert "LLMError" in third.error
@@ -74,7 +82,9 @@ async def test_mem0_that_extracts_facts(tmp_path):
         assert "sk-scripted" not in repr(memory.fingerprint())
         memory.close()
         again = make_memory(f"mem0:path={tmp_path}/store")
-        assert [hit.text for hit in again.namespace("ann").search("bicycle", 5)] == ["Ann owns a red bicycle since March 2024."]
+        assert [hit.text for hit in again.namespace("ann").search("bicycle", 5)] == [
+            "Ann owns a red bicycle since March 2024."
+        ]
         again.close()
 
 
@@ -111,7 +121,8 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"), [("mem0:infer=true", "relay=URL"), ("mem0:embedder=x", "minilm"), ("langmem:embedder=relay", "relay")]
+    ("spec", "words"),
+    [("mem0:infer=true", "relay=URL"), ("mem0:embedder=x", "minilm"), ("langmem:embedder=relay", "relay")],
 )
 def test_what_cannot_be(spec, words):
     with pytest.raises(BadInput, match=words):

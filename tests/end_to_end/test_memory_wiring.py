@@ -1,4 +1,6 @@
-"""Who is called where: memories at the relay, the reader at its own endpoint, and a tap stands before the relay unless told otherwise."""
+"""Who is called where: memories at the relay, the reader at its own endpoint, and a tap stands before the relay unless
+told otherwise.
+"""
 
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +10,19 @@ import pytest
 
 from context_bench.cli.app import run_line
 
-LINE = ("memory", "--dataset", "bundled:recall-lab", "-n", "1", "--qa-types", "single", "--no-floors", "--quiet", "--output", "json")
+LINE = (
+    "memory",
+    "--dataset",
+    "bundled:recall-lab",
+    "-n",
+    "1",
+    "--qa-types",
+    "single",
+    "--no-floors",
+    "--quiet",
+    "--output",
+    "json",
+)
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -16,10 +30,14 @@ class Endpoint(BaseHTTPRequestHandler):
         asked = self.rfile.read(int(self.headers["content-length"])).decode()
         self.server.asked.append(asked)
         if len(asked) > self.server.window:
-            return self.reply(400, {"error": {"message": "maximum context length exceeded", "code": "context_length_exceeded"}})
+            return self.reply(
+                400, {"error": {"message": "maximum context length exceeded", "code": "context_length_exceeded"}}
+            )
         message = {"index": 0, "message": {"role": "assistant", "content": "Not mentioned"}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
-        return self.reply(200, {"id": "x", "object": "chat.completion", "model": "m", "choices": [message], "usage": usage})
+        return self.reply(
+            200, {"id": "x", "object": "chat.completion", "model": "m", "choices": [message], "usage": usage}
+        )
 
     def reply(self, status, found):
         reply = json.dumps(found).encode()
@@ -78,6 +96,8 @@ def test_a_whole_conversation_that_does_not_fit_is_no_failed_run(endpoints, caps
     line = [*(part for part in LINE if part != "--no-floors"), "--relay", relay.url, "--baseline", "none"]
     assert run_line([*line, "--system", "bm25"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {row["errors"]["system"].partition(":")[0] for row in found["rows"] if row.get("errors")} == {"ContextTooLong"}
+    assert {row["errors"]["system"].partition(":")[0] for row in found["rows"] if row.get("errors")} == {
+        "ContextTooLong"
+    }
     assert {row["system"] for row in found["rows"] if row.get("errors")} == {"full_context"}
     assert run_line([*line, "--system", "full_context"]) == 1, "asked for by name, it is a memory like any other"

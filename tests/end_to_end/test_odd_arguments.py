@@ -1,4 +1,6 @@
-"""Every command with files, numbers and names that are not what it takes: a sentence and a documented exit code, never a fault."""
+"""Every command with files, numbers and names that are not what it takes: a sentence and a documented exit code, never
+a fault.
+"""
 
 import os
 import random
@@ -113,4 +115,7 @@ def test_words_and_numbers_of_every_kind(argv, folder, capsys):
 def test_a_port_that_is_none_is_refused_in_one_sentence(line, port, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*line, port]) == 2
-    assert capsys.readouterr().err == f"context-bench: {line[-1]} {port!r} is no port; expected a number from 0 (any free one) to 65535\n"
+    assert (
+        capsys.readouterr().err
+        == f"context-bench: {line[-1]} {port!r} is no port; expected a number from 0 (any free one) to 65535\n"
+    )

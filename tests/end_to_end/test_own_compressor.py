@@ -1,4 +1,6 @@
-"""A compressor in Python, `--system py:mine:Mine`: counted from the example as it was given, with controls of its own size."""
+"""A compressor in Python, `--system py:mine:Mine`: counted from the example as it was given, with controls of its own
+size.
+"""
 
 from __future__ import annotations
 
@@ -42,18 +44,24 @@ class Breaks(Mine):
         if example["id"] == 3:
             raise ValueError("three is too much")
         return super().process(example)
-'''
+'''  # noqa: E501
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Twelve questions, their answers in the middle of the context; an exact reader; a compressor that knows where to look."""
-    filler = [f"Neighbour {k} says that the street has been quiet since the works of that year." for k in range(100, 112)]
+    """Twelve questions, their answers in the middle of the context; an exact reader; a compressor that knows where to
+    look.
+    """
+    filler = [
+        f"Neighbour {k} says that the street has been quiet since the works of that year." for k in range(100, 112)
+    ]
     examples, key = [], {}
     for i in range(12):
         door = f"The door of house number {i} was painted in the colour {COLOURS[i % 8]} last spring."
         question = f"In what colour was the door of house number {i} painted?"
-        examples.append({"id": i, "context": "\n".join([*filler, door, *filler]), "question": question, "answer": COLOURS[i % 8]})
+        examples.append(
+            {"id": i, "context": "\n".join([*filler, door, *filler]), "question": question, "answer": COLOURS[i % 8]}
+        )
         key[question] = {"answer": COLOURS[i % 8], "evidence": f"the colour {COLOURS[i % 8]}"}
     (tmp_path / "doors.jsonl").write_text("".join(json.dumps(example) + "\n" for example in examples))
     (tmp_path / "reader.json").write_text(json.dumps({"answer_key": key}))
@@ -64,8 +72,26 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(folder, *more, code=0, system="Mine"):
-    options = ["--dataset", "doors.jsonl", "--system", f"py:compressor_of_this_test:{system}", "--upstream", "scripted:reader.json"]
-    options += ["--model", "gpt-4o-mini", "--store", "store.db", "--score-field", "contains", "--output", "json", "--out", "report.json"]
+    options = [
+        "--dataset",
+        "doors.jsonl",
+        "--system",
+        f"py:compressor_of_this_test:{system}",
+        "--upstream",
+        "scripted:reader.json",
+    ]
+    options += [
+        "--model",
+        "gpt-4o-mini",
+        "--store",
+        "store.db",
+        "--score-field",
+        "contains",
+        "--output",
+        "json",
+        "--out",
+        "report.json",
+    ]
     assert main(["run", *options, *more]) == code
     return json.loads((folder / "report.json").read_text()) if code in (0, 1) else None
 
@@ -89,8 +115,13 @@ def test_it_is_counted_from_the_example_and_gets_controls_of_its_size(folder, ca
         assert report["summary"][control]["mean_output_tokens"] > 0.5 * report["summary"]["mine"]["mean_output_tokens"]
     [lift] = report["lifts"]
     assert (lift["system"], lift["baseline"], lift["verdict"]) == ("mine", "head_tail@mine", "better")
-    assert lift["sentence"].startswith("mine keeps 100 % of what the context is worth, truncation to the same size 0 %. mine")
-    sent, forwarded = report["summary"]["mine"]["mean_input_tokens"] * 12 / 1000, report["summary"]["mine"]["mean_output_tokens"] * 12
+    assert lift["sentence"].startswith(
+        "mine keeps 100 % of what the context is worth, truncation to the same size 0 %. mine"
+    )
+    sent, forwarded = (
+        report["summary"]["mine"]["mean_input_tokens"] * 12 / 1000,
+        report["summary"]["mine"]["mean_output_tokens"] * 12,
+    )
     assert f"{sent:.1f}k → {forwarded:,.0f}" in capsys.readouterr().err.replace(".0k", "k").replace(",", "")
 
 
@@ -103,7 +134,11 @@ def test_better_than_truncation_is_the_first_verdict_in_the_terminal(folder, cap
 
 def test_controls_by_name(folder):
     assert "head_tail@mine" in run(folder, "--controls", "full,none,head_tail", "--quiet")["summary"]
-    assert set(run(folder, "--controls", "full,head_tail@mine", "--quiet")["summary"]) == {"mine", "full", "head_tail@mine"}
+    assert set(run(folder, "--controls", "full,head_tail@mine", "--quiet")["summary"]) == {
+        "mine",
+        "full",
+        "head_tail@mine",
+    }
 
 
 def test_where_it_fails_its_control_fails_too(folder):
@@ -136,9 +171,34 @@ def test_the_default_controls_leave_out_what_cannot_be_made_and_say_so(folder, c
 
 
 def test_a_built_in_way_gets_them_too_but_not_of_its_own_kind(folder):
-    options = ["--dataset", "doors.jsonl", "--upstream", "scripted:reader.json", "--model", "gpt-4o-mini", "--store", "store.db", "--quiet"]
+    options = [
+        "--dataset",
+        "doors.jsonl",
+        "--upstream",
+        "scripted:reader.json",
+        "--model",
+        "gpt-4o-mini",
+        "--store",
+        "store.db",
+        "--quiet",
+    ]
     systems = ["--system", "bm25:keep=0.3", "--system", "head_tail:keep=0.3"]
-    assert main(["run", *options, *systems, "--controls", "full,head_tail,random_drop", "--output", "json", "--out", "report.json"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                *options,
+                *systems,
+                "--controls",
+                "full,head_tail,random_drop",
+                "--output",
+                "json",
+                "--out",
+                "report.json",
+            ]
+        )
+        == 0
+    )
     report = json.loads((folder / "report.json").read_text())
     own = {"bm25:keep=0.3", "head_tail:keep=0.3"}
     assert set(report["summary"]) - own == {
@@ -163,7 +223,10 @@ class Asks:
 
 
 def test_one_that_asks_by_itself_is_counted_from_the_example_as_well():
-    examples = [{"id": i, "context": f"The gate number {i} opens at nine. " * 40, "question": "When?", "answer": "nine"} for i in range(6)]
+    examples = [
+        {"id": i, "context": f"The gate number {i} opens at nine. " * 40, "question": "When?", "answer": "nine"}
+        for i in range(6)
+    ]
     server = ModelServer(Scripted({"default": "nine"}))
     run_sync(server.start())
     try:
@@ -171,6 +234,8 @@ def test_one_that_asks_by_itself_is_counted_from_the_example_as_well():
         result = evaluate([full, asks], examples, [AnswerQuality()], [CompressionRatio()], progress=False)
     finally:
         run_sync(server.stop())
-    assert result.summary["asks"]["mean_input_tokens"] == pytest.approx(result.summary["full"]["mean_input_tokens"], abs=2)
+    assert result.summary["asks"]["mean_input_tokens"] == pytest.approx(
+        result.summary["full"]["mean_input_tokens"], abs=2
+    )
     assert result.summary["asks"]["compression_ratio"] == pytest.approx(0.5, abs=0.05)
     assert result.summary["full"]["compression_ratio"] == pytest.approx(0.0)

@@ -1,4 +1,6 @@
-"""`context-bench plot`: a picture of a stored run, of an exported one, of scored traces; and what it says when there is none."""
+"""`context-bench plot`: a picture of a stored run, of an exported one, of scored traces; and what it says when there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import context_bench
 from context_bench.__main__ import main
 from context_bench.metrics import MeanScore
 
-_spec = importlib.util.spec_from_file_location("plot_trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py")
+_spec = importlib.util.spec_from_file_location(
+    "plot_trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py"
+)
 traces = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(traces)
 
@@ -42,7 +46,8 @@ def stored(tmp_path_factory):
     """The store of one run."""
     path = tmp_path_factory.mktemp("plot") / "s.db"
     examples = [
-        {"id": n, "question": "Which?", "answer": "yes", "context": "word " * 40, "qa_type": ("when", "who")[n % 2]} for n in range(24)
+        {"id": n, "question": "Which?", "answer": "yes", "context": "word " * 40, "qa_type": ("when", "who")[n % 2]}
+        for n in range(24)
     ]
     arms = [Arm("full", 1, 1), Arm("short", 0.5, 2), Arm("none", 0, 23)]
     context_bench.evaluate(arms, examples, [Same()], [MeanScore("f1")], store=str(path), run="mine", progress=False)
@@ -61,7 +66,20 @@ def test_a_stored_run_as_a_picture(stored, tmp_path, capsys):
         assert f'fill="{paper}"' in out.read_text()
         assert str(out) in capsys.readouterr().err
     picture = tmp_path / "types.PNG"
-    line = ["plot", "mine", "--store", str(stored), "--kind", "forest-types", "--out", str(picture), "--width", "400", "--scale", "1"]
+    line = [
+        "plot",
+        "mine",
+        "--store",
+        str(stored),
+        "--kind",
+        "forest-types",
+        "--out",
+        str(picture),
+        "--width",
+        "400",
+        "--scale",
+        "1",
+    ]
     assert main(line) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert 350 < struct.unpack(">I", picture.read_bytes()[16:20])[0] < 480
@@ -94,7 +112,9 @@ def test_what_cannot_be_drawn_is_told(stored, tmp_path, monkeypatch, capsys, mor
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"schema": "context-bench.traces/1", "sets": {"a": {"course": {"file": ["x", {}]}}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[1]", '{"schema": "context-bench.traces/1", "sets": {"a": {"course": {"file": ["x", {}]}}}}']
+)
 def test_a_file_without_charts_is_told(tmp_path, capsys, text):
     (tmp_path / "x.json").write_text(text)
     assert main(["plot", str(tmp_path / "x.json"), "--kind", "coverage", "--out", str(tmp_path / "x.svg")]) == 2
@@ -109,7 +129,18 @@ def test_scored_traces_have_a_line_for_each_agent(tmp_path, monkeypatch, capsys)
     for form, name in (("claude_stream_json", "claude"), ("mini_v2", "mini")):
         (tmp_path / "logs").mkdir(exist_ok=True)
         traces.session(tmp_path / "made", form).rename(tmp_path / "logs" / name)
-    score = ["trace", "score", "--gold", "gold.jsonl", "--repo", "repo.json", "--trace", "claude=logs/claude", "--trace", "mini=logs/mini"]
+    score = [
+        "trace",
+        "score",
+        "--gold",
+        "gold.jsonl",
+        "--repo",
+        "repo.json",
+        "--trace",
+        "claude=logs/claude",
+        "--trace",
+        "mini=logs/mini",
+    ]
     assert main([*score, "--out-dir", "scored"]) == 0
     for run in ("scored", "scored/summary.json"):
         assert main(["plot", run, "--kind", "coverage", "--out", "c.svg"]) == 0

@@ -22,7 +22,12 @@ from context_bench.testing.proxies import MisbehavingProxy
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with one question, and no keys in the environment."""
-    example = {"id": 1, "context": "It is in the harbour. The boat is red.", "question": "Where?", "answer": "in the harbour"}
+    example = {
+        "id": 1,
+        "context": "It is in the harbour. The boat is red.",
+        "question": "Where?",
+        "answer": "in the harbour",
+    }
     (tmp_path / "one.jsonl").write_text(json.dumps(example) + "\n")
     monkeypatch.chdir(tmp_path)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "MINE"):
@@ -83,8 +88,20 @@ def refused(capsys, *words):
 
 def test_a_key_that_is_not_there_is_named_by_its_variable(place, capsys):
     said = refused(capsys, "--system", "bm25", "--upstream", "https://api.openai.com")
-    assert said.startswith("--upstream https://api.openai.com wants a key, and the variable OPENAI_API_KEY is not set: export it, or name")
-    said = refused(capsys, "--controls", "full", "--upstream", "https://api.anthropic.com/v1", "--api-key-env", "MINE", "--tap", "0")
+    assert said.startswith(
+        "--upstream https://api.openai.com wants a key, and the variable OPENAI_API_KEY is not set: export it, or name"
+    )
+    said = refused(
+        capsys,
+        "--controls",
+        "full",
+        "--upstream",
+        "https://api.anthropic.com/v1",
+        "--api-key-env",
+        "MINE",
+        "--tap",
+        "0",
+    )
     assert "and the variable MINE is not set" in said
     assert "--api-key-env (such as ANTHROPIC_API_KEY)" in said
     assert refused(capsys, "--proxy", "https://api.openai.com").startswith(
@@ -99,7 +116,12 @@ def test_a_key_that_is_not_there_is_named_by_its_variable(place, capsys):
 def test_a_proxy_with_a_key_of_its_own_needs_none_of_ours():
     from context_bench.session.options import RunOptions
 
-    told = {"proxy": ["http://127.0.0.1:1"], "upstream": "https://api.openai.com", "tap": "0", "api_key_env": "NOT_SET_ANYWHERE"}
+    told = {
+        "proxy": ["http://127.0.0.1:1"],
+        "upstream": "https://api.openai.com",
+        "tap": "0",
+        "api_key_env": "NOT_SET_ANYWHERE",
+    }
     preflight.require_keys(RunOptions(**told))
     with pytest.raises(preflight.PreflightFailed):
         preflight.require_keys(RunOptions(**told, controls=["full"]))
@@ -117,7 +139,21 @@ def test_an_address_where_nobody_listens_is_named_at_once(place, nobody, capsys,
 
 def test_a_responder_is_looked_for_before_it_chooses_probes(place, nobody, capsys):
     url = f"http://127.0.0.1:{nobody}"
-    assert main(["compress", "run", "bundled:sessions/order-sync-zh", "--system", "head_tail", "--responder", url, "--quiet"]) == 2
+    assert (
+        main(
+            [
+                "compress",
+                "run",
+                "bundled:sessions/order-sync-zh",
+                "--system",
+                "head_tail",
+                "--responder",
+                url,
+                "--quiet",
+            ]
+        )
+        == 2
+    )
     assert f"--responder {url} cannot be reached (Connection refused)" in capsys.readouterr().err
 
 
@@ -128,9 +164,12 @@ def test_a_host_without_an_address_is_named(place, capsys):
 
 def test_a_dead_proxy_is_named_at_once(place, nobody, capsys):
     start = time.monotonic()
-    said = refused(capsys, "--proxy", f"http://127.0.0.1:{nobody}", "--name", "mine", "--upstream", "echo", "--tap", "0")
+    said = refused(
+        capsys, "--proxy", f"http://127.0.0.1:{nobody}", "--name", "mine", "--upstream", "echo", "--tap", "0"
+    )
     assert said.startswith(
-        f"mine: nothing answers at http://127.0.0.1:{nobody} (Connection refused). Start it first, with http://127.0.0.1:"
+        f"mine: nothing answers at http://127.0.0.1:{nobody} (Connection refused). Start it first, with "
+        "http://127.0.0.1:"
     )
     assert time.monotonic() - start < 25  # no time limit is waited for, on a busy machine as well
 
@@ -138,14 +177,20 @@ def test_a_dead_proxy_is_named_at_once(place, nobody, capsys):
 def test_something_else_on_the_port_is_named_as_it_names_itself(place, capsys):
     with gateway(health={"status": "ok", "service": "other-proxy", "version": "0.42"}) as (url, seen):
         said = refused(capsys, "--proxy", url, "--name", "mine", "--upstream", "echo", "--tap", "0")
-        assert said.startswith(f"mine ({url}) gave no answer to a short request: HTTP 502 from {url}/v1/chat/completions: proxy_error")
-        assert said.endswith("(what answers there says: Server: other-gateway/3, /health: service other-proxy version 0.42)")
+        assert said.startswith(
+            f"mine ({url}) gave no answer to a short request: HTTP 502 from {url}/v1/chat/completions: proxy_error"
+        )
+        assert said.endswith(
+            "(what answers there says: Server: other-gateway/3, /health: service other-proxy version 0.42)"
+        )
         assert len(seen) == 2  # asked once more, not for half a minute
 
 
 def test_without_a_tap_it_is_said_which_proxy_answers(place, capsys):
     """Nothing else would tell that it is the wrong one; control characters of its name never reach the terminal."""
-    reply = json.dumps({"choices": [{"message": {"role": "assistant", "content": "in the harbour"}, "finish_reason": "stop"}]})
+    reply = json.dumps(
+        {"choices": [{"message": {"role": "assistant", "content": "in the harbour"}, "finish_reason": "stop"}]}
+    )
     with gateway(200, {"name": "other\x1b[31mproxy", "version": "1"}, reply) as (url, _):
         assert main(["--proxy", url, "--name", "mine", "--dataset", "one.jsonl", "--model", "gpt-4o-mini"]) == 0
     said = capsys.readouterr().err
@@ -161,7 +206,10 @@ def test_a_proxy_of_another_upstream_is_named_as_it_names_itself(place, capsys):
             said = refused(capsys, "--proxy", proxy.url, "--name", "mine", "--upstream", "echo", "--tap", "0")
     finally:
         run_sync(model.stop())
-    told = "mine answered, but nothing of it reached the tap, so what it forwards could not be measured (what answers there says: Server: "
+    told = (
+        "mine answered, but nothing of it reached the tap, so what it forwards could not be measured (what "
+        "answers there says: Server: "
+    )
     assert told in said
 
 
@@ -187,4 +235,9 @@ def test_what_is_gone_in_the_middle_of_a_run_is_waited_for_with_a_line(place, no
     (place / "own_of_mine.py").write_text(OWN)
     assert main(["--dataset", "one.jsonl", "--system", f"py:own_of_mine:Own:port={nobody}"]) == 1
     said = capsys.readouterr().err
-    assert said.count(f"Could not connect to http://127.0.0.1:{nobody}/v1/chat/completions: Connection refused: trying again") == 1, said
+    assert (
+        said.count(
+            f"Could not connect to http://127.0.0.1:{nobody}/v1/chat/completions: Connection refused: trying again"
+        )
+        == 1
+    ), said

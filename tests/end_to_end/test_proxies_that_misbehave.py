@@ -19,10 +19,16 @@ EVERY = pytest.mark.parametrize("shape", list(SHAPES))
 
 async def through(habit, *requests, key="k", **options):
     """What reaches a model server behind the proxy, request by request."""
-    async with ModelServer(Echo()) as model, MisbehavingProxy(habit, model.url, **options) as proxy, aiohttp.ClientSession() as session:
+    async with (
+        ModelServer(Echo()) as model,
+        MisbehavingProxy(habit, model.url, **options) as proxy,
+        aiohttp.ClientSession() as session,
+    ):
         for request in requests:
             headers = {**request.headers, "Authorization": f"Bearer {key}"}
-            async with session.post(proxy.url + request.path, data=json.dumps(request.body).encode(), headers=headers) as reply:
+            async with session.post(
+                proxy.url + request.path, data=json.dumps(request.body).encode(), headers=headers
+            ) as reply:
                 assert reply.status == 200
                 await reply.read()
         return list(model.requests)
@@ -102,7 +108,11 @@ async def test_remembers_per_key():
     assert "Part 7" not in two.text
     assert "[as before]" in two.text
 
-    async with ModelServer(Echo()) as model, MisbehavingProxy("remembers", model.url) as proxy, aiohttp.ClientSession() as session:
+    async with (
+        ModelServer(Echo()) as model,
+        MisbehavingProxy("remembers", model.url) as proxy,
+        aiohttp.ClientSession() as session,
+    ):
         for key in ("a", "b"):
             async with session.post(proxy.url + first.path, json=first.body, headers={"Authorization": key}) as reply:
                 await reply.read()
@@ -125,7 +135,11 @@ async def test_buffers(shape):
     request = build(shape, EXAMPLE, "m")
     (received,) = await through("buffers", request)
     assert received.raw == json.dumps(request.body).encode()
-    async with ModelServer(Echo()) as model, MisbehavingProxy("buffers", model.url) as proxy, aiohttp.ClientSession() as session:
+    async with (
+        ModelServer(Echo()) as model,
+        MisbehavingProxy("buffers", model.url) as proxy,
+        aiohttp.ClientSession() as session,
+    ):
         replies = []
         for url in (model.url, proxy.url):
             async with session.post(url + request.path, json=request.body) as reply:

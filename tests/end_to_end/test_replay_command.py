@@ -1,4 +1,6 @@
-"""`context-bench replay` as a user runs it: sessions through loopback proxies, against counts and bills made here by other means."""
+"""`context-bench replay` as a user runs it: sessions through loopback proxies, against counts and bills made here by
+other means.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from context_bench.tap import Tap
 from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
 
 COUNT = bpe_openai.get_encoding("o200k_base")
-TOOLS = [{"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}]
+TOOLS = [
+    {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}
+]
 
 
 def tokens(text):
@@ -31,14 +35,23 @@ def canonical(value):
 
 
 def listing(turn):
-    return "\n".join(f"{number}: value_{turn}_{number} = {(number * 7919 + turn * 104729) % 10007}" for number in range(40))
+    return "\n".join(
+        f"{number}: value_{turn}_{number} = {(number * 7919 + turn * 104729) % 10007}" for number in range(40)
+    )
 
 
 def conversation(name, turns=5):
     """A finished conversation: the agent reads a file per turn, then says what it found."""
-    messages = [{"role": "system", "content": f"You are careful. Session {name}."}, {"role": "user", "content": "Which values are odd?"}]
+    messages = [
+        {"role": "system", "content": f"You are careful. Session {name}."},
+        {"role": "user", "content": "Which values are odd?"},
+    ]
     for turn in range(turns):
-        call = {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})}}
+        call = {
+            "id": f"c{turn}",
+            "type": "function",
+            "function": {"name": "read", "arguments": json.dumps({"path": f"src/{turn}.txt"})},
+        }
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": f"c{turn}", "content": listing(turn)})
     return [*messages, {"role": "assistant", "content": "The first and the third value are odd."}]
@@ -48,7 +61,10 @@ def conversation(name, turns=5):
 def recorded(tmp_path):
     """Two sessions of six requests each."""
     path = tmp_path / "log.jsonl"
-    lines = [{"model": "gpt-4o", "messages": conversation(name), "tools": TOOLS, "session_id": name} for name in ("one", "two")]
+    lines = [
+        {"model": "gpt-4o", "messages": conversation(name), "tools": TOOLS, "session_id": name}
+        for name in ("one", "two")
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -70,10 +86,17 @@ def behind(*habits):
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     with ExitStack() as stack:
-        made = {habit: MisbehavingProxy(habit, f"http://127.0.0.1:{port}") for habit in habits if isinstance(habit, str)}
-        proxies = [stack.enter_context(made.get(habit) or Rewriting(in_body(habit), f"http://127.0.0.1:{port}")) for habit in habits]
+        made = {
+            habit: MisbehavingProxy(habit, f"http://127.0.0.1:{port}") for habit in habits if isinstance(habit, str)
+        }
+        proxies = [
+            stack.enter_context(made.get(habit) or Rewriting(in_body(habit), f"http://127.0.0.1:{port}"))
+            for habit in habits
+        ]
         names = [getattr(habit, "__name__", habit) for habit in habits]
-        named = [part for name, proxy in zip(names, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", name)]
+        named = [
+            part for name, proxy in zip(names, proxies, strict=True) for part in ("--proxy", proxy.url, "--name", name)
+        ]
         yield [*named, "--tap", str(port), "--quiet"]
 
 
@@ -105,7 +128,8 @@ def prompt(body):
             texts.append(message["content"])
         if message.get("tool_calls"):
             calls = [
-                {"id": call["id"], **{name: call["function"][name] for name in ("name", "arguments")}} for call in message["tool_calls"]
+                {"id": call["id"], **{name: call["function"][name] for name in ("name", "arguments")}}
+                for call in message["tool_calls"]
             ]
             texts.append(canonical(calls))
     return texts
@@ -127,7 +151,9 @@ def shared(one, other):
 
 
 def bill(prompts):
-    """Dollars for a session's prompts on gpt-4o by hand: 2.50 per million new tokens, 1.25 from the cache, in steps of 128 from 1,024."""
+    """Dollars for a session's prompts on gpt-4o by hand: 2.50 per million new tokens, 1.25 from the cache, in steps of
+    128 from 1,024.
+    """
     cost = 0.0
     for t, now in enumerate(prompts):
         best = max((shared(before, now) for before in prompts[:t]), default=0)
@@ -137,7 +163,9 @@ def bill(prompts):
 
 
 def replayed_bodies(server):
-    """Bodies by (session, number of messages), in order of arrival; checks that are no part of the replay are left out."""
+    """Bodies by (session, number of messages), in order of arrival; checks that are no part of the replay are left
+    out.
+    """
     found = {}
     for request in server.requests:
         opening = request.body["messages"][0].get("content") or ""
@@ -150,7 +178,10 @@ def test_figures_equal_an_independent_count_to_the_token(recorded, tmp_path):
     with serving(Echo()) as provider, behind("nothing", "halves") as arms:
         report = replay(tmp_path, recorded, [*arms, "--upstream", provider.url, "--level", "0", "--max-workers", "1"])
         arrived = replayed_bodies(provider)
-    replies = sum(tokens(canonical([{"id": f"c{t}", "name": "read", "arguments": json.dumps({"path": f"src/{t}.txt"})}])) for t in range(5))
+    replies = sum(
+        tokens(canonical([{"id": f"c{t}", "name": "read", "arguments": json.dumps({"path": f"src/{t}.txt"})}]))
+        for t in range(5)
+    )
     replies = 1e-5 * (replies + tokens("The first and the third value are odd."))
     sent, forwarded, alone, through, stability, last = [], [], [], [], [], []
     for name in ("one", "two"):
@@ -161,7 +192,9 @@ def test_figures_equal_an_independent_count_to_the_token(recorded, tmp_path):
         seen = [prompt(body) for body in bodies]
         cut = seen[:6] if seen[6:] == full else seen[6:]
         last.append("\n".join(cut[-1]))
-        assert sorted(map(canonical, seen)) == sorted(map(canonical, [*full, *cut]))  # one arm got every request as it was
+        assert sorted(map(canonical, seen)) == sorted(
+            map(canonical, [*full, *cut])
+        )  # one arm got every request as it was
         assert cut != full
         sent += map(length, full)
         forwarded += map(length, cut)
@@ -175,7 +208,9 @@ def test_figures_equal_an_independent_count_to_the_token(recorded, tmp_path):
     assert halves["cost"]["alone_usd"] == pytest.approx(sum(alone))
     assert halves["cost"]["through_usd"] == pytest.approx(sum(through))
     assert halves["cost"]["net_cost_ratio"] == pytest.approx(sum(through) / sum(alone))
-    assert halves["cost"]["net_cost_ratio_mean"] == pytest.approx(sum(t / a for t, a in zip(through, alone, strict=True)) / 2)
+    assert halves["cost"]["net_cost_ratio_mean"] == pytest.approx(
+        sum(t / a for t, a in zip(through, alone, strict=True)) / 2
+    )
     saving = 1 - sum(forwarded) / sum(sent)
     assert halves["cost"]["cache_penalty"] == pytest.approx(sum(through) / sum(alone) - (1 - saving))
     assert halves["cache"]["prefix_stability"] == pytest.approx(sum(stability) / len(stability))
@@ -192,14 +227,23 @@ def test_figures_equal_an_independent_count_to_the_token(recorded, tmp_path):
 
 
 def test_what_shortens_is_held_against_truncation_to_the_same_size(tmp_path, capsys):
-    """Half of every text is kept by the proxy: its first half; what truncation of the whole to that size keeps is counted beside it."""
+    """Half of every text is kept by the proxy: its first half; what truncation of the whole to that size keeps is
+    counted beside it.
+    """
     path = tmp_path / "log.jsonl"
-    lines = [{"model": "gpt-4o", "messages": conversation(str(n), 2), "tools": TOOLS, "session_id": str(n)} for n in range(7)]
+    lines = [
+        {"model": "gpt-4o", "messages": conversation(str(n), 2), "tools": TOOLS, "session_id": str(n)} for n in range(7)
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with behind("nothing", "halves") as arms, serving(Echo()) as upstream:
         report = replay(tmp_path, path, [*arms, "--upstream", upstream.url])
     [lift] = report["lifts"]
-    assert (lift["system"], lift["baseline"], lift["n"], lift["clusters"]) == ("halves", "truncation to the same size", 7, 7)
+    assert (lift["system"], lift["baseline"], lift["n"], lift["clusters"]) == (
+        "halves",
+        "truncation to the same size",
+        7,
+        7,
+    )
     kept = report["replay"]["systems"]["halves"]["fidelity"]["retained"]
     assert lift["sentence"].startswith(
         f"halves keeps {100 * kept:.0f} % of a conversation's atoms (names, numbers, paths …), truncation to "
@@ -224,11 +268,17 @@ def test_the_same_sessions_again_give_the_same_bytes(recorded, tmp_path):
     systems = report["replay"]["systems"]
     assert report["replay"]["level"] == 0
     assert {row["group"] for row in report["rows"]} == {"one", "two"}
-    assert systems["rewrites-history"]["cache"]["prefix_stability"] < systems["nothing"]["cache"]["prefix_stability"] == 1.0
+    assert (
+        systems["rewrites-history"]["cache"]["prefix_stability"]
+        < systems["nothing"]["cache"]["prefix_stability"]
+        == 1.0
+    )
     assert systems["rewrites-history"]["cost"]["cache_penalty"] > 0.05
     assert systems["calls-twice"]["cost"]["extra_calls_usd"] > 0
     assert systems["calls-twice"]["cost"]["net_cost_ratio"] > 1
-    assert systems["calls-twice"]["cache"] == systems["nothing"]["cache"]  # the proxy's own calls are no prompts of the session
+    assert (
+        systems["calls-twice"]["cache"] == systems["nothing"]["cache"]
+    )  # the proxy's own calls are no prompts of the session
     assert systems["user-only"]["violations"]["system_role_lost"] == {"times": 12, "requests": 12}
     assert systems["user-only"]["violations"]["assistant_role_changed"]["times"] == 2 * sum(range(6))
 
@@ -238,7 +288,9 @@ def test_tools_that_a_proxy_adds_are_named_and_words_about_tools_are_told_apart(
         if "tools" not in body:
             return
         body["tools"][0]["function"]["description"] = "Read."
-        body["tools"].append({"type": "function", "function": {"name": "headroom_retrieve", "parameters": {"type": "object"}}})
+        body["tools"].append(
+            {"type": "function", "function": {"name": "headroom_retrieve", "parameters": {"type": "object"}}}
+        )
 
     with behind(adds) as arms:
         report = replay(tmp_path, recorded, [*arms, "--upstream", "echo"])
@@ -271,9 +323,13 @@ def test_every_format_tells_the_same_and_says_what_a_replay_cannot_see(recorded,
 
 
 def test_a_session_has_a_key_of_its_own_and_keeps_it(tmp_path):
-    """The proxy remembers paragraphs per key: within a session what was said before is cut, in the next session it is said anew."""
+    """The proxy remembers paragraphs per key: within a session what was said before is cut, in the next session it is
+    said anew.
+    """
     path = tmp_path / "twins.jsonl"
-    lines = [{"model": "gpt-4o", "messages": conversation("same"), "tools": TOOLS, "session_id": name} for name in ("a", "b")]
+    lines = [
+        {"model": "gpt-4o", "messages": conversation("same"), "tools": TOOLS, "session_id": name} for name in ("a", "b")
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with behind("remembers") as arms:
         report = replay(tmp_path, path, [*arms, "--upstream", "echo", "--max-workers", "1"])
@@ -283,7 +339,9 @@ def test_a_session_has_a_key_of_its_own_and_keeps_it(tmp_path):
 
 
 def test_next_actions_against_the_recording_and_against_passthrough_twice(recorded, tmp_path, capsys):
-    """The model reads the next file if it sees the last line of what it read before; the halving proxy cuts that line off."""
+    """The model reads the next file if it sees the last line of what it read before; the halving proxy cuts that line
+    off.
+    """
     rules = [
         {
             "when": {"step": turn, "text": f"39: value_{turn - 1}_39"} if turn else {"step": 0, "text": "Which values"},
@@ -306,7 +364,9 @@ def test_next_actions_against_the_recording_and_against_passthrough_twice(record
     assert "agreement_with_passthrough" not in summary["full"]
     assert summary["halves"]["agreement_with_passthrough"] == pytest.approx(1 / 6)
     assert estimates["halves"]["agreement_with_passthrough"]["n"] == 12
-    assert {each["system"]: each["baseline"] for each in report["comparisons"]} == dict.fromkeys(("nothing", "halves", "full#2"), "full")
+    assert {each["system"]: each["baseline"] for each in report["comparisons"]} == dict.fromkeys(
+        ("nothing", "halves", "full#2"), "full"
+    )
     assert report["replay"]["passthrough"] == "full"
     assert main(["show", "last", "--store", str(tmp_path / "store.db")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -335,7 +395,11 @@ def test_a_finished_run_is_not_sent_again_and_a_request_that_failed_is_left_out_
 @pytest.mark.parametrize("wire", ["anthropic", "responses"])
 def test_sessions_on_the_other_wires(recorded, tmp_path, wire):
     with behind("nothing", "halves") as arms:
-        report = replay(tmp_path, recorded, [*arms, "--upstream", "echo", "--wire", wire, "--profile", "claude-sonnet-4-5", "-n", "1"])
+        report = replay(
+            tmp_path,
+            recorded,
+            [*arms, "--upstream", "echo", "--wire", wire, "--profile", "claude-sonnet-4-5", "-n", "1"],
+        )
     systems = report["replay"]["systems"]
     assert systems["nothing"]["violations"] == {}
     assert systems["nothing"]["cost"]["net_cost_ratio"] == 1.0
@@ -349,10 +413,24 @@ def test_sessions_on_the_other_wires(recorded, tmp_path, wire):
         (["replay", "{log}", "--upstream", "echo"], "--proxy URL"),
         (["replay", "{log}", "--proxy", "http://127.0.0.1:9"], "--upstream is missing"),
         (["replay", "{log}.gone", "--proxy", "http://127.0.0.1:9", "--upstream", "echo"], "no sessions at"),
-        (["replay", "bundled:sessions/none-such", "--proxy", "http://127.0.0.1:9", "--upstream", "echo"], "Unknown session"),
+        (
+            ["replay", "bundled:sessions/none-such", "--proxy", "http://127.0.0.1:9", "--upstream", "echo"],
+            "Unknown session",
+        ),
         (["replay", "hf:nowhere", "--proxy", "http://127.0.0.1:9", "--upstream", "echo"], "expected hf:OWNER/NAME"),
         (
-            ["replay", "{log}", "--proxy", "http://127.0.0.1:9", "--proxy", "http://127.0.0.1:9", "--upstream", "echo", "--tap", "0"],
+            [
+                "replay",
+                "{log}",
+                "--proxy",
+                "http://127.0.0.1:9",
+                "--proxy",
+                "http://127.0.0.1:9",
+                "--upstream",
+                "echo",
+                "--tap",
+                "0",
+            ],
             "two systems",
         ),
     ],
@@ -364,14 +442,27 @@ def test_what_cannot_be_replayed_is_said_before_anything_is_sent(recorded, capsy
 
 def test_a_dry_run_says_what_it_would_take_and_sends_nothing(recorded, tmp_path, capsys):
     with serving(Echo()) as provider, behind("nothing") as arms:
-        line = ["replay", str(recorded), *arms, "--upstream", provider.url, "--store", str(tmp_path / "s.db"), "--dry-run"]
+        line = [
+            "replay",
+            str(recorded),
+            *arms,
+            "--upstream",
+            provider.url,
+            "--store",
+            str(tmp_path / "s.db"),
+            "--dry-run",
+        ]
         assert main(line) == 0
         assert provider.seen == 0
     assert "36 calls" in capsys.readouterr().out
 
 
 def test_a_tap_that_keeps_no_bodies_is_named_as_the_reason(recorded, tmp_path):
-    with serving(Echo()) as provider, Tap(provider.url, record="meta") as tap, MisbehavingProxy("halves", tap.url) as proxy:
+    with (
+        serving(Echo()) as provider,
+        Tap(provider.url, record="meta") as tap,
+        MisbehavingProxy("halves", tap.url) as proxy,
+    ):
         arms = ["--proxy", proxy.url, "--name", "halves", "--tap", tap.url, "--quiet"]
         report = replay(tmp_path, recorded, arms)
     facts = report["replay"]["systems"]["halves"]

@@ -1,7 +1,9 @@
-"""One bill: sessions of real clients, replayed from the logs that the clients left and from the requests that they sent.
+"""One bill: sessions of real clients, replayed from the logs that the clients left and from the requests that they
+sent.
 
-The fixtures are recordings of Claude Code, Codex and opencode against a scripted provider, with every text made (tests/fixtures/clients).
-Five changes stand for what proxies do. What the log allows to say about money must be what the requests themselves say.
+The fixtures are recordings of Claude Code, Codex and opencode against a scripted provider, with every text made
+(tests/fixtures/clients). Five changes stand for what proxies do. What the log allows to say about money must be what
+the requests themselves say.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def flatten(body: Body) -> None:
     """Every role of the system becomes the user's, cache marks and thinking are dropped."""
     name, items = items_of(body)
     system = body.pop("system", None) or []
-    first = [{"role": "user", "content": [{"type": "text", "text": block["text"]} for block in system]}] if system else []
+    first = (
+        [{"role": "user", "content": [{"type": "text", "text": block["text"]} for block in system]}] if system else []
+    )
     kept = []
     for item in items:
         content = item.get("content")
@@ -59,7 +63,9 @@ def clip_later(body: Body) -> None:
     """Each tool result loses two thirds one turn after it was new."""
     _, items = items_of(body)
     made = [
-        place for place, item in enumerate(items) if item.get("role") == "assistant" or "call" in str(item.get("type", "")).split("_")[-1]
+        place
+        for place, item in enumerate(items)
+        if item.get("role") == "assistant" or "call" in str(item.get("type", "")).split("_")[-1]
     ]
     newest = max(made, default=0)
     for item in items[:newest]:
@@ -73,7 +79,9 @@ def clip_later(body: Body) -> None:
 def clipped(content: Any) -> Any:
     if isinstance(content, str):
         return content[: len(content) // 3]
-    return [{**block, "text": clipped(block["text"])} if isinstance(block.get("text"), str) else block for block in content]
+    return [
+        {**block, "text": clipped(block["text"])} if isinstance(block.get("text"), str) else block for block in content
+    ]
 
 
 def summarise(body: Body) -> None:
@@ -83,8 +91,15 @@ def summarise(body: Body) -> None:
         return
     lead = [item for item in items[:4] if item.get("role") in ("system", "developer")]
     kind = "input_text" if name == "input" else "text"
-    summary = {"role": "user", "content": [{"type": kind, "text": "The agent looked at the files and goes on with the task. " * 16}]}
-    body[name] = [*lead, {"type": "message", **summary} if name == "input" else summary, *items[-3 if name == "input" else -2 :]]
+    summary = {
+        "role": "user",
+        "content": [{"type": kind, "text": "The agent looked at the files and goes on with the task. " * 16}],
+    }
+    body[name] = [
+        *lead,
+        {"type": "message", **summary} if name == "input" else summary,
+        *items[-3 if name == "input" else -2 :],
+    ]
 
 
 CHANGES: dict[str, Callable[[Body], None]] = {
@@ -108,8 +123,23 @@ def replay(sessions: Path, folder: Path, *more: str) -> dict[str, Any]:
         port = int(probe.getsockname()[1])
     out = folder / f"{sessions.name}.json"
     with ExitStack() as stack:
-        named = [part for name, url in proxies(stack, f"http://127.0.0.1:{port}") for part in ("--proxy", url, "--name", name)]
-        line = ["replay", str(sessions), *named, "--tap", str(port), "--upstream", "echo", "--quiet", "--store", str(folder / "store.db")]
+        named = [
+            part
+            for name, url in proxies(stack, f"http://127.0.0.1:{port}")
+            for part in ("--proxy", url, "--name", name)
+        ]
+        line = [
+            "replay",
+            str(sessions),
+            *named,
+            "--tap",
+            str(port),
+            "--upstream",
+            "echo",
+            "--quiet",
+            "--store",
+            str(folder / "store.db"),
+        ]
         assert main([*line, "--output", "json", "--out", str(out), *more]) == 0
     found: dict[str, Any] = json.loads(out.read_text())
     return found
@@ -132,7 +162,10 @@ def billed(folder: Path) -> float:
             continue
         told = row["usage"]
         details = told.get("input_tokens_details") or {}
-        write, read = told.get("cache_creation_input_tokens"), told.get("cache_read_input_tokens", details.get("cached_tokens", 0))
+        write, read = (
+            told.get("cache_creation_input_tokens"),
+            told.get("cache_read_input_tokens", details.get("cached_tokens", 0)),
+        )
         whole = told["input_tokens"] + ((write or 0) + read if write is not None else 0)
         cost = prices.cost(Usage(whole, told["output_tokens"], read, write or 0), row["model"])
         assert cost is not None
@@ -141,19 +174,27 @@ def billed(folder: Path) -> float:
 
 
 @pytest.fixture(scope="module")
-def both(client_session: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Body, Body, Path]]:
+def both(
+    client_session: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Body, Body, Path]]:
     """Session → (replay of its requests, replay of its log, its folder)."""
     found = {}
     for name in SESSIONS:
         folder = client_session(name)
         work = tmp_path_factory.mktemp(name)
         log = next(folder.glob("log/export-*.json"), folder / "log")
-        found[name] = (replay(folder / "records.jsonl", work)["replay"]["systems"], replay(log, work)["replay"]["systems"], folder)
+        found[name] = (
+            replay(folder / "records.jsonl", work)["replay"]["systems"],
+            replay(log, work)["replay"]["systems"],
+            folder,
+        )
     return found
 
 
 def test_a_log_says_what_the_requests_say_or_nothing(both: dict[str, tuple[Body, Body, Path]]) -> None:
-    cells = {(session, change): (bodies[change], log[change]) for session, (bodies, log, _) in both.items() for change in log}
+    cells = {
+        (session, change): (bodies[change], log[change]) for session, (bodies, log, _) in both.items() for change in log
+    }
     assert len(cells) >= 30
     given = {cell: pair for cell, pair in cells.items() if verdict(pair[1]) != "none"}
     assert len(given) >= 0.8 * len(cells)
@@ -168,7 +209,9 @@ def test_a_log_says_what_the_requests_say_or_nothing(both: dict[str, tuple[Body,
         assert "net_cost_ratio" not in cells[session, change][1]["cost"]
 
 
-def test_replay_and_compress_cache_and_the_provider_state_one_bill(both: dict[str, tuple[Body, Body, Path]], tmp_path: Path) -> None:
+def test_replay_and_compress_cache_and_the_provider_state_one_bill(
+    both: dict[str, tuple[Body, Body, Path]], tmp_path: Path
+) -> None:
     for name, (bodies, log, folder) in both.items():
         truth = billed(folder)
         assert bodies["passthrough"]["recorded"]["usd"] == pytest.approx(truth), name

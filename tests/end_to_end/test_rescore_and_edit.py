@@ -16,7 +16,13 @@ COUNT = 12
 
 
 def line(i, **changes):
-    return {"id": i, "context": f"Box {i} holds word{i}.", "question": f"What is in box {i}?", "answer": f"word{i}", **changes}
+    return {
+        "id": i,
+        "context": f"Box {i} holds word{i}.",
+        "question": f"What is in box {i}?",
+        "answer": f"word{i}",
+        **changes,
+    }
 
 
 def write(lines):
@@ -37,7 +43,9 @@ def provider(tmp_path, monkeypatch):
 
 def asked(provider):
     """Box → how often it was asked for since the last time; checks before a run name no box."""
-    found = Counter(int(number) for request in provider.requests for number in re.findall(r"in box (\d+)\?", request.text))
+    found = Counter(
+        int(number) for request in provider.requests for number in re.findall(r"in box (\d+)\?", request.text)
+    )
     provider.requests.clear()
     return dict(found)
 
@@ -86,7 +94,9 @@ def test_an_edited_answer_key_changes_that_rows_score(provider):
     write([line(i, answer="no idea") if i == 4 else line(i) for i in range(COUNT)])
     rows = run(provider)
     assert rows[4]["scores"]["exact_match"] == 1.0
-    assert [rows[i]["scores"]["exact_match"] for i in range(COUNT) if i != 4] == [float(i % 2) for i in range(COUNT) if i != 4]
+    assert [rows[i]["scores"]["exact_match"] for i in range(COUNT) if i != 4] == [
+        float(i % 2) for i in range(COUNT) if i != 4
+    ]
     assert set(asked(provider)) <= {4}
 
 

@@ -1,4 +1,6 @@
-"""What a proxy did to the messages is shown exactly: in the details of a row, in the fragment of the report, by `context-bench diff`."""
+"""What a proxy did to the messages is shown exactly: in the details of a row, in the fragment of the report, by
+`context-bench diff`.
+"""
 
 import json
 import re
@@ -23,16 +25,26 @@ from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
 
 MARKS = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e\u200b"
 EXAMPLES = [
-    {"id": f"house-{n}", "question": f"Who lives in house {n}?", "answer": "Ada", "context": f"Lane {n} is old.\n\nAda lives in house {n}."}
+    {
+        "id": f"house-{n}",
+        "question": f"Who lives in house {n}?",
+        "answer": "Ada",
+        "context": f"Lane {n} is old.\n\nAda lives in house {n}.",
+    }
     for n in range(2)
 ] + [{"id": 7, "question": "Who?", "answer": "Bo", "context": f"{MARKS} " * 60 + "Bo does."}]
 
 
 def edit(body):
-    """Puts the system's words into the user's message, drops what the assistant called, takes a word away, and changes parameters."""
+    """Puts the system's words into the user's message, drops what the assistant called, takes a word away, and changes
+    parameters.
+    """
     system, user, *_, read = body["messages"]
     text = f"{system['content']}\n\n{user['content']}"
-    body["messages"] = [{"role": "user", "content": text}, {"role": "user", "content": read["content"].replace(" old", "")}]
+    body["messages"] = [
+        {"role": "user", "content": text},
+        {"role": "user", "content": read["content"].replace(" old", "")},
+    ]
     body["model"], body["temperature"] = "other-model", 0.5
     body["tools"] = body["tools"][:1]
 
@@ -41,16 +53,22 @@ def edit(body):
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("sent") / "store.db"
     with ExitStack() as stack:
-        model, judge = ModelServer(Scripted({"default": "Ada"})), ModelServer(Scripted({"default": f"4 Right, and brief. {MARKS}"}))
+        model, judge = (
+            ModelServer(Scripted({"default": "Ada"})),
+            ModelServer(Scripted({"default": f"4 Right, and brief. {MARKS}"})),
+        )
         for server in (model, judge):
             run_sync(server.start())
             stack.callback(lambda server=server: run_sync(server.stop()))
         tap = stack.enter_context(Tap(model.url, upstream_key="none-needed"))
         made = {"rewrites": stack.enter_context(Rewriting(in_body(edit), tap.url))}
         made |= {
-            habit: stack.enter_context(MisbehavingProxy(habit, tap.url)) for habit in ("user-only", "halves", "calls-twice", "nothing")
+            habit: stack.enter_context(MisbehavingProxy(habit, tap.url))
+            for habit in ("user-only", "halves", "calls-twice", "nothing")
         }
-        systems = [OpenAIProxy(proxy.url, model="gpt-4o-mini", name=name, shape="openai-agent") for name, proxy in made.items()]
+        systems = [
+            OpenAIProxy(proxy.url, model="gpt-4o-mini", name=name, shape="openai-agent") for name, proxy in made.items()
+        ]
         judges = [AnswerQuality(), LLMJudge(judge.url)]
         evaluate(systems, EXAMPLES, judges, [MeanScore("f1")], store=path, run="houses", recorder=tap, progress=False)
     return path
@@ -73,7 +91,13 @@ def test_details_hold_both_bodies_and_the_calls(opened):
     told = detail_of(opened, "houses", "user-only", "house-1")
     (exchange,) = told["exchanges"]
     assert (exchange["turn"], exchange["matched_by"]) == (1, "key")
-    assert [message["role"] for message in exchange["sent"]["messages"]] == ["system", "user", "assistant", "tool", "tool"]
+    assert [message["role"] for message in exchange["sent"]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+    ]
     assert {message["role"] for message in exchange["forwarded"]["messages"]} == {"user"}
     assert exchange["tokens"]["sent"] == exchange["tokens"]["forwarded"]
     assert told["where"] == {"run": "houses", "system": "user-only", "example_id": "house-1", "trial": 0}
@@ -193,9 +217,22 @@ def test_where_bodies_were_not_kept_the_reason_is_told(tmp_path, capsys):
     model = ModelServer(Scripted({"default": "Ada"}))
     run_sync(model.start())
     try:
-        for bodies, why in (("none", "bodies none"), ("changed", "of changed requests only: this one was forwarded as sent")):
+        for bodies, why in (
+            ("none", "bodies none"),
+            ("changed", "of changed requests only: this one was forwarded as sent"),
+        ):
             with MisbehavingProxy("nothing", f"http://127.0.0.1:{port}") as proxy:
-                options = ["--tap", str(port), "--upstream", model.url, "--bodies", bodies, "--shape", "openai-agent", "--quiet"]
+                options = [
+                    "--tap",
+                    str(port),
+                    "--upstream",
+                    model.url,
+                    "--bodies",
+                    bodies,
+                    "--shape",
+                    "openai-agent",
+                    "--quiet",
+                ]
                 where = ["--store", str(tmp_path / f"{bodies}.db"), "--run", "kept", "--out", str(tmp_path / "out")]
                 assert main(["--proxy", proxy.url, "--name", "through", "--dataset", str(data), *options, *where]) == 0
             capsys.readouterr()

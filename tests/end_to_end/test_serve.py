@@ -22,7 +22,9 @@ from context_bench.llm.shapes import SHAPES, build
 from context_bench.systems import OpenAIProxy, Served
 from context_bench.wire.apis.read import StreamReader, parse_reply
 
-CONTEXT = "\n\n".join(f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80))
+CONTEXT = "\n\n".join(
+    f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80)
+)
 EXAMPLE = {"id": "e", "context": CONTEXT, "question": "When was pump 33 built?"}
 COUNT = counter_for().count
 
@@ -30,7 +32,9 @@ COUNT = counter_for().count
 async def send(url, request, **headers):
     async with (
         aiohttp.ClientSession() as session,
-        session.post(url + request.path, data=json.dumps(request.body).encode(), headers={**request.headers, **headers}) as reply,
+        session.post(
+            url + request.path, data=json.dumps(request.body).encode(), headers={**request.headers, **headers}
+        ) as reply,
     ):
         return reply.status, await reply.read(), reply.headers
 
@@ -56,7 +60,9 @@ async def test_a_command_runs_once_it_serves_and_ends_it(port, tmp_path):
         client = [sys.executable, "-c", SERVED_CLIENT, "--help", "x"]
         line = ["serve", "--system", "full", "--port", port, "--upstream", server.url, "--", *client]
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "context_bench", *line, cwd=tmp_path, stdout=pipe, stderr=pipe)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "context_bench", *line, cwd=tmp_path, stdout=pipe, stderr=pipe
+        )
         out, error = await process.communicate()
     assert process.returncode == 7, error.decode()
     assert re.fullmatch(rf"http://127.0.0.1:{port if port != '0' else r'[0-9]+'} \['--help', 'x'\]\n", out.decode())
@@ -91,7 +97,10 @@ class Broken:
 
 
 async def test_full_passes_every_byte_on():
-    raw = b'{ "model":"m" ,"temperature":1.10, "odd": {"z":[1e400]},"messages":[{"role":"user","content":"a\\u00e9\\n\\nb"}] }'
+    raw = (
+        b'{ "model":"m" ,"temperature":1.10, "odd": '
+        b'{"z":[1e400]},"messages":[{"role":"user","content":"a\\u00e9\\n\\nb"}] }'
+    )
     headers = {
         "Authorization": "Bearer secret-1",
         "X-Context-Bench": "tok",
@@ -100,7 +109,9 @@ async def test_full_passes_every_byte_on():
         "content-type": "application/json",
     }
     async with ModelServer(Echo()) as model, Served("full", model.url) as served, aiohttp.ClientSession() as session:
-        async with session.post(served.url + "/v1/chat/completions?beta=%2Fx&y=a+b", data=raw, headers=headers) as reply:
+        async with session.post(
+            served.url + "/v1/chat/completions?beta=%2Fx&y=a+b", data=raw, headers=headers
+        ) as reply:
             assert reply.status == 200
         received = model.requests[-1]
         assert received.raw == raw
@@ -119,7 +130,9 @@ async def test_the_context_of_every_shape_is_brought_down_and_the_rest_stays(sha
     sent, kept = request.parsed(), got.request
     assert [m.role for m in kept.messages] == [m.role for m in sent.messages]
     assert (kept.tools, kept.params, kept.model, kept.stream) == (sent.tools, sent.params, sent.model, sent.stream)
-    assert [[p.cache_control for p in m.parts] for m in kept.messages] == [[p.cache_control for p in m.parts] for m in sent.messages]
+    assert [[p.cache_control for p in m.parts] for m in kept.messages] == [
+        [p.cache_control for p in m.parts] for m in sent.messages
+    ]
     assert EXAMPLE["question"] in got.text
     full, left = (sum(COUNT(p.text) for m in r.messages for p in m.parts if p.text) for r in (sent, kept))
     assert full - left >= COUNT(CONTEXT) - 150 - 5
@@ -139,7 +152,11 @@ async def test_none_leaves_the_question():
 async def test_a_system_that_returns_a_context_or_answers_itself(shape, stream):
     request = build(shape, EXAMPLE, "m", stream=stream)
     request.body["stream"] = stream
-    async with ModelServer(Echo()) as model, Served(Halver(), model.url) as halved, Served(Oracle(), model.url) as oracle:
+    async with (
+        ModelServer(Echo()) as model,
+        Served(Halver(), model.url) as halved,
+        Served(Oracle(), model.url) as oracle,
+    ):
         await send(halved.url, request)
         assert CONTEXT[: len(CONTEXT) // 2] in model.requests[-1].text
         assert "Section 79" not in model.requests[-1].text
@@ -160,7 +177,10 @@ async def test_a_system_that_returns_a_context_or_answers_itself(shape, stream):
 
 
 async def test_a_system_by_its_import_path():
-    async with ModelServer(Echo()) as model, Served("py:context_bench.compression.compressors.bm25:BM25:budget=40", model.url) as served:
+    async with (
+        ModelServer(Echo()) as model,
+        Served("py:context_bench.compression.compressors.bm25:BM25:budget=40", model.url) as served,
+    ):
         await send(served.url, build("plain-user", EXAMPLE, "m"))
         assert served.name == "bm25"
         assert COUNT(model.requests[-1].text) < 70
@@ -271,7 +291,9 @@ async def test_compressed_bodies_both_ways():
                 assert COUNT(model.requests[-1].text) < 90
         async with (
             Served("full", model.url) as served,
-            session.post(served.url + request.path, data=gzip.compress(plain), headers={"Content-Encoding": "gzip"}) as reply,
+            session.post(
+                served.url + request.path, data=gzip.compress(plain), headers={"Content-Encoding": "gzip"}
+            ) as reply,
         ):
             assert reply.status == 200
 
@@ -285,16 +307,32 @@ async def test_models_counts_and_unknown_routes_are_relayed():
             assert (await reply.json())["input_tokens"] > COUNT(CONTEXT)
         async with session.put(served.url + "/anything/else?x=1", data=b"\x00\xff") as reply:
             assert reply.status == 404
-        assert (model.requests[-1].method, model.requests[-1].path, model.requests[-1].raw) == ("PUT", "/anything/else", b"\x00\xff")
+        assert (model.requests[-1].method, model.requests[-1].path, model.requests[-1].raw) == (
+            "PUT",
+            "/anything/else",
+            b"\x00\xff",
+        )
         async with session.head(served.url + "/v1/models") as reply:
             assert reply.status == 200
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"not json", b"[1,2]", b'{"messages":"x"}', b"\xff\xfe", b'{"messages":[{"role":"user","content":"\\ud800\\n\\nx"}]}']
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[1,2]",
+        b'{"messages":"x"}',
+        b"\xff\xfe",
+        b'{"messages":[{"role":"user","content":"\\ud800\\n\\nx"}]}',
+    ],
 )
 async def test_bodies_that_make_no_sense_reach_the_upstream_which_may_refuse_them(body):
-    async with ModelServer(Echo()) as model, Served("head_tail:budget=500", model.url) as served, aiohttp.ClientSession() as session:
+    async with (
+        ModelServer(Echo()) as model,
+        Served("head_tail:budget=500", model.url) as served,
+        aiohttp.ClientSession() as session,
+    ):
         async with session.post(served.url + "/v1/chat/completions", data=body) as reply:
             await reply.read()
         assert model.requests[-1].raw == body
@@ -361,7 +399,12 @@ async def test_many_at_once_keep_apart():
 
 @pytest.mark.parametrize(
     ("spec", "upstream"),
-    [("full", "not a url"), ("full", "ftp://x"), ("head_tail:keep=7", "http://127.0.0.1:1"), (object(), "http://127.0.0.1:1")],
+    [
+        ("full", "not a url"),
+        ("full", "ftp://x"),
+        ("head_tail:keep=7", "http://127.0.0.1:1"),
+        (object(), "http://127.0.0.1:1"),
+    ],
 )
 def test_what_cannot_work_is_said_at_once(spec, upstream):
     with pytest.raises(BadInput):

@@ -30,7 +30,13 @@ async def send(session: Session, url: str, stream: bool = False) -> None:
 
 @pytest.mark.parametrize(
     ("wire", "stream"),
-    [("openai-chat", False), ("openai-chat", True), ("openai-responses", True), ("anthropic", False), ("anthropic", True)],
+    [
+        ("openai-chat", False),
+        ("openai-chat", True),
+        ("openai-responses", True),
+        ("anthropic", False),
+        ("anthropic", True),
+    ],
 )
 async def test_a_recorded_session_is_the_session_sent(wire: str, stream: bool, tmp_path: Path) -> None:
     sent, path = load_session(NAME, wire=wire), tmp_path / "records.jsonl"

@@ -1,4 +1,6 @@
-"""kill -9 in the middle of set-ups and of groups, then resume: the same report, nothing half ingested, nothing done twice without need."""
+"""kill -9 in the middle of set-ups and of groups, then resume: the same report, nothing half ingested, nothing done
+twice without need.
+"""
 
 import asyncio
 import os
@@ -19,7 +21,9 @@ GROUPS, ITEMS, QUESTIONS, WORKERS, KILLS = 8, 4, 2, 2, 5
 
 
 class Counts:
-    """Answers everything and tells when it has been asked so often; until it is `free`, nobody gets beyond the middle of a set-up."""
+    """Answers everything and tells when it has been asked so often; until it is `free`, nobody gets beyond the middle
+    of a set-up.
+    """
 
     name = "counts"
 
@@ -59,7 +63,9 @@ async def test_killed_within_set_ups_and_resumed_it_is_the_undisturbed_run(tmp_p
         quiet.free.set()
         for _ in range(KILLS):
             pid = await disturbed.start()
-            await asyncio.wait_for(model.until(model.seen + chance.randint(1, 10)) if model.free.is_set() else model.within.wait(), 60)
+            await asyncio.wait_for(
+                model.until(model.seen + chance.randint(1, 10)) if model.free.is_set() else model.within.wait(), 60
+            )
             os.kill(pid, signal.SIGKILL)
             model.free.set()
             assert await disturbed.ended() == -signal.SIGKILL

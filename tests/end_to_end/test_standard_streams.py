@@ -1,4 +1,6 @@
-"""Standard output and errors that cannot be written: one sentence, exit code 2, never a traceback; a pipe that nobody reads: silence."""
+"""Standard output and errors that cannot be written: one sentence, exit code 2, never a traceback; a pipe that nobody
+reads: silence.
+"""
 
 import contextlib
 import json
@@ -32,7 +34,9 @@ class Commands:
     def __init__(self, folder):
         self.folder, self.errors = folder, folder / "errors"
         environment = {**os.environ, "XDG_CACHE_HOME": str(folder)}
-        self.program = subprocess.Popen(_STARTED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
+        self.program = subprocess.Popen(
+            _STARTED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+        )
 
     def run(self, argv, stdout, stderr=None):
         """Exit code and what was said on standard error."""
@@ -97,14 +101,20 @@ def test_a_full_device(argv, commands):
 
 
 @pytest.mark.parametrize(
-    "argv", [["--help"], ["datasets"], ["runs", "--store", "s.db"], ["export", "r", "--store", "s.db", "--format", "jsonl"]]
+    "argv",
+    [["--help"], ["datasets"], ["runs", "--store", "s.db"], ["export", "r", "--store", "s.db", "--format", "jsonl"]],
 )
 def test_a_pipe_that_nobody_reads_is_left_in_silence(argv, commands):
     assert commands.run(argv, "unread") == (0, "")
 
 
 def test_errors_that_cannot_be_written_change_nothing_else(commands):
-    for argv, code in ((["runs", "--store", "s.db"], 0), (["runs", "--store", "none.db"], 2), (["nothing"], 2), (_run("third"), 0)):
+    for argv, code in (
+        (["runs", "--store", "s.db"], 0),
+        (["runs", "--store", "none.db"], 2),
+        (["nothing"], 2),
+        (_run("third"), 0),
+    ):
         for stream in ("full", "unread"):
             assert commands.run(argv, "/dev/null", stream)[0] in (code, 2 if stream == "full" else 0)
 
@@ -118,7 +128,11 @@ def test_a_report_to_a_full_device_is_said(commands):
         assert len(said.splitlines()) == 1
 
 
-_CLOSED = {">&-": (2, "standard output cannot be written: Bad file descriptor"), "2>&-": (0, ""), "<&- >&- 2>&-": (2, "")}
+_CLOSED = {
+    ">&-": (2, "standard output cannot be written: Bad file descriptor"),
+    "2>&-": (0, ""),
+    "<&- >&- 2>&-": (2, ""),
+}
 
 
 @pytest.mark.parametrize("closed", _CLOSED)
@@ -138,12 +152,15 @@ def test_a_closed_stream_does_not_get_what_is_meant_for_a_file(closed, commands)
 def test_a_file_that_may_not_grow_is_said(unbuffered, commands):
     line = f'ulimit -f 1; exec "{sys.executable}" -m context_bench run --help-all > long.txt'
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=commands.folder, env=environment, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, cwd=commands.folder, env=environment, timeout=60
+    )
     assert done.returncode == 2
     assert done.stderr == "context-bench: standard output cannot be written: File too large\n"
 
 
-# --- on a terminal --------------------------------------------------------------------------------------------------------------
+# --- on a terminal
+# ------------------------------------------------------------------------
 
 
 def _on_a_terminal(commands, argv):
@@ -166,7 +183,9 @@ def _on_a_terminal(commands, argv):
     return code, seen.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
-_COLOUR = re.compile("\x1b\\[[0-9;]*m|\x1b\\[K|\x1b\\[[0-9]*A|\x1b\\[J|\x1b\\[\\?25[hl]")  # what the program itself writes
+_COLOUR = re.compile(
+    "\x1b\\[[0-9;]*m|\x1b\\[K|\x1b\\[[0-9]*A|\x1b\\[J|\x1b\\[\\?25[hl]"
+)  # what the program itself writes
 _STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -174,7 +193,13 @@ _STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-
 def hostile(commands):
     """A run whose names, ids, answers and errors would steer a terminal."""
     rows = [
-        {"system": f"s{HOSTILE}", "id": f"{i}{HOSTILE}", "question": HOSTILE, "answer": f"a{HOSTILE}", "response": f"b{HOSTILE}"}
+        {
+            "system": f"s{HOSTILE}",
+            "id": f"{i}{HOSTILE}",
+            "question": HOSTILE,
+            "answer": f"a{HOSTILE}",
+            "response": f"b{HOSTILE}",
+        }
         | ({"error": f"Odd: {HOSTILE}"} if i else {})
         for i in range(2)
     ]

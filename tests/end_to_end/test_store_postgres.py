@@ -1,4 +1,6 @@
-"""A run in a PostgreSQL database whose connections break, whose server restarts, and which other processes use at the same time."""
+"""A run in a PostgreSQL database whose connections break, whose server restarts, and which other processes use at the
+same time.
+"""
 
 import asyncio
 import os
@@ -36,7 +38,9 @@ class Answers:
         self.asked.append(example["id"])
         if self.before is not None:
             await self.before(len(self.asked))
-        current_ledger().record(Call("system", "m", "http://h", float(example["id"]), cost=0.1, request={"text": example["context"]}))
+        current_ledger().record(
+            Call("system", "m", "http://h", float(example["id"]), cost=0.1, request={"text": example["context"]})
+        )
         return {**example, "response": f"answer {example['id']}"}
 
 
@@ -54,7 +58,9 @@ def examples(n):
 async def run(store, system, n=40, name="r", workers=4):
     settings = RunSettings(late_grace=0.0, max_workers=workers)
     arms = [Arm(system)]
-    return await execute(store, name=name, arms=arms, examples=examples(n), evaluators=[Right()], manifest={}, settings=settings)
+    return await execute(
+        store, name=name, arms=arms, examples=examples(n), evaluators=[Right()], manifest={}, settings=settings
+    )
 
 
 def counted(store):
@@ -184,7 +190,9 @@ async def test_a_server_that_stays_away_ends_the_run_and_a_resume_asks_only_what
         first = Answers(leave)
         with open_store(where) as store:
             store.database = replace(store.database, patience=0.5)
-            with pytest.raises(StoreUnusable, match=r"cannot be reached.*then resume: everything committed is kept") as caught:
+            with pytest.raises(
+                StoreUnusable, match=r"cannot be reached.*then resume: everything committed is kept"
+            ) as caught:
                 await run(store, first)
         assert server.password not in str(caught.value)
         server.start()
@@ -232,7 +240,9 @@ async def test_four_processes_at_once_in_one_database(postgres, forks):
         assert (outputs, scores, calls) == (240, 240, 240)
         with store.reading() as connection:
             assert (
-                len(connection.execute(schema.evaluators.select()).all()) == len(connection.execute(schema.endpoints.select()).all()) == 1
+                len(connection.execute(schema.evaluators.select()).all())
+                == len(connection.execute(schema.endpoints.select()).all())
+                == 1
             )
 
 

@@ -24,7 +24,9 @@ COUNT = counter_for("gpt-4o").count
 
 
 class Proxy:
-    """A proxy under test: forwards to the tap with whatever its kind does to a request. Kinds that misbehave are small methods."""
+    """A proxy under test: forwards to the tap with whatever its kind does to a request. Kinds that misbehave are small
+    methods.
+    """
 
     def __init__(self, upstream: str) -> None:
         self.upstream = upstream
@@ -47,7 +49,9 @@ class Proxy:
 
     async def handle(self, request: web.Request) -> web.Response:
         body = await request.json()
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "content-length", "accept-encoding")}
+        headers = {
+            k: v for k, v in request.headers.items() if k.lower() not in ("host", "content-length", "accept-encoding")
+        }
         return await self.forward(request.path, headers, body)
 
     async def forward(self, path: str, headers: dict, body: dict) -> web.Response:
@@ -115,7 +119,9 @@ class Background(Proxy):
 
 
 class Stateful(Proxy):
-    """Remembers per key what it has forwarded before and replaces it by a reference: what production proxies do with history."""
+    """Remembers per key what it has forwarded before and replaces it by a reference: what production proxies do with
+    history.
+    """
 
     async def forward(self, path, headers, body):
         session = headers.get("Authorization", "")
@@ -135,7 +141,11 @@ class Stateful(Proxy):
 
 def body(*texts: str) -> dict:
     system = {"role": "system", "content": "Be brief, please."}
-    return {"model": "gpt-4o", "temperature": 0, "messages": [system, *({"role": "user", "content": text} for text in texts)]}
+    return {
+        "model": "gpt-4o",
+        "temperature": 0,
+        "messages": [system, *({"role": "user", "content": text} for text in texts)],
+    }
 
 
 def marked(mark: Mark) -> dict[str, str]:
@@ -145,7 +155,10 @@ def marked(mark: Mark) -> dict[str, str]:
 
 
 async def call(url: str, mark: Mark | None, sent: dict) -> None:
-    async with aiohttp.ClientSession() as session, session.post(url + CHAT, json=sent, headers=marked(mark) if mark else {}) as reply:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url + CHAT, json=sent, headers=marked(mark) if mark else {}) as reply,
+    ):
         assert reply.status == 200, await reply.text()
 
 
@@ -163,7 +176,11 @@ def assert_nothing_of_ours(server: ModelServer) -> None:
 
 
 async def test_a_proxy_that_changes_nothing():
-    async with ModelServer(Echo(), api_key=KEY) as server, Tap(server.url, upstream_key=KEY) as tap, Proxy(tap.url) as proxy:
+    async with (
+        ModelServer(Echo(), api_key=KEY) as server,
+        Tap(server.url, upstream_key=KEY) as tap,
+        Proxy(tap.url) as proxy,
+    ):
         sent = body("What is the capital of France? " * 20)
         (record,) = await once(tap, proxy.url, sent)
         assert record.matched_by == "key"
@@ -196,7 +213,10 @@ async def test_a_proxy_that_turns_every_role_into_user():
 async def test_a_proxy_that_calls_twice():
     async with Tap("echo") as tap, Twice(tap.url) as proxy:
         records = await once(tap, proxy.url, body("hello"))
-        assert [record.tokens for record in records] == [COUNT("summarise"), COUNT("Be brief, please.") + COUNT("hello")]
+        assert [record.tokens for record in records] == [
+            COUNT("summarise"),
+            COUNT("Be brief, please.") + COUNT("hello"),
+        ]
         assert {record.window for record in records} == {1}
         assert await tap.unmatched() == []
 
@@ -227,7 +247,9 @@ async def test_header_mode():
     ):
         (record,) = await once(tap, proxy.url, body("hello"))
         assert (record.matched_by, record.authorization) == ("header", None)
-        assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"  # the proxy's own key was replaced as well
+        assert (
+            server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+        )  # the proxy's own key was replaced as well
         assert_nothing_of_ours(server)
 
 
@@ -242,7 +264,11 @@ async def test_serial_mode_needs_nothing_in_the_request(marker):
 
 
 async def test_another_wire_behind_the_proxy():
-    async with ModelServer(Echo(), api_key=KEY) as server, Tap(server.url, upstream_key=KEY) as tap, ToAnthropic(tap.url) as proxy:
+    async with (
+        ModelServer(Echo(), api_key=KEY) as server,
+        Tap(server.url, upstream_key=KEY) as tap,
+        ToAnthropic(tap.url) as proxy,
+    ):
         (record,) = await once(tap, proxy.url, body("hello"))
         assert (record.wire, record.matched_by, record.authorization) == ("anthropic", "key", True)
         assert server.requests[0].headers["x-api-key"] == KEY
@@ -319,7 +345,11 @@ async def test_turns_of_one_conversation_show_their_shared_prefix():
 
 
 async def test_a_foreign_or_forged_mark_gets_neither_a_window_nor_the_key():
-    async with ModelServer(Echo(), api_key=KEY) as server, Tap(server.url, upstream_key=KEY) as tap, aiohttp.ClientSession() as session:
+    async with (
+        ModelServer(Echo(), api_key=KEY) as server,
+        Tap(server.url, upstream_key=KEY) as tap,
+        aiohttp.ClientSession() as session,
+    ):
         await tap.begin("c")
         for key in ("cb-" + "0" * 40, "somebody-elses-key"):
             async with session.post(
@@ -336,7 +366,9 @@ async def test_live_traffic_keeps_its_own_key():
         Tap(server.url, upstream_key=KEY) as tap,
         aiohttp.ClientSession() as session,
     ):
-        async with session.post(tap.url + CHAT, json=body("hi"), headers={"Authorization": "Bearer users-own-key"}) as reply:
+        async with session.post(
+            tap.url + CHAT, json=body("hi"), headers={"Authorization": "Bearer users-own-key"}
+        ) as reply:
             assert reply.status == 200
         (record,) = await tap.unmatched()
         assert "users-own-key" not in repr(record)
@@ -344,9 +376,15 @@ async def test_live_traffic_keeps_its_own_key():
 
 @pytest.mark.parametrize("marker", ["key", "header", "serial"])
 async def test_a_stateful_proxy_forwards_the_same_bytes_with_and_without_marks(marker):
-    """Two conversations, interleaved turns: once through a tap with marks, once with two ordinary keys and no tap at all."""
+    """Two conversations, interleaved turns: once through a tap with marks, once with two ordinary keys and no tap at
+    all.
+    """
     turns = [("a", ["long text of a " * 20]), ("b", ["long text of a " * 20])]
-    turns += [("a", ["long text of a " * 20, "more a"]), ("b", ["long text of a " * 20, "more b"]), ("a", ["more a", "end a"])]
+    turns += [
+        ("a", ["long text of a " * 20, "more a"]),
+        ("b", ["long text of a " * 20, "more b"]),
+        ("a", ["more a", "end a"]),
+    ]
 
     async with ModelServer(Echo()) as plain, Stateful(plain.url) as proxy:
         for conversation, texts in turns:
@@ -354,7 +392,10 @@ async def test_a_stateful_proxy_forwards_the_same_bytes_with_and_without_marks(m
                 headers = {"Authorization": f"Bearer ordinary-key-of-{conversation}"}
             else:
                 headers = {"Authorization": "Bearer key-of-the-proxy"} if marker == "header" else {}
-            async with aiohttp.ClientSession() as session, session.post(proxy.url + CHAT, json=body(*texts), headers=headers) as reply:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(proxy.url + CHAT, json=body(*texts), headers=headers) as reply,
+            ):
                 assert reply.status == 200
         expected = [received.raw for received in plain.requests]
 
@@ -371,5 +412,7 @@ async def test_the_tap_of_another_process_gives_the_same():
     async with Tap("echo") as tap, Twice(tap.url) as proxy, RemoteTap(tap.url) as remote:
         here, there = await once(tap, proxy.url, sent), await once(remote, proxy.url, sent, "d")
         assert [r.facts for r in here] == [r.facts for r in there]
-        assert [(r.tokens, r.request, r.reply, r.usage) for r in here] == [(r.tokens, r.request, r.reply, r.usage) for r in there]
+        assert [(r.tokens, r.request, r.reply, r.usage) for r in here] == [
+            (r.tokens, r.request, r.reply, r.usage) for r in there
+        ]
         assert there == [r for r in tap.records if r.window == 2]

@@ -42,7 +42,10 @@ def post(url: str, key: str = "", body: dict = BODY) -> bytes:
 
 
 async def apost(url: str, key: str = "") -> None:
-    async with aiohttp.ClientSession() as session, session.post(url + CHAT, json=BODY, headers={"Authorization": f"Bearer {key}"}) as reply:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url + CHAT, json=BODY, headers={"Authorization": f"Bearer {key}"}) as reply,
+    ):
         assert reply.status == 200
 
 
@@ -160,13 +163,20 @@ async def test_no_tap_there(unused_tcp_port):
 
 @pytest.mark.parametrize(
     "headers",
-    [{}, {**CONTROL, "Origin": "http://localhost"}, {**CONTROL, "Host": "evil.example"}, {"x-context-bench-control": "yes"}],
+    [
+        {},
+        {**CONTROL, "Origin": "http://localhost"},
+        {**CONTROL, "Host": "evil.example"},
+        {"x-context-bench-control": "yes"},
+    ],
     ids=["a page's form", "a local page", "a rebound name", "a wrong word"],
 )
 async def test_the_control_api_is_not_for_web_pages(headers):
     async with ModelServer(Echo()) as server, Tap(server.url) as tap, aiohttp.ClientSession() as session:
         for method, what in (("GET", "status"), ("POST", "begin"), ("POST", "unmatched"), ("OPTIONS", "begin")):
-            async with session.request(method, f"{tap.url}/_context_bench/{what}", json={"conversation": "c"}, headers=headers) as reply:
+            async with session.request(
+                method, f"{tap.url}/_context_bench/{what}", json={"conversation": "c"}, headers=headers
+            ) as reply:
                 assert reply.status == 403
                 assert "access-control-allow-origin" not in reply.headers
         assert tap.status()["windows"] == 0
@@ -201,7 +211,14 @@ async def test_the_file_of_records(tmp_path):
     heard: list[Forwarded] = []
     ready = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve_tap(0, "echo", record="full", records_file=path, on_record=heard.append, on_ready=lambda tap: ready.set_result(tap.url))
+        serve_tap(
+            0,
+            "echo",
+            record="full",
+            records_file=path,
+            on_record=heard.append,
+            on_ready=lambda tap: ready.set_result(tap.url),
+        )
     )
     url = await asyncio.wait_for(ready, 10)
     await apost(url, "secret-key-of-a-user")
@@ -248,7 +265,17 @@ def test_the_shelf_is_bounded_and_says_what_it_forgot():
     assert [r.id for r in shelf.take_unmatched("")] == [str(n) for n in range(20, 30)]
     assert shelf.take_unmatched("") == []
     shelf.put(
-        Forwarded("big", None, "none", "other", "GET", "/", 0.0, bytes_in=60_000, request=random.Random(0).randbytes(60_000).hex()),
+        Forwarded(
+            "big",
+            None,
+            "none",
+            "other",
+            "GET",
+            "/",
+            0.0,
+            bytes_in=60_000,
+            request=random.Random(0).randbytes(60_000).hex(),
+        ),
         None,
         30,
     )
@@ -298,7 +325,9 @@ def test_a_tap_in_another_process(tmp_path):
 
 
 def test_the_package_loads_nothing_heavy_until_used():
-    code = "import sys, context_bench.tap; print(sorted({'aiohttp', 'orjson', 'zstandard', 'splintr'} & set(sys.modules)))"
+    code = (
+        "import sys, context_bench.tap; print(sorted({'aiohttp', 'orjson', 'zstandard', 'splintr'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
     assert done.stdout.strip() == "[]"
     assert {"Tap", "RemoteTap", "serve_tap"} <= set(dir(context_bench.tap))

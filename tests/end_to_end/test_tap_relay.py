@@ -69,7 +69,9 @@ async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def upstream(answer: Callable[[Upstream, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[tuple[Upstream, str]]:
+async def upstream(
+    answer: Callable[[Upstream, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[tuple[Upstream, str]]:
     made = Upstream(answer)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=2**20)
     async with server:
@@ -112,17 +114,30 @@ def ask(body: bytes = b"{}", *headers: str, line: str = f"POST {CHAT} HTTP/1.1")
 async def test_the_request_arrives_as_it_was_sent():
     async with upstream(fixed(ok(b"{}"))) as (seen, url), Tap(url) as tap:
         body = json.dumps(BODY, indent=3).encode()
-        await talk(tap.url, ask(body, "X-Twice: 1", "x-TWICE: 2", "Cookie: a=b; c=d", "Authorization: Bearer own-key-123"))
+        await talk(
+            tap.url, ask(body, "X-Twice: 1", "x-TWICE: 2", "Cookie: a=b; c=d", "Authorization: Bearer own-key-123")
+        )
         assert seen.heads[0].startswith(f"POST {CHAT} HTTP/1.1\r\n".encode())
         host = url.removeprefix("http://")
-        expected = [f"Content-Length: {len(body)}", "X-Twice: 1", "X-Twice: 2", "Cookie: a=b; c=d", "Authorization: Bearer own-key-123"]
-        assert [line for line in seen.lines() if not line.startswith("Host:")] == expected  # nothing added, nothing lost, in order
+        expected = [
+            f"Content-Length: {len(body)}",
+            "X-Twice: 1",
+            "X-Twice: 2",
+            "Cookie: a=b; c=d",
+            "Authorization: Bearer own-key-123",
+        ]
+        assert [
+            line for line in seen.lines() if not line.startswith("Host:")
+        ] == expected  # nothing added, nothing lost, in order
         assert f"Host: {host}" in seen.lines()
         assert seen.bodies == [body]
 
 
 async def test_the_answer_comes_back_as_it_was_given():
-    reply = b"HTTP/1.1 418 I'm a Teapot\r\nX-B: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nx-a: 2\r\nContent-Length: 3\r\n\r\nabc"
+    reply = (
+        b"HTTP/1.1 418 I'm a Teapot\r\nX-B: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nx-a: "
+        b"2\r\nContent-Length: 3\r\n\r\nabc"
+    )
     async with upstream(fixed(reply)) as (_, url), Tap(url) as tap:
         heard = await talk(tap.url, ask())
     head, _, body = heard.partition(b"\r\n\r\n")
@@ -138,16 +153,31 @@ async def test_the_answer_comes_back_as_it_was_given():
 
 
 async def test_hop_by_hop_headers_end_here():
-    reply = ok(b"{}", "Connection: X-Hop, keep-alive", "X-Hop: 1", "Keep-Alive: timeout=5", "Proxy-Authenticate: Basic", "X-Kept: 1")
+    reply = ok(
+        b"{}",
+        "Connection: X-Hop, keep-alive",
+        "X-Hop: 1",
+        "Keep-Alive: timeout=5",
+        "Proxy-Authenticate: Basic",
+        "X-Kept: 1",
+    )
     async with upstream(fixed(reply)) as (seen, url), Tap(url) as tap:
         heard = await talk(
             tap.url,
             ask(
-                b"{}", "Connection: close, X-Mine", "X-Mine: 1", "TE: trailers", "Upgrade: websocket", "Proxy-Authorization: x", "X-Kept: 2"
+                b"{}",
+                "Connection: close, X-Mine",
+                "X-Mine: 1",
+                "TE: trailers",
+                "Upgrade: websocket",
+                "Proxy-Authorization: x",
+                "X-Kept: 2",
             ),
         )
     assert not [
-        line for line in seen.lines() if line.split(":")[0].lower() in ("connection", "x-mine", "te", "upgrade", "proxy-authorization")
+        line
+        for line in seen.lines()
+        if line.split(":")[0].lower() in ("connection", "x-mine", "te", "upgrade", "proxy-authorization")
     ]
     assert "X-Kept: 2" in seen.lines()
     assert b"X-Kept: 1" in heard
@@ -211,14 +241,20 @@ async def test_the_head_of_a_stream_is_not_held_back():
 
 
 @pytest.mark.parametrize(
-    ("coding", "encode"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("br", brotli.compress), ("zstd", zstandard.compress)]
+    ("coding", "encode"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("br", brotli.compress), ("zstd", zstandard.compress)],
 )
 async def test_coded_bodies_pass_as_they_are_and_are_read_for_the_record(coding, encode):
     reply = encode(
-        json.dumps({"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}).encode()
+        json.dumps(
+            {"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 7, "completion_tokens": 1}}
+        ).encode()
     )
     sent = encode(json.dumps(BODY).encode())
-    async with upstream(fixed(ok(reply, f"Content-Encoding: {coding}", "Content-Type: application/json"))) as (seen, url), Tap(url) as tap:
+    async with (
+        upstream(fixed(ok(reply, f"Content-Encoding: {coding}", "Content-Type: application/json"))) as (seen, url),
+        Tap(url) as tap,
+    ):
         heard = await talk(tap.url, ask(sent, f"Content-Encoding: {coding}", f"Accept-Encoding: {coding}"))
         await tap.settle(1)
         (record,) = tap.records
@@ -248,7 +284,10 @@ async def test_large_bodies_both_ways_with_and_without_length():
     for _n in range(blocks):
         digest.update(block)
     async with upstream(answer) as (seen, url), Tap(url, record="meta") as tap, aiohttp.ClientSession() as session:
-        for data, framing in ((body(), "Transfer-Encoding: chunked"), (block * blocks, f"Content-Length: {len(block) * blocks}")):
+        for data, framing in (
+            (body(), "Transfer-Encoding: chunked"),
+            (block * blocks, f"Content-Length: {len(block) * blocks}"),
+        ):
             heard = hashlib.sha256()
             async with session.post(tap.url + "/upload", data=data) as reply:
                 async for piece in reply.content.iter_any():
@@ -392,7 +431,10 @@ async def test_answers_without_a_body(status):
 
 
 async def test_redirects_are_passed_on_and_not_followed():
-    async with upstream(fixed(b"HTTP/1.1 307 Go\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")) as (seen, url), Tap(url) as tap:
+    async with (
+        upstream(fixed(b"HTTP/1.1 307 Go\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n")) as (seen, url),
+        Tap(url) as tap,
+    ):
         heard = await talk(tap.url, ask())
     assert b"Location: /elsewhere" in heard
     assert len(seen.heads) == 1
@@ -421,7 +463,11 @@ async def test_an_unreachable_upstream_is_said_plainly(unused_tcp_port):
 
 
 async def test_an_upstream_that_speaks_no_http_is_said_plainly():
-    async with upstream(fixed(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as (_, url), Tap(url) as tap, aiohttp.ClientSession() as session:
+    async with (
+        upstream(fixed(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as (_, url),
+        Tap(url) as tap,
+        aiohttp.ClientSession() as session,
+    ):
         reply = await session.post(tap.url + CHAT, json=BODY)
         assert reply.status == 502
         assert "did not answer in HTTP" in await reply.text()
@@ -431,7 +477,9 @@ async def test_expect_100_continue():
     async with upstream(fixed(ok(b"{}"))) as (seen, url), Tap(url) as tap:
         port = int(tap.url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n".encode())
+        writer.write(
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n".encode()
+        )
         assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"abcd")
         assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).startswith(b"HTTP/1.1 200 OK\r\n")
@@ -473,7 +521,9 @@ async def test_a_thousand_streams_at_once():
 
     async def answer(_: Upstream, writer: asyncio.StreamWriter) -> None:
         nonlocal begun
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n6\r\ndata: \r\n")
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n6\r\ndata: \r\n"
+        )
         begun += 1
         if begun == count:
             together.set()
@@ -497,12 +547,16 @@ async def test_a_thousand_streams_at_once():
 async def test_requests_of_one_connection_are_told_apart():
     async with ModelServer(Echo()) as server, Tap(server.url) as tap, aiohttp.ClientSession() as session:
         for n in range(5):
-            async with session.post(tap.url + CHAT, json={**BODY, "messages": [{"role": "user", "content": "x " * (n + 1)}]}) as reply:
+            async with session.post(
+                tap.url + CHAT, json={**BODY, "messages": [{"role": "user", "content": "x " * (n + 1)}]}
+            ) as reply:
                 assert reply.status == 200
         await tap.settle(1)
         assert len({r.id for r in tap.records}) == 5
         assert [len(r.request["messages"][0]["content"]) for r in tap.records] == [2, 4, 6, 8, 10]
-        assert [r.tokens for r in tap.records] == [count_request(item.request, counter_for("gpt-4o")).total for item in server.requests]
+        assert [r.tokens for r in tap.records] == [
+            count_request(item.request, counter_for("gpt-4o")).total for item in server.requests
+        ]
 
 
 async def test_strangers_are_refused_and_not_relayed():
@@ -547,21 +601,28 @@ async def test_stopping_breaks_off_what_is_under_way_and_records_it():
 
 
 def sse(*events: object) -> bytes:
-    return b"".join(b"data: %s\n\n" % (each if isinstance(each, bytes) else json.dumps(each).encode()) for each in events)
+    return b"".join(
+        b"data: %s\n\n" % (each if isinstance(each, bytes) else json.dumps(each).encode()) for each in events
+    )
 
 
 def delta(text: str, finish: str | None = None) -> dict:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
 
 
-WHOLE = sse(delta("Paris"), delta("", "stop"), {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}, b"[DONE]")
+WHOLE = sse(
+    delta("Paris"), delta("", "stop"), {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}, b"[DONE]"
+)
 
 
 @pytest.mark.parametrize("policy", ["meta", "redacted", "full"])
 async def test_what_a_stream_says_after_its_end_goes_through_and_is_told_apart(policy):
     more = sse(delta(" EVIL"))
     reply = WHOLE + more * 3
-    async with upstream(fixed(ok(reply, "Content-Type: text/event-stream"))) as (_, url), Tap(url, record=policy) as tap:
+    async with (
+        upstream(fixed(ok(reply, "Content-Type: text/event-stream"))) as (_, url),
+        Tap(url, record=policy) as tap,
+    ):
         heard = await talk(tap.url, ask(json.dumps({**BODY, "stream": True}).encode()))
         await tap.settle(1)
         (record,) = tap.records

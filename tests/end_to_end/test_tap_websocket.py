@@ -1,4 +1,6 @@
-"""WebSockets through the tap, on real sockets: relayed as they are, each request recorded in full, refused at once where nobody listens."""
+"""WebSockets through the tap, on real sockets: relayed as they are, each request recorded in full, refused at once
+where nobody listens.
+"""
 
 import asyncio
 import json
@@ -36,7 +38,9 @@ async def test_increments_are_recorded_as_the_full_requests_they_stand_for(outpu
     assert [record.usage.input_tokens for record in found] == [told["input_tokens"] for told in provider.told]
     assert [record.facts.get("joined") for record in found] == [None, True, True]
     assert [record.facts["reply_complete"] for record in found] == [True] * 3
-    assert all(record.wire == "openai-responses" and record.status == 200 and record.ttft is not None for record in found)
+    assert all(
+        record.wire == "openai-responses" and record.status == 200 and record.ttft is not None for record in found
+    )
     assert found[0].tokens < found[1].tokens < found[2].tokens
     assert found[2].prefix_tokens > found[1].prefix_tokens > 0
 
@@ -58,7 +62,9 @@ async def test_what_was_said_before_the_tap_is_not_made_up():
 
 async def test_messages_pings_headers_and_closing_go_through_both_ways():
     async with Speaking() as provider, Tap(provider.url) as tap:
-        async with calling(tap.url, headers={"x-codex-turn-metadata": "m"}, protocols=("other", "realtime"), compress=15) as caller:
+        async with calling(
+            tap.url, headers={"x-codex-turn-metadata": "m"}, protocols=("other", "realtime"), compress=15
+        ) as caller:
             assert caller.socket._response.headers["x-codex-turn-state"] == "sticky"
             assert caller.socket.protocol == "realtime"
             await caller.socket.ping()
@@ -101,7 +107,9 @@ async def test_refusals_and_failures_inside_a_socket_have_their_status():
 async def test_a_client_that_leaves_in_the_middle_is_recorded_with_what_it_had():
     async with Speaking(odd={1: "hang"}) as provider, Tap(provider.url) as tap:
         async with calling(tap.url) as caller:
-            await caller.socket.send_json({"type": "response.create", "model": "m", "input": [{"role": "user", "content": "a"}]})
+            await caller.socket.send_json(
+                {"type": "response.create", "model": "m", "input": [{"role": "user", "content": "a"}]}
+            )
             assert (await caller.event())["type"] == "response.created"
             assert (await caller.event())["type"] == "response.output_item.added"
             caller.socket._response.close()
@@ -151,13 +159,21 @@ async def test_lanes_are_told_apart():
     async with Speaking() as provider, Tap(provider.url) as tap:
         async with calling(tap.url) as caller:
             for lane in ("b", "a"):
-                said = {"type": "response.create", "model": f"gpt-{lane}", "stream_id": lane, "input": [{"role": "user", "content": lane}]}
+                said = {
+                    "type": "response.create",
+                    "model": f"gpt-{lane}",
+                    "stream_id": lane,
+                    "input": [{"role": "user", "content": lane}],
+                }
                 await caller.socket.send_json(said)
             ends = 0
             while ends < 2:
                 ends += (await caller.event())["type"] == "response.completed"
         found = await records(tap)
-    assert {(record.request["model"], record.reply["model"]) for record in found} == {("gpt-a", "gpt-a"), ("gpt-b", "gpt-b")}
+    assert {(record.request["model"], record.reply["model"]) for record in found} == {
+        ("gpt-a", "gpt-a"),
+        ("gpt-b", "gpt-b"),
+    }
     assert all("stream_id" not in record.request for record in found)
 
 

@@ -19,7 +19,9 @@ def worked_on(task, house, url, **env):
     """(how the agent ended, its patch, the verdict)"""
     with workspace(task["repo"], house=house, readable=[AGENT]) as copy:
         given = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", **env}
-        done = copy.run(["python", str(AGENT)], stdin=task["instruction"].encode(), env=given, network=True, timeout=120)
+        done = copy.run(
+            ["python", str(AGENT)], stdin=task["instruction"].encode(), env=given, network=True, timeout=120
+        )
         return done, copy.patch(), verify(copy, task["verify"])
 
 
@@ -29,7 +31,9 @@ async def test_the_scripted_model_solves_eleven_of_twelve():
         with ThreadPoolExecutor(2) as pool:
             loop = asyncio.get_running_loop()
             tasks = load_tasks(BUNDLED)
-            runs = await asyncio.gather(*(loop.run_in_executor(pool, worked_on, task, house, f"{server.url}/v1") for task in tasks))
+            runs = await asyncio.gather(
+                *(loop.run_in_executor(pool, worked_on, task, house, f"{server.url}/v1") for task in tasks)
+            )
     for task, (done, patch, verdict) in zip(tasks, runs, strict=True):
         assert done.exit == 0, done
         assert done.stdout_tail.rstrip().endswith("SUBMIT")

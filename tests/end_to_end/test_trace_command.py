@@ -13,7 +13,9 @@ import pytest
 
 from context_bench.cli.app import run_line
 
-_spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py")
+_spec = importlib.util.spec_from_file_location(
+    "trace_fixtures", Path(__file__).parents[1] / "unit" / "traces" / "trace_fixtures.py"
+)
 fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(fixtures)
 #: The seed's columns, in its order.
@@ -28,7 +30,7 @@ contextbench_final_line_coverage contextbench_final_line_precision
 contextbench_traj_auc_file contextbench_traj_auc_symbol contextbench_traj_auc_span contextbench_traj_auc_line
 contextbench_traj_redundancy_file contextbench_traj_redundancy_symbol contextbench_traj_redundancy_span
 contextbench_traj_redundancy_line contextbench_editloc_recall contextbench_editloc_precision evaluator_result
-"""
+"""  # noqa: E501
 COLUMNS = _HEAD.split()
 
 
@@ -76,8 +78,16 @@ def test_the_appendix_is_the_seeds(place, capsys):
         assert reader.fieldnames == COLUMNS
         claude, mini = reader
     assert (claude["condition"], claude["status"], mini["status"]) == ("claude", "resolved", "unknown")
-    assert (claude["input_tokens"], claude["cache_read_input_tokens"], claude["total_input_processed_tokens"]) == ("600", "400", "1000")
-    assert (claude["first_file_opened"], claude["repo_label"], claude["first_test_command"]) == ("src/calc.py", "demo", "")
+    assert (claude["input_tokens"], claude["cache_read_input_tokens"], claude["total_input_processed_tokens"]) == (
+        "600",
+        "400",
+        "1000",
+    )
+    assert (claude["first_file_opened"], claude["repo_label"], claude["first_test_command"]) == (
+        "src/calc.py",
+        "demo",
+        "",
+    )
     result = json.loads(claude["evaluator_result"])
     curve = [step["coverage"]["line"] for step in result["trajectory"]["steps"]]
     assert float(claude["contextbench_traj_auc_line"]) == pytest.approx(sum(curve) / len(curve))
@@ -85,7 +95,9 @@ def test_the_appendix_is_the_seeds(place, capsys):
     summary = json.loads((place / "out" / "summary.json").read_text())
     assert summary["metrics"]["claude/solve_rate"] == 1.0
     assert "mini/solve_rate" not in summary["metrics"]
-    assert {"rows.jsonl", "summary.json", "summary.md", "report.html"} <= {file.name for file in (place / "out").iterdir()}
+    assert {"rows.jsonl", "summary.json", "summary.md", "report.html"} <= {
+        file.name for file in (place / "out").iterdir()
+    }
     assert "2 rows were there already, 0 were scored now" in said(capsys, *LINE, *CLAUDE, *MINI, "--out-dir", "out").err
 
 
@@ -93,7 +105,11 @@ def test_edits_are_located_as_the_seed_says(place, capsys):
     patch = "--- a/src/calc.py\n+++ b/src/calc.py\n@@ -8,2 +8,1 @@\n-a\n-b\n+c\n@@ -30,1 +29,0 @@\n-x\n"
     adding = "--- a/src/calc.py\n+++ b/src/calc.py\n@@ -8,0 +9,1 @@\n+c\n"
     rows = [
-        {"instance_id": "demo__demo-1", "model_patch": text, "traj_data": {"pred_files": ["src/calc.py"], "pred_spans": {}}}
+        {
+            "instance_id": "demo__demo-1",
+            "model_patch": text,
+            "traj_data": {"pred_files": ["src/calc.py"], "pred_spans": {}},
+        }
         for text in (patch, adding, "")
     ]
     (place / "pred.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -106,7 +122,9 @@ def test_edits_are_located_as_the_seed_says(place, capsys):
 
 
 def test_gates(place, capsys):
-    assert "coverage.line is 0.727273, below 0.9" in said(capsys, *LINE, *CLAUDE, "--min-coverage", "line=0.9", code=4).err
+    assert (
+        "coverage.line is 0.727273, below 0.9" in said(capsys, *LINE, *CLAUDE, "--min-coverage", "line=0.9", code=4).err
+    )
     said(capsys, *LINE, *CLAUDE, "--min-coverage", "line=0.5", "--min-coverage", "file=1")
     assert "span was not measured" in said(capsys, *LINE[:4], *CLAUDE, "--min-coverage", "span=0.1", code=4).err
     said(capsys, *LINE, *CLAUDE, *MINI, "--report", "s.json", "--report", "s.md")
@@ -137,14 +155,22 @@ def test_solve_rate_and_who_read_it_and_failed(place, capsys):
     fixtures.gold_file(place, *({**fixtures.GOLD, "inst_id": name} for name in tasks))
     (place / "report.json").write_text(
         json.dumps(
-            {"total_instances": 2, "submitted_instances": 2, "completed_ids": tasks, "resolved_ids": tasks[1:], "unresolved_ids": tasks[:1]}
+            {
+                "total_instances": 2,
+                "submitted_instances": 2,
+                "completed_ids": tasks,
+                "resolved_ids": tasks[1:],
+                "unresolved_ids": tasks[:1],
+            }
             | {"submitted_ids": tasks, "empty_patch_ids": [], "error_ids": [], "incomplete_ids": []}
         )
     )
     told = said(capsys, *LINE, *CLAUDE, "--results", "report.json", "--output", "json").out
     found = json.loads(told)["sets"]["claude"]["solving"]
     assert (found["n"], found["rate"]["value"], found["read_failed"]) == (2, 0.5, ["demo__demo-1"])
-    assert "read it, failed: demo__demo-1" in " ".join(said(capsys, *LINE, *CLAUDE, "--results", "report.json").out.split())
+    assert "read it, failed: demo__demo-1" in " ".join(
+        said(capsys, *LINE, *CLAUDE, "--results", "report.json").out.split()
+    )
 
 
 def test_predictions_bring_the_patch_and_the_report_the_verdict(place, capsys):
@@ -153,10 +179,22 @@ def test_predictions_bring_the_patch_and_the_report_the_verdict(place, capsys):
     row = {"instance_id": "demo__demo-1", "model_name_or_path": "m", "model_patch": patch}
     (place / "preds.jsonl").write_text(json.dumps(row) + "\n")
     (place / "solved.jsonl").write_text('{"instance_id": "demo__demo-1", "resolved": true}\n')
-    words = [*LINE, *CLAUDE, *MINI, "--results", "claude=preds.jsonl", "--results", "claude=solved.jsonl", "--out-dir", "out"]
+    words = [
+        *LINE,
+        *CLAUDE,
+        *MINI,
+        "--results",
+        "claude=preds.jsonl",
+        "--results",
+        "claude=solved.jsonl",
+        "--out-dir",
+        "out",
+    ]
     claude, mini = csv.DictReader(io.StringIO(said(capsys, *words, "--output", "csv").out))
     assert (float(claude["contextbench_editloc_precision"]), claude["status"]) == (pytest.approx(2 / 3), "resolved")
-    assert (float(mini["contextbench_editloc_precision"]), mini["status"]) == (1.0, "unknown"), "its own patch, and no report"
+    assert (float(mini["contextbench_editloc_precision"]), mini["status"]) == (1.0, "unknown"), (
+        "its own patch, and no report"
+    )
     solving = json.loads((place / "out" / "summary.json").read_text())["sets"]["claude"]["solving"]
     assert (solving["n"], solving["rate"]["value"]) == (1, 1.0)
     (place / "preds.jsonl").write_text(json.dumps({**row, "model_patch": patch.replace("-30,1", "-9,1")}) + "\n")
@@ -173,17 +211,39 @@ def test_compare(place, capsys):
     assert all(len(line) <= 80 for line in table.splitlines())
     found = json.loads(said(capsys, "trace", "compare", "both:claude", "both:mini", "--output", "json").out)
     assert found["figures"]["coverage.line"]["difference"] == 0.0
-    assert "several sets of runs in one file: name one as FILE:SET" in said(capsys, "trace", "compare", "both", "mini.jsonl", code=3).err
-    assert "both has no set 'nobody'; it has claude and mini" in said(capsys, "trace", "compare", "both:nobody", "mini.jsonl", code=2).err
+    assert (
+        "several sets of runs in one file: name one as FILE:SET"
+        in said(capsys, "trace", "compare", "both", "mini.jsonl", code=3).err
+    )
+    assert (
+        "both has no set 'nobody'; it has claude and mini"
+        in said(capsys, "trace", "compare", "both:nobody", "mini.jsonl", code=2).err
+    )
     assert "expected rows that" in said(capsys, "trace", "compare", "gone", "mini.jsonl", code=2).err
-    assert "line 1: not a row of a scored trace" in said(capsys, "trace", "compare", "gold.jsonl", "mini.jsonl", code=2).err
+    assert (
+        "line 1: not a row of a scored trace"
+        in said(capsys, "trace", "compare", "gold.jsonl", "mini.jsonl", code=2).err
+    )
 
 
 def test_converted_traces_score_the_same(place, capsys):
     want = json.loads(said(capsys, *LINE, *MINI, "--output", "json").out)["metrics"]
     for to in ("events", "contextbench"):
         made = f"{to}.jsonl"
-        said(capsys, "trace", "convert", "logs/mini_v2", "--to", to, "-o", made, "--repo", "repo.json", "--gold", "gold.jsonl")
+        said(
+            capsys,
+            "trace",
+            "convert",
+            "logs/mini_v2",
+            "--to",
+            to,
+            "-o",
+            made,
+            "--repo",
+            "repo.json",
+            "--gold",
+            "gold.jsonl",
+        )
         got = json.loads(said(capsys, *LINE, "--trace", made, "--output", "json").out)["metrics"]
         for name in ("coverage.line", "precision.line", "coverage.symbol", "redundancy.file"):
             assert got[name] == pytest.approx(want[name]), (to, name)
@@ -205,7 +265,10 @@ def test_converted_traces_score_the_same(place, capsys):
         ((*CLAUDE, "--by", "day"), "expected call or turn"),
         ((*CLAUDE, "--threshold", "3"), "expected a coverage from 0 to 1"),
         ((*CLAUDE, "--min-coverage", "line"), "'line' is not a limit"),
-        ((*CLAUDE, "--repo", "logs/mini_v2/demo__demo-1/../../../taken"), "taken is neither a zip, a tar nor a JSON snapshot"),
+        (
+            (*CLAUDE, "--repo", "logs/mini_v2/demo__demo-1/../../../taken"),
+            "taken is neither a zip, a tar nor a JSON snapshot",
+        ),
         ((*CLAUDE, "--out-dir", "taken"), "--out-dir taken is a file; expected a folder"),
         ((*CLAUDE, "--report", "taken/x.json"), "--report taken/x.json cannot be written: "),
         ((*CLAUDE, "--report", "f.json"), "--report f.json is a folder"),
@@ -233,7 +296,10 @@ def test_nothing_scored_is_no_success(place, capsys):
 
 
 def test_gold_that_the_repository_does_not_have_is_said_above(place, capsys):
-    fixtures.gold_file(place, {**fixtures.GOLD, "init_ctx": [{"file": "src/calc.py", "start_line": 900, "end_line": 950}], "add_ctx": []})
+    fixtures.gold_file(
+        place,
+        {**fixtures.GOLD, "init_ctx": [{"file": "src/calc.py", "start_line": 900, "end_line": 950}], "add_ctx": []},
+    )
     out = " ".join(said(capsys, *LINE, *CLAUDE).out.split())
     assert "the lines of the gold are in none of the repositories" in out
 

@@ -1,4 +1,6 @@
-"""A real agent on a scripted model and a small git repository: its own trajectory, and what a tap saw of it, scored from end to end."""
+"""A real agent on a scripted model and a small git repository: its own trajectory, and what a tap saw of it, scored
+from end to end.
+"""
 
 import asyncio
 import os
@@ -17,8 +19,10 @@ pytestmark = pytest.mark.vendor("mini-swe-agent")
 
 MINI = Path(__file__).parents[2] / ".vendors/mini-swe-agent/bin/mini"
 FILES = {
-    "shop/prices.py": "def net(price, discount):\n    price = price - price * discount\n    return round(price - price * discount, 2)\n",
-    "shop/cart.py": "from shop.prices import net\n\n\ndef total(items):\n    return sum(net(price, off) for price, off in items)\n",
+    "shop/prices.py": "def net(price, discount):\n    price = price - price * discount\n    return round(price - "
+    "price * discount, 2)\n",
+    "shop/cart.py": "from shop.prices import net\n\n\ndef total(items):\n    return sum(net(price, off) for price, "
+    "off in items)\n",
     "NOTES.md": "".join(f"{number}. Nothing to see here.\n" for number in range(1, 41)),
 }
 STEPS = [
@@ -49,11 +53,29 @@ def repository(home: Path) -> Path:
 
 async def run(home: Path, url: str, trajectory: Path) -> None:
     """The agent as a user starts it; it asks nobody but the model."""
-    told = {"MSWEA_GLOBAL_CONFIG_DIR": str(home.parent / "config"), "MSWEA_CONFIGURED": "true", "MSWEA_SILENT_STARTUP": "1"}
+    told = {
+        "MSWEA_GLOBAL_CONFIG_DIR": str(home.parent / "config"),
+        "MSWEA_CONFIGURED": "true",
+        "MSWEA_SILENT_STARTUP": "1",
+    }
     told |= {"MSWEA_COST_TRACKING": "ignore_errors", "OPENAI_API_KEY": "sk-none", "NO_PROXY": "127.0.0.1"}
-    told |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+    told |= {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
     told |= {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1"}
-    command = [str(MINI), "-m", "openai/gpt-4o", "-y", "--exit-immediately", "-t", "Repair the discount.", "-o", str(trajectory)]
+    command = [
+        str(MINI),
+        "-m",
+        "openai/gpt-4o",
+        "-y",
+        "--exit-immediately",
+        "-t",
+        "Repair the discount.",
+        "-o",
+        str(trajectory),
+    ]
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=home,
@@ -69,7 +91,11 @@ async def run(home: Path, url: str, trajectory: Path) -> None:
 async def test_an_agents_trajectory_and_the_tap_in_front_of_it_score_the_same(tmp_path: Path) -> None:
     home = repository(tmp_path / "work" / "shop")
     rules = [
-        {"when": {"step": step}, "text": "Next.", "tool_calls": [{"name": "bash", "id": f"call_{step}", "arguments": {"command": command}}]}
+        {
+            "when": {"step": step},
+            "text": "Next.",
+            "tool_calls": [{"name": "bash", "id": f"call_{step}", "arguments": {"command": command}}],
+        }
         for step, command in enumerate(STEPS)
     ]
     trajectory, records = tmp_path / "shop-1.traj.json", tmp_path / "records" / "shop-1.jsonl"
@@ -85,7 +111,9 @@ async def test_an_agents_trajectory_and_the_tap_in_front_of_it_score_the_same(tm
             (trace,) = load_traces(log, repo=repo)
             assert trace.instance_id == "shop-1"
             assert trace.step_count == len(STEPS)
-            assert [event.path for event in trace.events if event.kind == "read" and not event.ok] == ["shop/nowhere.py"]
+            assert [event.path for event in trace.events if event.kind == "read" and not event.ok] == [
+                "shop/nowhere.py"
+            ]
             assert {event.path for event in trace.events if event.kind == "edit"} >= {"shop/prices.py"}
             row = score_trace(gold, trace, repo)
             assert row.score is not None

@@ -25,11 +25,25 @@ FILES = {
     "src/util.py": "def half(x):\n    return x / 2\n\n\ndef twice(x):\n    return x * 2\n",
     "README.md": "# Demo\n",
 }
-COMMANDS = ["sed -n 3,7p src/calc.py", "cat src/missing.py", "cat src/util.py", "sed -n 3,7p src/calc.py", "tail -n 2 src/calc.py"]
-READ = [("src/calc.py", ((3, 7),)), ("src/util.py", ((1, 6),)), ("src/calc.py", ((3, 7),)), ("src/calc.py", ((29, 30),))]
+COMMANDS = [
+    "sed -n 3,7p src/calc.py",
+    "cat src/missing.py",
+    "cat src/util.py",
+    "sed -n 3,7p src/calc.py",
+    "tail -n 2 src/calc.py",
+]
+READ = [
+    ("src/calc.py", ((3, 7),)),
+    ("src/util.py", ((1, 6),)),
+    ("src/calc.py", ((3, 7),)),
+    ("src/calc.py", ((29, 30),)),
+]
 WHOLE = [("src/util.py", "all")]
 TOOLS = [
-    {"type": "function", "function": {"name": name, "description": "Runs.", "parameters": {"type": "object", "properties": {}}}}
+    {
+        "type": "function",
+        "function": {"name": name, "description": "Runs.", "parameters": {"type": "object", "properties": {}}},
+    }
     for name in ("Bash", "Task")
 ]
 SYSTEM = "You repair programs. Working directory: {folder}\nBe brief."
@@ -63,7 +77,9 @@ def script(commands: list[str], **when: Any) -> list[dict[str, Any]]:
 
 
 class Agent:
-    """A small client: it sends the whole conversation, runs what it is told, and goes on until there is nothing to run."""
+    """A small client: it sends the whole conversation, runs what it is told, and goes on until there is nothing to
+    run.
+    """
 
     def __init__(self, url: str, folder: Path, wire: str, stream: bool = False, tools: Any = TOOLS) -> None:
         self.url, self.folder, self.wire, self.stream, self.tools = url, folder, wire, stream, tools
@@ -85,7 +101,10 @@ class Agent:
         return {**body, "stream": True, **asked} if self.stream else body
 
     async def work(self, task: str, messages: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-        messages = messages or [{"role": "system", "content": SYSTEM.format(folder=self.folder)}, {"role": "user", "content": task}]
+        messages = messages or [
+            {"role": "system", "content": SYSTEM.format(folder=self.folder)},
+            {"role": "user", "content": task},
+        ]
         while True:
             said = reply_message(self.wire, await self.ask(self.body(messages)))
             assert said
@@ -129,7 +148,9 @@ def reads(trace: Trace, *, sidechain: bool = False) -> list[Any]:
 
 @pytest.mark.parametrize(("wire", "stream"), WIRES)
 async def test_what_an_agent_read(wire: str, stream: bool, folder: Path, tmp_path: Path) -> None:
-    path = await taped(tmp_path / "demo-1.jsonl", script(COMMANDS), lambda url: Agent(url, folder, wire, stream).work("Repair it."))
+    path = await taped(
+        tmp_path / "demo-1.jsonl", script(COMMANDS), lambda url: Agent(url, folder, wire, stream).work("Repair it.")
+    )
     for known in (None, repo()):
         (trace,) = load_traces(path, repo=known)
         assert (trace.instance_id, trace.cwd, trace.model) == ("demo-1", str(folder), "m")
@@ -163,10 +184,16 @@ async def test_the_calls_of_a_sub_agent_are_part_of_its_parents_run(wire: str, f
     rules = [
         *script(["cat src/util.py"], last="^Find"),
         {"when": {"step": 0}, "text": "I ask.", "tool_calls": [task]},
-        {"when": {"step": 1}, "text": "I look.", "tool_calls": [{"name": "Bash", "id": "b1", "arguments": {"command": COMMANDS[0]}}]},
+        {
+            "when": {"step": 1},
+            "text": "I look.",
+            "tool_calls": [{"name": "Bash", "id": "b1", "arguments": {"command": COMMANDS[0]}}],
+        },
         {"text": "Done."},
     ]
-    path = await taped(tmp_path / "parent.jsonl", rules, lambda url: Agent(url, folder, wire).work("Repair the program."))
+    path = await taped(
+        tmp_path / "parent.jsonl", rules, lambda url: Agent(url, folder, wire).work("Repair the program.")
+    )
     (trace,) = load_traces(path)
     assert reads(trace) == READ[:1]
     assert reads(trace, sidechain=True) == WHOLE
@@ -179,11 +206,16 @@ async def test_the_calls_of_a_sub_agent_are_part_of_its_parents_run(wire: str, f
 
 async def test_commands_in_plain_text(folder: Path, tmp_path: Path) -> None:
     commands = [*COMMANDS[:3], COMMANDS[0], "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]
-    rules = [{"when": {"turn": turn}, "text": f"THOUGHT: look.\n```bash\n{command}\n```"} for turn, command in enumerate(commands, 1)]
+    rules = [
+        {"when": {"turn": turn}, "text": f"THOUGHT: look.\n```bash\n{command}\n```"}
+        for turn, command in enumerate(commands, 1)
+    ]
 
     async def work(url: str) -> None:
         agent = Agent(url, folder, "openai-chat", tools=[])
-        messages: list[dict[str, Any]] = [{"role": "user", "content": "Answer with one block. Every command runs in a new subshell."}]
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "Answer with one block. Every command runs in a new subshell."}
+        ]
         for command in commands:
             said = reply_message("openai-chat", await agent.ask(agent.body(messages)))
             assert said
@@ -197,7 +229,11 @@ async def test_commands_in_plain_text(folder: Path, tmp_path: Path) -> None:
 
 async def test_an_answer_that_was_asked_for_again_is_no_step(folder: Path, tmp_path: Path) -> None:
     rules = [
-        {"when": {"step": 0}, "calls": [1], "tool_calls": [{"name": "Bash", "id": "lost", "arguments": {"command": "cat README.md"}}]},
+        {
+            "when": {"step": 0},
+            "calls": [1],
+            "tool_calls": [{"name": "Bash", "id": "lost", "arguments": {"command": "cat README.md"}}],
+        },
         *script(COMMANDS[:1]),
     ]
 
@@ -223,7 +259,9 @@ async def test_a_conversation_that_the_provider_keeps(folder: Path, tmp_path: Pa
         for command in calls:
             (call,) = [item for item in reply["output"] if item["type"] == "function_call"]
             result = {"type": "function_call_output", "call_id": call["call_id"], "output": agent.shell(command)}
-            reply = await agent.ask({"model": "m", "tools": tools, "previous_response_id": reply["id"], "input": [result]})
+            reply = await agent.ask(
+                {"model": "m", "tools": tools, "previous_response_id": reply["id"], "input": [result]}
+            )
 
     rules = [
         {"calls": [number], "tool_calls": [{"name": "Bash", "id": f"c{number}", "arguments": {"command": command}}]}
@@ -237,11 +275,19 @@ async def test_a_history_cut_short_repeats_no_call(folder: Path, tmp_path: Path)
     async def work(url: str) -> None:
         agent = Agent(url, folder, "openai-chat")
         messages = await agent.work("Repair it.")
-        short = [messages[0], messages[1], {"role": "user", "content": "What came before was summed up."}, *messages[6:]]
+        short = [
+            messages[0],
+            messages[1],
+            {"role": "user", "content": "What came before was summed up."},
+            *messages[6:],
+        ]
         await agent.work("", short)
 
     (trace,) = load_traces(
-        await taped(tmp_path / "cut.jsonl", [{"when": {"text": "summed up"}, "text": "Done."}, *script(COMMANDS)], work), repo=repo()
+        await taped(
+            tmp_path / "cut.jsonl", [{"when": {"text": "summed up"}, "text": "Done."}, *script(COMMANDS)], work
+        ),
+        repo=repo(),
     )
     assert reads(trace) == READ
     assert (trace.step_count, trace.skipped) == (len(COMMANDS), {})

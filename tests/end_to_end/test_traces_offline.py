@@ -1,4 +1,6 @@
-"""Scoring what agents read asks nobody: with sockets forbidden in every process, and where the system allows it without any network."""
+"""Scoring what agents read asks nobody: with sockets forbidden in every process, and where the system allows it without
+any network.
+"""
 
 import json
 import os
@@ -18,7 +20,7 @@ def _refuse(event, args):
         if event != "socket.connect" or not isinstance(args[1], (str, bytes)):
             raise PermissionError(f"no network here: {event} {args[1:]}")
 sys.addaudithook(_refuse)
-"""
+"""  # noqa: E501
 WALL = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--"]
 GOLD = {
     "inst_id": "demo__demo-1",
@@ -59,7 +61,10 @@ def run(place: Path, *words: str) -> str:
 
 
 def test_the_block_is_real(place: Path) -> None:
-    code = "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9))\nexcept PermissionError as error:\n    print(error)"
+    code = (
+        "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9))\nexcept PermissionError as "
+        "error:\n    print(error)"
+    )
     assert "no network here" in run(place, "-c", code)
 
 
@@ -68,13 +73,29 @@ def test_every_format_is_read_scored_and_reported_without_a_network(place: Path)
     traces = [word for form in forms for word in ("--trace", f"{form}={place / 'logs' / form}")]
     reports = [word for ending in ("html", "md", "csv", "json", "jsonl") for word in ("--report", f"report.{ending}")]
     common = ["--gold", "gold.jsonl", "--repo", "repo.json", "--instance", "demo__demo-1"]
-    told = run(place, "-m", "context_bench", "trace", "score", *common, *traces, *reports, "--workers", "2", "--output", "json", "--quiet")
+    told = run(
+        place,
+        "-m",
+        "context_bench",
+        "trace",
+        "score",
+        *common,
+        *traces,
+        *reports,
+        "--workers",
+        "2",
+        "--output",
+        "json",
+        "--quiet",
+    )
     assert json.loads(told)
     rows = [json.loads(line) for line in (place / "report.jsonl").read_text().splitlines()]
     assert sorted(row["run"] for row in rows) == sorted(forms)
     for row in rows:
         assert row.get("error") is None
-        assert row["score"]["final"]["line"]["coverage"] == (1.0 if "grep lines" not in forms[row["run"]]["cannot_tell"] else 5 / 6)
+        assert row["score"]["final"]["line"]["coverage"] == (
+            1.0 if "grep lines" not in forms[row["run"]]["cannot_tell"] else 5 / 6
+        )
     for ending in ("html", "md", "csv", "json"):
         assert (place / f"report.{ending}").stat().st_size > 200
 

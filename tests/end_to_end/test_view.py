@@ -28,7 +28,13 @@ def store(tmp_path):
     async def filled():
         with open_store(path) as opened:
             await execute(
-                opened, name="seen", arms=[Arm(Echoes())], examples=examples, evaluators=[], manifest={}, settings=RunSettings(late_grace=0)
+                opened,
+                name="seen",
+                arms=[Arm(Echoes())],
+                examples=examples,
+                evaluators=[],
+                manifest={},
+                settings=RunSettings(late_grace=0),
             )
 
     asyncio.run(filled())

@@ -1,4 +1,6 @@
-"""Every kind of violation, committed by a real proxy on loopback, and beside it a proxy that comes close and does not commit it."""
+"""Every kind of violation, committed by a real proxy on loopback, and beside it a proxy that comes close and does not
+commit it.
+"""
 
 import base64
 import copy
@@ -48,7 +50,12 @@ def shaped(shape):
     elif shape == "codex":
         body["input"].insert(-2, {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA1"})
         body["input"].insert(
-            0, {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{PIXELS}"}]}
+            0,
+            {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{PIXELS}"}],
+            },
         )
         body["previous_response_id"] = "resp_1"
         body["text"] = {"format": {"type": "json_object"}}
@@ -83,7 +90,8 @@ def kinds(violations):
     return {violation.kind for violation in violations}
 
 
-# What proxies do to bodies --------------------------------------------------------------------------------------------------------------
+# What proxies do to bodies
+# ------------------------------------------------------------------------
 
 
 def each(body, role, change):
@@ -166,13 +174,22 @@ def without_header(name, value=None):
 MESSAGES, ITEMS = ("messages",), ("input",)
 CALL = ("messages", 3, "tool_calls", 0, "function")
 TOOL = ("tools", 0, "function")
-READ, RESULT, TASK = ("messages", 3, "content"), ("messages", 4, "content", 0), ("messages", 2, "content")  # of claude-code
+READ, RESULT, TASK = (
+    ("messages", 3, "content"),
+    ("messages", 4, "content", 0),
+    ("messages", 2, "content"),
+)  # of claude-code
 ARGUMENTS = '{"folder":"docs"}'
 
 #: kind, shape, what commits it, what comes close
 CASES = [
     ("system_role_lost", "plain-system", set_role("system", "user"), set_role("system", "developer")),
-    ("system_role_lost", "openai-agent", drop("messages", 0), lambda body: text_of(body["messages"][0], lambda text: text[:40])),
+    (
+        "system_role_lost",
+        "openai-agent",
+        drop("messages", 0),
+        lambda body: text_of(body["messages"][0], lambda text: text[:40]),
+    ),
     (
         "system_role_lost",
         "claude-code",
@@ -180,7 +197,12 @@ CASES = [
         lambda body: body.update(system="\n".join(block["text"] for block in body["system"])),
     ),
     ("assistant_role_changed", "openai-agent", set_role("assistant", "user"), put((*MESSAGES, 3, "content"), "")),
-    ("role_changed", "tool-result", set_role("tool", "user"), lambda body: each(body, "tool", lambda m: text_of(m, shorter))),
+    (
+        "role_changed",
+        "tool-result",
+        set_role("tool", "user"),
+        lambda body: each(body, "tool", lambda m: text_of(m, shorter)),
+    ),
     (
         "last_user_changed",
         "plain-user",
@@ -199,9 +221,19 @@ CASES = [
         lambda body: body["messages"].__setitem__(slice(4, 6), body["messages"][5:3:-1]),
         lambda body: body["messages"].pop(1),
     ),
-    ("order_changed", "codex", lambda body: body["tools"].reverse(), lambda body: body["tools"][0].update(description="Run it.")),
+    (
+        "order_changed",
+        "codex",
+        lambda body: body["tools"].reverse(),
+        lambda body: body["tools"][0].update(description="Run it."),
+    ),
     ("orphan_tool_result", "tool-result", drop("messages", 2), lambda body: body["messages"].__delitem__(slice(2, 4))),
-    ("orphan_tool_result", "codex", lambda body: body["input"].pop(-2), lambda body: body["input"].__delitem__(slice(-3, None))),
+    (
+        "orphan_tool_result",
+        "codex",
+        lambda body: body["input"].pop(-2),
+        lambda body: body["input"].__delitem__(slice(-3, None)),
+    ),
     ("unanswered_tool_call", "openai-agent", drop("messages", 4), put((*MESSAGES, 4, "content"), "")),
     ("unanswered_tool_call", "claude-code", drop("messages", 4), put((*RESULT, "content"), "…")),
     (
@@ -224,7 +256,12 @@ CASES = [
         put(("tools", 0, "description"), "Run it."),
     ),
     ("tool_removed", "claude-code", lambda body: body["tools"].pop(), put(("tools", 0, "description"), "Run.")),
-    ("tool_meaning_changed", "openai-agent", drop(*TOOL, "parameters", "required"), put((*TOOL, "description"), "Read it.")),
+    (
+        "tool_meaning_changed",
+        "openai-agent",
+        drop(*TOOL, "parameters", "required"),
+        put((*TOOL, "description"), "Read it."),
+    ),
     (
         "tool_meaning_changed",
         "claude-code",
@@ -246,10 +283,25 @@ CASES = [
         put(("tool_choice",), {"type": "auto"}),
     ),
     ("params_changed", "openai-agent", put(("temperature",), 0.0), put(("temperature",), 0.2)),
-    ("params_changed", "codex", drop("prompt_cache_key"), lambda body: body["reasoning"].update(dict(reversed(body["reasoning"].items())))),
+    (
+        "params_changed",
+        "codex",
+        drop("prompt_cache_key"),
+        lambda body: body["reasoning"].update(dict(reversed(body["reasoning"].items()))),
+    ),
     ("params_changed", "claude-code", put(("model",), "cheaper"), put(("max_tokens",), 8192)),
-    ("response_format_changed", "openai-agent", drop("response_format"), put(("response_format",), {"type": "json_object"})),
-    ("response_format_changed", "codex", put(("text",), {"format": {"type": "text"}}), put(("text", "format"), {"type": "json_object"})),
+    (
+        "response_format_changed",
+        "openai-agent",
+        drop("response_format"),
+        put(("response_format",), {"type": "json_object"}),
+    ),
+    (
+        "response_format_changed",
+        "codex",
+        put(("text",), {"format": {"type": "text"}}),
+        put(("text", "format"), {"type": "json_object"}),
+    ),
     ("cache_control_lost", "claude-code", drop(*RESULT, "cache_control"), put((*RESULT, "content"), "short")),
     (
         "cache_control_moved",
@@ -257,14 +309,24 @@ CASES = [
         move(at(*RESULT), at(*READ, 1), "cache_control"),
         put((*RESULT, "content"), [{"type": "text", "text": "short"}]),
     ),
-    ("cache_control_added", "claude-code", put((*READ, 1, "cache_control"), {"type": "ephemeral"}), put((*READ, 1, "text"), "I will.")),
+    (
+        "cache_control_added",
+        "claude-code",
+        put((*READ, 1, "cache_control"), {"type": "ephemeral"}),
+        put((*READ, 1, "text"), "I will."),
+    ),
     (
         "cache_control_ttl_changed",
         "claude-code",
         put((*RESULT, "cache_control", "ttl"), "1h"),
         put((*RESULT, "cache_control", "ttl"), "5m"),
     ),
-    ("thinking_changed", "claude-code", put((*READ, 0, "thinking"), "The manual has it!"), drop("messages", 1, "content", 0)),
+    (
+        "thinking_changed",
+        "claude-code",
+        put((*READ, 0, "thinking"), "The manual has it!"),
+        drop("messages", 1, "content", 0),
+    ),
     ("thinking_changed", "claude-code", drop(*READ, 0), lambda body: body["messages"].__delitem__(slice(0, 2))),
     (
         "thinking_changed",
@@ -273,7 +335,12 @@ CASES = [
         put(("thinking",), {"budget_tokens": 2000, "type": "enabled"}),
     ),
     ("reasoning_item_lost", "codex", drop("input", -3), lambda body: body["input"].__delitem__(slice(-3, None))),
-    ("reasoning_item_lost", "codex", put((*ITEMS, -3, "encrypted_content"), "gAAAA2"), lambda body: rewritten_keys(body["input"][-3])),
+    (
+        "reasoning_item_lost",
+        "codex",
+        put((*ITEMS, -3, "encrypted_content"), "gAAAA2"),
+        lambda body: rewritten_keys(body["input"][-3]),
+    ),
     (
         "server_tool_changed",
         "claude-code",
@@ -281,7 +348,12 @@ CASES = [
         put((*MESSAGES, 1, "content", 3, "text"), "Hi!"),
     ),
     ("media_lost", "claude-code", drop(*TASK, 0), lambda body: rewritten_keys(at(*TASK, 0)(body))),
-    ("media_reencoded", "claude-code", put((*TASK, 0, "source", "data"), OTHERS), put((*TASK, 0, "source", "media_type"), "image/jpeg")),
+    (
+        "media_reencoded",
+        "claude-code",
+        put((*TASK, 0, "source", "data"), OTHERS),
+        put((*TASK, 0, "source", "media_type"), "image/jpeg"),
+    ),
     (
         "media_reencoded",
         "codex",
@@ -310,7 +382,9 @@ async def test_shortening_the_context_violates_nothing(shape):
     assert found(request, data, received) == []
 
 
-@pytest.mark.parametrize(("kind", "shape", "commits", "close"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("kind", "shape", "commits", "close"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)]
+)
 async def test_who_commits_it_is_told_and_who_comes_close_is_not(kind, shape, commits, close):
     async with ModelServer(Scripted([])) as model:
         request = shaped(shape)
@@ -318,13 +392,21 @@ async def test_who_commits_it_is_told_and_who_comes_close_is_not(kind, shape, co
         model.requests.clear()
         _, (near,) = await through(Rewriting(in_body(close), model.url), request, model)
     assert kind in kinds(found(request, data, bad))
-    assert kinds(found(request, data, near)) <= {"json_reserialised", "cache_control_lost", "tool_annotation_changed"} - {kind}
+    assert kinds(found(request, data, near)) <= {
+        "json_reserialised",
+        "cache_control_lost",
+        "tool_annotation_changed",
+    } - {kind}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "near"),
     [
-        ("anthropic-beta", None, "fine-grained-tool-streaming-2025-05-14, interleaved-thinking-2025-05-14,claude-code-20250219, more"),
+        (
+            "anthropic-beta",
+            None,
+            "fine-grained-tool-streaming-2025-05-14, interleaved-thinking-2025-05-14,claude-code-20250219, more",
+        ),
         (
             "anthropic-beta",
             "claude-code-20250219",

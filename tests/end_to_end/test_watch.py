@@ -1,4 +1,6 @@
-"""Watching live traffic with both taps on real sockets: what is counted, what is kept, and that nobody's text is among it."""
+"""Watching live traffic with both taps on real sockets: what is counted, what is kept, and that nobody's text is among
+it.
+"""
 
 import asyncio
 import contextlib
@@ -51,7 +53,9 @@ class Kept(list[Turn]):
 async def behind(
     habit: str | Callable[[dict], None], rules: object = None, **options: object
 ) -> AsyncIterator[tuple[Watch, ModelServer, Kept]]:
-    """A watch around a proxy of some habit, or one that edits bodies. The turns are all there once the block is left."""
+    """A watch around a proxy of some habit, or one that edits bodies. The turns are all there once the block is
+    left.
+    """
     kept, back = Kept(), free_port()
     upstream = f"http://127.0.0.1:{back}"
     async with (
@@ -120,7 +124,11 @@ async def test_client_keys_go_through_untouched_and_are_kept_nowhere():
 
 
 async def test_what_a_proxy_does_to_the_wire_is_told_by_kind_and_in_detail_only_where_bodies_are_kept():
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "yes"},
+    ]
     for record in ("meta", "full"):
         async with behind("user-only", record=record) as (watch, _, kept):
             await send(watch.url, [*messages, {"role": "user", "content": "and now?"}])
@@ -138,7 +146,9 @@ async def test_what_a_proxy_does_to_tools_is_told_apart_and_what_it_adds_is_name
         body["tools"][0]["function"]["parameters"]["required"] = ["path"]
         body["tools"].pop(1)
         added = ["headroom_retrieve", "ours_read_private_ledger", "no word at all"]
-        body["tools"] += [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in added]
+        body["tools"] += [
+            {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in added
+        ]
 
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
     names = ("read_private_ledger", "write_private_ledger", "list_private_ledger")
@@ -167,7 +177,12 @@ async def test_marked_prefixes_of_anthropic_prompts_are_followed_and_usage_is_se
         for question in ("one", "two"):
             messages = [{"role": "user", "content": question}]
             await send(
-                watch.url, messages, path="/v1/messages", model="claude-sonnet-4-5", system=text, headers={**KEY, "session_id": "one"}
+                watch.url,
+                messages,
+                path="/v1/messages",
+                model="claude-sonnet-4-5",
+                system=text,
+                headers={**KEY, "session_id": "one"},
             )
     first, second = kept
     assert (first.predicted_read, first.predicted_write) == (0, first.sent - 1)
@@ -189,7 +204,10 @@ async def test_failures_retries_and_repeats_are_told_apart():
 
 async def test_without_a_proxy_there_is_one_tap_and_a_baseline():
     kept = Kept()
-    async with ModelServer(Scripted({"default": "fine"})) as server, Watch(server.url, prices=PRICES, keep=kept.keep) as watch:
+    async with (
+        ModelServer(Scripted({"default": "fine"})) as server,
+        Watch(server.url, prices=PRICES, keep=kept.keep) as watch,
+    ):
         assert watch.back_url is None
         for messages in conversation(3, "tides"):
             await send(watch.url, messages, stream=True)
@@ -232,11 +250,16 @@ async def test_a_store_that_fails_does_not_stop_the_traffic():
 
 
 @contextlib.asynccontextmanager
-async def mirrored(share: float, *, cap: float = 10.0, seed: int = 0, prices: GenaiPrices = PRICES) -> AsyncIterator[tuple]:
+async def mirrored(
+    share: float, *, cap: float = 10.0, seed: int = 0, prices: GenaiPrices = PRICES
+) -> AsyncIterator[tuple]:
     kept, second = Kept(), free_port()
     offers: list = []
     seen: list = []
-    async with ModelServer(Scripted({"default": "fine"})) as server, MisbehavingProxy("halves", f"http://127.0.0.1:{second}") as other:
+    async with (
+        ModelServer(Scripted({"default": "fine"})) as server,
+        MisbehavingProxy("halves", f"http://127.0.0.1:{second}") as other,
+    ):
         watch = Watch(
             server.url,
             prices=prices,
@@ -264,7 +287,9 @@ async def test_mirrored_requests_go_out_after_the_client_was_served_and_are_an_a
     assert (main.turns, second.turns, server.seen) == (3, 3, 6)
     assert second.sent == main.sent
     assert second.forwarded < 0.7 * main.forwarded
-    assert {turn.session for turn in kept if turn.arm == "main"} == {turn.session for turn in kept if turn.arm == "shadow"}
+    assert {turn.session for turn in kept if turn.arm == "main"} == {
+        turn.session for turn in kept if turn.arm == "shadow"
+    }
     assert [turn.turn for turn in kept if turn.arm == "shadow"] == [1, 2, 3]
     assert shadow.counts == {"sampled": 3, "sent": 3, "unfinished": 0}
     assert {received.headers["authorization"] for received in server.requests} == {KEY["Authorization"]}
@@ -308,7 +333,10 @@ def planted(seed: int) -> list[str]:
 def traffic(secrets: list[str]) -> list[tuple[str, bytes, dict]]:
     """Requests with a secret in every place where a client could put text."""
     s = secrets
-    tool = {"type": "function", "function": {"name": "read", "description": s[0], "parameters": {"type": "object", "title": s[1]}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "read", "description": s[0], "parameters": {"type": "object", "title": s[1]}},
+    }
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": s[2]})}}
     chat = {
         "model": "gpt-4o",
@@ -323,10 +351,18 @@ def traffic(secrets: list[str]) -> list[tuple[str, bytes, dict]]:
         "metadata": {"note": s[8]},
         s[9]: s[9],
     }
-    claude = {"model": "claude-sonnet-4-5", "max_tokens": 9, "system": s[3], "messages": [{"role": "user", "content": s[10]}]}
+    claude = {
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 9,
+        "system": s[3],
+        "messages": [{"role": "user", "content": s[10]}],
+    }
     codex = {"model": "gpt-5", "instructions": s[3], "input": s[11], "prompt_cache_key": s[12], "stream": True}
     bodies = [(CHAT, chat), (CHAT, {**chat, "stream": True}), ("/v1/messages", claude), ("/v1/responses", codex)]
-    bodies += [("/v1/embeddings", {"model": "m", "input": s[10]}), (CHAT, {**chat, "messages": [{"role": s[5], "content": s[4]}]})]
+    bodies += [
+        ("/v1/embeddings", {"model": "m", "input": s[10]}),
+        (CHAT, {**chat, "messages": [{"role": s[5], "content": s[4]}]}),
+    ]
     told = [(path, json.dumps(body).encode(), {**KEY, "session_id": s[12]}) for path, body in bodies]
     return [*told, (CHAT, f'{{"broken": "{s[11]}'.encode(), KEY), ("/v1/messages", s[10].encode(), KEY)]
 
@@ -339,7 +375,9 @@ def found(folder: Path, secrets: list[str]) -> set[str]:
         with contextlib.closing(sqlite3.connect(path)) as raw:
             tables = [name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             cells = (cell for table in tables for row in raw.execute(f'SELECT * FROM "{table}"') for cell in row)
-            texts += [unpack(cell) for cell in cells if isinstance(cell, bytes) and len(cell) > 16]  # shorter ones are keys
+            texts += [
+                unpack(cell) for cell in cells if isinstance(cell, bytes) and len(cell) > 16
+            ]  # shorter ones are keys
     return {run for run in runs if any(run.encode() in text for text in texts)}
 
 
@@ -366,9 +404,14 @@ async def lines(process: asyncio.subprocess.Process, number: int) -> list[str]:
 async def test_killed_in_the_middle_every_told_record_is_there_and_no_text_of_anybody(tmp_path, policy):
     secrets = planted(7)
     requests = traffic(secrets)
-    rules = {"rules": [{"when": {"text": secrets[10]}, "status": 400, "error": f"not {secrets[10]}"}, {"text": secrets[13]}]}
+    rules = {
+        "rules": [{"when": {"text": secrets[10]}, "status": 400, "error": f"not {secrets[10]}"}, {"text": secrets[13]}]
+    }
     front, back = free_port(), free_port()
-    async with ModelServer(Scripted(rules)) as server, MisbehavingProxy("user-only", f"http://127.0.0.1:{back}") as proxy:
+    async with (
+        ModelServer(Scripted(rules)) as server,
+        MisbehavingProxy("user-only", f"http://127.0.0.1:{back}") as proxy,
+    ):
         options = ["--front", str(front), "--back", str(back), "--via", proxy.url, "--upstream", server.url]
         watch = await command(tmp_path, *options, "--record", policy, "--records", str(tmp_path / "records.jsonl"))
         try:
@@ -451,7 +494,7 @@ for name, path in {"OPENAI_BASE_URL": chat, "OPENAI_API_BASE": chat, "ANTHROPIC_
     assert b"fine" in urllib.request.urlopen(request).read()
 print(sys.stdin.readline().strip().upper(), sys.argv[1:])
 sys.exit(7)
-"""
+"""  # noqa: E501
 
 
 async def test_a_client_keeps_its_streams_its_arguments_and_its_exit_code(tmp_path):
@@ -485,7 +528,10 @@ async def test_a_proxy_that_is_not_there_is_said_before_a_client_starts(tmp_path
     refused = await command(tmp_path, *options, client=(sys.executable, "-c", "print('started')"))
     out, error = await refused.communicate()
     assert (refused.returncode, out) == (2, b"")
-    said = f"--via: nothing answers at {dead} (Connection refused). Start it first, with http://127.0.0.1:{back} as its upstream,"
+    said = (
+        f"--via: nothing answers at {dead} (Connection refused). Start it first, with http://127.0.0.1:{back} "
+        "as its upstream,"
+    )
     assert said in error.decode()
     alone = await command(tmp_path, *options)
     assert said in (await lines(alone, 1))[0]
@@ -529,7 +575,10 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path, options, said, capsys, mo
 
 async def test_a_proxy_whose_stream_goes_on_after_its_end_is_told_of():
     async def goes_on(request: web.Request) -> web.StreamResponse:
-        async with aiohttp.ClientSession() as session, session.post(back + request.path, data=await request.read()) as reply:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(back + request.path, data=await request.read()) as reply,
+        ):
             whole = await reply.read()
         more = b'data: {"choices": [{"index": 0, "delta": {"content": " EVIL"}}]}\n\n'
         return web.Response(body=whole + more, headers={"Content-Type": "text/event-stream"})
@@ -541,7 +590,10 @@ async def test_a_proxy_whose_stream_goes_on_after_its_end_is_told_of():
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     via = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with ModelServer(Scripted({"default": "fine"})) as server, Watch(server.url, via=via, back=port, keep=kept.keep) as watch:
+    async with (
+        ModelServer(Scripted({"default": "fine"})) as server,
+        Watch(server.url, via=via, back=port, keep=kept.keep) as watch,
+    ):
         await send(watch.url, [{"role": "user", "content": "hello"}], stream=True)
     await runner.cleanup()
     [turn] = kept
@@ -552,7 +604,10 @@ async def test_a_proxy_whose_stream_goes_on_after_its_end_is_told_of():
 
 
 ENDS = {
-    CHAT: (b'data: {"choices": [{"index": 0, "delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\n', b"data: [DONE]\n\n"),
+    CHAT: (
+        b'data: {"choices": [{"index": 0, "delta": {"content": "fine"}, "finish_reason": "stop"}]}\n\n',
+        b"data: [DONE]\n\n",
+    ),
     "/v1/messages": (
         b"event: content_block_delta\n"
         b'data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "fine"}}\n\n',
@@ -567,8 +622,12 @@ ENDS = {
 
 
 @contextlib.asynccontextmanager
-async def staying_open(*more: tuple[float, bytes], open_for: float = 2.0) -> AsyncIterator[tuple[Watch, Kept, list[float]]]:
-    """A watch around a proxy whose provider keeps streams open after their last event. `more`: pauses, and what is said after each."""
+async def staying_open(
+    *more: tuple[float, bytes], open_for: float = 2.0
+) -> AsyncIterator[tuple[Watch, Kept, list[float]]]:
+    """A watch around a proxy whose provider keeps streams open after their last event. `more`: pauses, and what is said
+    after each.
+    """
     kept, back, ended, clock = Kept(), free_port(), list[float](), asyncio.get_running_loop().time
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -593,7 +652,10 @@ async def staying_open(*more: tuple[float, bytes], open_for: float = 2.0) -> Asy
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with MisbehavingProxy("nothing", f"http://127.0.0.1:{back}") as proxy:
         upstream = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with asyncio.timeout(60), Watch(upstream, via=proxy.url, back=back, prices=PRICES, keep=kept.keep) as watch:
+        async with (
+            asyncio.timeout(60),
+            Watch(upstream, via=proxy.url, back=back, prices=PRICES, keep=kept.keep) as watch,
+        ):
             yield watch, kept, ended
     await runner.cleanup()
 
@@ -603,7 +665,12 @@ async def test_the_end_of_a_stream_that_stays_open_is_not_held_up_and_its_waitin
     waited, clock = [], asyncio.get_running_loop().time
     async with staying_open() as (watch, kept, ended), aiohttp.ClientSession() as session:
         for number in range(4):
-            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": f"hello {number}"}], "input": f"hello {number}"}
+            body = {
+                "model": "m",
+                "stream": True,
+                "messages": [{"role": "user", "content": f"hello {number}"}],
+                "input": f"hello {number}",
+            }
             async with session.post(watch.url + path, json=body) as reply:
                 heard = b""
                 while not heard.endswith(ENDS[path][1]):
@@ -623,7 +690,9 @@ async def test_the_end_of_a_stream_that_stays_open_is_not_held_up_and_its_waitin
 
 async def test_a_client_that_reads_until_the_connection_closes_has_turns_with_their_calls():
     async with staying_open(open_for=1.5) as (watch, kept, _):
-        streams = [send(watch.url, [{"role": "user", "content": f"hello {number}"}], stream=True) for number in range(3)]
+        streams = [
+            send(watch.url, [{"role": "user", "content": f"hello {number}"}], stream=True) for number in range(3)
+        ]
         assert all(heard.endswith(b"data: [DONE]\n\n") for heard in await asyncio.gather(*streams))
         await watch.drain()
     assert [(turn.kind, len(turn.calls), turn.pending) for turn in kept] == [("turn", 1, 0)] * 3

@@ -1,4 +1,6 @@
-"""A real agent on a scripted model, watched: byte for byte as it was behind an honest proxy, counted right behind one that halves."""
+"""A real agent on a scripted model, watched: byte for byte as it was behind an honest proxy, counted right behind one
+that halves.
+"""
 
 import asyncio
 import json
@@ -22,11 +24,15 @@ MINI = Path(__file__).parents[2] / ".vendors/mini-swe-agent/bin/mini"
 TASK = "The discount in shop/prices.py is taken twice. Find out where, repair it, and see that the tests pass."
 FILES = {
     "shop/__init__.py": "",
-    "shop/prices.py": "def net(price, discount):\n    price = price - price * discount\n    return round(price - price * discount, 2)\n",
-    "shop/cart.py": "from shop.prices import net\n\n\ndef total(items):\n    return sum(net(price, off) for price, off in items)\n",
-    "tests/test_prices.py": "from shop.prices import net\n\nassert net(100, 0.1) == 90.0, net(100, 0.1)\nprint('prices are right')\n",
+    "shop/prices.py": "def net(price, discount):\n    price = price - price * discount\n    return round(price - "
+    "price * discount, 2)\n",
+    "shop/cart.py": "from shop.prices import net\n\n\ndef total(items):\n    return sum(net(price, off) for price, "
+    "off in items)\n",
+    "tests/test_prices.py": "from shop.prices import net\n\nassert net(100, 0.1) == 90.0, net(100, "
+    "0.1)\nprint('prices are right')\n",
     "NOTES.md": "".join(
-        f"{i}. Order {4100 + i} left dock {i % 7} at {6 + i % 12}:{i % 60:02d}, weight {i * 13 % 97} kg.\n" for i in range(120)
+        f"{i}. Order {4100 + i} left dock {i % 7} at {6 + i % 12}:{i % 60:02d}, weight {i * 13 % 97} kg.\n"
+        for i in range(120)
     ),
 }
 STEPS = [
@@ -81,29 +87,78 @@ def repository(home: Path) -> Path:
 
 def agent(home: Path, **more: str) -> tuple[list[str], dict[str, str]]:
     """The agent's command, and the environment in which it asks nobody anything."""
-    told = {"MSWEA_GLOBAL_CONFIG_DIR": str(home.parent / "config"), "MSWEA_CONFIGURED": "true", "MSWEA_SILENT_STARTUP": "1"}
-    told |= {"MSWEA_COST_TRACKING": "ignore_errors", "OPENAI_API_KEY": "sk-a-key-of-the-client-0123456789", "NO_PROXY": "127.0.0.1"}
-    told |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
-    command = [str(MINI), "-m", "openai/gpt-4o", "-y", "--exit-immediately", "-t", TASK, "-o", str(home.parent / "trajectory.json")]
+    told = {
+        "MSWEA_GLOBAL_CONFIG_DIR": str(home.parent / "config"),
+        "MSWEA_CONFIGURED": "true",
+        "MSWEA_SILENT_STARTUP": "1",
+    }
+    told |= {
+        "MSWEA_COST_TRACKING": "ignore_errors",
+        "OPENAI_API_KEY": "sk-a-key-of-the-client-0123456789",
+        "NO_PROXY": "127.0.0.1",
+    }
+    told |= {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
+    command = [
+        str(MINI),
+        "-m",
+        "openai/gpt-4o",
+        "-y",
+        "--exit-immediately",
+        "-t",
+        TASK,
+        "-o",
+        str(home.parent / "trajectory.json"),
+    ]
     return command, {**os.environ, **told, **more}
 
 
 async def run(command: list[str], home: Path, env: dict[str, str]) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=home, env=env, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command,
+        cwd=home,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     out, error = await process.communicate()
     return process.returncode or 0, out.decode(), error.decode()
 
 
 async def watched(home: Path, habit: str) -> tuple[dict, ModelServer, dict]:
-    """The agent's run behind `context-bench watch` and a proxy: the report, the model's server, the agent's own account."""
+    """The agent's run behind `context-bench watch` and a proxy: the report, the model's server, the agent's own
+    account.
+    """
     command, env = agent(repository(home))
     front, back = free_port(), free_port()
     async with ModelServer(model()) as server, MisbehavingProxy(habit, f"http://127.0.0.1:{back}") as proxy:
         report = home.parent / f"{habit}.json"
-        watch = [sys.executable, "-m", "context_bench", "watch", "--front", str(front), "--via", proxy.url, "--back", str(back)]
-        watch += ["--upstream", server.url, "--store", str(home.parent / "store.db"), "--output", "json", "--out", str(report)]
+        watch = [
+            sys.executable,
+            "-m",
+            "context_bench",
+            "watch",
+            "--front",
+            str(front),
+            "--via",
+            proxy.url,
+            "--back",
+            str(back),
+        ]
+        watch += [
+            "--upstream",
+            server.url,
+            "--store",
+            str(home.parent / "store.db"),
+            "--output",
+            "json",
+            "--out",
+            str(report),
+        ]
         code, out, error = await run([*watch, "--", *command], home, env)
     assert code == 0, out + error
     return json.loads(report.read_text()), server, json.loads((home.parent / "trajectory.json").read_text())
@@ -125,7 +180,10 @@ def counted(bodies: list[bytes]) -> int:
             content = message.get("content") or ""
             texts = [content] if isinstance(content, str) else [part["text"] for part in content]
             total += sum(len(count(text)) for text in texts)
-            calls = [{"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}} for c in message.get("tool_calls") or []]
+            calls = [
+                {"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}}
+                for c in message.get("tool_calls") or []
+            ]
             total += len(count(canonical(calls))) if calls else 0
         total += len(count(canonical(body["tools"])))
     return total
@@ -140,7 +198,9 @@ async def test_an_agent_is_watched_without_being_changed_and_counted_right_when_
 
     command, env = agent(repository(home))
     async with ModelServer(model()) as alone:
-        code, out, error = await run(command, home, {**env, "OPENAI_BASE_URL": f"{alone.url}/v1", "OPENAI_API_BASE": f"{alone.url}/v1"})
+        code, out, error = await run(
+            command, home, {**env, "OPENAI_BASE_URL": f"{alone.url}/v1", "OPENAI_API_BASE": f"{alone.url}/v1"}
+        )
     assert code == 0, out + error
     before = [received.raw for received in alone.requests]
     trajectory = json.loads((home.parent / "trajectory.json").read_text())
@@ -150,7 +210,9 @@ async def test_an_agent_is_watched_without_being_changed_and_counted_right_when_
     report, server, account = await watched(home, "nothing")
     figures = report["arms"]["main"]["total"]
     assert [received.raw for received in server.requests] == before
-    assert {received.headers["authorization"] for received in server.requests} == {"Bearer sk-a-key-of-the-client-0123456789"}
+    assert {received.headers["authorization"] for received in server.requests} == {
+        "Bearer sk-a-key-of-the-client-0123456789"
+    }
     assert [m.get("content") for m in account["messages"]] == [m.get("content") for m in trajectory["messages"]]
     assert figures["turns"] == figures["calls"] == figures["compared"] == figures["unchanged"] == 20
     assert len(report["arms"]["main"]["sessions"]) == 1

@@ -27,7 +27,9 @@ async def test_a_turn_is_stored_before_its_client_has_the_last_byte(tmp_path, fo
     async with Provider() as provider:
         watch = await forks("watch_child.py", provider.url, store, port)
         for ways in [*[(way,) for way in WAYS] * 2, *[WAYS * 3] * 3]:
-            answered, lost = await kill_once(watch.start, watch.ended, provider, store, port, ways, chance.randint(1, 12))
+            answered, lost = await kill_once(
+                watch.start, watch.ended, provider, store, port, ways, chance.randint(1, 12)
+            )
             assert answered
             assert not lost, ways
         await watch.close()
@@ -62,7 +64,10 @@ async def test_a_killed_watch_says_how_many_turns_were_under_way(tmp_path, forks
     await listens(port)
     async with aiohttp.ClientSession() as session, asyncio.timeout(30):
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
-        asking = [asyncio.create_task(session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body)) for _ in range(3)]
+        asking = [
+            asyncio.create_task(session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body))
+            for _ in range(3)
+        ]
         for _ in asking:
             await begun.acquire()
         await until(lambda: under_way(store) == 3)  # written at once, but not waited for by the turns
@@ -131,11 +136,22 @@ for number in range(40):
     with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=30) as reply:
         answers.add(json.load(reply)["choices"][0]["message"]["content"])
 assert answers == {"fine"}, answers
-"""
+"""  # noqa: E501
 
 
 async def test_on_a_full_disk_clients_are_answered_and_the_summary_counts_what_is_missing(tmp_path):
-    line = [sys.executable, "-m", "context_bench", "watch", "--front", "0", "--store", str(tmp_path / "store.db"), "--record", "full"]
+    line = [
+        sys.executable,
+        "-m",
+        "context_bench",
+        "watch",
+        "--front",
+        "0",
+        "--store",
+        str(tmp_path / "store.db"),
+        "--record",
+        "full",
+    ]
 
     def little_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000))
@@ -143,7 +159,9 @@ async def test_on_a_full_disk_clients_are_answered_and_the_summary_counts_what_i
     async with Provider() as provider, asyncio.timeout(120):
         line += ["--upstream", provider.url, "--output", "json", "--", sys.executable, "-c", CLIENT]
         pipe = asyncio.subprocess.PIPE
-        watch = await asyncio.create_subprocess_exec(*line, cwd=tmp_path, stdout=pipe, stderr=pipe, preexec_fn=little_room)
+        watch = await asyncio.create_subprocess_exec(
+            *line, cwd=tmp_path, stdout=pipe, stderr=pipe, preexec_fn=little_room
+        )
         out, err = await watch.communicate()
     assert len(provider.seen) == 40, err
     assert "Traceback" not in err.decode()

@@ -1,4 +1,6 @@
-"""What a watch says when something is amiss: no usage, broken streams, failures, repeats, uncounted parts, a proxy that goes elsewhere."""
+"""What a watch says when something is amiss: no usage, broken streams, failures, repeats, uncounted parts, a proxy that
+goes elsewhere.
+"""
 
 import asyncio
 import contextlib
@@ -96,7 +98,14 @@ async def test_failures_of_every_kind_are_counted_by_kind():
         {"when": {"text": "six"}, "disconnect": "before-headers"},
     ]
     async with behind("nothing", {"rules": rules, "default": "fine"}) as (watch, _, kept):
-        for word, stream in (("one", False), ("two", True), ("three", True), ("four", False), ("five", False), ("six", False)):
+        for word, stream in (
+            ("one", False),
+            ("two", True),
+            ("three", True),
+            ("four", False),
+            ("five", False),
+            ("six", False),
+        ):
             await some(watch, [{"role": "user", "content": word}], stream=stream)
         await send(watch.url, QUESTION, stream=True)
     expected = ["404", "broken off", "error in the stream", "broken off", "error in the reply", "502", None]
@@ -108,11 +117,17 @@ async def test_failures_of_every_kind_are_counted_by_kind():
     assert "1 × 404" in told(kept)
     assert "2 × broken off" in told(kept)
     assert "200 error in the stream" in line(kept[2])
-    assert json.loads(as_json(kept, ABOUT))["arms"]["main"]["total"]["failures"] == dict(sorted(figures.failures.items()))
+    assert json.loads(as_json(kept, ABOUT))["arms"]["main"]["total"]["failures"] == dict(
+        sorted(figures.failures.items())
+    )
 
 
 async def test_a_client_that_leaves_is_told_from_a_provider_that_breaks_off():
-    async with behind("nothing", {"rules": [{"text": "word " * 200, "chunk_delay": 0.02, "pieces": 100}]}) as (watch, _, kept):
+    async with behind("nothing", {"rules": [{"text": "word " * 200, "chunk_delay": 0.02, "pieces": 100}]}) as (
+        watch,
+        _,
+        kept,
+    ):
         body = {"model": "gpt-4o", "messages": QUESTION, "stream": True}
         async with aiohttp.ClientSession() as session, session.post(watch.url + CHAT, json=body, headers=KEY) as reply:
             await reply.content.readany()
@@ -138,7 +153,9 @@ async def test_a_repeat_in_another_order_of_keys_is_one_turn_and_its_status_is_t
     async with behind("nothing", rules) as (watch, _, kept), aiohttp.ClientSession() as session:
         for attempt in range(6):
             body["stream"], metadata["x-codex-ws-stream-request-start-ms"] = attempt % 2 == 0, str(attempt)
-            async with session.post(watch.url + "/v1/responses", json=shuffled(body), headers={**KEY, "session-id": "one"}) as reply:
+            async with session.post(
+                watch.url + "/v1/responses", json=shuffled(body), headers={**KEY, "session-id": "one"}
+            ) as reply:
                 await reply.read()
     figures = total(kept)
     assert (figures.turns, figures.repeats, figures.failed) == (1, 5, 5)
@@ -199,11 +216,21 @@ TOOLS = [{"name": "Bash", "input_schema": {"type": "object"}}, {"name": "Task", 
 
 
 def claude(
-    *texts: str, system: str = "You are an agent.", model: str = "claude-sonnet-4-5", tools: object = TOOLS, most: int = 32000
+    *texts: str,
+    system: str = "You are an agent.",
+    model: str = "claude-sonnet-4-5",
+    tools: object = TOOLS,
+    most: int = 32000,
 ) -> dict:
     roles = ("user", "assistant")
     messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
-    return {"model": model, "max_tokens": most, "system": system, "messages": messages, **({"tools": tools} if tools else {})}
+    return {
+        "model": model,
+        "max_tokens": most,
+        "system": system,
+        "messages": messages,
+        **({"tools": tools} if tools else {}),
+    }
 
 
 async def test_sub_agents_titles_and_probes_are_contexts_of_their_own():
@@ -220,7 +247,9 @@ async def test_sub_agents_titles_and_probes_are_contexts_of_their_own():
     ]
     async with behind("nothing") as (watch, _, kept), aiohttp.ClientSession() as session:
         for headers, body in steps:
-            async with session.post(watch.url + "/v1/messages", json=body, headers={**KEY, **SESSION, **headers}) as reply:
+            async with session.post(
+                watch.url + "/v1/messages", json=body, headers={**KEY, **SESSION, **headers}
+            ) as reply:
                 assert reply.status == 200
     names = {name: figures.turns for name, figures in by_context(kept).items()}
     assert names == {"quota probe": 1, "title": 1, "main": 2, "sub-agent 1": 2, "sub-agent 2": 1, "without tools": 1}

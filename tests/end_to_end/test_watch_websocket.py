@@ -75,7 +75,10 @@ async def test_records_of_increments_can_be_replayed(tmp_path):
             await watch.drain()
     sessions = list(read_sessions(tmp_path / "r.jsonl"))
     assert [len(session.requests) for session in sessions] == [3]
-    assert all(line["method"] in ("GET", "WEBSOCKET") for line in map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines()))
+    assert all(
+        line["method"] in ("GET", "WEBSOCKET")
+        for line in map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    )
 
 
 async def test_a_second_arm_is_sent_the_full_request():
@@ -131,7 +134,9 @@ async def test_behind_a_proxy_that_speaks_none_the_client_falls_back_at_once():
 
 
 async def test_a_relay_that_asks_plainly_behind_is_compared_by_what_it_says():
-    """A proxy that takes WebSockets and asks its upstream over HTTP: the full requests are compared, not the bytes of the increments."""
+    """A proxy that takes WebSockets and asks its upstream over HTTP: the full requests are compared, not the bytes of
+    the increments.
+    """
     history: dict[str, list] = {}
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -142,7 +147,9 @@ async def test_a_relay_that_asks_plainly_behind_is_compared_by_what_it_says():
                 said = json.loads(message.data)
                 items = [*history.get(said.pop("previous_response_id") or "", []), *said["input"]]
                 said.pop("type")
-                async with session.post(f"http://127.0.0.1:{back}/v1/responses", json={**said, "input": items, "stream": True}) as reply:
+                async with session.post(
+                    f"http://127.0.0.1:{back}/v1/responses", json={**said, "input": items, "stream": True}
+                ) as reply:
                     response = await reply.json()
                 history[response["id"]] = [*items, *response["output"]]
                 await socket.send_json({"type": "response.completed", "response": response})
@@ -169,5 +176,7 @@ async def test_a_relay_that_asks_plainly_behind_is_compared_by_what_it_says():
     finally:
         await runner.cleanup()
     turns = [turn for turn in kept if turn.kind == "turn"]
-    assert [(len(turn.calls), turn.sent, turn.violations) for turn in turns] == [(1, turn.forwarded, {}) for turn in turns]
+    assert [(len(turn.calls), turn.sent, turn.violations) for turn in turns] == [
+        (1, turn.forwarded, {}) for turn in turns
+    ]
     assert len(turns) == 2

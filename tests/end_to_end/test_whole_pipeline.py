@@ -1,6 +1,8 @@
-"""The whole family in one command: five datasets of five kinds from a hub on loopback, a proxy that loses, controls, one report.
+"""The whole family in one command: five datasets of five kinds from a hub on loopback, a proxy that loses, controls,
+one report.
 
-The model answers questions about a text only where the sentence that tells it arrives; everything else it knows by heart.
+The model answers questions about a text only where the sentence that tells it arrives; everything else it knows by
+heart.
 """
 
 from __future__ import annotations
@@ -22,7 +24,20 @@ from context_bench.testing.proxies import MisbehavingProxy
 from minihub import MiniHub, catalogue_fixtures, fixture_rows, parquet_bytes
 
 PEOPLE = ["Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jo", "Kai", "Liv"]
-TRADES = ["baker", "sailor", "weaver", "tanner", "miller", "cooper", "mason", "potter", "dyer", "smith", "tailor", "roofer"]
+TRADES = [
+    "baker",
+    "sailor",
+    "weaver",
+    "tanner",
+    "miller",
+    "cooper",
+    "mason",
+    "potter",
+    "dyer",
+    "smith",
+    "tailor",
+    "roofer",
+]
 HOTPOT = "fullwiki/validation-00000-of-00001.parquet"
 ARMS = {"lossy", "full", "full#2", "none", "head_tail@lossy", "random_drop@lossy"}
 ANSWER = {"f1", "exact_match", "recall", "contains"}
@@ -56,7 +71,11 @@ def hotpot_rows():
         other = [f"Lane {k} runs past house {i} and is paved with stone of the year {k}." for k in range(14)]
         at = 1 if i % 2 == 0 else 12
         sentences = [*other[:at], told(i), *other[at:]]
-        asked = {"id": f"{i:024x}", "question": f"By what trade does the person of house {i} live?", "answer": TRADES[i * 5 % 12]}
+        asked = {
+            "id": f"{i:024x}",
+            "question": f"By what trade does the person of house {i} live?",
+            "answer": TRADES[i * 5 % 12],
+        }
         made.append({**template, **asked, "context": {"title": [f"House {i}"], "sentences": [sentences]}})
     return made
 
@@ -64,7 +83,9 @@ def hotpot_rows():
 def script():
     """What the model knows: by heart everything but the houses."""
     houses = enumerate(hotpot_rows())
-    key = {row["question"]: {"answer": row["answer"], "evidence": told(i), "wrong": "nobody knows"} for i, row in houses}
+    key = {
+        row["question"]: {"answer": row["answer"], "evidence": told(i), "wrong": "nobody knows"} for i, row in houses
+    }
     for name, answer in (
         ("mmlu:anatomy", lambda e: f"The answer is {e['correct_letter']}."),
         ("gsm8k", lambda e: f"So it is \\boxed{{{e['answer']}}}"),
@@ -99,7 +120,18 @@ def report(place, model):
     """The command of the issue, as it is written there."""
     datasets = [part for name in COUNTS for part in ("--dataset", name)]
     with MisbehavingProxy("halves", model.url) as proxy:
-        command = ["--proxy", proxy.url, "--name", "lossy", *datasets, "-n", "20", "--controls", "--upstream", model.url]
+        command = [
+            "--proxy",
+            proxy.url,
+            "--name",
+            "lossy",
+            *datasets,
+            "-n",
+            "20",
+            "--controls",
+            "--upstream",
+            model.url,
+        ]
         assert main([*command, "--max-workers", "4", "--quiet", "--output", "json", "--out", "report.json"]) == 0
     return json.loads((place / "report.json").read_text())
 
@@ -138,7 +170,11 @@ def test_right_answers_are_right_by_the_measure_of_their_dataset(report):
 
 def test_what_the_proxy_loses_is_seen_and_what_cannot_be_lost_does_not_thin_it(report):
     lossy = against_full(report, "lossy")
-    assert (lossy["verdict"], lossy["n"], lossy["difference"]) == ("inferior", 20, pytest.approx(-0.5))  # not 32 examples, not -0.3
+    assert (lossy["verdict"], lossy["n"], lossy["difference"]) == (
+        "inferior",
+        20,
+        pytest.approx(-0.5),
+    )  # not 32 examples, not -0.3
     assert against_full(report, "none")["verdict"] == "inferior"
     assert against_full(report, "head_tail@lossy")["difference"] == pytest.approx(0.0)
     (note,) = [note for note in report["notes"] if "no evidence" in note]
@@ -153,7 +189,9 @@ def test_each_dataset_has_a_line_and_verdicts_of_its_own(report):
             assert one["n"] == COUNTS[one["dataset"]]
         assert {lines[name]["verdict"] for name in ("mmlu:anatomy", "humaneval")} == {"no verdict"}  # three examples
     whole, part = against_full(report, "lossy"), against_full(report, "lossy", "hotpotqa")
-    assert part["p"] == pytest.approx(2 * whole["p"])  # the same pairs, Holm-corrected over the two datasets that can be tested
+    assert part["p"] == pytest.approx(
+        2 * whole["p"]
+    )  # the same pairs, Holm-corrected over the two datasets that can be tested
     assert "Holm-corrected over 2 datasets" in part["sentence"]
     summary = report["summary"]["full"]
     assert {name: summary[f"dataset:{name}"] for name in ("hotpotqa", "gsm8k")} == {"hotpotqa": 1.0, "gsm8k": 0.0}
@@ -220,7 +258,9 @@ def test_forced_all_datasets_count(place, model, capsys):
 
 
 def test_too_many_failures_end_with_1(place, model, capsys):
-    breaking = ModelServer(Scripted({"rules": [{"when": {"text": "house 3"}, "status": 400, "error": "no"}], "default": "nine"}))
+    breaking = ModelServer(
+        Scripted({"rules": [{"when": {"text": "house 3"}, "status": 400, "error": "no"}], "default": "nine"})
+    )
     run_sync(breaking.start())
     try:
         command = ["--dataset", "hotpotqa", "-n", "6", "--output", "json"]

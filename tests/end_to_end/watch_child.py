@@ -1,4 +1,6 @@
-"""Run by test_watch_killed.py and benchmarks/watch_kills.py. Arguments: upstream, store, front port; a proxy and the port behind it."""
+"""Run by test_watch_killed.py and benchmarks/watch_kills.py. Arguments: upstream, store, front port; a proxy and the
+port behind it.
+"""
 
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from context_bench.traffic.command.watch import Watching
 
 async def run(upstream, store, front, via=None, back="0"):
     shown = {"output": "json", "out": Path("/dev/null"), "quiet": True}
-    options = WatchOptions(front=int(front), upstream=upstream, store=store, record="full", via=via, back=int(back), **shown)
+    options = WatchOptions(
+        front=int(front), upstream=upstream, store=store, record="full", via=via, back=int(back), **shown
+    )
     return await Watching(options, [])._run()
 
 

@@ -1,4 +1,6 @@
-"""A real Ray cluster of two nodes on this machine, one for the whole folder: starting it is most of what these tests cost."""
+"""A real Ray cluster of two nodes on this machine, one for the whole folder: starting it is most of what these tests
+cost.
+"""
 
 from __future__ import annotations
 

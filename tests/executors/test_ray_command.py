@@ -1,4 +1,6 @@
-"""The command on a Ray cluster, with its rows in PostgreSQL: Ctrl-C in the middle, and the rest of the run without Ray."""
+"""The command on a Ray cluster, with its rows in PostgreSQL: Ctrl-C in the middle, and the rest of the run without
+Ray.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ ROWS, WORKERS, QUICK = 30, 4, 10
 
 
 class Gated(Scripted):
-    """Answers the first `QUICK` questions; the next wait until the gate is open, and `full` says that all workers wait."""
+    """Answers the first `QUICK` questions; the next wait until the gate is open, and `full` says that all workers
+    wait.
+    """
 
     def __init__(self) -> None:
         super().__init__([{"text": "3 m"}])
@@ -60,13 +64,32 @@ def test_ctrl_c_keeps_what_was_done_and_asked_and_a_run_here_goes_on_with_it(
     gated, url = model
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PGPASSWORD", postgres.password)
-    lines = [{"id": n, "context": f"Bridge {n}.", "question": f"How long is bridge {n}?", "answer": "3 m"} for n in range(ROWS)]
+    lines = [
+        {"id": n, "context": f"Bridge {n}.", "question": f"How long is bridge {n}?", "answer": "3 m"}
+        for n in range(ROWS)
+    ]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     where = postgres.url("ray").replace(f":{postgres.password}@", "@")
-    argv = ["--proxy", url, "--name", "p", "--dataset", "d.jsonl", "--model", "m", "--store", where, "--run", "night", "--quiet"]
+    argv = [
+        "--proxy",
+        url,
+        "--name",
+        "p",
+        "--dataset",
+        "d.jsonl",
+        "--model",
+        "m",
+        "--store",
+        where,
+        "--run",
+        "night",
+        "--quiet",
+    ]
     argv += ["--max-workers", str(WORKERS), "--output", "json", "--out", "r.json"]
     there = ["--executor", "ray", "--ray-address", cluster.address]
-    with subprocess.Popen([sys.executable, "-m", "context_bench", *argv, *there], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "context_bench", *argv, *there], stderr=subprocess.PIPE, text=True
+    ) as process:
         while not gated.full.wait(0.1):
             assert process.poll() is None, process.communicate()
         os.kill(process.pid, signal.SIGINT)

@@ -25,7 +25,12 @@ from context_bench.systems import OpenAIProxy
 
 KEY = "sk-planted-4f1d7c0a9b2e"
 EXAMPLES = [
-    {"id": n, "context": f"The bridge of Ort {n} is {n + 3} m long.", "question": f"How long is bridge {n}?", "answer": f"{n + 3} m"}
+    {
+        "id": n,
+        "context": f"The bridge of Ort {n} is {n + 3} m long.",
+        "question": f"How long is bridge {n}?",
+        "answer": f"{n + 3} m",
+    }
     for n in range(24)
 ]
 SCRIPT = {
@@ -76,7 +81,9 @@ class Journal(Diary):
 
         place = ray.get_runtime_context().get_node_id()
         body = {"model": place, "messages": [{"role": "user", "content": str(example["id"])}]}
-        request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+        request = urllib.request.Request(
+            f"{self.url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
         urllib.request.urlopen(request, timeout=60).read()
         return super().process(example)
 
@@ -92,7 +99,9 @@ def proxy(url: str, **options: Any) -> OpenAIProxy:
     return OpenAIProxy(url, model="scripted", name="proxy", api_key=KEY, identity="the proxy", **options)
 
 
-async def run(place: Path, systems: list[Any], *, examples: Any = EXAMPLES, executor: Any = None, workers: int = 8, **more: Any) -> Any:
+async def run(
+    place: Path, systems: list[Any], *, examples: Any = EXAMPLES, executor: Any = None, workers: int = 8, **more: Any
+) -> Any:
     """Execute; returns how it went, and what its rows say in a fixed order."""
     with open_store(place) as store:
         executed = await execute(
@@ -148,7 +157,9 @@ async def test_one_limit_holds_for_all_nodes_together(cluster: Any, tmp_path: Pa
 async def test_the_money_limit_is_the_driver_s(cluster: Any, tmp_path: Path) -> None:
     spend = SpendLimit(5.5)
     async with ModelServer(Scripted(SCRIPT)) as server:
-        executed, _ = await run(tmp_path / "s.db", [proxy(server.url, prices=Priced())], executor=RayNodes(), spend=spend)
+        executed, _ = await run(
+            tmp_path / "s.db", [proxy(server.url, prices=Priced())], executor=RayNodes(), spend=spend
+        )
         assert server.seen == 5
     assert executed.stopped is not None
     assert executed.stopped.exit_code == 5
@@ -169,7 +180,9 @@ async def test_what_cannot_be_sent_is_named(cluster: Any, tmp_path: Path) -> Non
         assert said in str(executed.stopped)
 
 
-async def test_a_judge_s_reply_that_the_store_remembers_is_not_asked_again_by_a_node(cluster: Any, tmp_path: Path) -> None:
+async def test_a_judge_s_reply_that_the_store_remembers_is_not_asked_again_by_a_node(
+    cluster: Any, tmp_path: Path
+) -> None:
     async with ModelServer(Scripted(SCRIPT)) as server, ModelServer(Scripted([{"text": "4"}])) as model:
 
         def told() -> dict[str, Any]:
@@ -215,7 +228,9 @@ async def test_a_group_whose_node_dies_begins_anew_elsewhere_and_a_node_that_joi
 
     async with ModelServer(Guarded([{"text": "42"}])) as server:
         replacing = asyncio.create_task(replace())
-        executed, told = await run(tmp_path / "s.db", [Journal(server.url)], examples=GROUPED, executor=nodes, workers=2)
+        executed, told = await run(
+            tmp_path / "s.db", [Journal(server.url)], examples=GROUPED, executor=nodes, workers=2
+        )
         assert joined.is_set(), told
         await replacing
         log = list(asked)
@@ -252,7 +267,9 @@ async def test_a_run_goes_on_when_a_node_is_killed(cluster: Any, tmp_path: Path)
             await asyncio.to_thread(cluster.remove_node, next(iter(cluster.worker_nodes)), False)
 
         killing = asyncio.create_task(kill())
-        executed, told = await run(tmp_path / "s.db", [proxy(server.url, limiter=FixedLimiter(4)), Diary()], executor=RayNodes())
+        executed, told = await run(
+            tmp_path / "s.db", [proxy(server.url, limiter=FixedLimiter(4)), Diary()], executor=RayNodes()
+        )
         await killing
     async with ModelServer(Scripted([{"text": "42"}])) as server:
         _, expected = await run(tmp_path / "calm.db", [proxy(server.url), Diary()])

@@ -73,7 +73,9 @@ class Bench:
         self.store = folder / "store.db"
         lines = []
         for number in range(12):
-            noise = " ".join(hashlib.sha256(f"{number} {i}".encode()).hexdigest() for i in range(60))  # does not get smaller
+            noise = " ".join(
+                hashlib.sha256(f"{number} {i}".encode()).hexdigest() for i in range(60)
+            )  # does not get smaller
             facts = {
                 "context": f"Box {number % 4} holds word{number % 4}. {noise}",
                 "question": "What is in it?",
@@ -84,18 +86,44 @@ class Bench:
 
     def argv(self, *more, url=None):
         """The command line of the run."""
-        given = ["run", "--proxy", url or self.url, "--name", "p", "--model", "m", "--dataset", str(self.folder / "boxes.jsonl")]
-        return [*given, "--price", "m=1,2", "--run", "r", "--store", str(self.store), "--quiet", "--output", "json", *more]
+        given = [
+            "run",
+            "--proxy",
+            url or self.url,
+            "--name",
+            "p",
+            "--model",
+            "m",
+            "--dataset",
+            str(self.folder / "boxes.jsonl"),
+        ]
+        return [
+            *given,
+            "--price",
+            "m=1,2",
+            "--run",
+            "r",
+            "--store",
+            str(self.store),
+            "--quiet",
+            "--output",
+            "json",
+            *more,
+        ]
 
     def run(self, *more, fault=None, url=None):
         """Run it; the exit code and what was said."""
-        status, _, out = self.forge.play("command", fault=fault, argv=self.argv("--out", str(self.folder / "out.json"), *more, url=url))
+        status, _, out = self.forge.play(
+            "command", fault=fault, argv=self.argv("--out", str(self.folder / "out.json"), *more, url=url)
+        )
         return status, out
 
     def report(self):
         """What the stored run says, whatever its times."""
         out = self.folder / "canonical.json"
-        status, _, said = self.forge.play("command", argv=["export", "r", "--store", str(self.store), "--canonical", "--out", str(out)])
+        status, _, said = self.forge.play(
+            "command", argv=["export", "r", "--store", str(self.store), "--canonical", "--out", str(out)]
+        )
         assert status == 0, said
         return out.read_text()
 
@@ -122,7 +150,9 @@ def undisturbed(forge, endpoint, tmp_path_factory):
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder in memory where there is one: killed programs need no disk that is slow, only pages that outlive them."""
+    """A folder in memory where there is one: killed programs need no disk that is slow, only pages that outlive
+    them.
+    """
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="context-bench-", dir=memory if memory.is_dir() else tmp_path))
     yield folder

@@ -1,9 +1,10 @@
-"""A program that tests start once: it imports everything, then forks a child for every order. Its arguments: the process id of who
-starts it, with whom it dies, and its children with it, so that killed tests leave nothing running; the address of a model (without one
-nothing is warmed up).
+"""A program that tests start once: it imports everything, then forks a child for every order. Its arguments: the
+process id of who starts it, with whom it dies, and its children with it, so that killed tests leave nothing running;
+the address of a model (without one nothing is warmed up).
 
-Orders are lines of JSON on stdin. `{"start": SCENE, "arguments": {…}, "fault": {…}}` answers `{"pid": N}`; `{"wait": N}` answers with
-`status` (an exit code, or minus the signal), `said` (what the scene returned) and `out` (what was printed).
+Orders are lines of JSON on stdin. `{"start": SCENE, "arguments": {…}, "fault": {…}}` answers `{"pid": N}`;
+`{"wait": N}` answers with `status` (an exit code, or minus the signal), `said` (what the scene returned) and `out`
+(what was printed).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def die_with(parent):
 
 
 def child(order, place, parent):
-    """The forked child: arms its fault, plays its scene, and ends without any clean-up of the program it was forked from."""
+    """The forked child: arms its fault, plays its scene, and ends without any clean-up of the program it was forked
+    from.
+    """
     die_with(parent)
     heard = os.open(place / "out", os.O_CREAT | os.O_WRONLY)
     for number in (1, 2):

@@ -63,7 +63,9 @@ def die_at_a_new_kind(file):
 
 
 def keep_what_is_durable(folder, name):
-    """After each commit copy the database and its log to `folder`/N, and note how many answers were committed by then."""
+    """After each commit copy the database and its log to `folder`/N, and note how many answers were committed by
+    then.
+    """
     seen, committed, copies = [0], [0], []
 
     def look(statement):
@@ -94,11 +96,11 @@ def obey_modes():
 def arm(fault):
     """Arm what `fault` asks for; what it tells is filled in as the scene is played.
 
-    `record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them; `die_at`: SIGKILL
-    before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first that is not in it, which it then is;
-    `snapshots`: see `keep_what_is_durable`; `file_size`: largest file in bytes; `die_at_size`: the kernel kills who writes a file beyond so
-    many bytes; `pages`: largest database; `memory`: most bytes that may be added to the address space; `modes_hold`: even root is
-    kept out of what a file's mode forbids.
+    `record`: tell every write; `count`: how many statements there are; `interrupt_at`: Ctrl-C before these of them;
+    `die_at`: SIGKILL before the k-th write; `new_kind`: a file of kinds of boundaries; SIGKILL at the first that is not
+    in it, which it then is; `snapshots`: see `keep_what_is_durable`; `file_size`: largest file in bytes; `die_at_size`:
+    the kernel kills who writes a file beyond so many bytes; `pages`: largest database; `memory`: most bytes that may be
+    added to the address space; `modes_hold`: even root is kept out of what a file's mode forbids.
     """
     told = {}
     if fault.get("record"):
@@ -146,5 +148,7 @@ def arm(fault):
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + fault["memory"], resource.RLIM_INFINITY))
     if fault.get("pages"):
-        event.listen(Pool, "connect", lambda connection, _: connection.execute(f"PRAGMA max_page_count={fault['pages']}"))
+        event.listen(
+            Pool, "connect", lambda connection, _: connection.execute(f"PRAGMA max_page_count={fault['pages']}")
+        )
     return told

@@ -52,7 +52,9 @@ class Cut:
 
 
 class Notebook:
-    """A memory on disk that asks the model about each group before it writes it down; a namespace used twice would hold too much."""
+    """A memory on disk that asks the model about each group before it writes it down; a namespace used twice would hold
+    too much.
+    """
 
     stateful, name = True, "notebook"
 
@@ -83,7 +85,13 @@ def examples():
         for i in range(QUESTIONS):
             number = group * QUESTIONS + i
             text = f"Box {number} holds word{number}. "
-            yield {"id": number, "context": text * 80, "question": f"Box {number}?", "answer": f"word{number}", "group": f"g{group}"}
+            yield {
+                "id": number,
+                "context": text * 80,
+                "question": f"Box {number}?",
+                "answer": f"word{number}",
+                "group": f"g{group}",
+            }
 
 
 def arms(url, folder):
@@ -97,7 +105,9 @@ def judges(url):
 
 
 def whole(url, where):
-    """A run with all that a run can write: calls, budgets, judged answers, set-ups; then what it found and what it cost."""
+    """A run with all that a run can write: calls, budgets, judged answers, set-ups; then what it found and what it
+    cost.
+    """
     systems = arms(url, f"{where}.notes")
     with open_store(where) as store:
         done = asyncio.run(
@@ -107,7 +117,11 @@ def whole(url, where):
                 arms=systems,
                 examples=examples(),
                 evaluators=judges(url),
-                manifest={"cells": [{"labels": {}, "systems": [arm.name for arm in systems], "baseline": None, "controls": []}]},
+                manifest={
+                    "cells": [
+                        {"labels": {}, "systems": [arm.name for arm in systems], "baseline": None, "controls": []}
+                    ]
+                },
                 settings=RunSettings(late_grace=0.0),
             )
         )
@@ -145,9 +159,13 @@ def of_a_file(where, data):
 
 
 def told(store):
-    """What a finished run says: the report, whatever its times; the money spent, and how much of it on set-ups that were done again."""
+    """What a finished run says: the report, whatever its times; the money spent, and how much of it on set-ups that
+    were done again.
+    """
     page = build_page(collect(store, "r", [MeanScore(score_field="right")]))
-    repeated = sum(each.cost or 0.0 for each in setups(store, "r")) - sum(each.cost or 0.0 for each in page_setups(store))
+    repeated = sum(each.cost or 0.0 for each in setups(store, "r")) - sum(
+        each.cost or 0.0 for each in page_setups(store)
+    )
     return {"report": render(page, canonical=True), "spent": spent(store, run_of(store, "r").id), "repeated": repeated}
 
 
@@ -245,7 +263,9 @@ class Odd:
 
 
 class Leaves:
-    """A system that starts two programs and ends neither; their process ids are written into the folder that the context names."""
+    """A system that starts two programs and ends neither; their process ids are written into the folder that the
+    context names.
+    """
 
     name = "leaves"
 
@@ -294,12 +314,26 @@ def odd(where, kind, folder, on_loop=False, workers=1):
     with open_store(Path(where).name) as store:
         settings = RunSettings(late_grace=0.0, example_timeout=0.5 if kind == "hangs" else None, max_workers=workers)
         done = asyncio.run(
-            execute(store, name="r", arms=[Arm(system)], examples=given, evaluators=[Panics()], manifest={}, settings=settings)
+            execute(
+                store,
+                name="r",
+                arms=[Arm(system)],
+                examples=given,
+                evaluators=[Panics()],
+                manifest={},
+                settings=settings,
+            )
         )
         found = list(rows(store, "r"))
         errors = {str(row.example_id): row.errors["system"] for row in found if row.failed}
         unjudged = [row.example_id for row in found if not row.failed and "fine" not in row.scores]
-        return {"done": done.counts["done"], "failed": done.counts["failed"], "rows": len(found), "errors": errors, "unjudged": unjudged}
+        return {
+            "done": done.counts["done"],
+            "failed": done.counts["failed"],
+            "rows": len(found),
+            "errors": errors,
+            "unjudged": unjudged,
+        }
 
 
 def waits():

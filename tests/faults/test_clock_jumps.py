@@ -74,5 +74,7 @@ async def test_a_run_across_a_jump(tmp_path, by):
         assert again["reused"] == 5
         assert 0 <= again["reused_age"] <= DAY
         clock.jump()
-        assert purge(store, older_than=2 * DAY, clock=clock) == []  # a clock that is a day off removes nothing that is kept for two
+        assert (
+            purge(store, older_than=2 * DAY, clock=clock) == []
+        )  # a clock that is a day off removes nothing that is kept for two
         assert purge(store, older_than=0, clock=clock) == (["r"] if by > 0 else [])

@@ -1,4 +1,6 @@
-"""A disk that is full, read-only, or taken away: what is wrong is said, and the same command goes on when it is mended."""
+"""A disk that is full, read-only, or taken away: what is wrong is said, and the same command goes on when it is
+mended.
+"""
 
 import json
 import shutil
@@ -51,9 +53,14 @@ def test_a_disk_that_turned_read_only_can_be_read_and_is_said_when_written(bench
     status, out = bench.run(fault={"file_size": 420_000})
     assert status == 2, out
     there = ["bwrap", "--dev-bind", "/", "/", "--ro-bind", str(bench.folder), str(bench.folder)]
-    program = "import json, sys; from context_bench.__main__ import main; print([main(argv) for argv in json.loads(sys.argv[1])])"
+    program = (
+        "import json, sys; from context_bench.__main__ import main; print([main(argv) for argv in "
+        "json.loads(sys.argv[1])])"
+    )
     commands = [bench.argv(), ["show", "r", "--store", str(bench.store)], ["runs", "--store", str(bench.store)]]
-    done = subprocess.run([*there, sys.executable, "-c", program, json.dumps(commands)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*there, sys.executable, "-c", program, json.dumps(commands)], capture_output=True, text=True, timeout=120
+    )
     assert done.stdout.splitlines()[-1] == "[2, 0, 0]", done.stderr
     assert f"store {bench.store}" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,6 @@
-"""Endpoints that are dead, slow, half-open or talk nonsense, seen from a whole run: every failure is counted, nothing hangs."""
+"""Endpoints that are dead, slow, half-open or talk nonsense, seen from a whole run: every failure is counted, nothing
+hangs.
+"""
 
 import asyncio
 import socket
@@ -18,11 +20,14 @@ OK = {"text": "box"}
 
 async def measured(tmp_path, url, *, retries=0, name="r", **settings):
     """Run the six examples against an endpoint: (store, counts)."""
-    system = OpenAIProxy(url, model="m", name="p", max_retries=retries, retry_base_delay=0.0, timeout=settings.pop("timeout", 0.5))
+    system = OpenAIProxy(
+        url, model="m", name="p", max_retries=retries, retry_base_delay=0.0, timeout=settings.pop("timeout", 0.5)
+    )
     chosen = RunSettings(late_grace=0.0, max_workers=3, **settings)
     store = open_store(tmp_path / "store.db")
     done = await asyncio.wait_for(
-        execute(store, name=name, arms=[Arm(system)], examples=EXAMPLES, evaluators=[], manifest={}, settings=chosen), 60
+        execute(store, name=name, arms=[Arm(system)], examples=EXAMPLES, evaluators=[], manifest={}, settings=chosen),
+        60,
     )
     return store, done.counts
 
@@ -119,7 +124,9 @@ async def nothing(reader, writer):
         ("localhost", 99, False, "self-signed"),
     ],
 )
-async def test_a_certificate_that_proves_nothing_is_named_in_the_row(tmp_path, monkeypatch, certificate, name, days, trusted, said):
+async def test_a_certificate_that_proves_nothing_is_named_in_the_row(
+    tmp_path, monkeypatch, certificate, name, days, trusted, said
+):
     file = certificate(tmp_path, name, days=days)
     if trusted:
         roots = ssl.create_default_context(cafile=file)
@@ -144,7 +151,15 @@ async def test_tls_spoken_to_a_server_that_does_not(tmp_path):
 
 
 def test_from_the_command_line_failures_decide_the_exit_code(bench, endpoint):
-    bad = Scripted({"rules": [{"calls": [1], **OK}, {"when": {"text": "Box 1"}, "status": 500, "error": "no"}, {"text": "It is word0."}]})
+    bad = Scripted(
+        {
+            "rules": [
+                {"calls": [1], **OK},
+                {"when": {"text": "Box 1"}, "status": 500, "error": "no"},
+                {"text": "It is word0."},
+            ]
+        }
+    )
     server = ModelServer(bad)
     run_sync(server.start())
     try:

@@ -1,4 +1,6 @@
-"""A store in which single bits have flipped: what is read is what was written, or is named as damaged; never a traceback."""
+"""A store in which single bits have flipped: what is read is what was written, or is named as damaged; never a
+traceback.
+"""
 
 import json
 import random
@@ -47,7 +49,20 @@ def folder(tmp_path_factory):
 
 def _run(store, name):
     systems = ("--system", "py:flipped_systems:Says", "--system", "py:flipped_systems:Twin")
-    return ["run", *systems, "--dataset", "d.jsonl", "--store", str(store), "--run", name, "--bodies", "all", "--max-failures", "1"]
+    return [
+        "run",
+        *systems,
+        "--dataset",
+        "d.jsonl",
+        "--store",
+        str(store),
+        "--run",
+        name,
+        "--bodies",
+        "all",
+        "--max-failures",
+        "1",
+    ]
 
 
 def _exported(path):
@@ -122,7 +137,9 @@ def test_a_flipped_bit_of_a_value_is_found_and_named(folder, tmp_path, capsys):
 
 
 def _is_told_from_whole(rows, whole):
-    """Every row equals the original, or its errors name what of it is damaged, and that is left out. Returns whether one does."""
+    """Every row equals the original, or its errors name what of it is damaged, and that is left out. Returns whether
+    one does.
+    """
     assert len(rows) == len(whole)
     named = 0
     for each in rows:

@@ -18,7 +18,10 @@ STREAMS = 1_000
 async def huge(reader, writer):
     """100 MB of one JSON text, as an endpoint that lost its mind would send it."""
     await reader.readuntil(b"\r\n\r\n")
-    writer.write(b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{"choices": [{"message": {"content": "')
+    writer.write(
+        b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{"choices": [{"message": '
+        b'{"content": "'
+    )
     try:
         for _ in range(100):
             writer.write(b"x" * 1_000_000)
@@ -38,7 +41,16 @@ async def test_a_reply_of_100_megabytes_is_one_row_and_the_run_goes_on(tmp_path)
         with open_store(tmp_path / "store.db") as store:
             given = [{"id": 0, "context": "c", "question": "?"}]
             done = await asyncio.wait_for(
-                execute(store, name="r", arms=[Arm(system)], examples=given, evaluators=[], manifest={}, settings=RunSettings()), 120
+                execute(
+                    store,
+                    name="r",
+                    arms=[Arm(system)],
+                    examples=given,
+                    evaluators=[],
+                    manifest={},
+                    settings=RunSettings(),
+                ),
+                120,
             )
             assert done.counts["done"] == 1
             found = list(rows(store, "r"))

@@ -1,4 +1,6 @@
-"""Ctrl-C, once and twice, before any statement of a run: while it begins, works, commits and reports. The same command then goes on."""
+"""Ctrl-C, once and twice, before any statement of a run: while it begins, works, commits and reports. The same command
+then goes on.
+"""
 
 import signal
 
@@ -18,7 +20,9 @@ def statements(forge, endpoint, make_bench):
 def test_an_interrupted_command_says_how_to_go_on_and_loses_nothing(bench, undisturbed, statements, share, times):
     first = int(share * statements)
     status, out = bench.run(fault={"interrupt_at": [first, first + 1][:times]})
-    assert status == 130 or (share > 0.9 and times == 1 and status == 0), out  # too late to be noticed: then the report is there
+    assert status == 130 or (share > 0.9 and times == 1 and status == 0), (
+        out
+    )  # too late to be noticed: then the report is there
     assert status == 0 or "Go on with" in out
     assert "Traceback" not in out
     status, out = bench.run()
@@ -45,7 +49,9 @@ def test_who_is_killed_while_writing_a_report_leaves_the_old_one_or_the_new(fini
     out = finished.folder / f"report.{form}"
     argv = ["export", "r", "--store", str(finished.store), "--format", form, "--out", str(out)]
     out.write_text("the old one")
-    status, _, said = finished.forge.play("command", fault={"die_at_size": 40_000}, argv=argv)  # more than reading a store takes
+    status, _, said = finished.forge.play(
+        "command", fault={"die_at_size": 40_000}, argv=argv
+    )  # more than reading a store takes
     assert status == -signal.SIGXFSZ, said
     assert out.read_text() == "the old one"
     (part,) = finished.folder.glob(f".report.{form}.*.part")

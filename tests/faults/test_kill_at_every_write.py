@@ -1,4 +1,6 @@
-"""kill -9 at every kind of boundary between two writes to the store, then the same command again: the report of an undisturbed run."""
+"""kill -9 at every kind of boundary between two writes to the store, then the same command again: the report of an
+undisturbed run.
+"""
 
 import shutil
 import signal
@@ -34,7 +36,9 @@ def sound(where):
 
 
 def killed_until_it_ends(forge, place, scene, **arguments):
-    """Play a scene again and again, each time until it comes to a boundary where no time before died; the last time it ends by itself."""
+    """Play a scene again and again, each time until it comes to a boundary where no time before died; the last time it
+    ends by itself.
+    """
     kinds, deaths = place / "kinds", 0
     while True:
         status, said, out = forge.play(scene, fault={"new_kind": str(kinds)}, **arguments)
@@ -103,7 +107,9 @@ def test_killed_while_a_store_of_an_older_version_is_brought_up_to_date(forge, c
         newer = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'v5%'")}
     assert not newer
     said, kinds = killed_until_it_ends(forge, place, "opened", where=str(stored))
-    assert {"a change of the schema", "UPDATE alembic_version", "COMMIT"} <= {kind.partition(" > ")[2] for kind in kinds}
+    assert {"a change of the schema", "UPDATE alembic_version", "COMMIT"} <= {
+        kind.partition(" > ")[2] for kind in kinds
+    }
     assert said["report"] == calm["report"]
 
 
@@ -121,7 +127,12 @@ def test_killed_while_purging_a_run_is_there_or_gone(forge, calm, stored, place)
         assert (runs, rows) in ((1, 12), (0, 0))
     assert "VACUUM" in kinds.read_text()
     with sqlite3.connect(stored) as connection:
-        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'")]
+        tables = [
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+            )
+        ]
         left = {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in tables}
     kept = {"alembic_version", "evaluators", "endpoints", "replies"}
     assert {name for name, count in left.items() if count} <= kept

@@ -18,7 +18,7 @@ child = json.loads(forge.stdout.readline())["pid"]
 print(json.dumps({"wait": child}), file=forge.stdin, flush=True)  # the forge waits for it, and so does not see its own input end
 print(json.dumps([forge.pid, child]), flush=True)
 forge.wait()
-"""
+"""  # noqa: E501
 
 
 def gone(handle, seconds=30):

@@ -1,7 +1,7 @@
 """The power goes between any two commits: what was acknowledged is on the disk, whatever became of what was not yet.
 
-SQLite appends to its log and waits for the disk at every durable commit. So a state after a loss of power is a state right after a
-commit, followed by any part of what was written later: nothing, half of it, zeros, or noise.
+SQLite appends to its log and waits for the disk at every durable commit. So a state after a loss of power is a state
+right after a commit, followed by any part of what was written later: nothing, half of it, zeros, or noise.
 """
 
 import random
@@ -49,7 +49,9 @@ def test_every_acknowledged_answer_is_there(states, tmp_path):
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
                 tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
                 if "outputs" in tables:
-                    found = connection.execute("SELECT count(*) FROM outputs o JOIN plan p ON p.output = o.id").fetchone()[0]
+                    found = connection.execute(
+                        "SELECT count(*) FROM outputs o JOIN plan p ON p.output = o.id"
+                    ).fetchone()[0]
                     assert found >= acknowledged, (number, tail)
             connection.close()
 

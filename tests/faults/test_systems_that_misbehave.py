@@ -1,4 +1,6 @@
-"""Systems under test that hang, die, fork, or take the process apart around them: one row fails, or none, and the run is resumable."""
+"""Systems under test that hang, die, fork, or take the process apart around them: one row fails, or none, and the run
+is resumable.
+"""
 
 import json
 import os
@@ -60,7 +62,9 @@ def test_one_that_eats_all_memory_costs_its_own_row_at_most_the_run_and_no_store
     if status == 0:
         assert (said["done"], said["failed"], said["rows"]) == (6, 1, 6)
         assert said["errors"]["4"].startswith("MemoryError")
-    else:  # on the loop it also takes the memory of libraries that can only give up, and of whoever reads the rows in this process
+    else:
+        # On the loop it also takes the memory of libraries that can only give up, and of whoever reads the rows in
+        # this process
         assert on_loop
         assert status == -signal.SIGABRT or out.rstrip().endswith("MemoryError"), out
     status, said, out = odd("well")

@@ -84,7 +84,9 @@ def relayed(port):
     """(status, body, whether HTTP says that it is whole) of a request to a relay."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("POST", "/v1/chat/completions", b'{"model": "m", "messages": []}', {"Content-Type": "application/json"})
+        connection.request(
+            "POST", "/v1/chat/completions", b'{"model": "m", "messages": []}', {"Content-Type": "application/json"}
+        )
         reply = connection.getresponse()
         return reply.status, reply.read().decode(), True
     except (http.client.HTTPException, OSError):
@@ -105,7 +107,11 @@ async def test_a_relay_passes_on_no_cut_reply_as_whole_and_names_what_is_wrong_w
             server.become(fault)
             status, body, whole = await asyncio.to_thread(relayed, port)
             assert (status, whole, "It is word1." in body) == (200, True, True), fault
-        for fault, said in [("self-signed", "SSL_CERT_FILE"), ("expired", "has expired"), ("plain HTTP", "does not speak TLS there")]:
+        for fault, said in [
+            ("self-signed", "SSL_CERT_FILE"),
+            ("expired", "has expired"),
+            ("plain HTTP", "does not speak TLS there"),
+        ]:
             server.become(fault)
             status, body, _ = await asyncio.to_thread(relayed, port)
             assert (status, said in body, server.requests) == (502, True, 0), fault

@@ -1,4 +1,6 @@
-"""Two processes on one run: the second is refused; one that was stopped so long that another took over cannot write any more."""
+"""Two processes on one run: the second is refused; one that was stopped so long that another took over cannot write any
+more.
+"""
 
 import asyncio
 import os
@@ -26,7 +28,9 @@ class Gate:
         if self.left == 0:
             self.reached.set()
             await self.open.wait()
-        said = next(f"It is word{number}." for number in range(4) if f"word{number}" in request.messages[0].text or number == 3)
+        said = next(
+            f"It is word{number}." for number in range(4) if f"word{number}" in request.messages[0].text or number == 3
+        )
         return Reply(said, [], "stop", None, request.model)
 
     async def let_go(self):
@@ -65,7 +69,9 @@ def test_the_second_is_refused_and_the_first_goes_on(bench, held):
 def test_who_was_stopped_past_his_lease_cannot_overwrite_who_took_over(bench, held):
     pid, gate = held
     os.kill(pid, signal.SIGSTOP)
-    with sqlite3.connect(bench.store) as connection:  # as if it ran on another machine and had not been heard of for long
+    with sqlite3.connect(
+        bench.store
+    ) as connection:  # as if it ran on another machine and had not been heard of for long
         connection.execute("UPDATE runs SET owner = 'elsewhere|1|1', updated = updated - 1000")
     status, out = bench.run()
     assert status == 0, out

@@ -28,7 +28,8 @@ SURFACE = {
     "systems.claude_cli": "ClaudeCLI",
     "datasets": "load_jsonl hotpotqa mmlu_pro swebench_lite",
     "evaluators": (
-        "AnswerQuality CodeExecution IFEvalChecker LLMJudge MathEquivalence MultipleChoiceAccuracy NLILabelMatch SummarizationQuality "
+        "AnswerQuality CodeExecution IFEvalChecker LLMJudge MathEquivalence MultipleChoiceAccuracy NLILabelMatch "
+        "SummarizationQuality "
         "MemoryJudge FalseMemoryRate ToolCallMatch"
     ),
     "evaluators.answer_quality": "AnswerQuality",
@@ -42,7 +43,8 @@ SURFACE = {
     "evaluators.memory_judge": "MemoryJudge",
     "evaluators.false_memory_rate": "FalseMemoryRate",
     "metrics": (
-        "CompressionRatio CostOfPass Latency MeanScore ParetoRank PassRate PerDatasetBreakdown PerQATypeMetric TokenEfficiencyMetric"
+        "CompressionRatio CostOfPass Latency MeanScore ParetoRank PassRate PerDatasetBreakdown PerQATypeMetric "
+        "TokenEfficiencyMetric"
     ),
     "metrics.quality": "MeanScore PassRate normalize_answer f1_score exact_match recall_score",
     "metrics.token_stats": "CompressionRatio ParetoRank",
@@ -64,7 +66,8 @@ SURFACE = {
     "replay": "add_replay",
     "systems.memories": "make_memory as_memory Bridge",
     "systems.memories.doctor": "examine Finding",
-    "memory": "Client MemorySystem BenchmarkResult BenchmarkSummary CommandClient tokenize token_f1 exact_match recall_at_k best_candidate "
+    "memory": "Client MemorySystem BenchmarkResult BenchmarkSummary CommandClient tokenize token_f1 exact_match "
+    "recall_at_k best_candidate "
     "score_question summarize format_markdown_table run_harness evaluate_memory Bridge make_memory as_memory",
     "__main__": "main",
 }
@@ -173,7 +176,10 @@ def test_there_is_one_of_each():
     quality, tokens = import_module("context_bench.metrics.quality"), import_module("context_bench.metrics.token_stats")
     assert quality.MeanScore is import_module("context_bench.metrics").MeanScore
     assert tokens.CompressionRatio is import_module("context_bench.metrics").CompressionRatio
-    assert import_module("context_bench.evaluators.answer_quality").AnswerQuality is import_module("context_bench.evaluators").AnswerQuality
+    assert (
+        import_module("context_bench.evaluators.answer_quality").AnswerQuality
+        is import_module("context_bench.evaluators").AnswerQuality
+    )
     assert import_module("context_bench.reporters.html").to_html is import_module("context_bench.reports").to_html
     assert import_module("context_bench.utils.tokens").count_tokens is context_bench.count_tokens
     assert context_bench.EvalRow is import_module("context_bench.results").EvalRow

@@ -129,7 +129,9 @@ def test_names_of_scores_metrics_and_keys_are_those_kept(family, opened, golden)
 
 
 def comparable(document):
-    """A canonical document without ports, dates and the machine's own facts, and without roles, which the kept runs are older than."""
+    """A canonical document without ports, dates and the machine's own facts, and without roles, which the kept runs are
+    older than.
+    """
     read = json.loads(re.sub(r"127\.0\.0\.1:\d+|\b202\d-\d\d-\d\d\b", "HERE", document))
     read["manifest"]["options"].pop("tap", None)
     read["manifest"]["engine"].pop("environment")

@@ -33,7 +33,15 @@ def one(evaluator, example, response):
 
 
 def test_names():
-    kinds = (AnswerQuality, SummarizationQuality, MultipleChoiceAccuracy, CodeExecution, IFEvalChecker, MathEquivalence, NLILabelMatch)
+    kinds = (
+        AnswerQuality,
+        SummarizationQuality,
+        MultipleChoiceAccuracy,
+        CodeExecution,
+        IFEvalChecker,
+        MathEquivalence,
+        NLILabelMatch,
+    )
     assert [kind().name for kind in kinds] == [
         "answer_quality",
         "summarization_quality",
@@ -135,7 +143,11 @@ def test_inference(gold, reply, score):
     assert one(NLILabelMatch(), {"answer": gold}, reply) == score
 
 
-HALF = {"context": "def half(n):\n", "test": "def check(candidate):\n    assert candidate(8) == 4\n", "entry_point": "half"}
+HALF = {
+    "context": "def half(n):\n",
+    "test": "def check(candidate):\n    assert candidate(8) == 4\n",
+    "entry_point": "half",
+}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +182,12 @@ def test_code(example, reply, score):
         ("detectable_format:title", {}, "<<Ebb>>\nIt goes.", True),
         ("detectable_format:number_bullet_points", {"num_bullets": 2}, "* ebb\n* flow", True),
         ("length_constraints:number_words", {"num_words": 5, "relation": "at least"}, "ebb comes and then flow", True),
-        ("length_constraints:number_words", {"num_words": 5, "relation": "less than"}, "ebb comes and then flow", False),
+        (
+            "length_constraints:number_words",
+            {"num_words": 5, "relation": "less than"},
+            "ebb comes and then flow",
+            False,
+        ),
         ("detectable_content:number_placeholders", {"num_placeholders": 1}, "Dear [name]", True),
         ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Ebb.\n\nP.S. Flow.", True),
         ("change_case:english_lowercase", {}, "the tide goes out and it comes back again.", True),
@@ -187,12 +204,18 @@ def test_instructions(instruction, kwargs, reply, passed):
 
 
 def test_of_two_instructions_one_kept_is_half():
-    example = {"instruction_id_list": ["punctuation:no_comma", "keywords:existence"], "kwargs": [{}, {"keywords": ["ebb"]}]}
+    example = {
+        "instruction_id_list": ["punctuation:no_comma", "keywords:existence"],
+        "kwargs": [{}, {"keywords": ["ebb"]}],
+    }
     scores = IFEvalChecker().score(example, {"response": "ebb, flow"})
     assert (scores["ifeval_strict"], scores["ifeval_loose"]) == (0.0, 0.5)
     none = IFEvalChecker().score({"instruction_id_list": [], "kwargs": []}, {"response": "x"})
     assert (none["ifeval_strict"], none["ifeval_loose"]) == (1.0, 1.0)
-    assert IFEvalChecker().score({"instruction_id_list": ["punctuation:no_comma"]}, {"response": "x"})["ifeval_strict"] == 1.0
+    assert (
+        IFEvalChecker().score({"instruction_id_list": ["punctuation:no_comma"]}, {"response": "x"})["ifeval_strict"]
+        == 1.0
+    )
 
 
 def test_a_judge_that_cannot_be_asked_never_raises_from_score(nobody):

@@ -19,7 +19,10 @@ from context_bench.metrics.quality import exact_match, f1_score, normalize_answe
 from context_bench.results import EvalRow
 
 #: Positional as documented: system, id, scores, tokens in, tokens out.
-ROWS = [EvalRow("s", i, {"score": score, "f1": score / 2}, 200, out) for i, (score, out) in enumerate([(0.7, 80), (0.2, 120), (1.0, 40)])]
+ROWS = [
+    EvalRow("s", i, {"score": score, "f1": score / 2}, 200, out)
+    for i, (score, out) in enumerate([(0.7, 80), (0.2, 120), (1.0, 40)])
+]
 
 
 def test_mean_and_pass_rate_read_the_field_called_score_unless_told():
@@ -31,7 +34,11 @@ def test_mean_and_pass_rate_read_the_field_called_score_unless_told():
 
 def test_compression_is_by_sums_not_by_rows():
     found = CompressionRatio().compute([*ROWS, EvalRow("s", 3, {}, 1000, 960)])
-    assert found == {"compression_ratio": pytest.approx(1 - 1200 / 1600), "mean_input_tokens": 400.0, "mean_output_tokens": 300.0}
+    assert found == {
+        "compression_ratio": pytest.approx(1 - 1200 / 1600),
+        "mean_input_tokens": 400.0,
+        "mean_output_tokens": 300.0,
+    }
 
 
 def test_the_cost_of_a_pass_is_all_tokens_over_the_passes():
@@ -41,7 +48,9 @@ def test_the_cost_of_a_pass_is_all_tokens_over_the_passes():
 
 
 def test_latencies():
-    found = Latency().compute([EvalRow("s", i, {}, 0, 0, latency=seconds) for i, seconds in enumerate([0.4, 0.1, 0.3, 0.2])])
+    found = Latency().compute(
+        [EvalRow("s", i, {}, 0, 0, latency=seconds) for i, seconds in enumerate([0.4, 0.1, 0.3, 0.2])]
+    )
     assert found["latency_mean"] == pytest.approx(0.25)
     assert 0.2 <= found["latency_median"] <= 0.3 <= found["latency_p95"] <= found["latency_p99"] <= 0.4
     assert set(Latency().compute([EvalRow("s", 0, {}, 0, 0, latency=2.5)]).values()) == {2.5}
@@ -55,7 +64,10 @@ def test_by_dataset():
 
 def test_by_kind_of_question():
     kinds = [{"qa_type": "temporal"}, {"qa_type": "temporal"}, {}]
-    rows = [EvalRow("s", i, {"f1": score}, 1, 1, metadata) for i, (score, metadata) in enumerate(zip([1.0, 0.5, 0.0], kinds, strict=True))]
+    rows = [
+        EvalRow("s", i, {"f1": score}, 1, 1, metadata)
+        for i, (score, metadata) in enumerate(zip([1.0, 0.5, 0.0], kinds, strict=True))
+    ]
     assert PerQATypeMetric().compute(rows) == {"f1_temporal": 0.75, "f1_unknown": 0.0, "f1_mean": 0.5}
 
 
@@ -87,7 +99,11 @@ def test_rank_is_one_more_than_the_number_of_those_that_dominate():
     [
         (MeanScore(), "mean_score", {"mean_score": 0.0}),
         (PassRate(), "pass_rate", {"pass_rate": 0.0}),
-        (CompressionRatio(), "compression_ratio", dict.fromkeys(("compression_ratio", "mean_input_tokens", "mean_output_tokens"), 0.0)),
+        (
+            CompressionRatio(),
+            "compression_ratio",
+            dict.fromkeys(("compression_ratio", "mean_input_tokens", "mean_output_tokens"), 0.0),
+        ),
         (CostOfPass(), "cost_of_pass", {"cost_of_pass": math.inf, "num_passing": 0.0}),
         (Latency(), "latency", dict.fromkeys(("latency_mean", "latency_median", "latency_p95", "latency_p99"), 0.0)),
         (PerDatasetBreakdown(), "per_dataset", {}),
@@ -95,7 +111,10 @@ def test_rank_is_one_more_than_the_number_of_those_that_dominate():
         (
             TokenEfficiencyMetric(),
             "token_efficiency",
-            dict.fromkeys(("token_efficiency", "mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency"), 0.0),
+            dict.fromkeys(
+                ("token_efficiency", "mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency"),
+                0.0,
+            ),
         ),
     ],
 )

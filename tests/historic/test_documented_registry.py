@@ -1,4 +1,6 @@
-"""The registry as documented: kinds, names, what is missing; and that a registered dataset is a name of the command line."""
+"""The registry as documented: kinds, names, what is missing; and that a registered dataset is a name of the command
+line.
+"""
 
 import json
 
@@ -42,11 +44,15 @@ def test_the_helpers_use_the_one_registry():
 
 def test_a_registered_dataset_is_a_name_of_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    register_dataset("historic-tides", lambda n=None: [{"id": i, "context": f"Tide {i}", "answer": "ebb"} for i in range(n or 5)])
+    register_dataset(
+        "historic-tides", lambda n=None: [{"id": i, "context": f"Tide {i}", "answer": "ebb"} for i in range(n or 5)]
+    )
     server = ModelServer(Echo())
     run_sync(server.start())
     try:
-        assert main(["--proxy", server.url, "--dataset", "historic-tides", "-n", "3", "--output", "json", "--quiet"]) == 0
+        assert (
+            main(["--proxy", server.url, "--dataset", "historic-tides", "-n", "3", "--output", "json", "--quiet"]) == 0
+        )
     finally:
         run_sync(server.stop())
     rows = json.loads(capsys.readouterr().out)["rows"]

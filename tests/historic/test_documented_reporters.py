@@ -11,7 +11,10 @@ from context_bench.results import EvalResult, EvalRow
 
 @pytest.fixture
 def result():
-    rows = [EvalRow(name, 0, {"f1": score}, 120, 60, latency=0.2, dataset="tides") for name, score in (("ebb", 0.75), ("flow <b>", 0.5))]
+    rows = [
+        EvalRow(name, 0, {"f1": score}, 120, 60, latency=0.2, dataset="tides")
+        for name, score in (("ebb", 0.75), ("flow <b>", 0.5))
+    ]
     summary = {"ebb": {"mean_score": 0.75, "pass_rate": 1.0, "cost_of_pass": 60.0}, "flow <b>": {"mean_score": 0.5}}
     return EvalResult(rows=rows, summary=summary, timing={"ebb": 1.25, "flow <b>": 2.0}, config={"num_examples": 1})
 

@@ -1,4 +1,6 @@
-"""`evaluate` as documented: rows, summary, timing, configuration, order, conversations, progress, results by hand, and `main`."""
+"""`evaluate` as documented: rows, summary, timing, configuration, order, conversations, progress, results by hand, and
+`main`.
+"""
 
 import itertools
 import json
@@ -10,7 +12,10 @@ from context_bench.__main__ import main
 from context_bench.metrics import CompressionRatio, MeanScore, PassRate
 from context_bench.types import Evaluator, Metric, System
 
-DATA = [{"id": f"t{i}", "context": f"Tide table of day {i}. " * 30, "question": "High water?", "answer": f"{i} h"} for i in range(4)]
+DATA = [
+    {"id": f"t{i}", "context": f"Tide table of day {i}. " * 30, "question": "High water?", "answer": f"{i} h"}
+    for i in range(4)
+]
 
 
 class FirstTenth:
@@ -69,7 +74,9 @@ def test_plug_ins_need_no_base_class():
 def test_one_row_per_system_and_example_and_a_summary_of_each_system():
     result = run([FirstTenth(), Same()], metrics=[MeanScore(), PassRate(threshold=0.5), CompressionRatio()])
     assert isinstance(result, EvalResult)
-    assert [(row.system, row.example_id) for row in result.rows] == [(s, f"t{i}") for s in ("first_tenth", "same") for i in range(4)]
+    assert [(row.system, row.example_id) for row in result.rows] == [
+        (s, f"t{i}") for s in ("first_tenth", "same") for i in range(4)
+    ]
     assert result.summary["same"]["mean_score"] == pytest.approx(1.0)
     assert result.summary["first_tenth"]["pass_rate"] == 0.0
     assert result.summary["same"]["compression_ratio"] == 0.0
@@ -107,12 +114,18 @@ def test_the_number_of_examples_can_be_limited_and_any_iterable_will_do():
 def test_several_workers_change_neither_rows_nor_their_order():
     data = [{"id": i, "context": f"text {i}", "answer": str(i), "dataset": "mine"} for i in range(16)]
     alone, together = (run([Parrot()], data, [Right()], max_workers=workers) for workers in (None, 5))
-    assert [(row.example_id, row.scores) for row in alone.rows] == [(row.example_id, row.scores) for row in together.rows]
+    assert [(row.example_id, row.scores) for row in alone.rows] == [
+        (row.example_id, row.scores) for row in together.rows
+    ]
     assert {row.dataset for row in together.rows} == {"mine"}
     assert all(row.latency > 0 for row in alone.rows)
 
 
-TALK = {"id": 1, "multi_turn": True, "turns": [{"role": "user", "content": text} for text in ("Hello", "High water?", "And low?")]}
+TALK = {
+    "id": 1,
+    "multi_turn": True,
+    "turns": [{"role": "user", "content": text} for text in ("Hello", "High water?", "And low?")],
+}
 
 
 class Talks:
@@ -129,7 +142,10 @@ class Turns:
     name = "turns"
 
     def score(self, original, processed):
-        return {"turns": float(len(processed.get("turn_responses", []))), "last": float(processed["response"] == "Reply to And low?")}
+        return {
+            "turns": float(len(processed.get("turn_responses", []))),
+            "last": float(processed["response"] == "Reply to And low?"),
+        }
 
 
 def test_a_conversation_goes_to_systems_that_can_have_one():
@@ -151,7 +167,11 @@ def test_usage_that_a_system_reports_is_in_the_rows_metadata():
         name = "tells"
 
         def process(self, example):
-            return {**example, "response": "x", "api_usage": {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78}}
+            return {
+                **example,
+                "response": "x",
+                "api_usage": {"prompt_tokens": 70, "completion_tokens": 8, "total_tokens": 78},
+            }
 
     (row,) = run([Tells()], DATA[:1]).rows
     assert {name: row.metadata[name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")} == {

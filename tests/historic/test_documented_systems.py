@@ -1,4 +1,6 @@
-"""Systems as documented: names, the request that is sent, what comes back, what is raised. The provider is a real server on loopback."""
+"""Systems as documented: names, the request that is sent, what comes back, what is raised. The provider is a real
+server on loopback.
+"""
 
 import socket
 
@@ -62,7 +64,9 @@ def test_other_messages(provider):
     assert sent(server)[0] == ("system", "Be brief.")
     assert sent(server)[-1] == ("user", ASKED["question"])
     OpenAIProxy(
-        base_url=server.url, system_prompt="Unused.", build_messages=lambda e: [{"role": "user", "content": e["id"] * 2 * "x"}]
+        base_url=server.url,
+        system_prompt="Unused.",
+        build_messages=lambda e: [{"role": "user", "content": e["id"] * 2 * "x"}],
     ).process(ASKED)
     assert sent(server) == [("user", 14 * "x")]
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
@@ -71,8 +75,13 @@ def test_other_messages(provider):
 
 
 def test_model_extras_and_keys(provider, monkeypatch):
-    keys = {"from-the-environment": "the environment's", "given": "the one given"}  # a reply that quotes the key itself is masked
-    server = provider(rules=[{"when": {"header": {"authorization": f"^Bearer {key}$"}}, "text": text} for key, text in keys.items()])
+    keys = {
+        "from-the-environment": "the environment's",
+        "given": "the one given",
+    }  # a reply that quotes the key itself is masked
+    server = provider(
+        rules=[{"when": {"header": {"authorization": f"^Bearer {key}$"}}, "text": text} for key, text in keys.items()]
+    )
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert OpenAIProxy(base_url=server.url).process(ASKED)["response"] == "at noon"  # no key, no header
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")

@@ -6,8 +6,9 @@ with MiniHub(catalogue_fixtures()) as hub:
     load("hotpotqa", n=3)
 ```
 
-It speaks the part of the Hub's REST API that `huggingface_hub` uses to read: repository info, revisions, trees, `paths-info` and
-`resolve` (HEAD, GET, byte ranges, ETag, error codes), for datasets and models. Faults can be switched on per file or repository.
+It speaks the part of the Hub's REST API that `huggingface_hub` uses to read: repository info, revisions, trees,
+`paths-info` and `resolve` (HEAD, GET, byte ranges, ETag, error codes), for datasets and models. Faults can be switched
+on per file or repository.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ Fault = Literal["cut", "cut-once", "corrupt", "error"]
 class MiniRepo:
     """One repository: its newest commit, its files, and other names (branches, older commits) under which it is known.
 
-    `gated`: only known tokens may read it. `private`: nobody without a token learns that it exists. `small`: files below
-    that size are plain git files, without a SHA-256 in listings. `branches` are other states of it with files of their own.
+    `gated`: only known tokens may read it. `private`: nobody without a token learns that it exists. `small`: files
+    below that size are plain git files, without a SHA-256 in listings. `branches` are other states of it with files of
+    their own.
     """
 
     files: dict[str, bytes]
@@ -96,8 +98,8 @@ def fixture_rows(repo: str, path: str) -> list[dict[str, Any]]:
 def catalogue_fixtures(shards: int = 1) -> dict[str, MiniRepo]:
     """A repository for each folder of `hub_fixtures/`, known by the commits and refs that the catalogue asks for.
 
-    The folder has the repository's own tree, except that rows in `X.parquet.jsonl` become the Parquet file `X.parquet` (or `shards` of
-    them, where it is named as the one of one), and the folder `X.zip/` an archive.
+    The folder has the repository's own tree, except that rows in `X.parquet.jsonl` become the Parquet file `X.parquet`
+    (or `shards` of them, where it is named as the one of one), and the folder `X.zip/` an archive.
     """
     from context_bench.datasets import spec
 
@@ -133,7 +135,9 @@ def _served(tree: Mapping[str, bytes], shards: int) -> dict[str, bytes]:
             rows = [json.loads(line) for line in content.decode("utf-8").splitlines()]
             count = shards if "-00000-of-00001." in path else 1
             for i, part in enumerate(_parts(rows, count)):
-                served[path.removesuffix(".jsonl").replace("-00000-of-00001.", f"-{i:05}-of-{count:05}.")] = parquet_bytes(part)
+                served[path.removesuffix(".jsonl").replace("-00000-of-00001.", f"-{i:05}-of-{count:05}.")] = (
+                    parquet_bytes(part)
+                )
         else:
             served[path] = content
     return {**served, **{path: zip_bytes(members) for path, members in archives.items()}}
@@ -164,10 +168,12 @@ def repos_in(folder: Path) -> dict[str, MiniRepo]:
 
 @dataclass
 class MiniHub:
-    """Serves `repos` (a dict, or a folder of `owner/name/` folders) at `url` from a thread of its own, as a context manager.
+    """Serves `repos` (a dict, or a folder of `owner/name/` folders) at `url` from a thread of its own, as a context
+    manager.
 
-    `tokens` may read gated and private repositories. `faults` maps a file's path to what goes wrong with it: `cut` (the connection breaks
-    half way, always), `cut-once`, `corrupt` (right size, wrong bytes), `error` (500). `seen` lists the requests.
+    `tokens` may read gated and private repositories. `faults` maps a file's path to what goes wrong with it: `cut` (the
+    connection breaks half way, always), `cut-once`, `corrupt` (right size, wrong bytes), `error` (500). `seen` lists
+    the requests.
     """
 
     repos: dict[str, MiniRepo] | Path
@@ -252,7 +258,9 @@ class MiniHub:
         repo = self._repo(request)
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if repo.gated and token not in self.tokens:
-            raise _Refused(403 if token else 401, "GatedRepo", "Access to this dataset is restricted. Ask for access on its page.")
+            raise _Refused(
+                403 if token else 401, "GatedRepo", "Access to this dataset is restricted. Ask for access on its page."
+            )
         return repo
 
     async def _info(self, request: web.Request) -> web.Response:
@@ -307,7 +315,9 @@ class MiniHub:
             await self._send(request, response, _spoilt(data, fault)[start:end], start, len(data), path)
         return response
 
-    async def _send(self, request: web.Request, response: web.StreamResponse, data: bytes, start: int, size: int, path: str) -> None:
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, data: bytes, start: int, size: int, path: str
+    ) -> None:
         note = _NOTE.get()
         if self.faults.get(path) in ("cut", "cut-once"):
             if self.faults[path] == "cut-once":
@@ -345,7 +355,12 @@ def _entries(repo: MiniRepo, paths: list[str], folder: str, deep: bool) -> Itera
         head, slash, _ = rest.partition("/")
         if slash and head not in told:
             told.add(head)
-            yield {"type": "directory", "path": f"{folder}/{head}" if folder else head, "oid": _oid(head.encode()), "size": 0}
+            yield {
+                "type": "directory",
+                "path": f"{folder}/{head}" if folder else head,
+                "oid": _oid(head.encode()),
+                "size": 0,
+            }
         if deep or not slash:
             yield _entry(repo, path)
 

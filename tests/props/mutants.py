@@ -1,6 +1,8 @@
-"""Twelve memories with one fault each, all of kinds that are shipped, and the honest one they are made from: they test the tests.
+"""Twelve memories with one fault each, all of kinds that are shipped, and the honest one they are made from: they test
+the tests.
 
-Each is a good store (`Honest`, SQLite in a file) that does one thing wrong. `CAUGHT_BY` says which operational suite has to notice.
+Each is a good store (`Honest`, SQLite in a file) that does one thing wrong. `CAUGHT_BY` says which operational suite
+has to notice.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ class NewestOnly(Honest):
         statement = f"SELECT rowid, coalesce(whole, text), source, time FROM {table} ORDER BY rowid DESC LIMIT ?"
         with self._lock:
             rows = self._db.execute(statement, (k,)).fetchall()
-        return [Hit(text, -float(place), (source,), f"{self._mark}-{row}", when) for place, (row, text, source, when) in enumerate(rows)]
+        return [
+            Hit(text, -float(place), (source,), f"{self._mark}-{row}", when)
+            for place, (row, text, source, when) in enumerate(rows)
+        ]
 
 
 class Leaks(Honest):
@@ -74,7 +79,9 @@ class Leaks(Honest):
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         hits = super().search(query, k)
         with self._lock:
-            spaces = [name for (name,) in self._db.execute("SELECT name FROM spaces WHERE name <> ?", (self._space_name,))]
+            spaces = [
+                name for (name,) in self._db.execute("SELECT name FROM spaces WHERE name <> ?", (self._space_name,))
+            ]
         for space in spaces if len(hits) < k else ():
             other = Honest(self.path, space=space) if self.path else None
             if other is not None:
@@ -99,7 +106,10 @@ class Tombstones(Honest):
         hits = super().search(query, k)
         with self._writing() as db:
             db.execute("CREATE TABLE IF NOT EXISTS tombstones (space INTEGER, row INTEGER)")
-            dead = {f"{self._mark}-{row}" for (row,) in db.execute("SELECT row FROM tombstones WHERE space = ?", (self._space,))}
+            dead = {
+                f"{self._mark}-{row}"
+                for (row,) in db.execute("SELECT row FROM tombstones WHERE space = ?", (self._space,))
+            }
         return [hit for hit in hits if hit.memory_id not in dead]
 
 
@@ -169,7 +179,9 @@ class Truncates(Honest):
     name = "truncates"
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
-        return super().add([Item(item.id, item.text[:_LONGEST], item.role, item.speaker, item.time, item.session) for item in items])
+        return super().add(
+            [Item(item.id, item.text[:_LONGEST], item.role, item.speaker, item.time, item.session) for item in items]
+        )
 
 
 class MoreThanK(Honest):
@@ -198,7 +210,9 @@ class MergesAlike(Honest):
 
 
 class Oversleeps(Honest):
-    """Now and then asks a program, kills it when time is up, and then waits for what that had started, which holds the pipe."""
+    """Now and then asks a program, kills it when time is up, and then waits for what that had started, which holds the
+    pipe.
+    """
 
     name = "oversleeps"
     _asked = 0

@@ -1,4 +1,6 @@
-"""A PostgreSQL server of one's own for tests and measurements: on loopback, with its own data folder, gone when the block ends."""
+"""A PostgreSQL server of one's own for tests and measurements: on loopback, with its own data folder, gone when the
+block ends.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,20 @@ from types import TracebackType
 from context_bench.core.errors import MissingProgram
 
 _QUICK = ("fsync=off", "full_page_writes=off")
-_ALWAYS = ("shared_buffers=32MB", "max_connections=60", "listen_addresses=127.0.0.1", "log_min_messages=fatal", "autovacuum=off")
+_ALWAYS = (
+    "shared_buffers=32MB",
+    "max_connections=60",
+    "listen_addresses=127.0.0.1",
+    "log_min_messages=fatal",
+    "autovacuum=off",
+)
 
 
 class PostgresServer:
     """`with PostgresServer() as server: server.url("name")` is the address of a new, empty database.
 
-    Nobody without its password gets in. `safe`: commits really wait for the disk. Raises `MissingProgram` without initdb.
+    Nobody without its password gets in. `safe`: commits really wait for the disk. Raises `MissingProgram` without
+    initdb.
     """
 
     def __init__(self, *, safe: bool = False, settings: Sequence[str] = ()) -> None:
@@ -40,7 +49,9 @@ class PostgresServer:
             secret.write_text(self.password)
             secret.chmod(0o644 if os.geteuid() == 0 else 0o600)
             known = ("--username", self.user, "--pwfile", str(secret), "--auth", "scram-sha-256")
-            self._run("initdb", "--pgdata", str(self._data), *known, "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync")
+            self._run(
+                "initdb", "--pgdata", str(self._data), *known, "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync"
+            )
             secret.unlink()
             self.port = _free_port()
             self.start()
@@ -49,7 +60,9 @@ class PostgresServer:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop and remove everything."""
         try:
             self.stop(crash=True)
@@ -58,12 +71,33 @@ class PostgresServer:
 
     def start(self) -> None:
         """Let the server run (again), on the same port; returns when it answers."""
-        told = " ".join(f"-c {each}" for each in (*self._settings, f"port={self.port}", f"unix_socket_directories={self._folder}"))
-        self._run("pg_ctl", "start", "--wait", "--pgdata", str(self._data), "--log", str(self._folder / "log"), "--options", told)
+        told = " ".join(
+            f"-c {each}" for each in (*self._settings, f"port={self.port}", f"unix_socket_directories={self._folder}")
+        )
+        self._run(
+            "pg_ctl",
+            "start",
+            "--wait",
+            "--pgdata",
+            str(self._data),
+            "--log",
+            str(self._folder / "log"),
+            "--options",
+            told,
+        )
 
     def stop(self, *, crash: bool = False) -> None:
         """End it: orderly (open connections are broken off), or as when the machine loses power."""
-        self._run("pg_ctl", "stop", "--wait", "--pgdata", str(self._data), "--mode", "immediate" if crash else "fast", check=False)
+        self._run(
+            "pg_ctl",
+            "stop",
+            "--wait",
+            "--pgdata",
+            str(self._data),
+            "--mode",
+            "immediate" if crash else "fast",
+            check=False,
+        )
 
     def url(self, database: str, *, password: bool = True) -> str:
         """The address of a database, which is made if it is not there yet."""
@@ -83,12 +117,18 @@ class PostgresServer:
         return self._folder / "data"
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
-        as_user = ["setpriv", "--reuid", _unprivileged()[0], "--regid", _unprivileged()[1], "--clear-groups"] if os.geteuid() == 0 else []
+        as_user = (
+            ["setpriv", "--reuid", _unprivileged()[0], "--regid", _unprivileged()[1], "--clear-groups"]
+            if os.geteuid() == 0
+            else []
+        )
         environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         # The server inherits what it is given: with a pipe it would have to end before anybody saw the pipe's end.
         with tempfile.TemporaryFile() as said:
             command = [*as_user, program_of(program), *arguments]
-            done = subprocess.run(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, env=environment, cwd=self._folder)
+            done = subprocess.run(
+                command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, env=environment, cwd=self._folder
+            )
             if check and done.returncode:
                 said.seek(0)
                 log = self._folder / "log"
@@ -101,7 +141,9 @@ class PostgresServer:
 
 def program_of(name: str) -> str:
     """Where a program of the PostgreSQL server is; Debian keeps them off the path. Raises `MissingProgram`."""
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4].partition(".")[0]))
+    installed = sorted(
+        Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4].partition(".")[0])
+    )
     found = str(installed[-1]) if installed else shutil.which(name)
     if found is None:
         raise MissingProgram(f"a PostgreSQL server needs {name}: apt-get install postgresql")

@@ -1,7 +1,8 @@
 """Runs the commands of `test_planted_keys.py` in one process whose environment, arguments and peers are full of keys.
 
-Arguments: folder for what the commands write, folder for what they are given, with the planted keys by name in `keys.json`. What the other
-side received goes to `given/received.txt`, every command line of every child process to `argv.txt`.
+Arguments: folder for what the commands write, folder for what they are given, with the planted keys by name in
+`keys.json`. What the other side received goes to `given/received.txt`, every command line of every child process to
+`argv.txt`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ for path, headers in (
         urllib.request.urlopen(sent).read()
     except OSError:
         pass
-"""
+"""  # noqa: E501
 
 
 # Systems of a user's own that hold a key and let it out in every way in which code fails.
@@ -103,7 +104,7 @@ class Environment(Raising):
             raise RuntimeError(" ".join(said))
         coded = {{name: os.environ.get(name) for name in json.load(open({0!r}))["odd"]}}
         return {{**example, "response": "\\n".join(said), "environ": coded, **{{str(value): 1 for value in coded.values()}}}}
-"""
+"""  # noqa: E501
 
 
 class Quoting(BaseHTTPRequestHandler):
@@ -139,12 +140,16 @@ class Leaky:
     name = "leaky"
 
     async def reply(self, request, headers):
-        told = json.dumps({name: value for name, value in headers.items() if "auth" in name or "key" in name or "cookie" in name})
+        told = json.dumps(
+            {name: value for name, value in headers.items() if "auth" in name or "key" in name or "cookie" in name}
+        )
         RECEIVED.write(told + "\n")
         RECEIVED.flush()
         prompt = "\n".join(message.text for message in request.messages)
         if "refuse me" in prompt or "gpt-refused" in str(request.model):
-            raise ResponderError(400, f"Incorrect API key provided: {told}", headers={"x-your-key": headers.get("authorization", "")})
+            raise ResponderError(
+                400, f"Incorrect API key provided: {told}", headers={"x-your-key": headers.get("authorization", "")}
+            )
         if "[begin " in prompt:
             judged = await RuleJudge().reply(request, headers)
             quoted = " ".join(value for value in json.loads(told).values())
@@ -192,7 +197,8 @@ def data() -> Path:
     path = GIVEN / "data.jsonl"
     questions = ["Which door is red?", "Please refuse me.", "Which door is blue?"]
     rows = [
-        {"id": f"q{i}", "context": "The red door is in the east. " * 20, "question": q, "answer": "east"} for i, q in enumerate(questions)
+        {"id": f"q{i}", "context": "The red door is in the east. " * 20, "question": q, "answer": "east"}
+        for i, q in enumerate(questions)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -204,11 +210,49 @@ def pipeline(model: ModelServer) -> None:
     keys = ["--api-key-env", "WORK", "--judge-key-env", "MARKS"]
     with MisbehavingProxy("halves", f"http://127.0.0.1:{port}") as proxy:
         judge = ["--judge-url", model.url, "--judge-model", "gpt-4o"]
-        line = ["run", "--proxy", proxy.url, "--name", "theirs", "--dataset", examples, "--model", "gpt-4o", *keys, "--run", "one"]
+        line = [
+            "run",
+            "--proxy",
+            proxy.url,
+            "--name",
+            "theirs",
+            "--dataset",
+            examples,
+            "--model",
+            "gpt-4o",
+            *keys,
+            "--run",
+            "one",
+        ]
         run(*line, *judge, "--tap", port, "--upstream", model.url, "--controls", "full", "--retries", 0, name="run")
         guarded = ["--proxy", with_password(proxy.url, "proxy_url"), "--proxy-key-env", "DOOR", "--name", "guarded"]
-        run("run", *guarded, "--dataset", examples, "--tap", port, "--upstream", model.url, *keys, "--run", "guarded", name="guarded")
-        run("doctor", "--proxy", proxy.url, "--tap", port, "--upstream", model.url, "--api-key-env", "WORK", "--json", name="doctor")
+        run(
+            "run",
+            *guarded,
+            "--dataset",
+            examples,
+            "--tap",
+            port,
+            "--upstream",
+            model.url,
+            *keys,
+            "--run",
+            "guarded",
+            name="guarded",
+        )
+        run(
+            "doctor",
+            "--proxy",
+            proxy.url,
+            "--tap",
+            port,
+            "--upstream",
+            model.url,
+            "--api-key-env",
+            "WORK",
+            "--json",
+            name="doctor",
+        )
         run("doctor", "--proxy", with_password(proxy.url, "proxy_url"), "--api-key-env", "WORK", name="doctor-guarded")
     for form in ("table", "markdown", "json", "html", "csv"):
         run("show", "one", "--output", form, "--out", OUT / f"one.{form}", name=f"show-{form}")
@@ -224,14 +268,47 @@ def refusals(model: ModelServer) -> None:
     """What is not accepted, or does not work: the reason must not quote the key."""
     examples = data()
     dead = f"http://127.0.0.1:{free_port()}"
-    line = ["run", "--dataset", examples, "--model", "gpt-4o", "--retries", 0, "--api-key-env", "WORK", "--tap", free_port()]
+    line = [
+        "run",
+        "--dataset",
+        examples,
+        "--model",
+        "gpt-4o",
+        "--retries",
+        0,
+        "--api-key-env",
+        "WORK",
+        "--tap",
+        free_port(),
+    ]
     run(*line, "--controls", "full", "--upstream", with_password(model.url, "upstream"), name="upstream-password")
     run(*line, "--controls", "full", "--upstream", f"{model.url}/?api_key={KEYS['query']}", name="upstream-query")
     plain = ["run", "--dataset", examples, "--retries", 0, "--api-key-env", "WORK"]
-    run(*plain, "--model", "gpt-4o", "--proxy", f"{model.url}/v1?api_key={KEYS['query']}", "--proxy-key-env", "DOOR", name="proxy-query")
+    run(
+        *plain,
+        "--model",
+        "gpt-4o",
+        "--proxy",
+        f"{model.url}/v1?api_key={KEYS['query']}",
+        "--proxy-key-env",
+        "DOOR",
+        name="proxy-query",
+    )
     run(*plain, "--model", "gpt-4o", "--proxy", with_password(dead, "proxy_url"), name="dead")
     run(*plain, "--model", "gpt-refused", "--proxy", model.url, "--run", "refused", name="refused")
-    run(*plain, "--model", "gpt-refused", "--proxy", model.url, "--output", "json", "--force", "--run", "refused", name="refused-forced")
+    run(
+        *plain,
+        "--model",
+        "gpt-refused",
+        "--proxy",
+        model.url,
+        "--output",
+        "json",
+        "--force",
+        "--run",
+        "refused",
+        name="refused-forced",
+    )
     run(*plain, "--system", f"py:nowhere:Thing?key={KEYS['query']}", name="no-such-system")
     database = f"postgresql://someone:{KEYS['database']}@127.0.0.1:{free_port()}/none"
     run(*plain, "--model", "gpt-4o", "--proxy", model.url, "--store", database, name="database")
@@ -241,25 +318,33 @@ def refusals(model: ModelServer) -> None:
 def sessions(model: ModelServer) -> None:
     """Recorded sessions sent again and compressed; traffic that is watched."""
     log = GIVEN / "log.jsonl"
-    messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "refuse me"}]
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "refuse me"},
+    ]
     headers = {"authorization": f"Bearer {KEYS['bearer']}", "x-api-key": KEYS["header"]}
-    log.write_text(json.dumps({"model": "gpt-4o", "messages": messages, "headers": headers, "session_id": "one"}) + "\n")
+    log.write_text(
+        json.dumps({"model": "gpt-4o", "messages": messages, "headers": headers, "session_id": "one"}) + "\n"
+    )
     port = free_port()
     with MisbehavingProxy("halves", f"http://127.0.0.1:{port}") as proxy:
         again = ["replay", log, "--proxy", proxy.url, "--upstream", model.url, "--tap", port]
         run(*again, "--api-key-env", "WORK", "--run", "again", "--retries", 0, name="replay")
-    run("compress", "run", "bundled:sessions/order-sync-zh", "-n", 1, "--system", "head_tail:keep=0.3", "--judge-url", model.url,
-        "--judge-model", "gpt-4o", "--judge-key-env", "MARKS", "--model", "gpt-4o", "--run", "shorter", "--eligibility", 0,
+    run("compress", "run", "bundled:sessions/order-sync-zh", "-n", 1, "--system", "head_tail:keep=0.3", "--judge-url", model.url,  # noqa: E501
+        "--judge-model", "gpt-4o", "--judge-key-env", "MARKS", "--model", "gpt-4o", "--run", "shorter", "--eligibility", 0,  # noqa: E501
         "--system", f"cli:{shlex.quote(sys.executable)} {GIVEN / 'telltale.py'}", name="compress")  # fmt: skip
     client = GIVEN / "client.py"
     client.write_text(CLIENT)
     front = free_port()
-    run("watch", "--front", front, "--back", free_port(), "--upstream", model.url, "--record", "full", "--records", OUT / "records.jsonl",
+    run("watch", "--front", front, "--back", free_port(), "--upstream", model.url, "--record", "full", "--records", OUT / "records.jsonl",  # noqa: E501
         "--", sys.executable, client, f"http://127.0.0.1:{front}", GIVEN / "keys.json", name="watch")  # fmt: skip
 
 
 def settings(model: ModelServer) -> None:
-    """Keys in a configuration with faults, in services' URLs, in the settings of a proxy, and in what a user's own system raises."""
+    """Keys in a configuration with faults, in services' URLs, in the settings of a proxy, and in what a user's own
+    system raises.
+    """
     examples = data()
     for number, fault in enumerate(
         ('unknown = "{}"', 'max-examples = "{}"', "[[proxies]]\nurl = 5\nkey = '{}'", "proxy = '{}", "proxies = '{}'")
@@ -286,15 +371,28 @@ def settings(model: ModelServer) -> None:
 
 
 def quoted() -> None:
-    """Keys in the query and login of a proxy's URL, whose answers quote them; on both wires, and in a tap's records of every level."""
+    """Keys in the query and login of a proxy's URL, whose answers quote them; on both wires, and in a tap's records of
+    every level.
+    """
     examples, server = data(), ThreadingHTTPServer(("127.0.0.1", 0), Quoting)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     where = f"127.0.0.1:{server.server_address[1]}/quote/v1"
     query = "&".join(
-        f"{name}={urllib.parse.quote(KEYS[key], safe='')}" for name, key in (("key", "url_key"), ("code", "url_code"), ("v", "url_any"))
+        f"{name}={urllib.parse.quote(KEYS[key], safe='')}"
+        for name, key in (("key", "url_key"), ("code", "url_code"), ("v", "url_any"))
     )
     for wire in ("openai", "responses"):
-        line = ["run", "--proxy", f"http://{KEYS['url_login']}@{where}?{query}", "--name", "quoting", "--dataset", examples, "--wire", wire]
+        line = [
+            "run",
+            "--proxy",
+            f"http://{KEYS['url_login']}@{where}?{query}",
+            "--name",
+            "quoting",
+            "--dataset",
+            examples,
+            "--wire",
+            wire,
+        ]
         run(*line, "--model", "gpt-4o", "--retries", 0, "--run", wire, "--output", "json", name=f"quoted-{wire}")
         for form in ("jsonl", "inspect"):
             run("export", wire, "--format", form, "--out", OUT / f"{wire}.{form}", name=f"export-{wire}-{form}")
@@ -313,19 +411,37 @@ async def recorded(upstream: str, query: str) -> None:
             async with Tap(upstream, record=level, sink=write) as tap:
                 for said in (content, "hello"):
                     body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": said}]}).encode()
-                    sent = urllib.request.Request(f"{tap.url}/v1/chat/completions?{query}", body, {"Content-Type": "application/json"})
+                    sent = urllib.request.Request(
+                        f"{tap.url}/v1/chat/completions?{query}", body, {"Content-Type": "application/json"}
+                    )
                     with contextlib.suppress(OSError):
                         await asyncio.to_thread(urllib.request.urlopen, sent)
 
 
 def memories(model: ModelServer) -> None:
     """A memory that calls a model, and one behind a service that is shown a key."""
-    head = f'name = "notes"\nbase_url = "{model.url}"\n[auth]\nenv = "SHELF_TOKEN"\nheader = "Authorization"\nvalue = "Bearer {{key}}"\n'
+    head = (
+        f'name = "notes"\nbase_url = "{model.url}"\n[auth]\nenv = "SHELF_TOKEN"\nheader = '
+        f'"Authorization"\nvalue = "Bearer {{key}}"\n'
+    )
     said = {"add": "{content}", "search": "{query} Please refuse me."}
     asked = 'path = "/v1/chat/completions"\nbody = {{model = "m", messages = [{{role = "user", content = "{}"}}]}}\n'
     parts = "".join(f"[{part}]\n{asked.format(text)}" for part, text in said.items())
     (GIVEN / "service.toml").write_text(f'{head}{parts}hits = "choices"\ntext = "message.content"\n')
-    line = ["memory", "--dataset", "bundled:recall-lab", "-n", 1, "--qa-types", "single", "--no-floors", "--model", "m", "--retries", 0]
+    line = [
+        "memory",
+        "--dataset",
+        "bundled:recall-lab",
+        "-n",
+        1,
+        "--qa-types",
+        "single",
+        "--no-floors",
+        "--model",
+        "m",
+        "--retries",
+        0,
+    ]
     line += ["--relay", model.url, "--api-key-env", "WORK"]
     judge = ["--judge-url", model.url, "--judge-model", "gpt-4o", "--judge-key-env", "MARKS"]
     run(*line, "--system", "summary_anchored", *judge, "--run", "remembered", "--output", "json", name="memory")
@@ -366,7 +482,14 @@ async def viewed() -> None:
     async with Viewer(Path(".context-bench/store.db"), result_of=stored_result) as viewer:
         session = aiohttp.ClientSession(viewer.address, cookie_jar=jar)
         async with session:
-            pages = [viewer.url, *(f"/runs/{run}{part}" for run in ("one", "guarded", "agents") for part in ("", "/summary", "/verdicts"))]
+            pages = [
+                viewer.url,
+                *(
+                    f"/runs/{run}{part}"
+                    for run in ("one", "guarded", "agents")
+                    for part in ("", "/summary", "/verdicts")
+                ),
+            ]
             for number, page in enumerate(pages):
                 async with session.get(page) as reply:
                     text = await reply.text()
@@ -378,10 +501,20 @@ async def viewed() -> None:
 async def standing(model: ModelServer) -> None:
     """Commands that stand until they are ended: what they say of themselves, with a password in what they are told."""
     for name, words in {
-        "serve": ["serve", "--system", "full", "--upstream", with_password(model.url, "upstream"), "--port", str(free_port())],
+        "serve": [
+            "serve",
+            "--system",
+            "full",
+            "--upstream",
+            with_password(model.url, "upstream"),
+            "--port",
+            str(free_port()),
+        ],
         "tap": ["tap", "--port", str(free_port()), "--upstream", model.url, "--upstream-key-env", "WORK"],
     }.items():
-        child = await asyncio.create_subprocess_exec(sys.executable, "-m", "context_bench", *words, stderr=asyncio.subprocess.PIPE)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "context_bench", *words, stderr=asyncio.subprocess.PIPE
+        )
         line = await child.stderr.readline()
         address = next((word for word in line.decode().split() if word.startswith("http://127.0.0.1")), None)
         if address:

@@ -1,11 +1,14 @@
-"""Shell commands that are short and would become large or endless: each a text of about so many parts, and what it printed."""
+"""Shell commands that are short and would become large or endless: each a text of about so many parts, and what it
+printed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 A = "a" * 40
-#: What the bombs find: lines that patterns take long over, a file of many lines, one long line, names with many equal letters.
+#: What the bombs find: lines that patterns take long over, a file of many lines, one long line, names with many equal
+#: letters.
 FILES = {
     "one.txt": (A + "\n").encode() * 40,
     "many.txt": b"x = 1\n" * 3_000,
@@ -46,7 +49,7 @@ SHAPES: dict[str, Shape] = {
     "sums in sums": lambda n: "echo " + "$((1+" * n + "1" + "))" * n,
     "arguments": lambda n: "f() { " * 2 + "f $@ $@; " + "}; " * 2 + "f " + "a " * n,
     "a function that calls itself": lambda n: "f() { f; f; }; f" + "; f" * n,
-    "functions of functions": lambda n: "f0() { echo a; }; " + "".join(f"f{i + 1}() {{ f{i}; f{i}; }}; " for i in range(n)) + f"f{n}",
+    "functions of functions": lambda n: "f0() { echo a; }; " + "".join(f"f{i + 1}() {{ f{i}; f{i}; }}; " for i in range(n)) + f"f{n}",  # noqa: E501
     # substitutions
     "what a command printed, twice": _twice("A=$(echo $A $A); ", "A=x; "),
     "substitutions in substitutions": lambda n: "echo " + "$(echo " * n + "a" + ")" * n,

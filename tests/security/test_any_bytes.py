@@ -25,10 +25,10 @@ def _module(name):
 seeds, guided, targets = (_module(name) for name in ("seeds", "guided", "targets"))
 
 PIECES = [
-    b'{"messages": [{"role": "user", "content": ', b'"x"', b"]}", b"{", b"[", b'"', b"\\ud800", b"\xff", b"\x00", b"null", b"-1e999", b"\n",
-    b"\r", b"data: ", b"event: ", b"[DONE]", b"\n\n", b"$(", b"`", b"<<EOF\n", b"EOF", b"| sed -n '", b"cat ", b"a.py", b"\\boxed{",
-    b"\\frac", b"}", b"(A)", b"answer is ", b"yes", b"Sat, 01 Jan 2000 00:00:00 GMT", b"1h2m", b"99999999999999999999", b"py:", b"a.b:C?k=",
-    b"http://", b"@", b"[::1", b"sk-", b"Bearer ", b"PK\x03\x04", b"PK\x05\x06", b"PAR1", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b",", b";",
+    b'{"messages": [{"role": "user", "content": ', b'"x"', b"]}", b"{", b"[", b'"', b"\\ud800", b"\xff", b"\x00", b"null", b"-1e999", b"\n",  # noqa: E501
+    b"\r", b"data: ", b"event: ", b"[DONE]", b"\n\n", b"$(", b"`", b"<<EOF\n", b"EOF", b"| sed -n '", b"cat ", b"a.py", b"\\boxed{",  # noqa: E501
+    b"\\frac", b"}", b"(A)", b"answer is ", b"yes", b"Sat, 01 Jan 2000 00:00:00 GMT", b"1h2m", b"99999999999999999999", b"py:", b"a.b:C?k=",  # noqa: E501
+    b"http://", b"@", b"[::1", b"sk-", b"Bearer ", b"PK\x03\x04", b"PK\x05\x06", b"PAR1", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b",", b";",  # noqa: E501
 ]  # fmt: skip
 ANY = st.binary(max_size=200) | st.lists(st.sampled_from(PIECES) | st.binary(max_size=4), max_size=30).map(b"".join)
 
@@ -42,7 +42,9 @@ def test_any_bytes_are_read_or_refused(name, data):
 
 @pytest.mark.parametrize("name", targets.NEAR)
 def test_what_is_nearest_to_the_network_holds_what_it_promises(name):
-    """Changes of the inputs that guided fuzzing kept: read or refused, storable, the same wherever it is cut, and quick."""
+    """Changes of the inputs that guided fuzzing kept: read or refused, storable, the same wherever it is cut, and
+    quick.
+    """
     target = partial(targets.tried, targets.TARGETS[name])
     done = guided.fuzz(target, list(guided.beginnings(name)), inputs=500, seed=zlib.crc32(name.encode()), guided=False)
     assert not done.findings

@@ -1,4 +1,6 @@
-"""No number from outside does harm: whatever stands where a count, a price, a time, a line or an id should, is read, absent or refused."""
+"""No number from outside does harm: whatever stands where a count, a price, a time, a line or an id should, is read,
+absent or refused.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,26 @@ EXTREMES = [
 ]
 ODD = st.sampled_from(EXTREMES)
 FORMS = {name: form for name, form in vars(usage).items() if isinstance(form, Form)}
-READERS = [numbers.number, numbers.real, numbers.whole, numbers.count, numbers.line, numbers.amount, numbers.money, numbers.duration]
+READERS = [
+    numbers.number,
+    numbers.real,
+    numbers.whole,
+    numbers.count,
+    numbers.line,
+    numbers.amount,
+    numbers.money,
+    numbers.duration,
+]
 READERS += [numbers.share, numbers.moment, numbers.port]
 
 
 def storable(value: Any) -> bool:
     """Whether any of our databases holds a number as it is, and sums of it."""
-    return value is None or (type(value) is int and abs(value) <= 3 * 2**53) or (type(value) is float and math.isfinite(value))
+    return (
+        value is None
+        or (type(value) is int and abs(value) <= 3 * 2**53)
+        or (type(value) is float and math.isfinite(value))
+    )
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -61,7 +76,12 @@ def test_what_is_a_number_is_read_as_it_is():
     assert [numbers.whole(value) for value in ("12", " -7 ", 3.0, "1.0", True)] == [12, -7, 3, None, None]
     assert [numbers.money(value) for value in (0, 0.25, 1e9, 1e10, -1, True)] == [0.0, 0.25, 1e9, None, None, None]
     assert [numbers.port(value) for value in (1, "65535", 0, 65536, "x")] == [1, 65535, None, None, None]
-    assert [numbers.moment(value) for value in (1.5, 1_700_000_000_000, "1970-01-01T00:00:01+00:00", -1)] == [1.5, 1.7e9, 1.0, None]
+    assert [numbers.moment(value) for value in (1.5, 1_700_000_000_000, "1970-01-01T00:00:01+00:00", -1)] == [
+        1.5,
+        1.7e9,
+        1.0,
+        None,
+    ]
     assert (numbers.number(7), numbers.number(True), numbers.number(10**400)) == (7, 1, None)
     assert type(numbers.real(7)) is float
 
@@ -86,10 +106,20 @@ def test_numbers_of_a_plug_ins_own_types_are_numbers(kind):
 
 def test_numbers_of_other_types_are_bounded_as_all_are():
     assert [numbers.money(value) for value in (np.float64(0.5), np.float32(0.25), Fraction(1, 4))] == [0.5, 0.25, 0.25]
-    odd = [np.float64("nan"), np.float32("inf"), np.float64(1e300), np.int64(-1), np.bool_(True), Fraction(10**400), np.array([0.5])]
+    odd = [
+        np.float64("nan"),
+        np.float32("inf"),
+        np.float64(1e300),
+        np.int64(-1),
+        np.bool_(True),
+        Fraction(10**400),
+        np.array([0.5]),
+    ]
     for read in (numbers.money, numbers.duration, numbers.count, numbers.share, numbers.moment):
         assert [read(value) for value in odd] == [None] * len(odd)
-    assert [numbers.count(np.float64(1.5)), numbers.share(np.float64(2)), numbers.score(np.float64(1e300))] == [None] * 3
+    assert [numbers.count(np.float64(1.5)), numbers.share(np.float64(2)), numbers.score(np.float64(1e300))] == [
+        None
+    ] * 3
 
 
 def _told(form: Form, draw: Any) -> dict[str, Any]:
@@ -113,19 +143,31 @@ def test_any_usage_in_any_form_can_be_stored_and_priced(name, data):
     raw = _told(FORMS[name], data.draw)
     for given_ in (raw, data.draw(ODD)):
         found = usage_of(given_, FORMS[name])
-        assert found is None or (all(value is None or (type(value) is int and 0 <= value <= 2**53) for value in astuple(found)))
+        assert found is None or (
+            all(value is None or (type(value) is int and 0 <= value <= 2**53) for value in astuple(found))
+        )
         if found is not None:
             cost = GenaiPrices({"*": {"input": 1e3, "output": 1e3}}).cost(found, "m")
             assert cost is None or math.isfinite(cost)
 
 
 WIRES = {
-    "openai-chat": ("OPENAI_CHAT", {"model": "m", "choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]}),
+    "openai-chat": (
+        "OPENAI_CHAT",
+        {"model": "m", "choices": [{"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop"}]},
+    ),
     "openai-responses": (
         "OPENAI_RESPONSES",
-        {"model": "m", "status": "completed", "output": [{"type": "message", "content": [{"type": "output_text", "text": "Paris"}]}]},
+        {
+            "model": "m",
+            "status": "completed",
+            "output": [{"type": "message", "content": [{"type": "output_text", "text": "Paris"}]}],
+        },
     ),
-    "anthropic": ("ANTHROPIC", {"model": "m", "stop_reason": "end_turn", "content": [{"type": "text", "text": "Paris"}]}),
+    "anthropic": (
+        "ANTHROPIC",
+        {"model": "m", "stop_reason": "end_turn", "content": [{"type": "text", "text": "Paris"}]},
+    ),
 }
 
 
@@ -155,7 +197,11 @@ def test_any_usage_on_any_wire_leaves_the_answer(wire, data):
     raw = _told(FORMS[form], data.draw)
     plain = parse_reply(wire, load_json(json.dumps({**body, "usage": raw})))
     reader = StreamReader(wire)
-    reader.feed("".join(f"event: {event.get('type', '')}\ndata: {json.dumps(event)}\n\n" for event in _events(wire, raw)).encode())
+    reader.feed(
+        "".join(
+            f"event: {event.get('type', '')}\ndata: {json.dumps(event)}\n\n" for event in _events(wire, raw)
+        ).encode()
+    )
     reader.feed(b"data: [DONE]\n\n")
     reader.close()
     for reply in (plain, reader.reply):
@@ -187,7 +233,9 @@ def test_any_record_of_a_tap_is_read_or_refused(odd, told):
         return
     assert all(storable(getattr(found, name)) for name in NUMBERS)
     assert found.usage is None or isinstance(found.usage, Usage)
-    assert {name: value for name, value in as_json(found).items() if name in NUMBERS} == {name: getattr(found, name) for name in NUMBERS}
+    assert {name: value for name, value in as_json(found).items() if name in NUMBERS} == {
+        name: getattr(found, name) for name in NUMBERS
+    }
 
 
 def _leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -228,15 +276,36 @@ def test_any_number_in_any_document_is_read_or_refused(name, data):
     place = data.draw(st.integers(0, len(lines) - 1))
     odd = data.draw(ODD)
     lines = [
-        _replaced(line, data.draw(st.sampled_from(list(_leaves(line)))), odd) if at == place else line for at, line in enumerate(lines)
+        _replaced(line, data.draw(st.sampled_from(list(_leaves(line)))), odd) if at == place else line
+        for at, line in enumerate(lines)
     ]
     targets.tried(targets.TARGETS[name], b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
 
-ROW = {"id": 1, "system": "s", "question": "q", "answer": "a", "response": "a", "trial": 0, "latency": 1.0, "scores": {"f1": 1.0}}
+ROW = {
+    "id": 1,
+    "system": "s",
+    "question": "q",
+    "answer": "a",
+    "response": "a",
+    "trial": 0,
+    "latency": 1.0,
+    "scores": {"f1": 1.0},
+}
 ROW |= {"usage": {"input_tokens": 3, "cost": 0.1, "reasoning_tokens": 1}, "input_tokens": 4, "finish_reason": "stop"}
-SAMPLE = {"id": 1, "epoch": 1, "input": "q", "target": "a", "scores": {"s": {"value": 1}}, "started_at": "2026-01-01T00:00:00"}
-SAMPLE |= {"model_usage": {"m": {"input_tokens": 3, "total_cost": 0.1}}, "working_time": 1.0, "output": {"completion": "a"}}
+SAMPLE = {
+    "id": 1,
+    "epoch": 1,
+    "input": "q",
+    "target": "a",
+    "scores": {"s": {"value": 1}},
+    "started_at": "2026-01-01T00:00:00",
+}
+SAMPLE |= {
+    "model_usage": {"m": {"input_tokens": 3, "total_cost": 0.1}},
+    "working_time": 1.0,
+    "output": {"completion": "a"},
+}
 EVAL = {"version": 2, "status": "success", "eval": {"task": "t", "model": "m"}, "samples": [SAMPLE]}
 HARNESS = {
     "doc_id": 0,
@@ -257,6 +326,12 @@ def test_any_number_in_recorded_answers_can_be_stored(file, document, data, tmp_
     path = tmp_path_factory.getbasetemp() / file
     path.write_text(json.dumps(_replaced(document, way, data.draw(ODD))) + "\n")
     for answer in targets.tried(lambda _: list(answers.read_answers(path).answers), b"") or ():
-        told = [*(astuple(answer.usage) if answer.usage else ()), answer.cost, answer.latency, answer.started, answer.sent_tokens]
+        told = [
+            *(astuple(answer.usage) if answer.usage else ()),
+            answer.cost,
+            answer.latency,
+            answer.started,
+            answer.sent_tokens,
+        ]
         assert all(storable(value) for value in (*told, answer.trial, *answer.scores.values()))
         assert all(value is None or value >= 0 for value in told)

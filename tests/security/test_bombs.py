@@ -1,4 +1,6 @@
-"""Small files that would become large, deep or endless: each is refused by name, in a process that may not have much memory."""
+"""Small files that would become large, deep or endless: each is refused by name, in a process that may not have much
+memory.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,13 @@ try:
     print("read", ways[sys.argv[1]]())
 except (ContextBenchError, ValueError) as error:
     print("refused", type(error).__name__, error)
-"""
+"""  # noqa: E501
 
 
 def in_little_memory(way, path):
-    done = subprocess.run([sys.executable, "-c", CHILD, way, str(path)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, way, str(path)], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr[-1500:]
     return done.stdout
 
@@ -76,7 +80,9 @@ def repeated(compressor, size):
 
 @pytest.fixture(scope="module")
 def bombs(tmp_path_factory):
-    """One file of each kind, all small, each 2 GB of zeros when unpacked (in pieces, which both kinds allow: so they are made at once)."""
+    """One file of each kind, all small, each 2 GB of zeros when unpacked (in pieces, which both kinds allow: so they
+    are made at once).
+    """
     folder = tmp_path_factory.mktemp("bombs")
     packed = gzip.compress(ZEROS * 16, 1) * 128
     for name in ("rows.jsonl.gz", "rows.txt.gz", "rows.csv.gz"):
@@ -108,7 +114,10 @@ def test_a_request_body_that_unpacks_without_end(tmp_path, name):
 
 def test_an_archive_whose_members_unpack_without_end(tmp_path):
     path = tmp_path / "log.eval"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("header.json", "w") as member:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("header.json", "w") as member,
+    ):
         for _ in range(GIGABYTE // len(ZEROS) + 1):
             member.write(ZEROS)
     assert in_little_memory("repo", path).strip() == "read []"  # a repository has no file of that size: it is not there
@@ -132,7 +141,10 @@ def escaping(folder, kind):
             info = tarfile.TarInfo(name)
             info.size = 1
             archive.addfile(info, io.BytesIO(b"x"))
-        for name, kind_of, target in (("top/link.py", tarfile.SYMTYPE, "/etc/passwd"), ("top/hard.py", tarfile.LNKTYPE, "/etc/passwd")):
+        for name, kind_of, target in (
+            ("top/link.py", tarfile.SYMTYPE, "/etc/passwd"),
+            ("top/hard.py", tarfile.LNKTYPE, "/etc/passwd"),
+        ):
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind_of, target
             archive.addfile(info)

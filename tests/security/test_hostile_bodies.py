@@ -1,4 +1,6 @@
-"""Bodies made to cost memory or time are relayed as they came, and read within bounds or not at all. Ordinary ones are read as ever."""
+"""Bodies made to cost memory or time are relayed as they came, and read within bounds or not at all. Ordinary ones are
+read as ever.
+"""
 
 import asyncio
 import contextlib
@@ -52,7 +54,7 @@ from .working import Panic, Unmovable, Worker
 MB = 10**6
 HEAD = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"'
 WIDE = b'{"model":"gpt-4o-mini","messages":[],"more":[' + b"[]," * (5 * MB) + b"[]]}"
-REPLY = b'{"model":"gpt-4o-mini","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"%b"}}]%b}'
+REPLY = b'{"model":"gpt-4o-mini","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"%b"}}]%b}'  # noqa: E501
 
 
 def asked(text: bytes) -> bytes:
@@ -67,7 +69,11 @@ def packed(data: bytes) -> bytes:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
     max_leaves=30,
 )
@@ -81,9 +87,15 @@ def test_what_is_small_is_read_as_ever(value):
 
 def history(size: int, text: str) -> bytes:
     """A long session of some `size` bytes, as agents send them."""
-    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}],
+    }
     each = json.dumps({"role": "user", "content": text}, ensure_ascii=False) + "," + json.dumps(call) + ","
-    return ('{"model":"m","messages":[' + each * (size // len(each.encode())) + '{"role":"user","content":""}]}').encode()
+    return (
+        '{"model":"m","messages":[' + each * (size // len(each.encode())) + '{"role":"user","content":""}]}'
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +103,9 @@ def history(size: int, text: str) -> bytes:
     [
         "a word and another " * 20,
         "wörter und zeichen 漢字 \U0001f600 " * 12,
-        json.dumps([{"id": number, "name": f"n{number}", "of": [1, 2, 3]} for number in range(40)]),  # the result of a tool
+        json.dumps(
+            [{"id": number, "name": f"n{number}", "of": [1, 2, 3]} for number in range(40)]
+        ),  # the result of a tool
         "1,2,3,4,5,6,7,8,9\n" * 40,
         'if (a["b"] == {}) { return [\\"c\\", \'d\']; }\n' * 20,
     ],
@@ -159,7 +173,9 @@ def test_a_text_over_a_megabyte_is_estimated_and_says_so():
     longer = text * 3
     assert counter.estimates(["short", longer])
     assert abs(counter.count(longer) / exact / 3 - 1) < 0.02
-    counted = count_request(parse_request("openai-chat", {"model": "gpt-4o", "messages": [{"role": "user", "content": longer}]}), counter)
+    counted = count_request(
+        parse_request("openai-chat", {"model": "gpt-4o", "messages": [{"role": "user", "content": longer}]}), counter
+    )
     assert (counted.exact, counter.exact) == (False, True)
 
 
@@ -197,7 +213,12 @@ def test_the_mark_of_an_estimate_is_in_the_record_the_line_and_the_report():
 
 def test_a_stream_costs_what_it_says_and_not_its_square():
     for wire, first, more, last in (
-        ("openai-chat", b'{"choices":[{"delta":{"content":"%b"}}]}', b'{"choices":[{"delta":{"content":"b"}}]}', b"[DONE]"),
+        (
+            "openai-chat",
+            b'{"choices":[{"delta":{"content":"%b"}}]}',
+            b'{"choices":[{"delta":{"content":"b"}}]}',
+            b"[DONE]",
+        ),
         (
             "anthropic",
             b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}',
@@ -265,7 +286,9 @@ REPLIES = {
     "plain": told(REPLY % (b"word " * 6 * MB, b"")),
     "answer": told(REPLY % (b"word " * MB, b"")),
     "event": told(b"data: " + b"x" * 30 * MB, kind="text/event-stream"),
-    "usage": told(packed(REPLY % (b"Four.", b',"usage":{"prompt_tokens_details":[' + b"{}," * (9 * MB) + b"{}]}")), GZIP),
+    "usage": told(
+        packed(REPLY % (b"Four.", b',"usage":{"prompt_tokens_details":[' + b"{}," * (9 * MB) + b"{}]}")), GZIP
+    ),
 }
 
 
@@ -286,7 +309,10 @@ async def test_a_reply_of_more_than_a_model_says_is_one_failure_at_once(name):
 
 async def post(url: str, body: bytes, **headers: str) -> bytes:
     named = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", data=body, headers=named) as reply:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/chat/completions", data=body, headers=named) as reply,
+    ):
         return await reply.read()
 
 
@@ -326,7 +352,9 @@ def test_a_message_of_a_websocket_that_is_too_large_is_recorded_as_unread():
 
 def session(messages: int) -> bytes:
     texts = [f"part {number}: " + "lorem ipsum dolor " * 60 + "\U0001f600" for number in range(messages)]
-    return json.dumps({"model": "gpt-4o-mini", "messages": [{"role": "user", "content": text} for text in texts]}).encode()
+    return json.dumps(
+        {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": text} for text in texts]}
+    ).encode()
 
 
 async def test_what_is_read_in_another_process_is_read_alike(monkeypatch):
@@ -435,7 +463,9 @@ def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
         ("context_bench.tap.record_writer.Apart.do", ValueError),
     ],
 )
-async def test_whatever_fails_for_one_exchange_is_recorded_and_counted_and_others_are_read(monkeypatch, caplog, where, error):
+async def test_whatever_fails_for_one_exchange_is_recorded_and_counted_and_others_are_read(
+    monkeypatch, caplog, where, error
+):
     def failing(*given: object, **__: object) -> bytes:
         if isinstance(given[0], Forwarded) and "unread" in given[0].facts:
             return packed_record(given[0])  # the short record in its place can be packed
@@ -488,7 +518,9 @@ def test_a_request_that_cannot_be_read_again_is_not_measured_and_nothing_else(mo
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    ]
 
 
 def held(pid: int) -> tuple[int, float]:
@@ -496,7 +528,9 @@ def held(pid: int) -> tuple[int, float]:
     most, seconds, tick = 0, 0.0, os.sysconf("SC_CLK_TCK")
     for each in [pid, *children(pid)]:
         with contextlib.suppress(OSError):
-            told = dict(line.split(":", 1) for line in Path(f"/proc/{each}/status").read_text().splitlines() if ":" in line)
+            told = dict(
+                line.split(":", 1) for line in Path(f"/proc/{each}/status").read_text().splitlines() if ":" in line
+            )
             most += int(told["VmHWM"].split()[0]) * 1024
             fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
             seconds += (int(fields[11]) + int(fields[12])) / tick
@@ -513,7 +547,18 @@ def test_the_tap_stays_small_and_answers_others(tmp_path):
         found.bind(("127.0.0.1", 0))
         behind = found.getsockname()[1]
     to = f"http://127.0.0.1:{behind}"
-    command = [sys.executable, "-m", "context_bench", "tap", "--port", str(port), "--upstream", to, "--out", str(records)]
+    command = [
+        sys.executable,
+        "-m",
+        "context_bench",
+        "tap",
+        "--port",
+        str(port),
+        "--upstream",
+        to,
+        "--out",
+        str(records),
+    ]
     with (tmp_path / "words").open("wb") as words:
         running = subprocess.Popen(command, stdout=words, stderr=words)
     try:

@@ -1,4 +1,6 @@
-"""While a large body is read, measured, kept, compressed or relayed, other requests are answered: shown by the order of what happens."""
+"""While a large body is read, measured, kept, compressed or relayed, other requests are answered: shown by the order of
+what happens.
+"""
 
 import asyncio
 import contextlib
@@ -115,7 +117,9 @@ async def watching(provider, between, **options):
 
 @pytest.mark.parametrize("between", [False, True])
 @pytest.mark.parametrize("stage", [*STOPS, "keeping"])
-async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_them_again_after_it(monkeypatch, stage, between):
+async def test_a_watch_answers_others_while_it_works_at_a_large_turn_and_holds_them_again_after_it(
+    monkeypatch, stage, between
+):
     monkeypatch.setattr("context_bench.tap.tap_server.HELD_SECONDS", 60.0)
     gate, order = gated(monkeypatch, STOPS.get(stage, lambda *work: False)), []
 
@@ -215,7 +219,11 @@ async def test_what_is_served_apart_is_what_is_served_here(monkeypatch, system, 
     for large in (LARGE, 2**40):
         monkeypatch.setattr("context_bench.systems.serve.LARGE", large)
         spec = system if isinstance(system, str) else system()
-        async with ModelServer(Echo()) as model, Served(spec, model.url) as served, aiohttp.ClientSession(headers=headers) as session:
+        async with (
+            ModelServer(Echo()) as model,
+            Served(spec, model.url) as served,
+            aiohttp.ClientSession(headers=headers) as session,
+        ):
             async with session.post(f"{served.url}/v1/chat/completions", data=packed) as reply:
                 text = (await reply.json())["choices"][0]["message"]["content"]
             got.append((reply.status, text, [request.raw for request in model.requests]))

@@ -28,7 +28,10 @@ def many_descriptors(many: int) -> Iterator[None]:
 
 
 async def test_the_tap_records_on_and_stops():
-    large, small = (b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"%b"}]}' % (b"Hi. " * many) for many in (200_000, 1))
+    large, small = (
+        b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"%b"}]}' % (b"Hi. " * many)
+        for many in (200_000, 1)
+    )
     with many_descriptors(1_100):
         async with asyncio.timeout(20), Tap("echo", record="meta") as tap, aiohttp.ClientSession() as client:
             for body in (large, small):

@@ -1,6 +1,8 @@
-"""Keys planted in every place where people put keys, every command run among them, and every byte that comes of it searched.
+"""Keys planted in every place where people put keys, every command run among them, and every byte that comes of it
+searched.
 
-The providers, judges and clients quote the keys wherever they can. What they received is looked at too: there the keys must be.
+The providers, judges and clients quote the keys wherever they can. What they received is looked at too: there the keys
+must be.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ import pytest
 
 from context_bench.engine.encoding import unpack
 
-ENVIRONMENT = ("WORK", "DOOR", "MARKS", "SHELF_TOKEN", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
+ENVIRONMENT = (
+    "WORK",
+    "DOOR",
+    "MARKS",
+    "SHELF_TOKEN",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "HF_TOKEN",
+    "AWS_SECRET_ACCESS_KEY",
+)
 TOLD = (
     "proxy_url",
     "upstream",
@@ -50,7 +61,9 @@ RUN = 12  # so many characters of a key in a row are a leak
 def planted() -> dict[str, str]:
     """Texts that occur nowhere else and have the shape of no provider's keys, by the name of their place."""
     rng = random.Random(5)
-    return {name: "".join(rng.choice("bcdfghjklmnpqrstvwxz0123456789") for _ in range(40)) for name in (*TOLD, *ENVIRONMENT)}
+    return {
+        name: "".join(rng.choice("bcdfghjklmnpqrstvwxz0123456789") for _ in range(40)) for name in (*TOLD, *ENVIRONMENT)
+    }
 
 
 def odd() -> dict[str, str]:
@@ -62,7 +75,12 @@ def odd() -> dict[str, str]:
 
     lines = [letters(40) for _ in range(3)]
     pem = "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])
-    account = {"type": "service_account", "private_key": pem.replace(lines[0], letters(40)), "client_secret": letters(30), "client_id": "1"}
+    account = {
+        "type": "service_account",
+        "private_key": pem.replace(lines[0], letters(40)),
+        "client_secret": letters(30),
+        "client_id": "1",
+    }
     return {
         "DB_PASSWORD": f"{letters(7)} {letters(8)} {letters(7)}",
         "TLS_PRIVATE_KEY": pem,
@@ -81,7 +99,11 @@ def odd() -> dict[str, str]:
 
 def pieces_of(value: str) -> list[str]:
     """What must not be found of such a value: its lines, fields and runs of letters."""
-    return [piece for piece in re.findall(r"[a-z0-9]{7,}", value) if piece not in ("private", "service", "account", "someone")]
+    return [
+        piece
+        for piece in re.findall(r"[a-z0-9]{7,}", value)
+        if piece not in ("private", "service", "account", "someone")
+    ]
 
 
 def cells(path: Path) -> list[bytes]:
@@ -108,7 +130,9 @@ def contents(path: Path, data: bytes) -> list[bytes]:
 
 
 def spellings(key: str) -> set[bytes]:
-    """Begin, middle and end of `key`, by which it is found in the clear and in Base64 (in each of the three ways it can be aligned)."""
+    """Begin, middle and end of `key`, by which it is found in the clear and in Base64 (in each of the three ways it can
+    be aligned).
+    """
     plain = {key[:RUN], key[14 : 14 + RUN], key[-RUN:]}
     coded = {base64.b64encode(b"\0" * shift + key.encode()).decode()[4:-4] for shift in range(3)}
     return {piece.encode() for piece in plain | {part for whole in coded for part in (whole[:16], whole[-16:])}}
@@ -149,10 +173,16 @@ class Scene:
         }
         with (self.out / "stdout.txt").open("wb") as out, (self.out / "stderr.txt").open("wb") as err:
             line = [sys.executable, str(Path(__file__).with_name("planting.py")), str(self.out), str(self.given)]
-            self.code = subprocess.run(line, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False).returncode
+            self.code = subprocess.run(
+                line, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False
+            ).returncode
         self.error = (self.out / "stderr.txt").read_text()
-        written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and self.given not in path.parents}
-        self.files = {path: [seen for text in contents(path, data) for seen in readings(text)] for path, data in written.items()}
+        written = {
+            path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and self.given not in path.parents
+        }
+        self.files = {
+            path: [seen for text in contents(path, data) for seen in readings(text)] for path, data in written.items()
+        }
 
     @staticmethod
     def tmp(folder: Path) -> Path:
@@ -215,7 +245,18 @@ def test_the_commands_did_what_they_are_here_for(scene):
 
 def test_the_other_side_did_get_the_keys(scene):
     received = (scene.given / "received.txt").read_text()
-    for name in ("WORK", "DOOR", "MARKS", "SHELF_TOKEN", "bearer", "header", "cookie", "url_key", "url_code", "url_any"):
+    for name in (
+        "WORK",
+        "DOOR",
+        "MARKS",
+        "SHELF_TOKEN",
+        "bearer",
+        "header",
+        "cookie",
+        "url_key",
+        "url_code",
+        "url_any",
+    ):
         assert scene.keys[name] in received, name
 
 

@@ -253,7 +253,8 @@ async def test_nothing_that_tests_hand_over_leads_into_their_process(handed):
 
 
 @pytest.mark.parametrize(
-    "order", ["'get', 0, 'gi_frame'", "'get', 0, '__class__'", "'getitem', 0, 0", "'set', 0, 'x', 1", "'call', 0, [], {}"]
+    "order",
+    ["'get', 0, 'gi_frame'", "'get', 0, '__class__'", "'getitem', 0, 0", "'set', 0, 'x', 1", "'call', 0, [], {}"],
 )
 async def test_an_order_that_no_object_offers_is_refused(order):
     """A program that knows how the two processes talk."""

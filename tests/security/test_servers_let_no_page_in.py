@@ -1,4 +1,6 @@
-"""Every server that context-bench starts: on loopback only, for this machine's programs, no web page; no bad request hurts it."""
+"""Every server that context-bench starts: on loopback only, for this machine's programs, no web page; no bad request
+hurts it.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +100,12 @@ LISTENING = {
 
 def test_no_server_of_the_package_is_left_out():
     package = Path(context_bench.__file__).parent
-    binds = re.compile(r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|\.listen\(")
-    assert {str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))} == LISTENING.keys()
+    binds = re.compile(
+        r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|\.listen\("
+    )
+    assert {
+        str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))
+    } == LISTENING.keys()
     assert set(LISTENING.values()) | {proxy, hub} == set(SERVERS)
 
 
@@ -133,7 +139,11 @@ async def test_no_page_is_let_in_by_any_name_or_way(server, tmp_path):
     async with server(tmp_path) as url:
         port = port_of(url)
         for head in FOREIGN:
-            for line, body in ((CHAT, BODY), (b"GET /v1/models HTTP/1.1\r\n", b""), (b"OPTIONS /v1/models HTTP/1.1\r\n", b"")):
+            for line, body in (
+                (CHAT, BODY),
+                (b"GET /v1/models HTTP/1.1\r\n", b""),
+                (b"OPTIONS /v1/models HTTP/1.1\r\n", b""),
+            ):
                 status, reply = await exchange(port, request(line, head.format(port=port), body))
                 assert status in (400, 403, 405), (head, line, reply)
                 assert b"access-control" not in reply.lower()
@@ -144,7 +154,11 @@ async def test_no_page_is_let_in_by_any_name_or_way(server, tmp_path):
 @pytest.mark.parametrize("server", [tap, model, serve, proxy, hostile])
 async def test_a_program_and_a_page_of_this_machine_are_let_in(server, tmp_path):
     async with server(tmp_path) as url:
-        for head in ("Host: localhost:1", "Host: [::1]", "Host: 127.0.0.1\r\nOrigin: http://localhost:3000\r\nSec-Fetch-Site: same-site"):
+        for head in (
+            "Host: localhost:1",
+            "Host: [::1]",
+            "Host: 127.0.0.1\r\nOrigin: http://localhost:3000\r\nSec-Fetch-Site: same-site",
+        ):
             status, reply = await exchange(port_of(url), request(CHAT, head))
             assert status == 200, reply
             assert b"access-control" not in reply.lower()
@@ -161,7 +175,8 @@ SMUGGLED = CHAT + b"Host: 127.0.0.1\r\n"
 AMBIGUOUS = [
     SMUGGLED + b"Content-Length: 5\r\nContent-Length: 50\r\n\r\n" + BODY,
     SMUGGLED + b"Content-Length: 5, 50\r\n\r\n" + BODY,
-    SMUGGLED + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
+    SMUGGLED
+    + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
     SMUGGLED + b"Content-Length: -1\r\n\r\n" + BODY,
     SMUGGLED + b"Content-Length: 0x10\r\n\r\n" + BODY,
     SMUGGLED + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + BODY,
@@ -199,18 +214,30 @@ RENAMING = [
     "https://",
     "//",
 ]
-ABSOLUTE = ["http://elsewhere.example:1", "HTTPS://elsewhere.example", "http://[::1", "http://user:word@[", "http://x:99999999"]
+ABSOLUTE = [
+    "http://elsewhere.example:1",
+    "HTTPS://elsewhere.example",
+    "http://[::1",
+    "http://user:word@[",
+    "http://x:99999999",
+]
 
 
-@pytest.mark.parametrize("server", [lambda url: Tap(url), lambda url: Served("full", url), lambda url: MisbehavingProxy("nothing", url)])
+@pytest.mark.parametrize(
+    "server", [lambda url: Tap(url), lambda url: Served("full", url), lambda url: MisbehavingProxy("nothing", url)]
+)
 @pytest.mark.parametrize("base", ["", "/v1"])
 async def test_no_request_target_names_another_host_than_the_upstream(server, base):
-    """`localhos` and a target that begins with `t` must not make `localhost`: each target goes to the one upstream, or nowhere."""
+    """`localhos` and a target that begins with `t` must not make `localhost`: each target goes to the one upstream, or
+    nowhere.
+    """
     async with ModelServer(Echo()) as upstream, server(upstream.url + base) as running:
         for begins in [*RENAMING, *ABSOLUTE]:
             target = f"{begins}/v1/chat/completions"
             seen = upstream.seen
-            status, reply = await exchange(port_of(running.url), request(f"POST {target} HTTP/1.1\r\n".encode(), "Host: localhost"))
+            status, reply = await exchange(
+                port_of(running.url), request(f"POST {target} HTTP/1.1\r\n".encode(), "Host: localhost")
+            )
             if begins in ABSOLUTE or begins == "//":
                 assert status in (200, 400, 404), (target, reply)
                 assert upstream.seen == seen + (status != 400), target
@@ -224,8 +251,12 @@ async def test_what_a_target_says_is_never_put_behind_the_name_of_the_upstream()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         listening.setblocking(False)
-        async with Served("full", f"http://127.0.0.1:{port // 10}") as served:  # with one more digit it is a server that listens
-            status, _ = await exchange(port_of(served.url), request(f"POST {port % 10}/v1/x HTTP/1.1\r\n".encode(), "Host: localhost"))
+        async with Served(
+            "full", f"http://127.0.0.1:{port // 10}"
+        ) as served:  # with one more digit it is a server that listens
+            status, _ = await exchange(
+                port_of(served.url), request(f"POST {port % 10}/v1/x HTTP/1.1\r\n".encode(), "Host: localhost")
+            )
             assert status == 400
         with pytest.raises(BlockingIOError):
             listening.accept()
@@ -234,7 +265,11 @@ async def test_what_a_target_says_is_never_put_behind_the_name_of_the_upstream()
 @pytest.mark.parametrize("server", SERVERS)
 async def test_malformed_requests_leave_no_traceback(server, tmp_path, capfd, caplog):
     async with server(tmp_path) as url:
-        for data in [*AMBIGUOUS, b"CONNECT elsewhere:443 HTTP/1.1\r\n\r\n", b"POST http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n"]:
+        for data in [
+            *AMBIGUOUS,
+            b"CONNECT elsewhere:443 HTTP/1.1\r\n\r\n",
+            b"POST http://[ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        ]:
             await exchange(port_of(url), data)
     told = capfd.readouterr().err + caplog.text
     assert "Traceback" not in told
@@ -248,7 +283,9 @@ async def test_connections_that_never_finish_a_request_keep_nobody_else_out(serv
         for _, writer in slow:
             writer.write(CHAT + b"Host: 127.0.0.1\r\nX-Slow: ")
             await writer.drain()
-        status, _ = await exchange(port_of(url), request(b"GET /v1/models HTTP/1.1\r\n", f"Host: localhost:{port_of(url)}", b""))
+        status, _ = await exchange(
+            port_of(url), request(b"GET /v1/models HTTP/1.1\r\n", f"Host: localhost:{port_of(url)}", b"")
+        )
         assert status in (200, 403, 404)
     for _, writer in slow:  # the server is gone, and nothing of them held it up
         writer.close()

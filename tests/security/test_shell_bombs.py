@@ -1,4 +1,6 @@
-"""One shell line in a log may neither take for ever nor fill memory: the time grows with the length of the line, and no faster."""
+"""One shell line in a log may neither take for ever nor fill memory: the time grows with the length of the line, and no
+faster.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ bombs = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(bombs)
 FILES, SHAPES, OUTPUTS = bombs.FILES, bombs.SHAPES, bombs.OUTPUTS
 SMALL, LARGE = 40, 320
-#: Each shape in two sizes, in a process that may not have much memory: seconds of processor, and whether it was too large.
+#: Each shape in two sizes, in a process that may not have much memory: seconds of processor, and whether it was too
+#: large.
 CHILD = """
 import json, resource, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -55,10 +58,17 @@ class Repo:
 
 def test_the_time_grows_with_the_length_and_memory_does_not():
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(HERE), str(SMALL), str(LARGE)], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", CHILD, str(HERE), str(SMALL), str(LARGE)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, (done.stdout[-300:], done.stderr[-2000:])
-    taken = {(name, size): (seconds, too_large) for name, size, seconds, too_large in map(json.loads, done.stdout.splitlines())}
+    taken = {
+        (name, size): (seconds, too_large)
+        for name, size, seconds, too_large in map(json.loads, done.stdout.splitlines())
+    }
     assert len(SHAPES) >= 60
     assert len(taken) == 2 * (len(SHAPES) + len(OUTPUTS))
     slow = {key: seconds for key, (seconds, _) in taken.items() if seconds > 5}
@@ -102,7 +112,10 @@ def test_what_is_beside_a_word_that_is_too_large_is_read():
     [
         ("echo {a,{b,c}d}{1..3}e", "a1e a2e a3e bd1e bd2e bd3e cd1e cd2e cd3e"),
         ("echo {a,{a,{a,b}}} x{}y {a} {a{b,c}} {a,b", "a a a b x{}y {a} {ab} {ac} {a,b"),
-        ("echo {1..2}{01..03} {3..1} a\\{b,c\\} '{a,b}' {,x}y {a,b}}", "101 102 103 201 202 203 3 2 1 a{b,c} {a,b} y xy a} b}"),
+        (
+            "echo {1..2}{01..03} {3..1} a\\{b,c\\} '{a,b}' {,x}y {a,b}}",
+            "101 102 103 201 202 203 3 2 1 a{b,c} {a,b} y xy a} b}",
+        ),
         ("echo " + "{a," * 60 + "b" + "}" * 60, "a " * 60 + "b"),
         ("A=$((12*3-4)); echo $A", "32"),
     ],
@@ -140,7 +153,13 @@ def test_a_log_goes_on_after_what_is_too_large_and_says_how_many_commands_it_was
         said = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "x"}
         return [
             {**line, "type": "assistant", "uuid": f"a{number}", "message": {"role": "assistant", "content": [call]}},
-            {**line, "type": "user", "uuid": f"u{number + 1}", "parentUuid": f"a{number}", "message": {"role": "user", "content": [said]}},
+            {
+                **line,
+                "type": "user",
+                "uuid": f"u{number + 1}",
+                "parentUuid": f"a{number}",
+                "message": {"role": "user", "content": [said]},
+            },
         ]
 
     commands = ["cat a.py", "cat " + "{a,b}" * 30, "A=x; " + 'A="$A$A"; ' * 33, "cat b.py"]

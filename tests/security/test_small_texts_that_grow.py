@@ -1,4 +1,6 @@
-"""TOML, YAML and JSON that are small and become deep, large or endless, wherever the program reads them: one clear error, in a moment."""
+"""TOML, YAML and JSON that are small and become deep, large or endless, wherever the program reads them: one clear
+error, in a moment.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ TOML = {
     "texts that nothing closes": 'x = """\\"""\\"""' * 50_000,
     "in a table": "x = {" + "a." * 100_000 + "a = 1}",
 }
-LAUGHS = "a0: &x0 [x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 10))
+LAUGHS = "a0: &x0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 10)
+)
 YAML = {
     "deep": DEEP,
     "deep lists": "- " * 2000,
@@ -69,7 +73,9 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize(("ending", "bombs"), [(".toml", TOML), (".yaml", YAML), (".json", {"deep": DEEP, "a long number": f"[{LONG}]"})])
+@pytest.mark.parametrize(
+    ("ending", "bombs"), [(".toml", TOML), (".yaml", YAML), (".json", {"deep": DEEP, "a long number": f"[{LONG}]"})]
+)
 def test_every_reader_refuses_every_bomb(tmp_path, ending, bombs):
     path = tmp_path / f"it{ending}"
     began = time.process_time()
@@ -83,7 +89,12 @@ def test_every_reader_refuses_every_bomb(tmp_path, ending, bombs):
 
 def test_yaml_is_what_json_would_have():
     text = "a: 2026-01-02\nb: &x [1, 2.5, null, true, 'yes']\nc: *x\nd: {<<: {e: 1}, f: 2}\n"
-    assert load_yaml(text) == {"a": "2026-01-02", "b": [1, 2.5, None, True, "yes"], "c": [1, 2.5, None, True, "yes"], "d": {"e": 1, "f": 2}}
+    assert load_yaml(text) == {
+        "a": "2026-01-02",
+        "b": [1, 2.5, None, True, "yes"],
+        "c": [1, 2.5, None, True, "yes"],
+        "d": {"e": 1, "f": 2},
+    }
     assert load_yaml("") is None
 
 
@@ -117,7 +128,9 @@ def test_an_option_may_be_any_text():
     assert parse_spec(f"py:a.b:C:k={DEEP}").options == {"k": DEEP}
 
 
-@pytest.mark.parametrize("told", [0.5, "x", {"a": 1}, [1, None, {"logprob": "1"}], [{"logprob": -(10**400)}], [{"logprob": float("nan")}]])
+@pytest.mark.parametrize(
+    "told", [0.5, "x", {"a": 1}, [1, None, {"logprob": "1"}], [{"logprob": -(10**400)}], [{"logprob": float("nan")}]]
+)
 def test_probabilities_that_are_none_are_told_by_nobody(told):
     content = [{"token": "4", "logprob": -0.1, "top_logprobs": told}]
     assert _ratings.weighted({"content": content}) is None or not isinstance(told, list)
@@ -136,7 +149,13 @@ def test_names_that_no_file_can_have_are_refused(tmp_path, name):
 
 def test_a_task_may_name_any_repository(tmp_path):
     path = tmp_path / "rows.jsonl"
-    row = {"instance_id": "a" * 500, "repo": "b" * 500 + "/c", "base_commit": "1", "problem_statement": "p", "FAIL_TO_PASS": DEEP}
+    row = {
+        "instance_id": "a" * 500,
+        "repo": "b" * 500 + "/c",
+        "base_commit": "1",
+        "problem_statement": "p",
+        "FAIL_TO_PASS": DEEP,
+    }
     for tests in (DEEP, "[]"):
         path.write_text(json.dumps(row | {"FAIL_TO_PASS": tests}))
         with pytest.raises((BadInput, BadSpec)):

@@ -1,4 +1,6 @@
-"""A margin or score that is chosen when answers are there already; and what `filter` does to a summary with several means."""
+"""A margin or score that is chosen when answers are there already; and what `filter` does to a summary with several
+means.
+"""
 
 import pytest
 
@@ -21,10 +23,20 @@ class Says:
 
 @pytest.fixture
 def stored(tmp_path):
-    data = [{"id": i, "context": f"The house {i} is red.", "question": "?", "answer": "red", "dataset": f"d{i % 2}"} for i in range(20)]
+    data = [
+        {"id": i, "context": f"The house {i} is red.", "question": "?", "answer": "red", "dataset": f"d{i % 2}"}
+        for i in range(20)
+    ]
     path = tmp_path / "store.db"
     result = evaluate(
-        [Says("full", None), Says("a", "red house")], data, [AnswerQuality()], METRICS, progress=False, store=path, run="r", margin=0.5
+        [Says("full", None), Says("a", "red house")],
+        data,
+        [AnswerQuality()],
+        METRICS,
+        progress=False,
+        store=path,
+        run="r",
+        margin=0.5,
     )
     store = open_store(str(path))
     yield result, store

@@ -22,11 +22,15 @@ class Last:
     def compress(
         self, prefix: list[Any], tail: list[Any], *, state: Any, budget: int | None, query: str | None = None
     ) -> tuple[Compressed, Any]:
-        return Compressed([message for message in prefix[-2:] if message["role"] != "tool" and not message.get("tool_calls")]), state
+        return Compressed(
+            [message for message in prefix[-2:] if message["role"] != "tool" and not message.get("tool_calls")]
+        ), state
 
 
 def test_systems_are_compared_with_everything_nothing_and_truncation() -> None:
-    result = evaluate_compression(["bm25:keep=0.3", Last()], "bundled:sessions/lagerverwaltung-de", points="fraction:0.9", progress=False)
+    result = evaluate_compression(
+        ["bm25:keep=0.3", Last()], "bundled:sessions/lagerverwaltung-de", points="fraction:0.9", progress=False
+    )
     assert set(result.summary) == {
         "bm25:keep=0.3",
         "last",
@@ -47,7 +51,9 @@ def test_names_are_there() -> None:
     for name in facade.__all__:
         assert getattr(facade, name) is not None
     dimensions, overall = aggregate_rubric(
-        parse_rubric_reply('{"criterionResults": [{"criterionId": "accuracy_factual", "score": 4}]}', ["accuracy_factual"]).scores
+        parse_rubric_reply(
+            '{"criterionResults": [{"criterionId": "accuracy_factual", "score": 4}]}', ["accuracy_factual"]
+        ).scores
     )
     assert (dimensions, overall) == ({"accuracy": 4.0}, 4.0)
 
@@ -70,6 +76,8 @@ def test_a_conversation_that_providers_would_refuse_is_named_in_the_report() -> 
         ) -> tuple[Compressed, Any]:
             return Compressed([message for message in prefix if message["role"] == "tool"]), state
 
-    result = evaluate_compression(Orphans(), "bundled:sessions/lagerverwaltung-de", controls=["full", "none"], progress=False)
+    result = evaluate_compression(
+        Orphans(), "bundled:sessions/lagerverwaltung-de", controls=["full", "none"], progress=False
+    )
     shown = [line for line in to_table(result).split("\n") if "orphan_tool_result" in line]
     assert any("1 of 1" in line for line in shown)

@@ -1,4 +1,6 @@
-"""Checks of a whole run over probes: the same is the same, order and names change nothing, what is kept is not asked for again."""
+"""Checks of a whole run over probes: the same is the same, order and names change nothing, what is kept is not asked
+for again.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_order_and_names_change_no_number(twice):
     names = {ONE: "zz", AGAIN: "aa"}
     shuffled = random.Random(0).sample(list(first.rows), len(first.rows))
     roles = {names.get(name, name): own for name, own in roles_in(first.manifest).items()}
-    again = figures([replace(row, system=names.get(row.system, row.system)) for row in shuffled], margin=0.2, roles=roles)
+    again = figures(
+        [replace(row, system=names.get(row.system, row.system)) for row in shuffled], margin=0.2, roles=roles
+    )
     one, other = first.compression["systems"][ONE], again["systems"]["zz"]
     for told, wanted in (
         (other["retention"], one["retention"]),

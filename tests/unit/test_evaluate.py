@@ -15,7 +15,10 @@ from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanSco
 from context_bench.registry import get_metric, load_dataset, registry
 from context_bench.reporters import to_html, to_json, to_markdown
 
-EXAMPLES = [{"id": i, "context": f"House {i} is blue. " * 20, "question": f"Colour of house {i}?", "answer": "blue"} for i in range(6)]
+EXAMPLES = [
+    {"id": i, "context": f"House {i} is blue. " * 20, "question": f"Colour of house {i}?", "answer": "blue"}
+    for i in range(6)
+]
 
 
 class Halve:
@@ -42,7 +45,9 @@ class FailsOn:
 
 
 def run(systems, examples=EXAMPLES, **options):
-    return evaluate(systems, examples, [AnswerQuality()], [MeanScore("f1"), CompressionRatio()], progress=False, **options)
+    return evaluate(
+        systems, examples, [AnswerQuality()], [MeanScore("f1"), CompressionRatio()], progress=False, **options
+    )
 
 
 def test_the_documented_shape():
@@ -162,7 +167,11 @@ def test_reports_of_every_kind(tmp_path):
 
 def test_infinity_never_reaches_json():
     result = evaluate(
-        [Halve(answer="red")], EXAMPLES, [AnswerQuality()], [CostOfPass(0.7, "f1"), PassRate(0.7, "f1"), Latency()], progress=False
+        [Halve(answer="red")],
+        EXAMPLES,
+        [AnswerQuality()],
+        [CostOfPass(0.7, "f1"), PassRate(0.7, "f1"), Latency()],
+        progress=False,
     )
     read = json.loads(result.to_json(), parse_constant=pytest.fail)
     assert "cost_of_pass" not in read["summary"]["halve"]
@@ -188,7 +197,19 @@ def test_the_registry_is_connected():
         register_dataset("gsm8k", list)
 
 
-HEAVY = ["asyncio", "numpy", "scipy", "sqlalchemy", "pyarrow", "altair", "aiohttp", "jinja2", "pydantic", "huggingface_hub", "rich.console"]
+HEAVY = [
+    "asyncio",
+    "numpy",
+    "scipy",
+    "sqlalchemy",
+    "pyarrow",
+    "altair",
+    "aiohttp",
+    "jinja2",
+    "pydantic",
+    "huggingface_hub",
+    "rich.console",
+]
 
 
 def test_importing_loads_nothing_heavy():

@@ -82,7 +82,10 @@ def test_one_row_a_question_with_the_documented_fields():
 
 
 def test_conversations_are_counted_not_questions():
-    assert len(evaluate_memory([Remembers()], iter(CONVERSATIONS), [AnswerQuality()], max_examples=2, progress=False).rows) == 4
+    assert (
+        len(evaluate_memory([Remembers()], iter(CONVERSATIONS), [AnswerQuality()], max_examples=2, progress=False).rows)
+        == 4
+    )
 
 
 def test_a_failed_query_is_an_error_and_no_empty_answer():
@@ -107,13 +110,23 @@ def test_stores_and_built_in_memories_take_part(tmp_path):
             return self.items[:limit]
 
     result = evaluate_memory(
-        [Store(), make_memory("bm25")], CONVERSATIONS, [AnswerQuality()], progress=False, store=tmp_path / "s.db", run="r"
+        [Store(), make_memory("bm25")],
+        CONVERSATIONS,
+        [AnswerQuality()],
+        progress=False,
+        store=tmp_path / "s.db",
+        run="r",
     )
     assert not any(row.errors for row in result.rows)
     assert {row.system: row.metadata["hits"] for row in result.rows} == {"store": 3, "bm25": 3}
     assert not any("f1" in row.scores for row in result.rows), "hits without a reader are no answer"
     again = evaluate_memory(
-        [Store(), make_memory("bm25")], CONVERSATIONS, [AnswerQuality()], progress=False, store=tmp_path / "s.db", run="r"
+        [Store(), make_memory("bm25")],
+        CONVERSATIONS,
+        [AnswerQuality()],
+        progress=False,
+        store=tmp_path / "s.db",
+        run="r",
     )
     assert len(again.rows) == len(result.rows) == 12
 
@@ -151,13 +164,17 @@ class AsksForMore(Remembers):
 
 
 def test_one_that_cannot_be_called_is_refused_before_it_is_told_anything():
-    with pytest.raises(BadInput, match=r"query\(question, user\): missing a required argument: 'user'; expected query\(question\)"):
+    with pytest.raises(
+        BadInput, match=r"query\(question, user\): missing a required argument: 'user'; expected query\(question\)"
+    ):
         evaluate_memory([AsksForMore()], CONVERSATIONS, [AnswerQuality()], METRICS, progress=False)
 
 
 def test_type_checkers_see_the_same_signature_at_the_root():
     def signature(path):
-        functions = (node for node in ast.walk(ast.parse(Path(path).read_text("utf-8"))) if isinstance(node, ast.FunctionDef))
+        functions = (
+            node for node in ast.walk(ast.parse(Path(path).read_text("utf-8"))) if isinstance(node, ast.FunctionDef)
+        )
         function = next(node for node in functions if node.name == "evaluate_memory")
         return f"{ast.unparse(function.args)} -> {ast.unparse(function.returns)}"
 

@@ -1,4 +1,6 @@
-"""What a notebook shows of a result: verdicts, tables and one picture, nothing that runs, nothing that a name could smuggle in."""
+"""What a notebook shows of a result: verdicts, tables and one picture, nothing that runs, nothing that a name could
+smuggle in.
+"""
 
 from base64 import b64decode
 from html.parser import HTMLParser

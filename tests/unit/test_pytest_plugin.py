@@ -25,7 +25,7 @@ class Nothing(Answers):
         return {**example, "response": "no idea"}
 
 ROLES = {"none": "known_bad"}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -57,13 +57,15 @@ def test_verdicts_pass_and_fail_tests(pytester_run):
             arms = [[Answers("full"), Answers("mine", right), Nothing("none")] for right in (True, False)]
             before, now = (context_bench.evaluate(each, EXAMPLES, roles=ROLES) for each in arms)
             context_bench.assert_not_worse(now, "mine", before=before, margin=0.5)
-    """)
+    """)  # noqa: E501
     assert code == 1, out
     assert "2 failed, 2 passed" in out
     assert "mine: inferior to full" in out
     assert "mine: insensitive against full" in out  # without an arm that must lose, nothing was shown
     assert "mine: non-inferior to mine before" in out
-    assert any("non-inferior to full" in each.get("value") for each in ET.parse(folder / "out.xml").getroot().iter("property"))
+    assert any(
+        "non-inferior to full" in each.get("value") for each in ET.parse(folder / "out.xml").getroot().iter("property")
+    )
 
 
 def test_a_dataset_by_name_and_a_store(pytester_run):

@@ -1,4 +1,6 @@
-"""Each arm has the role that it was declared to have, whatever it is called; runs from before roles were declared are read by name."""
+"""Each arm has the role that it was declared to have, whatever it is called; runs from before roles were declared are
+read by name.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
 from context_bench.session.session import Surroundings
 
-EXAMPLES = [{"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)} for i in range(240)]
+EXAMPLES = [
+    {"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)}
+    for i in range(240)
+]
 NAMES = ("base", "mine@v2", "full", "x#2", "none", "random_drop@base", "head_tail@base", "base#2")
 
 
@@ -115,7 +120,13 @@ def test_a_role_that_cannot_be_is_refused(more: dict[str, Any], fault: type[Exce
 
 def test_two_runs_are_compared_by_their_roles() -> None:
     first, second = (
-        run(Answers("base"), Answers("mine@v2"), Answers("head_tail", right), Answers("bad", False), roles={"bad": "known_bad"})
+        run(
+            Answers("base"),
+            Answers("mine@v2"),
+            Answers("head_tail", right),
+            Answers("bad", False),
+            roles={"bad": "known_bad"},
+        )
         for right in (True, False)
     )
     found = compare(first, second, metric="f1", margin=0.05)
@@ -127,12 +138,18 @@ def test_two_runs_are_compared_by_their_roles() -> None:
     assert not any(each.control for each in build_page(found, title="two runs").verdicts)
 
 
-# The command line ---------------------------------------------------------------------------------------------------------------------
+# The command line
+# ------------------------------------------------------------------------
 
 
 def made(**given: Any) -> list[dict[str, Any]]:
-    options = read_options({"dataset": ["bundled:pydocs-qa"], "upstream": "http://localhost:1", **given}, None, RunOptions)
-    return [cell.manifest() for cell in cells(options, Surroundings(upstream="http://localhost:1", hop="http://localhost:2"), None)]
+    options = read_options(
+        {"dataset": ["bundled:pydocs-qa"], "upstream": "http://localhost:1", **given}, None, RunOptions
+    )
+    return [
+        cell.manifest()
+        for cell in cells(options, Surroundings(upstream="http://localhost:1", hop="http://localhost:2"), None)
+    ]
 
 
 def test_proxies_are_candidates_whatever_they_are_called() -> None:
@@ -143,7 +160,11 @@ def test_proxies_are_candidates_whatever_they_are_called() -> None:
 
 
 def test_controls_are_what_was_asked_for() -> None:
-    (cell,) = made(proxy=["http://localhost:18400"], name=["mine@v2"], controls=["full", "full#2", "none", "head_tail", "random_drop"])
+    (cell,) = made(
+        proxy=["http://localhost:18400"],
+        name=["mine@v2"],
+        controls=["full", "full#2", "none", "head_tail", "random_drop"],
+    )
     assert cell["baseline"] == "full"
     assert cell["roles"] == {
         "mine@v2": {"role": "candidate"},
@@ -162,7 +183,8 @@ def test_each_cell_has_its_own_noise_floor() -> None:
     assert [cell["roles"]["full#2[b]"]["of"] for cell in found if "full#2[b]" in cell["roles"]] == ["full[b]"]
 
 
-# Compression --------------------------------------------------------------------------------------------------------------------------
+# Compression
+# ------------------------------------------------------------------------
 
 
 class Last:
@@ -171,8 +193,12 @@ class Last:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def compress(self, prefix: list[Any], tail: list[Any], *, state: Any, budget: int | None, query: str | None = None) -> Any:
-        return Compressed([message for message in prefix[-2:] if message["role"] != "tool" and not message.get("tool_calls")]), state
+    def compress(
+        self, prefix: list[Any], tail: list[Any], *, state: Any, budget: int | None, query: str | None = None
+    ) -> Any:
+        return Compressed(
+            [message for message in prefix[-2:] if message["role"] != "tool" and not message.get("tool_calls")]
+        ), state
 
 
 def test_compressors_are_candidates_whatever_they_are_called() -> None:
@@ -191,7 +217,12 @@ def test_compressors_are_candidates_whatever_they_are_called() -> None:
 
 def test_losses_are_shown_of_all_candidates_and_of_no_noise_floor() -> None:
     told = {"asked": 1, "kinds": {"path": {"asked": 1, "kept": 1}}, "shown": [{"fact": "a/b", "kept": False}]}
-    roles = {"full": ArmRole("baseline", "full"), "full#2": ArmRole("noise_floor", "full", "full"), "mine@v2": ArmRole(), "x#2": ArmRole()}
+    roles = {
+        "full": ArmRole("baseline", "full"),
+        "full#2": ArmRole("noise_floor", "full", "full"),
+        "mine@v2": ArmRole(),
+        "x#2": ArmRole(),
+    }
     section = lost({name: {"losses": told} for name in roles}, roles)
     assert section is not None
     whole, kinds, *shown = section.tables
@@ -202,14 +233,17 @@ def test_losses_are_shown_of_all_candidates_and_of_no_noise_floor() -> None:
 
 def test_without_roles_no_row_is_an_end() -> None:
     rows = [
-        EvalRow(name, f"p{n}", {"probe_score": 1.0}, 9, 9, dataset="d", cluster=f"s{n}") for n in range(9) for name in ("full", "none", "a")
+        EvalRow(name, f"p{n}", {"probe_score": 1.0}, 9, 9, dataset="d", cluster=f"s{n}")
+        for n in range(9)
+        for name in ("full", "none", "a")
     ]
     assert "retention" not in figures(rows)["systems"]["a"]
     ends = {"full": ArmRole("baseline", "full", added=True), "none": ArmRole("known_bad", "none")}
     assert "retention" in figures(rows, roles=ends)["systems"]["a"]
 
 
-# Agents -------------------------------------------------------------------------------------------------------------------------------
+# Agents
+# ------------------------------------------------------------------------
 
 
 def test_an_arm_of_an_agent_that_has_such_a_name_is_no_noise_floor() -> None:
@@ -229,7 +263,8 @@ def test_an_arm_of_an_agent_that_has_such_a_name_is_no_noise_floor() -> None:
     }
 
 
-# Runs from before ---------------------------------------------------------------------------------------------------------------------
+# Runs from before
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,9 @@ CHECKS = {
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_statistics_vector(case):
-    (check,) = [check for prefix, check in CHECKS.items() if case["id"].startswith(prefix + "-") or case["id"] == prefix]
+    (check,) = [
+        check for prefix, check in CHECKS.items() if case["id"].startswith(prefix + "-") or case["id"] == prefix
+    ]
     check(case)
 
 

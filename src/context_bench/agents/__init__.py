@@ -12,7 +12,8 @@ result = run_agents(
 result.agents["against"]["hr"]["cost"]                                # {"ratio": 0.71, "low": …, "median": …}
 ```
 
-The command line is `context-bench agent`; both run on the ordinary engine, so runs resume, are stored and compared like any other.
+The command line is `context-bench agent`; both run on the ordinary engine, so runs resume, are stored and compared like
+any other.
 
 `Result.agents` of such a run: `baseline`, `limits`, `arms[name]` (see `agents.figures`), `against[name][amount]` (see
 `amounts_against`), `without_one[name]` (see `flips`), `tasks` (task by task).

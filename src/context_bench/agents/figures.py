@@ -20,10 +20,11 @@ Key = tuple[str, str]  # dataset and task
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
-    """One run of an agent. `solved`: 0 or 1, `None` for a failure that says nothing of the arm. `abort`: the rule that ended it.
+    """One run of an agent. `solved`: 0 or 1, `None` for a failure that says nothing of the arm. `abort`: the rule that
+    ended it.
 
-    `calls`: answered calls of the model; `tokens`: billed prompt tokens, of them `cached` from the provider's cache; `output`: billed
-    reply tokens; `cost` in US dollars; `seconds` of the agent alone, without copy and tests.
+    `calls`: answered calls of the model; `tokens`: billed prompt tokens, of them `cached` from the provider's cache;
+    `output`: billed reply tokens; `cost` in US dollars; `seconds` of the agent alone, without copy and tests.
     `reads`, `again`: see `transcripts.trace`. `None` = not measured.
     """
 
@@ -77,7 +78,9 @@ AMOUNTS: dict[str, Callable[[AgentRun], float | None]] = {
 
 
 def figures(runs: Sequence[AgentRun]) -> dict[str, Any]:
-    """One arm: `runs`, `tasks`, `solved`, `aborted` and `aborts` by class, `failures`, sums and per-run means or medians of the amounts."""
+    """One arm: `runs`, `tasks`, `solved`, `aborted` and `aborts` by class, `failures`, sums and per-run means or
+    medians of the amounts.
+    """
     scored = [run for run in runs if run.solved is not None]
     aborts = Counter(run.abort for run in scored if run.abort)
     solved = sum(run.solved or 0.0 for run in scored)
@@ -92,7 +95,11 @@ def figures(runs: Sequence[AgentRun]) -> dict[str, Any]:
     for name, of in AMOUNTS.items():
         values = [value for run in scored if (value := of(run)) is not None]
         if values:
-            found |= {f"{name}_sum": sum(values), f"{name}_mean": sum(values) / len(values), f"{name}_median": statistics.median(values)}
+            found |= {
+                f"{name}_sum": sum(values),
+                f"{name}_mean": sum(values) / len(values),
+                f"{name}_median": statistics.median(values),
+            }
             found[f"{name}_known"] = len(values)
     reads = sum(run.reads or 0 for run in scored)
     if reads:
@@ -108,15 +115,20 @@ def figures(runs: Sequence[AgentRun]) -> dict[str, Any]:
 def amounts_against(runs: Sequence[AgentRun], base: Sequence[AgentRun], *, seed: int = 0) -> dict[str, dict[str, Any]]:
     """An arm's amounts over the baseline's, on the (task, trial) pairs where both were measured.
 
-    Per amount: `ratio` = Σ / Σ with `low`, `high` (95 %, clusters resampled whole; from 6 clusters on); `median` = median over tasks of the
-    ratio of their means; `n` pairs; `tasks`; `side_without`: tasks without which the ratio falls on the other side of 1.
+    Per amount: `ratio` = Σ / Σ with `low`, `high` (95 %, clusters resampled whole; from 6 clusters on); `median` =
+    median over tasks of the ratio of their means; `n` pairs; `tasks`; `side_without`: tasks without which the ratio
+    falls on the other side of 1.
     """
     known = {(run.task, run.trial): run for run in base if run.solved is not None}
-    pairs = [(run, known[run.task, run.trial]) for run in runs if run.solved is not None and (run.task, run.trial) in known]
+    pairs = [
+        (run, known[run.task, run.trial]) for run in runs if run.solved is not None and (run.task, run.trial) in known
+    ]
     return {name: told for name, of in AMOUNTS.items() if (told := _amount(pairs, of, seed))}
 
 
-def _amount(pairs: Sequence[tuple[AgentRun, AgentRun]], of: Callable[[AgentRun], float | None], seed: int) -> dict[str, Any]:
+def _amount(
+    pairs: Sequence[tuple[AgentRun, AgentRun]], of: Callable[[AgentRun], float | None], seed: int
+) -> dict[str, Any]:
     by_task: dict[Key, list[float]] = {}
     clusters: dict[Key, str] = {}
     n = 0
@@ -136,7 +148,9 @@ def _amount(pairs: Sequence[tuple[AgentRun, AgentRun]], of: Callable[[AgentRun],
     found: dict[str, Any] = {"ratio": top / bottom, "median": statistics.median(ratios), "n": n, "tasks": len(by_task)}
     found |= _interval(by_task, clusters, seed)
     turned = [
-        task for task, (mine, theirs) in by_task.items() if bottom > theirs and _side(top - mine, bottom - theirs) != _side(top, bottom)
+        task
+        for task, (mine, theirs) in by_task.items()
+        if bottom > theirs and _side(top - mine, bottom - theirs) != _side(top, bottom)
     ]
     if turned:
         found["side_without"] = [task[1] for task in turned]
@@ -164,7 +178,9 @@ def _interval(by_task: Mapping[Key, Sequence[float]], clusters: Mapping[Key, str
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """The comparisons of a run. `known_bad`: arms that must lose, if the tasks can tell anything. `margin` in shares of tasks solved."""
+    """The comparisons of a run. `known_bad`: arms that must lose, if the tasks can tell anything. `margin` in shares of
+    tasks solved.
+    """
 
     baseline: str
     candidates: Sequence[str]
@@ -173,7 +189,9 @@ class Contest:
     seed: int = 0
 
     def verdicts(self, runs: Mapping[str, Sequence[AgentRun]], without: Collection[Key] = ()) -> dict[str, Comparison]:
-        """The verdict on every candidate, Holm-corrected over them, as the run's own are; tasks in `without` are left out."""
+        """The verdict on every candidate, Holm-corrected over them, as the run's own are; tasks in `without` are left
+        out.
+        """
         table = {name: _by_pair(own, without) for name, own in runs.items()}
         asked = [question for name in self.candidates if (question := self._question(name, table)) is not None]
         return {comparison.system: comparison for comparison in judge(asked)}
@@ -212,7 +230,9 @@ def _means(
     trials: dict[Key, list[tuple[Key, int]]] = {}
     for key in keys:
         trials.setdefault(key[0], []).append(key)
-    mean = [[sum(side[key].solved or 0.0 for key in own) / len(own) for own in trials.values()] for side in (first, second)]
+    mean = [
+        [sum(side[key].solved or 0.0 for key in own) / len(own) for own in trials.values()] for side in (first, second)
+    ]
     return mean[0], mean[1], [first[own[0]].cluster for own in trials.values()]
 
 
@@ -258,7 +278,17 @@ def by_task(runs: Mapping[str, Sequence[AgentRun]]) -> list[dict[str, Any]]:
         for name, own in runs.items():
             if mine := [run for run in own if run.task == task]:
                 told = figures(mine)
-                keys = ("runs", "solved", "aborted", "failures", "aborts", "cost_mean", "calls_mean", "tokens_mean", "seconds_mean")
+                keys = (
+                    "runs",
+                    "solved",
+                    "aborted",
+                    "failures",
+                    "aborts",
+                    "cost_mean",
+                    "calls_mean",
+                    "tokens_mean",
+                    "seconds_mean",
+                )
                 arms[name] = {key: told[key] for key in keys if key in told}
         table.append({"task": task[1], "dataset": task[0], "arms": arms})
     return table

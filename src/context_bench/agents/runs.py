@@ -24,7 +24,9 @@ NOTHING = "none"
 
 @dataclass(slots=True)
 class Line:
-    """The arms of a run: `arms` as given, `floor`: the baseline once more, `nothing`: the arm that does nothing. `baseline`: a name."""
+    """The arms of a run: `arms` as given, `floor`: the baseline once more, `nothing`: the arm that does nothing.
+    `baseline`: a name.
+    """
 
     arms: list[ArmSpec]
     baseline: str
@@ -49,26 +51,37 @@ class Line:
 
 
 def model_behind(upstream: str | None) -> str | None:
-    """The upstream behind the tap, where `scripted:bundled:repo-tasks` is the shipped model that solves the bundled tasks."""
+    """The upstream behind the tap, where `scripted:bundled:repo-tasks` is the shipped model that solves the bundled
+    tasks.
+    """
     from context_bench.agents.datasets import BUNDLED, SCRIPT
 
     return f"scripted:{SCRIPT}" if upstream == f"scripted:{BUNDLED}" else upstream
 
 
 def line_up(
-    arms: Sequence[ArmSpec], *, baseline: str | None = None, noise_floor: bool | None = None, trials: int = 1, nothing: bool = True
+    arms: Sequence[ArmSpec],
+    *,
+    baseline: str | None = None,
+    noise_floor: bool | None = None,
+    trials: int = 1,
+    nothing: bool = True,
 ) -> Line:
-    """Names checked, and what is added: `BASE#2`, the baseline again (default: with two trials or more), and `none`, doing nothing.
+    """Names checked, and what is added: `BASE#2`, the baseline again (default: with two trials or more), and `none`,
+    doing nothing.
 
-    The baseline is the arm of that name, else the one called `base`, else the first. An arm given twice word for word is its own noise
-    floor; one that only has such a name is not. Raises `BadInput`.
+    The baseline is the arm of that name, else the one called `base`, else the first. An arm given twice word for word
+    is its own noise floor; one that only has such a name is not. Raises `BadInput`.
     """
     from context_bench.agents.systems.arms import again, twice
 
     given = list(arms)
     made = twice(given)
     if not made:
-        raise BadInput("no arm: give --arm NAME= for the agent as it is, and --arm NAME='KEY=VALUE …' or NAME=SCRIPT for what is compared")
+        raise BadInput(
+            "no arm: give --arm NAME= for the agent as it is, and --arm NAME='KEY=VALUE …' or NAME=SCRIPT for what is "
+            "compared"
+        )
     names = [arm.name for arm in made]
     base = baseline or ("base" if "base" in names else names[0])
     if base not in names:
@@ -112,12 +125,14 @@ def run_agents(
     max_tasks: int | None = None,
     progress: bool = False,
 ) -> EvalResult:
-    """Every arm on every task, `trials` times, each in a fresh copy behind walls, in seeded random order; verified by the tasks' tests.
+    """Every arm on every task, `trials` times, each in a fresh copy behind walls, in seeded random order; verified by
+    the tasks' tests.
 
-    `tasks`: what `context_bench.agents.datasets.load_tasks` reads, or examples of that shape. `arms`: name → text as after `NAME=` on the
-    command line. `upstream`: what stands behind the tap (a URL, `embedded`, `scripted:FILE`); without it there is no tap, and calls, tokens
-    and money are not known. `repos`, `test_command`: for rows like SWE-bench's, see `load_tasks`. Other arguments: see `Agent`,
-    `line_up` and `evaluate`. Raises `BadInput`, `MissingProgram`, `PreflightFailed`.
+    `tasks`: what `context_bench.agents.datasets.load_tasks` reads, or examples of that shape. `arms`: name → text as
+    after `NAME=` on the command line. `upstream`: what stands behind the tap (a URL, `embedded`, `scripted:FILE`);
+    without it there is no tap, and calls, tokens and money are not known. `repos`, `test_command`: for rows like
+    SWE-bench's, see `load_tasks`. Other arguments: see `Agent`, `line_up` and `evaluate`. Raises `BadInput`,
+    `MissingProgram`, `PreflightFailed`.
     """
     from context_bench.llm.background import run_sync
 
@@ -194,11 +209,24 @@ async def _run(
     if not examples:
         raise BadInput("no task to run")
     async with AsyncExitStack() as stack:
-        where = str(store) if store is not None else stack.enter_context(tempfile.TemporaryDirectory(prefix="context-bench-")) + "/store.db"
-        tap = await stack.enter_async_context(Tap(upstream, port=tap_port, upstream_key=upstream_key)) if upstream else None
+        where = (
+            str(store)
+            if store is not None
+            else stack.enter_context(tempfile.TemporaryDirectory(prefix="context-bench-")) + "/store.db"
+        )
+        tap = (
+            await stack.enter_async_context(Tap(upstream, port=tap_port, upstream_key=upstream_key))
+            if upstream
+            else None
+        )
         database = stack.enter_context(closing(open_store(where)))
         await require_reachable(line.arms)
-        told = {"limits": rules.told(), "command": command, "baseline": line.baseline, "nothing": NOTHING if line.nothing else None}
+        told = {
+            "limits": rules.told(),
+            "command": command,
+            "baseline": line.baseline,
+            "nothing": NOTHING if line.nothing else None,
+        }
         told["refused"] = refused
         manifest = {
             "cells": [line.cell()],
@@ -219,7 +247,11 @@ async def _run(
         )
         if executed.stopped is not None:
             raise executed.stopped
-        result = collect(database, executed.run_id, [MeanScore(score_field="solved"), CostOfPass(threshold=1.0, score_field="solved")])
+        result = collect(
+            database,
+            executed.run_id,
+            [MeanScore(score_field="solved"), CostOfPass(threshold=1.0, score_field="solved")],
+        )
         result.rows = list(result.rows)
         return result
 
@@ -230,17 +262,31 @@ def margin_rule(margin: float | None) -> str:
 
 
 def arms_of(
-    line: Line, command: Sequence[str], limits: AbortRules, *, tap: Any = None, prices: Any = None, identity: str | None = None, **more: Any
+    line: Line,
+    command: Sequence[str],
+    limits: AbortRules,
+    *,
+    tap: Any = None,
+    prices: Any = None,
+    identity: str | None = None,
+    **more: Any,
 ) -> list[Any]:
     """The arms of the engine. `tap`: a started one in this process, or `None`. `more`: further arguments of `Agent`."""
     from context_bench.agents.systems import Agent
     from context_bench.engine import Arm
 
     if tap is None and limits.watching:
-        raise BadInput("a limit on calls or money needs a tap that sees them: give --upstream (and no URL of a running tap)")
+        raise BadInput(
+            "a limit on calls or money needs a tap that sees them: give --upstream (and no URL of a running tap)"
+        )
     for spec in line.arms:  # a place that this run does not have is told now, not by every run
         spec.values({"tap": None if tap is None else tap.url, "key": "", "workspace": "", "home": "", "path": ""})
-    shared = {"limits": limits, "tap": None if tap is None else tap.url, "look": getattr(tap, "seen", None), "prices": prices}
+    shared = {
+        "limits": limits,
+        "tap": None if tap is None else tap.url,
+        "look": getattr(tap, "seen", None),
+        "prices": prices,
+    }
     specs = [*line.arms, *([line.floor] if line.floor else [])]
     agents = [Agent(spec.name, command, spec, identity=identity, **shared, **more) for spec in specs]
     agents += [Agent(NOTHING, None, unsafe=bool(more.get("unsafe")))] if line.nothing else []
@@ -263,7 +309,9 @@ def add_agents(result: Result, told: Mapping[str, Any]) -> None:
     margin = next((each.margin for each in result.comparisons), None)
     seed = (result.manifest.get("options") or {}).get("seed") or 0
     roles = roles_in(result.manifest, runs)
-    aside = {name for name, own in roles.items() if own.role == "known_bad" or (own.role == "noise_floor" and own.of == base)}
+    aside = {
+        name for name, own in roles.items() if own.role == "known_bad" or (own.role == "noise_floor" and own.of == base)
+    }
     candidates = [name for name in doing if name not in (base, *aside)]
     contest = Contest(base, candidates, [name for name in runs if roles[name].role == "known_bad"], margin, seed)
     arms = {name: figures(own) for name, own in runs.items()}
@@ -281,13 +329,16 @@ def add_agents(result: Result, told: Mapping[str, Any]) -> None:
         "tasks": by_task(runs),
     }
     for name, values in result.summary.items():
-        values.update({f"agent_{key}": arms[name][key] for key in ("aborted", "calls_mean", "cost_sum") if key in arms[name]})
+        values.update(
+            {f"agent_{key}": arms[name][key] for key in ("aborted", "calls_mean", "cost_sum") if key in arms[name]}
+        )
         values.update({f"{key}_ratio": amount["ratio"] for key, amount in against.get(name, {}).items()})
     result.notes[:0] = _notes(result.agents, runs)
     for (name, abort), said in why.items():
         if abort in ("agent error", "verify error"):
             result.notes.append(
-                f"{name}: {arms[name]['aborts'].get(abort, 0)} of {len(runs[name])} runs: {abort}, for instance: {said[:300]}"
+                f"{name}: {arms[name]['aborts'].get(abort, 0)} of {len(runs[name])} runs: {abort}, for instance: "
+                f"{said[:300]}"
             )
 
 
@@ -299,7 +350,8 @@ def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list
     notes = []
     if bare := agents["sandbox"].get("none"):
         notes.append(
-            f"NO SANDBOX: {bare} of {sum(agents['sandbox'].values())} runs had no walls (--unsafe). Agents could read and change whatever "
+            f"NO SANDBOX: {bare} of {sum(agents['sandbox'].values())} runs had no walls (--unsafe). Agents could read "
+            "and change whatever "
             "this user can, the hidden tests and each other's work included: take no figure here for more than a trial."
         )
     several = len(agents["walls"]) > 1
@@ -307,7 +359,10 @@ def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list
     if refused := agents["refused"]:
         more = f"; and {len(refused) - 5} more" if len(refused) > 5 else ""
         notes.append(f"{len(refused)} task(s) passed over: {'; '.join(refused[:5])}{more}.")
-    notes.append(f"Abort rule, the same for all arms: {said}. A run that is ended by it, or whose agent fails, counts as not solved.")
+    notes.append(
+        f"Abort rule, the same for all arms: {said}. A run that is ended by it, or whose agent fails, counts as not "
+        "solved."
+    )
     nothing = agents.get("nothing")
     if free := [run.task[1] for run in runs.get(nothing or "", []) if run.solved]:
         notes.append(f"Solved by doing nothing, so they tell nothing: {', '.join(dict.fromkeys(free))}.")
@@ -315,10 +370,13 @@ def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list
         silent = sum(run.calls == 0 for run in own)
         if silent and name != nothing:
             notes.append(
-                f"{name}: {silent} of {len(own)} runs made no call that the tap saw. Does the agent read OPENAI_BASE_URL or "
+                f"{name}: {silent} of {len(own)} runs made no call that the tap saw. Does the agent read "
+                "OPENAI_BASE_URL or "
                 "ANTHROPIC_BASE_URL, and is the tap the upstream of the arm's proxy?"
             )
         unpriced = sum(run.cost is None and bool(run.calls) for run in own)
         if unpriced:
-            notes.append(f"{name}: no price is known for {unpriced} of {len(own)} runs; --price MODEL=INPUT,OUTPUT gives one.")
+            notes.append(
+                f"{name}: no price is known for {unpriced} of {len(own)} runs; --price MODEL=INPUT,OUTPUT gives one."
+            )
     return notes

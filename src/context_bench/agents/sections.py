@@ -1,4 +1,6 @@
-"""Sections on runs of agents: what each arm solved, took and cost, what ended its runs, and whether one task decides."""
+"""Sections on runs of agents: what each arm solved, took and cost, what ended its runs, and whether one task
+decides.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +51,27 @@ def agent_facts(material: Material) -> list[tuple[str, Any]]:
 
 
 def _solved(material: Material, arms: dict[str, dict[str, Any]]) -> Section:
-    columns = [Column("Arm", False), Column("solved (95 %)"), Column("runs solved"), Column("runs"), Column("aborted"), Column("failed")]
-    columns.append(Column("aborted by", False, about="the rule of the run that ended it; such runs count as not solved"))
+    columns = [
+        Column("Arm", False),
+        Column("solved (95 %)"),
+        Column("runs solved"),
+        Column("runs"),
+        Column("aborted"),
+        Column("failed"),
+    ]
+    columns.append(
+        Column("aborted by", False, about="the rule of the run that ended it; such runs count as not solved")
+    )
     rows: list[list[Cell]] = []
     for line, _ in material.lines:
         facts = arms.get(line[0], {})
         counts = [figure(facts.get(key), "count") for key in ("solved", "runs", "aborted", "failures")]
         by = ", ".join(f"{name} {count}" for name, count in mapping(facts.get("aborts")).items())
         rows.append([line[0], interval_of(material, line, "mean_score", None, "share"), *counts, by or None])
-    about = "Trials of a task are averaged first; tasks (or their repositories) are what is independent. Failed runs say nothing of an arm."
+    about = (
+        "Trials of a task are averaged first; tasks (or their repositories) are what is independent. Failed "
+        "runs say nothing of an arm."
+    )
     return Section("agents", "Tasks solved", tables=[Table("agents", columns, rows, about=about)])
 
 
@@ -66,13 +80,17 @@ def _taken(told: dict[str, Any], arms: dict[str, dict[str, Any]]) -> Section | N
     working = {name: facts for name, facts in arms.items() if name != nothing}
     entries = [entry for entry in _TAKES if any(entry[0] in facts for facts in working.values())]
     money = [entry for entry in _MONEY if any(entry[0] in facts for facts in working.values())]
-    tables = [_table(f"agent-{name}", chosen, working) for name, chosen in (("effort", entries), ("money", money)) if chosen]
+    tables = [
+        _table(f"agent-{name}", chosen, working) for name, chosen in (("effort", entries), ("money", money)) if chosen
+    ]
     return Section("agent-effort", "What it took", tables=tables) if tables else None
 
 
 def _table(name: str, entries: Any, arms: dict[str, dict[str, Any]]) -> Table:
     columns = [Column("Arm", False), *(Column(title, about=about) for _, title, _, about in entries)]
-    rows: list[list[Cell]] = [[arm, *(_cell(facts.get(key), unit) for key, _, unit, _ in entries)] for arm, facts in arms.items()]
+    rows: list[list[Cell]] = [
+        [arm, *(_cell(facts.get(key), unit) for key, _, unit, _ in entries)] for arm, facts in arms.items()
+    ]
     return Table(name, columns, rows)
 
 
@@ -84,20 +102,36 @@ def _cell(value: Any, unit: str) -> Figure | None:
 
 def _against(told: dict[str, Any]) -> Section | None:
     base = told.get("baseline")
-    columns = [Column("Arm", False), Column("of", False), Column("ratio of sums (95 %)"), Column("median per task"), Column("pairs")]
-    columns.append(Column("turns without", False, about="tasks without which the ratio of sums falls on the other side of 1"))
+    columns = [
+        Column("Arm", False),
+        Column("of", False),
+        Column("ratio of sums (95 %)"),
+        Column("median per task"),
+        Column("pairs"),
+    ]
+    columns.append(
+        Column("turns without", False, about="tasks without which the ratio of sums falls on the other side of 1")
+    )
     rows: list[list[Cell]] = []
     for name, amounts in mapping(told.get("against")).items():
         for key, title in _AMOUNTS:
             if facts := mapping(mapping(amounts).get(key)):
                 value = number(facts.get("ratio"))
-                ratio = None if value is None else Figure(value, "number", number(facts.get("low")), number(facts.get("high")), digits=3)
+                ratio = (
+                    None
+                    if value is None
+                    else Figure(value, "number", number(facts.get("low")), number(facts.get("high")), digits=3)
+                )
                 median, pairs = figure(facts.get("median"), "number", digits=3), figure(facts.get("n"), "count")
                 rows.append([name, title, ratio, median, pairs, _named(facts.get("side_without"))])
     if not rows:
         return None
     about = f"{base} = 1, on the pairs of task and trial that both finished; below 1 the arm took less."
-    return Section("agent-ratios", f"What it took, against {base}", tables=[Table("agent-ratios", columns, rows, about=about, keys=2)])
+    return Section(
+        "agent-ratios",
+        f"What it took, against {base}",
+        tables=[Table("agent-ratios", columns, rows, about=about, keys=2)],
+    )
 
 
 def _without_one(told: dict[str, Any]) -> Section | None:
@@ -105,11 +139,20 @@ def _without_one(told: dict[str, Any]) -> Section | None:
     rows: list[list[Cell]] = []
     for name, facts in mapping(told.get("without_one")).items():
         other = [f"{task} ({verdict})" for task, verdict in mapping(facts.get("without")).items()]
-        rows.append([name, str(facts.get("verdict")), figure(facts.get("tasks"), "count"), _named(other) or "no task decides alone"])
+        rows.append(
+            [
+                name,
+                str(facts.get("verdict")),
+                figure(facts.get("tasks"), "count"),
+                _named(other) or "no task decides alone",
+            ]
+        )
     if not rows:
         return None
     about = "The verdict, found anew without each single task."
-    return Section("agent-one-task", "Does one task decide?", tables=[Table("agent-one-task", columns, rows, about=about)])
+    return Section(
+        "agent-one-task", "Does one task decide?", tables=[Table("agent-one-task", columns, rows, about=about)]
+    )
 
 
 def _named(names: Any) -> str | None:
@@ -119,13 +162,24 @@ def _named(names: Any) -> str | None:
 
 
 def _tasks(told: dict[str, Any], arms: dict[str, dict[str, Any]]) -> Section:
-    columns = [Column("task", False), Column("arm", False), Column("solved"), Column("runs"), Column("aborted by", False)]
+    columns = [
+        Column("task", False),
+        Column("arm", False),
+        Column("solved"),
+        Column("runs"),
+        Column("aborted by", False),
+    ]
     columns += [Column("turns"), Column("prompt tokens"), Column("cost"), Column("seconds")]
     rows: list[list[Cell]] = []
     for task in told.get("tasks") or []:
         for name, facts in mapping(task.get("arms")).items():
             by = ", ".join(f"{rule} {count}" for rule, count in mapping(facts.get("aborts")).items())
-            amounts = (("calls_mean", "number"), ("tokens_mean", "count"), ("cost_mean", "usd"), ("seconds_mean", "number"))
+            amounts = (
+                ("calls_mean", "number"),
+                ("tokens_mean", "count"),
+                ("cost_mean", "usd"),
+                ("seconds_mean", "number"),
+            )
             cells = [_cell(facts.get(key), unit) for key, unit in amounts]
             solved, runs = figure(facts.get("solved"), "count"), figure(facts.get("runs"), "count")
             rows.append([str(task.get("task")), name, solved, runs, by or None, *cells])

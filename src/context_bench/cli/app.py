@@ -1,7 +1,7 @@
 """From `argv` to a subcommand, and from an outcome to an exit code.
 
-Exit codes: 0 done · 1 done, but more failures than `--max-failures`, or ended by a fault of this program · 2 usage or preflight ·
-3 not comparable · 4 gate failed · 5 cost cap reached · 130 interrupted.
+Exit codes: 0 done · 1 done, but more failures than `--max-failures`, or ended by a fault of this program · 2 usage or
+preflight · 3 not comparable · 4 gate failed · 5 cost cap reached · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def _completion_answer(root: Any, complete_line: Callable[[list[str]], list[str]
 
 
 def _joined(args: list[str], incomplete: str) -> tuple[list[str], str, str]:
-    """Join words that bash has split at `:` and `=`; also return the part of the last one that bash will not replace."""
+    """Join words that bash has split at `:` and `=`; also return the part of the last one that bash will not
+    replace.
+    """
     words: list[str] = []
     glue = False
     for word in [*args, incomplete]:
@@ -115,17 +117,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
     rich_markup_mode=None,  # plain help: rendering it with rich takes longer than all the rest of --help
-    epilog="Without a subcommand, `run` is meant: context-bench --proxy URL --dataset NAME. All options: context-bench --help-all",
+    epilog="Without a subcommand, `run` is meant: context-bench --proxy URL --dataset NAME. All options: "
+    "context-bench --help-all",
 )
 
 
 @app.callback()
 def root() -> None:
-    """What does the thing in front of your LLM do to its context: quality, tokens, money, time, and is the difference real?"""
+    """What does the thing in front of your LLM do to its context: quality, tokens, money, time, and is the difference
+    real?
+    """
 
 
 class Ended(SystemExit):
-    """A command that names nothing to run, told apart from one that ran and failed: its text is the reason, its code 2."""
+    """A command that names nothing to run, told apart from one that ran and failed: its text is the reason, its code
+    2.
+    """
 
     def __init__(self, reason: NothingToRun) -> None:
         super().__init__(str(reason))
@@ -137,7 +144,8 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
 
     `for_good`: the process ends after it, so that what goes wrong at its end is reported too.
 
-    Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no example).
+    Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no
+    example).
     """
     with files.standard_streams(), faults.noticed(for_good=for_good):
         try:
@@ -148,7 +156,9 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
             files.flush()
             return code
         except SystemExit as asked:
-            if isinstance(asked.__context__, BrokenPipeError):  # the option parser makes this of a pipe that nobody reads
+            if isinstance(
+                asked.__context__, BrokenPipeError
+            ):  # the option parser makes this of a pipe that nobody reads
                 return _unforeseen(asked.__context__)
             raise
         except KeyboardInterrupt:  # the second, while the first was being answered
@@ -191,7 +201,9 @@ def _run_line(args: list[str]) -> int:
         if show_all:
             return _all_options(args)
         code = command.main(args, prog_name="context-bench", standalone_mode=False)
-        if code == interrupts.CODE and not interrupts.told():  # the option parser makes a code of a Ctrl-C and says nothing
+        if (
+            code == interrupts.CODE and not interrupts.told()
+        ):  # the option parser makes a code of a Ctrl-C and says nothing
             print(interrupts.outcome(), file=sys.stderr)
         return code if isinstance(code, int) else 0
     except NothingToRun as nothing:
@@ -211,7 +223,11 @@ def _run_line(args: list[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        _say(BadInput(f"{error.filename}: {error.strerror or error} (a file or folder that this command reads or writes)"))
+        _say(
+            BadInput(
+                f"{error.filename}: {error.strerror or error} (a file or folder that this command reads or writes)"
+            )
+        )
         return BadInput.exit_code
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the option parser

@@ -1,4 +1,6 @@
-"""The commands: what each is called, what it is for in a line, where it stands. Loaded when it is asked for, so that help costs no more."""
+"""The commands: what each is called, what it is for in a line, where it stands. Loaded when it is asked for, so that
+help costs no more.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from context_bench.core.families import Command, Family, built_in, families
 
 _OWN = {
     "run": Command("context_bench.cli.run:command", "Measure proxies and other systems on datasets, with verdicts."),
-    "demo": Command("context_bench.cli.demo:command", "What this shows, offline: a bundled model, real text, five proxies."),
+    "demo": Command(
+        "context_bench.cli.demo:command", "What this shows, offline: a bundled model, real text, five proxies."
+    ),
     "judge": Command("context_bench.cli.judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
     "compare": Command("context_bench.session.compare_runs:command", "Two runs paired by example, with verdicts."),
     "gate": Command("context_bench.session.gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
@@ -24,23 +28,31 @@ _OWN = {
     "datasets": Command("context_bench.cli.datasets:command", "What there is to measure on."),
     "runs": Command("context_bench.session.runs:list_runs", "The runs in a store, newest first."),
     "show": Command("context_bench.session.runs:show", "The report of a stored run, in any format."),
-    "view": Command("context_bench.cli.stored:view_store", "Stored and running runs in the browser, on this machine only."),
+    "view": Command(
+        "context_bench.cli.stored:view_store", "Stored and running runs in the browser, on this machine only."
+    ),
     "diff": Command("context_bench.cli.stored:diff_example", "What was done to one example's messages, in words."),
     "plot": Command("context_bench.cli.plot:command", "A chart of a run as SVG or PNG."),
     "rescore": Command("context_bench.session.runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("context_bench.session.runs:export", "Everything a run found, for other programs."),
-    "import": Command("context_bench.cli.import_answers:command", "Answers that were given elsewhere, as a stored run."),
+    "import": Command(
+        "context_bench.cli.import_answers:command", "Answers that were given elsewhere, as a stored run."
+    ),
     "copy": Command("context_bench.cli.stored:copy_runs", "Runs from one store to another, whole."),
     "purge": Command("context_bench.session.runs:purge", "Remove runs older than an age."),
     "tap": Command("context_bench.cli.endpoints:record_at_tap", "Record what really reaches a provider."),
-    "serve": Command("context_bench.cli.endpoints:serve_system", "Any system or control as a proxy.", {"allow_extra_args": True}),
+    "serve": Command(
+        "context_bench.cli.endpoints:serve_system", "Any system or control as a proxy.", {"allow_extra_args": True}
+    ),
     "model": Command("context_bench.cli.endpoints:app", "The bundled small model: fetch it, serve it."),
     "version": Command("context_bench.session.runs:version", "The version of this program."),
 }
 
 
 def _listed(families: Iterable[Family]) -> dict[str, Command]:
-    """The platform's commands with those of families, each after the one that it names; a name that is taken stays what it is."""
+    """The platform's commands with those of families, each after the one that it names; a name that is taken stays what
+    it is.
+    """
     names, commands = list(_OWN), dict(_OWN)
     for family in families:
         for name, command in family.commands.items():
@@ -116,7 +128,9 @@ def in_full(args: Sequence[str]) -> list[str]:
 
 
 def no_command(args: Sequence[str]) -> BadInput | None:
-    """The fault of a line whose first word, or second where the first is a group, is no command; `None` if there is none."""
+    """The fault of a line whose first word, or second where the first is a group, is no command; `None` if there is
+    none.
+    """
     words = [*args[:2], "", ""]
     group = words[0] if find(words[0]) is not None else None
     asked, known = (words[1], sorted(names_in(group)) if words[1] else []) if group else (words[0], list(commands()))

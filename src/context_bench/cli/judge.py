@@ -1,4 +1,6 @@
-"""`context-bench judge`: is the judge of a run to be trusted? Audits, labels by people, agreement with them, answers side by side."""
+"""`context-bench judge`: is the judge of a run to be trusted? Audits, labels by people, agreement with them, answers
+side by side.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class JudgeOptions(Common):
         "marks,attacks,repeats,order,leak,views,drift",
         unit="A,B",
     )
-    describe: list[str] | None = flag("What a method does, for the leak audit, in words that do not name it.", unit="SYSTEM=TEXT")
+    describe: list[str] | None = flag(
+        "What a method does, for the leak audit, in words that do not name it.", unit="SYSTEM=TEXT"
+    )
     cache_only: bool = flag("Send nothing; what is not remembered counts as failed.", False)
     labels: Path = flag("Where ratings are kept; goes on where it stopped.", Path("labels.jsonl"), unit="FILE")
     rater: str = flag("Who rates, where several do.", "me")
@@ -31,7 +35,9 @@ class JudgeOptions(Common):
 
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Is the judge of a run to be trusted: audit, label by hand, calibrate, pairs."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Is the judge of a run to be trusted: audit, label by hand, calibrate, pairs.",
 )
 
 RunArgument = Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")]
@@ -69,11 +75,12 @@ def audit(
     cache_only: bool,
     json: Path | None,
 ) -> int:
-    """Failures, marks that give methods away, attacks, agreement with itself, order, leak, views, drift. Exit code 4 if it must not judge.
+    """Failures, marks that give methods away, attacks, agreement with itself, order, leak, views, drift. Exit code 4 if
+    it must not judge.
 
-    It must not if an attack gains more than 0.5 of 5 points or succeeds in more than 5 % of the answers (by the lower end of the interval),
-    if it contradicts itself (alpha below 0.667), if more than 10 % of its verdicts cannot be read, or if twenty known items have moved by
-    more than 0.2 since it was first asked.
+    It must not if an attack gains more than 0.5 of 5 points or succeeds in more than 5 % of the answers (by the lower
+    end of the interval), if it contradicts itself (alpha below 0.667), if more than 10 % of its verdicts cannot be
+    read, or if twenty known items have moved by more than 0.2 since it was first asked.
     """
     from context_bench.cli.judge_audit import AuditOptions, run_audit
 
@@ -90,7 +97,9 @@ def audit(
     seed=own("Seed of the sample and of everything random."),
 )
 def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, score_field: str, seed: int) -> int:
-    """Rate answers by hand, 0 to 5, without knowing whose they are. Every key is kept at once; the same command goes on."""
+    """Rate answers by hand, 0 to 5, without knowing whose they are. Every key is kept at once; the same command goes
+    on.
+    """
     from context_bench.cli.judge_label import label_by_hand
 
     return label_by_hand(run, store, labels, rater, items, score_field, seed)
@@ -104,13 +113,18 @@ def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, sc
 )
 def calibrate(
     run: RunArgument,
-    labels: Annotated[list[Path], typer.Argument(help="Files that `judge label` wrote, of one rater or of several.", metavar="LABELS...")],
+    labels: Annotated[
+        list[Path],
+        typer.Argument(help="Files that `judge label` wrote, of one rater or of several.", metavar="LABELS..."),
+    ],
     store: str,
     score_field: str,
     passed: float,
     json: Path | None,
 ) -> int:
-    """Hold the judge against people: agreement, bias by system, means corrected by it. The run is labelled with what was found."""
+    """Hold the judge against people: agreement, bias by system, means corrected by it. The run is labelled with what
+    was found.
+    """
     from context_bench.cli.judge_label import calibrate_run
 
     return calibrate_run(run, store, labels, score_field, passed, json)

@@ -57,7 +57,8 @@ class AuditOptions:
     out: Path | None
 
 
-# --- audit -----------------------------------------------------------------------------------------------------------------
+# --- audit
+# ------------------------------------------------------------------------
 
 
 def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits: RunOptions) -> int:
@@ -69,10 +70,16 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
         raise BadInput(f"--only {unknown[0]!r} is no part of an audit; expected some of {', '.join(PARTS)}")
     methods = _described(options.describe)
     with loaded(store, run) as found:
-        rates = mark_rates({name: [str(one.item.output.get("context") or "") for one in found.of(name)] for name in found.systems})
+        rates = mark_rates(
+            {name: [str(one.item.output.get("context") or "") for one in found.of(name)] for name in found.systems}
+        )
         _print_outputs(found, rates)
         audit = Audit()
-        told: dict[str, Any] = {"run": found.record.id, "outputs": _counts(found), "marks": {n: asdict(r) for n, r in rates.items()}}
+        told: dict[str, Any] = {
+            "run": found.record.id,
+            "outputs": _counts(found),
+            "marks": {n: asdict(r) for n, r in rates.items()},
+        }
         if set(options.parts) - {"marks"}:
             judge = judge_of(found.record, *asked, limits=limits, cache=_memory(found), cache_only=options.cache_only)
             preference = _own_kin(found, judge.model)
@@ -93,16 +100,28 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
     return 0
 
 
-def _pair_judge(found: Loaded, judge: RubricJudge, asked: Asked, options: AuditOptions, limits: RunOptions) -> PairwiseJudge:
+def _pair_judge(
+    found: Loaded, judge: RubricJudge, asked: Asked, options: AuditOptions, limits: RunOptions
+) -> PairwiseJudge:
     """The same model, asked about pairs."""
     from context_bench.judge.pairwise_judge import PairwiseJudge
 
-    how = {"seed": options.seed, "cache": _memory(found), "cache_only": options.cache_only, **asked_by(limits, judge.base_url)}
+    how = {
+        "seed": options.seed,
+        "cache": _memory(found),
+        "cache_only": options.cache_only,
+        **asked_by(limits, judge.base_url),
+    }
     return PairwiseJudge(judge.base_url, judge.model, key_in(asked[2]), **how)
 
 
 async def _carry_out(
-    judge: RubricJudge, pairs: PairwiseJudge, items: Sequence[Item], methods: dict[str, str], options: AuditOptions, audit: Audit
+    judge: RubricJudge,
+    pairs: PairwiseJudge,
+    items: Sequence[Item],
+    methods: dict[str, str],
+    options: AuditOptions,
+    audit: Audit,
 ) -> None:
     from context_bench.judge import audit as parts
 
@@ -139,7 +158,9 @@ def _kept(found: Loaded, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_kin(found: Loaded, model: str) -> float | None:
-    """Say where the judge judges models of its own family, and how much better they do with it than others on the same questions."""
+    """Say where the judge judges models of its own family, and how much better they do with it than others on the same
+    questions.
+    """
     for warning in same_family(model, models_of(found.record.manifest)):
         print(f"  note: {visible(warning, 2_000)}")
     families, mine = families_of(found.record.manifest), family_of(model)
@@ -150,7 +171,10 @@ def _own_kin(found: Loaded, model: str) -> float | None:
     means = {family: {item: fmean(values) for item, values in items.items()} for family, items in scores.items()}
     preference = self_preference(means, mine) if mine else None
     if preference is not None:
-        print(f"  note: on shared questions it scores its own family ({visible(mine)}) {preference:+.2f} against the others")
+        print(
+            f"  note: on shared questions it scores its own family ({visible(mine)}) {preference:+.2f} against the "
+            "others"
+        )
     return preference
 
 
@@ -192,9 +216,14 @@ def _print_outputs(found: Loaded, rates: dict[str, MarkRates]) -> None:
     print(f"{'system':<26}{'judged':>8}{'failed':>8}{'mean':>8}{'marked':>8}  marks of a method")
     for name, told in _counts(found).items():
         mean, rate = told["mean"], rates[name]
-        kinds = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(rate.kinds.items(), key=lambda one: -one[1])[:1])
+        kinds = ", ".join(
+            f"{kind} {share:.0%}" for kind, share in sorted(rate.kinds.items(), key=lambda one: -one[1])[:1]
+        )
         shown = "-" if mean is None else f"{mean:.2f}"
-        print(f"{visible(name)[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{rate.any:>8.0%}  {kinds}".rstrip())
+        print(
+            f"{visible(name)[:25]:<26}{told['judged']:>8}{told['failed']:>8}{shown:>8}{rate.any:>8.0%}  "
+            f"{kinds}".rstrip()
+        )
 
 
 def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOptions) -> None:
@@ -216,13 +245,19 @@ def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOpti
     if audit.repeats is not None:
         same = audit.repeats
         alpha = "-" if same.alpha is None else f"{same.alpha:.3f}"
-        print(f"\n  with itself, {same.replicates} times {same.n} items: alpha {alpha}, SD {same.spread:.3f}, alike {same.alike:.0%}")
+        print(
+            f"\n  with itself, {same.replicates} times {same.n} items: alpha {alpha}, SD {same.spread:.3f}, alike "
+            f"{same.alike:.0%}"
+        )
     if audit.order is not None:
         pairs = audit.order
         print(f"  order decides {pairs.share} of {pairs.n} equal pairs: first {pairs.first}, second {pairs.second}")
     if audit.leak is not None and audit.leak.leak is not None:
         told = audit.leak
-        print(f"  leak {told.leak:+.2f} (0 blind, 1 knows): {told.accuracy:.0%} of {told.n} items placed among {told.choices} methods")
+        print(
+            f"  leak {told.leak:+.2f} (0 blind, 1 knows): {told.accuracy:.0%} of {told.n} items placed among "
+            f"{told.choices} methods"
+        )
     elif "leak" in options.parts:
         print("  leak: not asked; it takes two systems whose methods are described")
         print("  (--describe SYSTEM=TEXT)")
@@ -234,7 +269,8 @@ def _print_audit(model: str, calls: JudgeStats, audit: Audit, options: AuditOpti
         print(f"  {known.n} known items: mean {known.mean:.2f}, {moved}")
 
 
-# --- pairs -----------------------------------------------------------------------------------------------------------------
+# --- pairs
+# ------------------------------------------------------------------------
 
 
 def run_pairs(
@@ -261,14 +297,26 @@ def run_pairs(
         judge = PairwiseJudge(graded.base_url, graded.model, key_in(asked[2]), **how)
         pairs = [(one, theirs[one.example_id, one.trial]) for one in chosen]
         with under_limits(limits):
-            verdicts, failed = interrupts.run(_compared(judge, pairs, limits.max_workers or 1, preflight=not cache_only))
-        told = [(verdict, one.cluster) for (one, _), verdict in zip(pairs, verdicts, strict=True) if verdict is not None]
+            verdicts, failed = interrupts.run(
+                _compared(judge, pairs, limits.max_workers or 1, preflight=not cache_only)
+            )
+        told = [
+            (verdict, one.cluster) for (one, _), verdict in zip(pairs, verdicts, strict=True) if verdict is not None
+        ]
         summary = pairwise_summary([verdict for verdict, _ in told], [cluster for _, cluster in told])
         if summary is None:
-            raise EvaluatorFailed(f"the judge {judge.model} said of none of {len(pairs)} pairs which is better ({failed} failed)")
+            raise EvaluatorFailed(
+                f"the judge {judge.model} said of none of {len(pairs)} pairs which is better ({failed} failed)"
+            )
         _print_pairs(summary, names, failed)
         if out is not None:
-            written = {"system": names[0], "baseline": names[1], **asdict(summary), "failed": failed, "judge": judge.fingerprint()}
+            written = {
+                "system": names[0],
+                "baseline": names[1],
+                **asdict(summary),
+                "failed": failed,
+                "judge": judge.fingerprint(),
+            }
             out.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", "utf-8")
     return 0
 
@@ -299,8 +347,12 @@ async def _or_none(ask: Callable[[], Awaitable[PairVerdict]]) -> PairVerdict | N
 
 
 def _print_pairs(found: PairwiseSummary, names: tuple[str, str], failed: int) -> None:
-    interval = "no interval below 6 sessions" if found.low is None else f"95 % interval {found.low:.0%} to {found.high:.0%}"
+    interval = (
+        "no interval below 6 sessions" if found.low is None else f"95 % interval {found.low:.0%} to {found.high:.0%}"
+    )
     print(f"{visible(names[0])} wins {found.win_rate:.0%} against {visible(names[1])} ({found.n} pairs; {interval})")
-    print(f"  both orders agree {found.consistency:.0%}, first favoured by {found.first_bias:+.0%}, {failed} pairs failed")
+    print(
+        f"  both orders agree {found.consistency:.0%}, first favoured by {found.first_bias:+.0%}, {failed} pairs failed"
+    )
     if found.consistency < 0.65:
         say("the order decides too often for this judge to compare pairs")

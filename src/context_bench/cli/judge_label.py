@@ -36,7 +36,9 @@ def label_by_hand(run: str, store: str, labels: Path, rater: str, items: int, sc
         left = [each for each in chosen if each.item.id not in done]
         say(f"{len(chosen)} answers to rate, {len(chosen) - len(left)} of them done; every rating is kept in {labels}")
         if "blinding" not in found.record.manifest:  # the ids must stay what they are now
-            set_manifest(found.store, found.record.id, {**found.record.manifest, "blinding": blinding(found.record.manifest)})
+            set_manifest(
+                found.store, found.record.id, {**found.record.manifest, "blinding": blinding(found.record.manifest)}
+            )
         _mend(labels)
         with labels.open("a", encoding="utf-8") as file:
             for number, each in enumerate(left, len(chosen) - len(left) + 1):
@@ -46,7 +48,13 @@ def label_by_hand(run: str, store: str, labels: Path, rater: str, items: int, sc
                     return 0
                 if rating == "s":
                     continue
-                row = {"id": each.item.id, "rating": int(rating), "rater": rater, "run": found.record.id, "at": round(time.time(), 3)}
+                row = {
+                    "id": each.item.id,
+                    "rating": int(rating),
+                    "rater": rater,
+                    "run": found.record.id,
+                    "at": round(time.time(), 3),
+                }
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
                 file.flush()
     say(f"Done. What the judge is worth beside it: context-bench judge calibrate {run} {labels}")
@@ -103,13 +111,17 @@ def _key(prompt: str) -> str | None:
 
 
 def read_labels(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """The ratings of files, checked; `BadInput` names file and line of what is none. A last line that was cut off is passed over."""
+    """The ratings of files, checked; `BadInput` names file and line of what is none. A last line that was cut off is
+    passed over.
+    """
     rows = []
     for path in files:
         try:
             lines = path.read_text("utf-8", "replace").split("\n")
         except OSError as error:
-            raise BadInput(f"{path}: {error.strerror or error}; expected a file that `context-bench judge label` wrote") from None
+            raise BadInput(
+                f"{path}: {error.strerror or error}; expected a file that `context-bench judge label` wrote"
+            ) from None
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -122,7 +134,10 @@ def read_labels(files: Sequence[Path]) -> list[dict[str, Any]]:
             rating = row.get("rating") if isinstance(row, dict) else None
             fits = isinstance(rating, int | float) and not isinstance(rating, bool) and 0 <= rating <= 5
             if not fits or not isinstance(row.get("id"), str):
-                raise BadInput(f"{path}, line {number}: {line[:80]!r} is no rating; expected an object with id and a rating from 0 to 5")
+                raise BadInput(
+                    f"{path}, line {number}: {line[:80]!r} is no rating; expected an object with id and a rating from "
+                    "0 to 5"
+                )
             rows.append({"rater": "me", **row})
     return rows
 
@@ -137,7 +152,12 @@ def calibrate_run(run: str, store: str, labels: Sequence[Path], score: str, pass
         judged = {name: [each.score for each in found.of(name) if each.score is not None] for name in found.systems}
         result = calibrate(told, judged, passed)
         _print(result)
-        written = {**result.as_dict(), "score": score, "passed": passed, "raters": sorted({row["rater"] for row in rows})}
+        written = {
+            **result.as_dict(),
+            "score": score,
+            "passed": passed,
+            "raters": sorted({row["rater"] for row in rows}),
+        }
         written["judge"] = fingerprint_of(found.record.manifest, "rubric_judge") or None
         set_manifest(found.store, found.record.id, {**found.record.manifest, "judge_calibration": written})
         if out is not None:
@@ -146,23 +166,33 @@ def calibrate_run(run: str, store: str, labels: Sequence[Path], score: str, pass
 
 
 def _labelled(found: Loaded, rows: Sequence[dict[str, Any]], score: str) -> list[Labelled]:
-    """The labelled outputs of this run that the judge has a score of; of a rater who rated an item twice the last rating counts."""
+    """The labelled outputs of this run that the judge has a score of; of a rater who rated an item twice the last
+    rating counts.
+    """
     raters = sorted({row["rater"] for row in rows})
     by_item: dict[str, dict[str, float]] = {}
     for row in rows:
         by_item.setdefault(row["id"], {})[row["rater"]] = float(row["rating"])
     known = [each for each in found.outputs if each.item.id in by_item]
     if not known:
-        raise BadInput(f"none of the {len(by_item)} rated items is of run {found.record.name!r}; name the run that they were shown from")
+        raise BadInput(
+            f"none of the {len(by_item)} rated items is of run {found.record.name!r}; name the run that they were "
+            "shown from"
+        )
     if len(known) < len(by_item):
         say(f"{len(by_item) - len(known)} of {len(by_item)} rated items are not of this run and are left out")
     told = [
-        Labelled(each.item.id, each.item.system, each.score, tuple(by_item[each.item.id].get(rater) for rater in raters))
+        Labelled(
+            each.item.id, each.item.system, each.score, tuple(by_item[each.item.id].get(rater) for rater in raters)
+        )
         for each in known
         if each.score is not None
     ]
     if not told:
-        raise BadInput(f"the judge has no {score!r} of any rated item; judge the run first: context-bench rescore RUN --judge-url URL")
+        raise BadInput(
+            f"the judge has no {score!r} of any rated item; judge the run first: context-bench rescore RUN "
+            "--judge-url URL"
+        )
     return told
 
 

@@ -31,7 +31,8 @@ def command(
     run: Annotated[
         str,
         typer.Argument(
-            help="Name or id of a stored run, `last`, a JSON file of `export` or `trace score`, or the folder of `trace score --out-dir`."
+            help="Name or id of a stored run, `last`, a JSON file of `export` or `trace score`, or the folder of "
+            "`trace score --out-dir`."
         ),
     ],
     kind: str,
@@ -69,7 +70,9 @@ def _check(form: str, out: Path, theme: str, width: int, scale: float) -> None:
 
 
 def _charts(run: str, store: str) -> list[Chart]:
-    """All charts of the run. It is a file if it ends in `.json`, a folder if it holds what `trace score` keeps there, else a stored run."""
+    """All charts of the run. It is a file if it ends in `.json`, a folder if it holds what `trace score` keeps there,
+    else a stored run.
+    """
     kept = Path(run) / "summary.json"
     if run.endswith(".json") or kept.is_file():
         return _charts_of_file(Path(run) if run.endswith(".json") else kept)
@@ -111,7 +114,9 @@ def _coverage(sets: Any) -> list[Chart]:
     for name, told in sets.items() if isinstance(sets, dict) else ():
         course = told.get("course") if isinstance(told, dict) else None
         found = {level: course.get(level) for level in LEVELS} if isinstance(course, dict) else {}
-        courses[str(name)] = {level: [number(mean) for mean in means] for level, means in found.items() if isinstance(means, list)}
+        courses[str(name)] = {
+            level: [number(mean) for mean in means] for level, means in found.items() if isinstance(means, list)
+        }
     chart = course_chart(courses)
     return [] if chart is None else [chart]
 

@@ -1,4 +1,6 @@
-"""`context-bench power`: how many examples a question needs, and what a number of examples can answer, before money is spent."""
+"""`context-bench power`: how many examples a question needs, and what a number of examples can answer, before money is
+spent.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class PowerOptions(Common):
     icc: float = flag("Correlation of differences inside a cluster, 0 to 1.", 0.0)
     power: float = flag("Chance of a decision if there is something to decide.", 0.8)
     alpha: float = flag("Two-sided error; a margin is tested one-sided at this level.", 0.05)
-    source: str | None = flag("Take the spread from this run (name, `last`, or exported JSON).", names="--from", unit="RUN")
+    source: str | None = flag(
+        "Take the spread from this run (name, `last`, or exported JSON).", names="--from", unit="RUN"
+    )
 
 
 @takes(
@@ -63,7 +67,12 @@ def command(
         ("--trials", trials, trials >= 1, "at least 1"),
         ("--power", power, 0 < power < 1, "between 0 and 1"),
         ("--alpha", alpha, 0 < alpha < 1, "between 0 and 1"),
-        ("--discordant", discordant, discordant is None or abs(difference) <= discordant <= 1, "from the difference to 1"),
+        (
+            "--discordant",
+            discordant,
+            discordant is None or abs(difference) <= discordant <= 1,
+            "from the difference to 1",
+        ),
         ("-n", examples, examples is None or examples >= 1, "at least 1"),
     ):
         if not holds:
@@ -83,14 +92,27 @@ def _pass_fail_spread(discordant: float | None) -> float:
 
 
 def _told(
-    n: int | None, margin: float, difference: float, variance: float, discordant: float | None, effect: float, power: float, alpha: float
+    n: int | None,
+    margin: float,
+    difference: float,
+    variance: float,
+    discordant: float | None,
+    effect: float,
+    power: float,
+    alpha: float,
 ) -> dict[str, Any]:
     from context_bench.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
 
     told: dict[str, Any] = {
         "assumed": {"sd": math.sqrt(variance), "design_effect": effect, "power": power, "alpha": alpha},
-        "n_for_difference": {"difference": difference, "n": n_paired(difference, variance, alpha=alpha, power=power, effect=effect)},
-        "n_for_margin": {"margin": margin, "n": n_noninferiority(margin, variance, alpha=alpha, power=power, effect=effect)},
+        "n_for_difference": {
+            "difference": difference,
+            "n": n_paired(difference, variance, alpha=alpha, power=power, effect=effect),
+        },
+        "n_for_margin": {
+            "margin": margin,
+            "n": n_noninferiority(margin, variance, alpha=alpha, power=power, effect=effect),
+        },
     }
     if discordant is not None:
         found = math.ceil(effect * n_mcnemar(discordant, difference, alpha=alpha, power=power))
@@ -105,7 +127,9 @@ def _told(
 
 
 def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
-    """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the forecast is safe."""
+    """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the
+    forecast is safe.
+    """
     from context_bench.comparison import spreads
     from context_bench.session.runs import found_run
 
@@ -131,13 +155,18 @@ def _show(told: dict[str, Any], *, as_json: bool, given: bool) -> None:
         print(json.dumps(told, indent=2))
         return
     assumed = told["assumed"]
-    effect = f", design effect {assumed['design_effect']:.2f} (examples in clusters count less)" if assumed["design_effect"] > 1 else ""
+    effect = (
+        f", design effect {assumed['design_effect']:.2f} (examples in clusters count less)"
+        if assumed["design_effect"] > 1
+        else ""
+    )
     of = f"seen in {told['measured']['system']} − {told['measured']['baseline']}" if "measured" in told else "supposed"
     margin = told["n_for_margin"]
     lines = [
         f"If paired differences have the standard deviation {assumed['sd']:.3f} ({of}){effect}; "
         f"power {assumed['power']:.0%}, error {assumed['alpha']:.0%}:",
-        f"  to see a difference of {told['n_for_difference']['difference']:g}: {told['n_for_difference']['n']:,} examples",
+        f"  to see a difference of {told['n_for_difference']['difference']:g}: {told['n_for_difference']['n']:,} "
+        "examples",
         f"  to rule out a loss of {margin['margin']:g} if the two are truly equal: {margin['n']:,} examples",
     ]
     if not given:
@@ -145,7 +174,8 @@ def _show(told: dict[str, Any], *, as_json: bool, given: bool) -> None:
     if "n_for_pass_fail" in told:
         one = told["n_for_pass_fail"]
         lines.append(
-            f"  pass/fail, {one['discordant']:.0%} of examples differing, {one['difference']:g} more one way: {one['n']:,} examples"
+            f"  pass/fail, {one['discordant']:.0%} of examples differing, {one['difference']:g} more one way: "
+            f"{one['n']:,} examples"
         )
     if "with_n" in told:
         with_n = told["with_n"]

@@ -1,4 +1,6 @@
-"""Commands on stored runs: `copy` them to another store, `diff` the messages of one example, `view` a store in the browser."""
+"""Commands on stored runs: `copy` them to another store, `diff` the messages of one example, `view` a store in the
+browser.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from context_bench.session.options import StoredOptions
 )
 def copy_runs(
     runs: Annotated[
-        list[str] | None, typer.Argument(help="Names or ids, or `last`. [default: all of the store]", metavar="[RUN]...")
+        list[str] | None,
+        typer.Argument(help="Names or ids, or `last`. [default: all of the store]", metavar="[RUN]..."),
     ] = None,
     *,
     to: str,
@@ -35,10 +38,11 @@ def copy_runs(
     replies: bool,
     name: str | None,
 ) -> int:
-    """Copy runs with answers, scores, calls, bodies, set-ups and plan: the copy gives the same reports and can be resumed there.
+    """Copy runs with answers, scores, calls, bodies, set-ups and plan: the copy gives the same reports and can be
+    resumed there.
 
-    Without names everything is copied: runs, watches of live traffic, and what judges are remembered to have said. What is there already
-    is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
+    Without names everything is copied: runs, watches of live traffic, and what judges are remembered to have said. What
+    is there already is left alone; a copy that was broken off goes on. Both stores may be files or on servers.
     """
     from context_bench.engine import copy_replies, copy_run, copy_watch, open_store
     from context_bench.session.runs import found_in, opened_store
@@ -77,7 +81,10 @@ def _tell_run(copied: Any, where: str) -> None:
     if copied.there:
         say(f"{copied.name} is in {where} already")
     else:
-        say(f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} bodies")
+        say(
+            f"copied {copied.name} to {where}: {copied.rows:,} answers, {copied.calls:,} calls, {copied.bodies:,} "
+            "bodies"
+        )
 
 
 def _tell_watch(copied: Any, where: str) -> None:
@@ -108,7 +115,9 @@ def diff_example(
         record = found_in(opened, run)
         found = list(_rows(opened, record, example, system or list(record.systems), trial))
         if not found:
-            raise BadInput(f"run {record.name!r} has no answer of trial {trial} to this example yet; trials count from 0")
+            raise BadInput(
+                f"run {record.name!r} has no answer of trial {trial} to this example yet; trials count from 0"
+            )
         if json:
             _print_json(found)
         else:
@@ -127,7 +136,10 @@ def _rows(store: Any, record: Any, example: str, systems: Iterable[str], trial: 
     for name in systems:
         if name not in record.systems:
             raise UnknownName("system", name, record.systems)
-        item, told = stored_one(store, record.number, name, ident, trial), detail_of(store, record.id, name, ident, trial)
+        item, told = (
+            stored_one(store, record.number, name, ident, trial),
+            detail_of(store, record.id, name, ident, trial),
+        )
         if item is not None and told is not None:
             yield item.row, told
 
@@ -158,7 +170,11 @@ def _print_text(found: list[_Found], full: bool, *, chosen: bool) -> None:
     console = Console()
     color = console.color_system is not None and not console.no_color
     width = console.width if console.is_terminal else shutil.get_terminal_size((80, 24)).columns
-    same = [row.system for row, told in found if not chosen and not any(each.altered for each in shown_exchanges(told, limit=0))]
+    same = [
+        row.system
+        for row, told in found
+        if not chosen and not any(each.altered for each in shown_exchanges(told, limit=0))
+    ]
     shown = [(row, told) for row, told in found if row.system not in same]
     if same:
         names = ", ".join(visible(name) for name in same)
@@ -180,7 +196,9 @@ def _print_json(found: list[_Found]) -> None:
 
 @takes(StoredOptions, port=own("Port on 127.0.0.1; 0 takes a free one.", default=0))
 def view_store(
-    store: Annotated[str, typer.Argument(help="Where results are kept.", metavar="[STORE]", show_default=DEFAULT_STORE)] = DEFAULT_STORE,
+    store: Annotated[
+        str, typer.Argument(help="Where results are kept.", metavar="[STORE]", show_default=DEFAULT_STORE)
+    ] = DEFAULT_STORE,
     *,
     port: int,
     no_open: bool,

@@ -18,7 +18,7 @@ prefix_cache(prompts, output_tokens, profile)           # token id lists
 break_even_turns(100_000, 10_000, 45_000, 0.1, 1.25)    # 10.5
 simulate_strategies()                                   # six strategies on a session of 40 turns
 ```
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Drift of a session that is compressed again and again, and the sources of a mean's uncertainty.
 
-Drift is quality by cycle, its slope, and the cycle by which half of it is gone. The uncertainty of a mean comes from sessions,
-compressions of the same text, answers to the same question and judgements of the same answer. Method of moments on the nested design, with
-Var(mean) = s²_session/S + s²_comp/(S r_c) + s²_ans/(S r_c r_a P) + s²_judge/(S r_c r_a P r_j).
+Drift is quality by cycle, its slope, and the cycle by which half of it is gone. The uncertainty of a mean comes from
+sessions, compressions of the same text, answers to the same question and judgements of the same answer. Method of
+moments on the nested design, with Var(mean) = s²_session/S + s²_comp/(S r_c) + s²_ans/(S r_c r_a P) + s²_judge/(S r_c
+r_a P r_j).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ HALF = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DriftProbe:
-    """One probe after one cycle. `contradicts`: the answer names what it must not (1) or not (0), trials averaged; `None` if unknown."""
+    """One probe after one cycle. `contradicts`: the answer names what it must not (1) or not (0), trials averaged;
+    `None` if unknown.
+    """
 
     probe: Hashable
     session: Hashable
@@ -33,10 +36,10 @@ class DriftProbe:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Probes that were asked after every cycle. `cycles`: mean score after each; `slope`: change of the score per cycle (least squares, the
-    sessions being what is drawn); `retention`: index after each cycle; `half_life`: the first cycle after which it is below a half,
-    `None` if that did not happen; `resistance` = 1 + mean(last − first) on a scale of 1, within [0, 1]; `left_out`: probes of sessions
-    with fewer cycles.
+    """Probes that were asked after every cycle. `cycles`: mean score after each; `slope`: change of the score per cycle
+    (least squares, the sessions being what is drawn); `retention`: index after each cycle; `half_life`: the first cycle
+    after which it is below a half, `None` if that did not happen; `resistance` = 1 + mean(last − first) on a scale of
+    1, within [0, 1]; `left_out`: probes of sessions with fewer cycles.
     """
 
     cycles: dict[int, Estimate]
@@ -58,19 +61,27 @@ def drift(
     scale: float = 1.0,
     seed: int = 0,
 ) -> Drift | None:
-    """The drift of one system; `None` unless some probe was asked after two cycles. `full`, `none`: the two ends, asked the same."""
+    """The drift of one system; `None` unless some probe was asked after two cycles. `full`, `none`: the two ends, asked
+    the same.
+    """
     by = _by_probe(asked)
     cycles = sorted({one.cycle for one in asked})
     kept = {probe: own for probe, own in by.items() if len(own) == len(cycles)}
     if len(cycles) < 2 or not kept:
         return None
-    quality = {cycle: estimate([own[cycle].value for own in kept.values()], _sessions(kept), high=scale) for cycle in cycles}
+    quality = {
+        cycle: estimate([own[cycle].value for own in kept.values()], _sessions(kept), high=scale) for cycle in cycles
+    }
     ends = _by_probe(full), _by_probe(none)
     indices = {cycle: _index(kept, *ends, cycle, scale, seed) for cycle in cycles}
     known = {cycle: index.value for cycle, index in indices.items() if index.value is not None}
     last, first = cycles[-1], cycles[0]
     change = math.fsum(own[last].value - own[first].value for own in kept.values()) / len(kept) / scale
-    notes = [f"no retention index after cycle {cycle}: {index.why}" for cycle, index in indices.items() if index.value is None]
+    notes = [
+        f"no retention index after cycle {cycle}: {index.why}"
+        for cycle, index in indices.items()
+        if index.value is None
+    ]
     return Drift(
         quality,
         _slope(kept, cycles),
@@ -103,7 +114,9 @@ def _index(
     scale: float,
     seed: int,
 ) -> RetentionIndex:
-    shared = {probe: own for probe, own in kept.items() if cycle in full.get(probe, {}) and cycle in none.get(probe, {})}
+    shared = {
+        probe: own for probe, own in kept.items() if cycle in full.get(probe, {}) and cycle in none.get(probe, {})
+    }
     own, most, least = ([each[probe][cycle].value for probe in shared] for each in (kept, full, none))
     return retention_index(own, most, least, _sessions(shared), scale=scale, seed=seed)
 
@@ -160,9 +173,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit of the level above
-    (sessions: in all; means where they differ). `share`: of the variance of the mean. `se_if_doubled`: the standard error with twice as
-    many draws here.
+    """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit
+    of the level above (sessions: in all; means where they differ). `share`: of the variance of the mean.
+    `se_if_doubled`: the standard error with twice as many draws here.
     """
 
     name: str
@@ -174,7 +187,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The levels from the outside in, the standard error that follows, `probes` per compression, and a sentence on where calls help."""
+    """The levels from the outside in, the standard error that follows, `probes` per compression, and a sentence on
+    where calls help.
+    """
 
     levels: list[Level]
     se: float
@@ -247,7 +262,8 @@ def _advice(levels: Sequence[Level], se: float) -> str:
     others = [each for each in known if each is not top]
     least = f"; twice the {LEVELS[others[-1].name]} only to {others[-1].se_if_doubled:.3f}" if others else ""
     return (
-        f"{top.share or 0.0:.0%} of the variance of the mean is that of {LEVELS[top.name]}: twice as many would take its standard error "
+        f"{top.share or 0.0:.0%} of the variance of the mean is that of {LEVELS[top.name]}: twice as many would take "
+        "its standard error "
         f"from {se:.3f} to {top.se_if_doubled:.3f}{least}.{unseen}"
     )
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 #: What `evaluate_compression` runs beside the systems; the last two in the size of each of them.
 CONTROLS = ("full", "full#2", "none", "head_tail", "random_drop")
 
-_ANTHROPIC_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image", "document"})
+_ANTHROPIC_BLOCKS = frozenset(
+    {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image", "document"}
+)
 
 
 def evaluate_compression(
@@ -35,13 +37,15 @@ def evaluate_compression(
     score_field: str | None = None,
     **more: Any,
 ) -> EvalResult:
-    """Compress sessions with each system, ask probes about what was taken away, and compare with all of it, nothing, and truncation.
+    """Compress sessions with each system, ask probes about what was taken away, and compare with all of it, nothing,
+    and truncation.
 
-    `systems`: compressors or their specs. `sessions`: files or folders of logs, `bundled:sessions[/NAME]`, `hf:…`; at most
-    `max_sessions`. `points`, `window`, `drift`: see `compression_points` and the guide. `responder`: a system that takes `turns`
-    (default: the sentence reader, which asks no model); probes are chosen by their facts, not by what it answers. `judge`: a
-    `RubricJudge`; the atoms grader is always there. `more` goes to `evaluate` (`store=`, `run=`, `trials=`, `seed=`, …).
-    `result.compression` holds retention, lift, sizes, curves, drift. Raises `BadInput` where there is nothing to ask.
+    `systems`: compressors or their specs. `sessions`: files or folders of logs, `bundled:sessions[/NAME]`, `hf:…`; at
+    most `max_sessions`. `points`, `window`, `drift`: see `compression_points` and the guide. `responder`: a system that
+    takes `turns` (default: the sentence reader, which asks no model); probes are chosen by their facts, not by what it
+    answers. `judge`: a `RubricJudge`; the atoms grader is always there. `more` goes to `evaluate` (`store=`, `run=`,
+    `trials=`, `seed=`, …). `result.compression` holds retention, lift, sizes, curves, drift. Raises `BadInput` where
+    there is nothing to ask.
     """
     from context_bench.compression.datasets import ProbeSet
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
@@ -69,20 +73,27 @@ def evaluate_compression(
     sized = [Compressing(name, reader, partner=system) for system in own for name in controls if name in _SIZED]
     field = score_field or ("rubric_overall" if judge is not None else "probe_score")
     arms = [*own, *floors, *sized]
-    roles: dict[str, Any] = {arm.name: system_role(each) for arm, each in zip(own, given, strict=True) if isinstance(each, str)}
+    roles: dict[str, Any] = {
+        arm.name: system_role(each) for arm, each in zip(own, given, strict=True) if isinstance(each, str)
+    }
     roles |= {arm.name: control_role(arm.name) for arm in floors}
     roles |= {arm.name: control_role(arm.compressor.name, of=arm.partner.name) for arm in sized if arm.partner}
     roles |= more.pop("roles", None) or {}
     baseline = more.pop("baseline", "full" if "full" in controls else None)
     judges = [ProbeAtoms(), *([judge] if judge is not None else [])]
-    result = evaluate(arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, roles=roles, score_field=field, **more)
-    add_compression(result, {"points": points, "responder": "sentence" if responder is None else reader.name, "drift": drift})
+    result = evaluate(
+        arms, data.examples(), judges, [MeanScore(field)], baseline=baseline, roles=roles, score_field=field, **more
+    )
+    add_compression(
+        result, {"points": points, "responder": "sentence" if responder is None else reader.name, "drift": drift}
+    )
     return result
 
 
 def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalResult:
-    """The result of a run over probes from its `results.jsonl` (`export --format results`): every number is worked out again from the rows,
-    and nothing is called. `metrics`: those of the command line, if none are given. Raises `BadInput`.
+    """The result of a run over probes from its `results.jsonl` (`export --format results`): every number is worked out
+    again from the rows, and nothing is called. `metrics`: those of the command line, if none are given. Raises
+    `BadInput`.
     """
     from context_bench.compression.figures import add_compression
     from context_bench.compression.sections.results import read_results
@@ -95,11 +106,23 @@ def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalRe
     manifest = kept.run["manifest"]
     options = manifest.get("options", {})
     field = manifest.get("score_field") or manifest.get("margin", {}).get("score_field")
-    known = [MeanScore(score_field=field), PassRate(threshold=options.get("threshold", 0.7), score_field=field), CompressionRatio()]
+    known = [
+        MeanScore(score_field=field),
+        PassRate(threshold=options.get("threshold", 0.7), score_field=field),
+        CompressionRatio(),
+    ]
     known += [CostOfPass(threshold=options.get("threshold", 0.7), score_field=field), Latency()]
-    result = EvalResult(rows=kept.rows, summary={}, timing=kept.run.get("timing", {}), metrics=list(known if metrics is None else metrics))
+    result = EvalResult(
+        rows=kept.rows,
+        summary={},
+        timing=kept.run.get("timing", {}),
+        metrics=list(known if metrics is None else metrics),
+    )
     result.manifest = manifest
-    result.setups = [SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__}) for one in kept.run["setups"]]
+    result.setups = [
+        SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__})
+        for one in kept.run["setups"]
+    ]
     complete_from_rows(result, field)
     result.notes = list(dict.fromkeys([*kept.run.get("notes", []), *result.notes]))
     add_compression(result, manifest.get("compression", {}), kept.answers)
@@ -113,13 +136,16 @@ Sent = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 def wire_violations(sent: Sent, received: Sent) -> list[Violation]:
     """Changes to a request on its way, apart from shorter texts. `[]`: none.
 
-    Each side is a list of messages (OpenAI chat or Anthropic) or a whole body of OpenAI chat, OpenAI Responses or Anthropic messages.
+    Each side is a list of messages (OpenAI chat or Anthropic) or a whole body of OpenAI chat, OpenAI Responses or
+    Anthropic messages.
     """
     return compare_requests(read_request(sent), read_request(received))
 
 
 def read_request(sent: Sent) -> WireRequest:
-    """A list of messages, or a body of any of the three wires, in neutral form; the wire is told by what the body has."""
+    """A list of messages, or a body of any of the three wires, in neutral form; the wire is told by what the body
+    has.
+    """
     from context_bench.wire.apis.read import parse_request
 
     body: Mapping[str, Any] = sent if isinstance(sent, Mapping) else {"messages": list(sent)}

@@ -44,10 +44,14 @@ def _scores() -> frozenset[str]:
 
     rubric = default_rubric()
     own = ("probe_rating", "probe_recall", "probe_contradiction", "pass_rate")
-    return frozenset((*own, *(dimension.id for dimension in rubric.dimensions), *(criterion.id for criterion in rubric.criteria)))
+    return frozenset(
+        (*own, *(dimension.id for dimension in rubric.dimensions), *(criterion.id for criterion in rubric.criteria))
+    )
 
 
-def _export(result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any) -> None:
+def _export(
+    result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any
+) -> None:
     """Everything that the report is made of: probes, answers, scores, each compressed text once."""
     from context_bench.compression.sections.results import write_results
 
@@ -59,7 +63,9 @@ FAMILY = Family(
     manifest_key="compression",
     commands={
         "compress": Command(
-            "context_bench.compression.command.app:app", "What a compressor did to recorded texts and sessions.", after="memory"
+            "context_bench.compression.command.app:app",
+            "What a compressor did to recorded texts and sessions.",
+            after="memory",
         ),
     },
     systems=COMPRESSORS.with_more({"sentence": "context_bench.compression.systems.sentence:SentenceReader"}),
@@ -83,6 +89,10 @@ FAMILY = Family(
         graded=_graded,
         replaces=("setup", "truncation", "tokens", "time", "metrics"),
     ),
-    exports={"results": Export(_export, "compressed no sessions (context-bench compress run does); --format jsonl has its rows")},
+    exports={
+        "results": Export(
+            _export, "compressed no sessions (context-bench compress run does); --format jsonl has its rows"
+        )
+    },
     judges="context_bench.compression.command.run:judges_again",
 )

@@ -1,4 +1,6 @@
-"""Figures of a run over probes: retention, lift, size, curves, front, rubric, drift, variance. Everything from rows alone."""
+"""Figures of a run over probes: retention, lift, size, curves, front, rubric, drift, variance. Everything from rows
+alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.core.rows import score
 from context_bench.core.rubric import HIGHEST, default_rubric
 from context_bench.stats.intervals import Scored, estimate
-from context_bench.stats.lift import Lift, RetentionIndex, Sized, bd_rates, family_of, lifts, rate_curves, retention_index, rubric_level
+from context_bench.stats.lift import (
+    Lift,
+    RetentionIndex,
+    Sized,
+    bd_rates,
+    family_of,
+    lifts,
+    rate_curves,
+    retention_index,
+    rubric_level,
+)
 
 #: Scores from 0 to 5; all others are from 0 to 1.
 _RATINGS = re.compile(r"rubric_overall|probe_rating|rubric_.*")
@@ -47,7 +59,9 @@ class Own:
         if (value := score(row, metric)) is not None:
             self.scores.add(row, value)
             self.places[key] = ((row.dataset, base, replicate), int(real(row.metadata.get("cycle")) or 1))
-            self.observed.append(Observation(row.cluster, replicate, (base, row.metadata.get("cycle")), row.trial, 0, value))
+            self.observed.append(
+                Observation(row.cluster, replicate, (base, row.metadata.get("cycle")), row.trial, 0, value)
+            )
         if (value := score(row, "probe_contradiction")) is not None:
             self.contradictions.add(row, value)
         for name in dimensions:
@@ -67,8 +81,9 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Tokens of the history before and after, means over compressions. `keep`: Σ after / Σ before; `keep_mean`: mean of each one's own.
-    `fold` = 1 / keep. The two keeps rank systems differently where sessions differ in length, so both are told.
+    """Tokens of the history before and after, means over compressions. `keep`: Σ after / Σ before; `keep_mean`: mean of
+    each one's own. `fold` = 1 / keep. The two keeps rank systems differently where sessions differ in length, so both
+    are told.
     """
 
     before: float
@@ -82,15 +97,15 @@ class Size:
 def add_compression(
     result: Result, about: Mapping[str, Any], answers: Iterable[tuple[EvalRow, Example | None, Example]] | None = None
 ) -> None:
-    """Fill in `result.compression`. `about`: `compression` of the run's manifest; `answers`: rows with what was asked and
-    answered, for what became of the facts.
+    """Fill in `result.compression`. `about`: `compression` of the run's manifest; `answers`: rows with what was asked
+    and answered, for what became of the facts.
     """
     metric = score_field_of(result)
     seed = (result.manifest.get("options") or {}).get("seed") or 0
     margin = next((each.margin for each in result.comparisons), None)
-    result.compression = figures(result.rows, metric, margin=margin, seed=seed, roles=roles_in(result.manifest, result.summary)) | {
-        "about": dict(about)
-    }
+    result.compression = figures(
+        result.rows, metric, margin=margin, seed=seed, roles=roles_in(result.manifest, result.summary)
+    ) | {"about": dict(about)}
     for each in result.lifts:
         result.compression["systems"][each.system]["lift"] = plain(each)
     if answers is not None:
@@ -99,7 +114,11 @@ def add_compression(
             if system in result.compression["systems"]:
                 if not told.kinds:
                     continue
-                own = {"asked": sum(each.asked for each in told.kinds.values()), "shares": told.shares(), "kinds": told.kinds}
+                own = {
+                    "asked": sum(each.asked for each in told.kinds.values()),
+                    "shares": told.shares(),
+                    "kinds": told.kinds,
+                }
                 own |= {"shown": told.shown, "rows": told.rows, "left_out": told.left_out}
                 result.compression["systems"][system] |= plain({"losses": own, "prefix_kept": told.prefix_kept})
 
@@ -119,11 +138,15 @@ def figures(
     seed: int = 0,
     roles: Mapping[str, ArmRole] | None = None,
 ) -> dict[str, Any]:
-    """All figures as JSON values: by system under `systems`, then `curves`, `bd_rates`, `front`. What cannot be said is absent."""
+    """All figures as JSON values: by system under `systems`, then `curves`, `bd_rates`, `front`. What cannot be said is
+    absent.
+    """
     dimensions = [dimension.id for dimension in default_rubric().dimensions]
     found: dict[str, Own] = {}
     for row in rows:
-        found.setdefault(row.system, Own(row.system, (roles or {}).get(row.system, CANDIDATE))).add(row, metric, dimensions)
+        found.setdefault(row.system, Own(row.system, (roles or {}).get(row.system, CANDIDATE))).add(
+            row, metric, dimensions
+        )
     scale = HIGHEST if _RATINGS.fullmatch(metric) else 1.0
     told = {name: _of_system(own, found, scale, seed) for name, own in found.items()}
     for each in _lifts(found, metric, margin, seed):
@@ -135,17 +158,23 @@ def figures(
         "systems": told,
         "curves": plain(rate_curves(*sized, seed=seed)) if sized else [],
         "bd_rates": [
-            {"system": one, "other": other, "percent": rate} for (one, other), rate in (bd_rates(sized[0]) if sized else {}).items()
+            {"system": one, "other": other, "percent": rate}
+            for (one, other), rate in (bd_rates(sized[0]) if sized else {}).items()
         ],
         "front": _front(found, seed),
     }
 
 
 def _of_system(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> dict[str, Any]:
-    kinds = sorted(set(own.scores.kinds.values()), key=lambda kind: (PROBE_TYPES.index(kind) if kind in PROBE_TYPES else 9, kind))
+    kinds = sorted(
+        set(own.scores.kinds.values()), key=lambda kind: (PROBE_TYPES.index(kind) if kind in PROBE_TYPES else 9, kind)
+    )
     told = {
         "score": _mean(own.scores, None, scale),
-        "types": {kind: {"score": _mean(own.scores, kind, scale), "retention": _index(own, found, scale, seed, kind)} for kind in kinds},
+        "types": {
+            kind: {"score": _mean(own.scores, kind, scale), "retention": _index(own, found, scale, seed, kind)}
+            for kind in kinds
+        },
         "contradictions": own.contradictions.mean(),
         "retention": _index(own, found, scale, seed),
         "size": _size(own, seed),
@@ -173,12 +202,16 @@ def _sized(found: Mapping[str, Own], kind: str, of: str) -> Own | None:
     return next((own for own in found.values() if own.role.kind == kind and own.role.of == of), None)
 
 
-def _index(own: Own, found: Mapping[str, Own], scale: float, seed: int, kind: str | None = None) -> RetentionIndex | None:
+def _index(
+    own: Own, found: Mapping[str, Own], scale: float, seed: int, kind: str | None = None
+) -> RetentionIndex | None:
     full, none = _end(found, WHOLE), _end(found, NOTHING)
     if full is None or none is None or own in (full, none):
         return None
     values = [each.scores.values for each in (own, full, none)]
-    shared = [key for key in values[0] if key in values[1] and key in values[2] and kind in (None, own.scores.kinds[key])]
+    shared = [
+        key for key in values[0] if key in values[1] and key in values[2] and kind in (None, own.scores.kinds[key])
+    ]
     one, most, least = ([value[key] for key in shared] for value in values)
     return retention_index(one, most, least, [own.scores.clusters[key] for key in shared], scale=scale, seed=seed)
 
@@ -195,7 +228,11 @@ def _lifts(found: Mapping[str, Own], metric: str, margin: float | None, seed: in
         one, other, *known = ([value[key] for key in shared] for value in values)
         if shared:
             clusters = [own.scores.clusters[key] for key in shared]
-            pairs.append(Lift(name, cut.system, one, other, clusters, dict(zip((each.system for each in bad), known, strict=True))))
+            pairs.append(
+                Lift(
+                    name, cut.system, one, other, clusters, dict(zip((each.system for each in bad), known, strict=True))
+                )
+            )
     return lifts(pairs, metric=metric, margin=margin, seed=seed)
 
 
@@ -209,7 +246,9 @@ def _size(own: Own, seed: int) -> Size | None:
     ]
     if not each or not any(before for before, _, _ in each):
         return None
-    told = ratios([after for _, after, _ in each], [before for before, _, _ in each], [cluster for *_, cluster in each], seed=seed)
+    told = ratios(
+        [after for _, after, _ in each], [before for before, _, _ in each], [cluster for *_, cluster in each], seed=seed
+    )
     return Size(
         _average(before for before, _, _ in each),
         _average(after for _, after, _ in each),
@@ -241,7 +280,8 @@ def _asked(own: Own | None) -> list[DriftProbe]:
         return []
     values, contradicts = own.scores.values, own.contradictions.values
     return [
-        DriftProbe(probe, own.scores.clusters[key], cycle, values[key], contradicts.get(key)) for key, (probe, cycle) in own.places.items()
+        DriftProbe(probe, own.scores.clusters[key], cycle, values[key], contradicts.get(key))
+        for key, (probe, cycle) in own.places.items()
     ]
 
 
@@ -268,7 +308,11 @@ def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[fl
     if full is None or not several:
         return None
     values = {own.system: own.scores.values for own in [full, *several]}
-    shared = [key for key in values[full.system] if all(key in by for by in values.values()) and all(key in own.sizes for own in several)]
+    shared = [
+        key
+        for key in values[full.system]
+        if all(key in by for by in values.values()) and all(key in own.sizes for own in several)
+    ]
     sized = {
         name: [
             Sized(
@@ -282,7 +326,11 @@ def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[fl
         for name, each in families.items()
         if len(each) > 1
     }
-    return (sized, [values[full.system][key] for key in shared], [full.scores.clusters[key] for key in shared]) if shared else None
+    return (
+        (sized, [values[full.system][key] for key in shared], [full.scores.clusters[key] for key in shared])
+        if shared
+        else None
+    )
 
 
 def _front(found: Mapping[str, Own], seed: int) -> dict[str, dict[str, Any]]:
@@ -301,7 +349,10 @@ def _front(found: Mapping[str, Own], seed: int) -> dict[str, dict[str, Any]]:
     ]
     if len(chosen) < 2 or not shared or not sum(chosen[0].sizes[key][0] for key in shared):
         return {}
-    tops = [[[own.sizes[key][1] for key in shared], [-value[key] for key in shared]] for own, value in zip(chosen, values, strict=True)]
+    tops = [
+        [[own.sizes[key][1] for key in shared], [-value[key] for key in shared]]
+        for own, value in zip(chosen, values, strict=True)
+    ]
     bottoms = [[[own.sizes[key][0] for key in shared], [1.0] * len(shared)] for own in chosen]
     told = front_shares(tops, bottoms, [chosen[0].scores.clusters[key] for key in shared], resamples=2_000, seed=seed)
     return {

@@ -1,7 +1,8 @@
-"""The fate of the facts that probes ask for: still in the text that replaces the history or not, named in the answer or not.
+"""The fate of the facts that probes ask for: still in the text that replaces the history or not, named in the answer or
+not.
 
-The two together say whose loss it is: gone from the text, the compressor's; there and not named, the reader's; gone and named all the
-same, told by the kept part or guessed.
+The two together say whose loss it is: gone from the text, the compressor's; there and not named, the reader's; gone and
+named all the same, told by the kept part or guessed.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Fates:
 
 @dataclass(frozen=True, slots=True)
 class LostFact:
-    """One fact that an answer did not name. `message`: where it stood first, of `messages` that were compressed; `kept`: it is still in
-    the text that stands for them.
+    """One fact that an answer did not name. `message`: where it stood first, of `messages` that were compressed;
+    `kept`: it is still in the text that stands for them.
     """
 
     probe: str
@@ -67,7 +68,9 @@ class Losses:
 
     @property
     def prefix_kept(self) -> float | None:
-        """Mean share of the text that begins exactly as the history did, which is what a prompt cache can still use; over compressions."""
+        """Mean share of the text that begins exactly as the history did, which is what a prompt cache can still use;
+        over compressions.
+        """
         return sum(self._prefix.values()) / len(self._prefix) if self._prefix else None
 
     def shares(self) -> dict[str, Estimate]:
@@ -102,13 +105,21 @@ class Losses:
     def _show(self, example: Mapping[str, Any], atom: ProbeAtom, kept: bool) -> None:
         kind = atom.kind or "statement"
         alike = [one for one in self.shown if one.kind == kind]
-        if len(self.shown) >= MOST_SHOWN or len(alike) >= _MOST_OF_A_KIND or any(one.fact == atom.text for one in self.shown):
+        if (
+            len(self.shown) >= MOST_SHOWN
+            or len(alike) >= _MOST_OF_A_KIND
+            or any(one.fact == atom.text for one in self.shown)
+        ):
             return
         messages = messages_of(example)
         at = min((source.message for source in atom.sources), default=None)
         role = str(messages[at].get("role")) if at is not None and at < len(messages) else None
         points = example.get("points") or [len(messages)]
-        self.shown.append(LostFact(str(example.get("id")), str(example.get("probe_type")), kind, atom.text, at, role, points[-1], kept))
+        self.shown.append(
+            LostFact(
+                str(example.get("id")), str(example.get("probe_type")), kind, atom.text, at, role, points[-1], kept
+            )
+        )
 
     def _note_prefix(self, example: Mapping[str, Any], text: str, opaque: bool) -> None:
         group = str(example.get("group"))

@@ -1,8 +1,9 @@
 """Probes: questions about the part of a session that a compressor took away, with the facts of a right answer.
 
-A `CompressionPoint` cuts a session in what is compressed (`prefix`) and what stays as it is (`tail`). A `Probe` is made from the prefix
-alone; its `atoms` are the facts that a right answer names, each with the places it was taken from. During a run a probe is an example
-that holds the session once, as text that all its probes share, and the place of the cut.
+A `CompressionPoint` cuts a session in what is compressed (`prefix`) and what stays as it is (`tail`). A `Probe` is made
+from the prefix alone; its `atoms` are the facts that a right answer names, each with the places it was taken from.
+During a run a probe is an example that holds the session once, as text that all its probes share, and the place of the
+cut.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ PROBE_TYPES: tuple[ProbeType, ...] = get_args(ProbeType)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The place of a text: the message (counted from 0 in the session) and the characters of its text, if it is a text."""
+    """The place of a text: the message (counted from 0 in the session) and the characters of its text, if it is a
+    text.
+    """
 
     message: int
     start: int | None = None
@@ -36,8 +39,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAtom:
-    """A fact of the answer as it was written, and other ways to write the same. `role`: `wanted`, or `banned` (naming it is a mistake,
-    such as the option that was rejected given as the one chosen). `weight`: within its probe.
+    """A fact of the answer as it was written, and other ways to write the same. `role`: `wanted`, or `banned` (naming
+    it is a mistake, such as the option that was rejected given as the one chosen). `weight`: within its probe.
     """
 
     text: str
@@ -62,7 +65,10 @@ class Probe:
     @property
     def provenance(self) -> list[Source]:
         """All places the answer was taken from, in order, each once."""
-        return sorted({source for atom in self.atoms for source in atom.sources}, key=lambda s: (s.message, s.start or 0, s.end or 0))
+        return sorted(
+            {source for atom in self.atoms for source in atom.sources},
+            key=lambda s: (s.message, s.start or 0, s.end or 0),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -74,17 +80,29 @@ class Probe:
         if row.get("type") not in PROBE_TYPES:
             raise ValueError(f"the type of a probe is {row.get('type')!r}; expected one of {', '.join(PROBE_TYPES)}")
         atoms = row.get("atoms")
-        if not isinstance(row.get("id"), str) or not isinstance(row.get("question"), str) or not isinstance(atoms, list) or not atoms:
+        if (
+            not isinstance(row.get("id"), str)
+            or not isinstance(row.get("question"), str)
+            or not isinstance(atoms, list)
+            or not atoms
+        ):
             raise ValueError("not a probe: expected id, type, question and a list of atoms")
         kept = tuple(atom_from_json(atom) for atom in atoms)
         return cls(
-            row["id"], row["type"], row["question"], str(row.get("ground_truth") or ""), kept, str(row.get("made_by") or "structured")
+            row["id"],
+            row["type"],
+            row["question"],
+            str(row.get("ground_truth") or ""),
+            kept,
+            str(row.get("made_by") or "structured"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CompressionPoint:
-    """A session cut before message `index`. `trigger`: why there. System messages at the head are in the prefix as they were sent."""
+    """A session cut before message `index`. `trigger`: why there. System messages at the head are in the prefix as they
+    were sent.
+    """
 
     session_id: str
     index: int
@@ -105,7 +123,11 @@ def atom_to_json(atom: ProbeAtom) -> dict[str, Any]:
     row |= {"variants": list(atom.variants)} if atom.variants else {}
     row |= {"kind": atom.kind} if atom.kind else {}
     row |= {"sources": [[s.message, s.start, s.end] for s in atom.sources]} if atom.sources else {}
-    return row | ({"role": atom.role} if atom.role != "wanted" else {}) | ({"weight": atom.weight} if atom.weight != 1.0 else {})
+    return (
+        row
+        | ({"role": atom.role} if atom.role != "wanted" else {})
+        | ({"weight": atom.weight} if atom.weight != 1.0 else {})
+    )
 
 
 def atom_from_json(row: Any) -> ProbeAtom:
@@ -123,19 +145,24 @@ def atom_from_json(row: Any) -> ProbeAtom:
     try:
         sources = tuple(Source(*place) for place in row.get("sources") or ())
     except TypeError:
-        raise ValueError(f"the sources of an atom are {row['sources']!r:.80}; expected lists of message, start and end") from None
+        raise ValueError(
+            f"the sources of an atom are {row['sources']!r:.80}; expected lists of message, start and end"
+        ) from None
     variants = tuple(str(each) for each in row.get("variants") or ())
     return ProbeAtom(row["text"], variants, str(row.get("kind") or ""), sources, role, weight)
 
 
 DATASET = "probes"
 #: How `rendered` begins a message.
-_HEAD = re.compile(r"(?:\A|(?<=\n\n))(?:(?P<role>user|assistant|tool result): |(?:user|assistant) calls (?P<tool>[^\s:]{1,120}): )")
+_HEAD = re.compile(
+    r"(?:\A|(?<=\n\n))(?:(?P<role>user|assistant|tool result): |(?:user|assistant) calls (?P<tool>[^\s:]{1,120}): )"
+)
 
 
 def example_of(probe: Probe, *, session: str, group: str, cluster: str, points: Sequence[int]) -> Example:
-    """One probe as an example. `session`: its messages, `packed`; `points`: where it is compressed, one after the other; `group`: what is
-    compressed once for all of its probes. Its `cycle` says after how many compressions it is asked.
+    """One probe as an example. `session`: its messages, `packed`; `points`: where it is compressed, one after the
+    other; `group`: what is compressed once for all of its probes. Its `cycle` says after how many compressions it is
+    asked.
     """
     return {
         "id": probe.id if len(points) == 1 else f"{probe.id}~{len(points)}",
@@ -172,7 +199,9 @@ def messages_of(example: Mapping[str, Any]) -> list[ChatMessage]:
 
 
 def session_tools(example: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Chat tools that fit the calls of an example's whole session, the same wherever it is cut; do not change them in place."""
+    """Chat tools that fit the calls of an example's whole session, the same wherever it is cut; do not change them in
+    place.
+    """
     messages_of(example)  # says what is wrong with an example that is no probe
     return list(_tools(str(example["session"])))
 
@@ -183,12 +212,15 @@ def _tools(text: str) -> tuple[dict[str, Any], ...]:
 
 
 def rendered(messages: Sequence[ChatMessage]) -> str:
-    """Messages as a reader sees them in plain text: who speaks, what is said, which tools are called with what, what they gave back."""
+    """Messages as a reader sees them in plain text: who speaks, what is said, which tools are called with what, what
+    they gave back.
+    """
     return "\n\n".join(line for message in messages for line in _lines(message))
 
 
 def unrendered(text: str) -> list[ChatMessage] | None:
-    """The messages of a text that `rendered` made, as far as they are still there; `None` for a text that is no such rendering.
+    """The messages of a text that `rendered` made, as far as they are still there; `None` for a text that is no such
+    rendering.
 
     A result belongs to the calls right before it, in order; a call that was cut keeps what is left of its arguments.
     """
@@ -205,7 +237,11 @@ def unrendered(text: str) -> list[ChatMessage] | None:
             waiting = [*(waiting if called else []), f"call-{number}"]
             function = {"name": hit["tool"], "arguments": body}
             messages.append(
-                {"role": "assistant", "content": None, "tool_calls": [{"id": waiting[-1], "type": "function", "function": function}]}
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": waiting[-1], "type": "function", "function": function}],
+                }
             )
         elif hit["role"] == "tool result":
             messages.append({"role": "tool", "tool_call_id": waiting.pop(0) if waiting else None, "content": body})
@@ -218,7 +254,8 @@ def unrendered(text: str) -> list[ChatMessage] | None:
 def tokens_of(messages: Sequence[ChatMessage], counter: TokenCounter) -> int:
     """Tokens of the messages' texts and of their tool calls as canonical JSON; roles count nothing (decision 17)."""
     return sum(
-        counter.count(message_text(message)) + (counter.count(canonical_json(calls)) if (calls := tool_calls_of(message)) else 0)
+        counter.count(message_text(message))
+        + (counter.count(canonical_json(calls)) if (calls := tool_calls_of(message)) else 0)
         for message in messages
     )
 

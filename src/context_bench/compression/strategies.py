@@ -1,8 +1,8 @@
 """Six ways to keep a long session short, and what each of them costs at a provider that caches prompts.
 
-`simulate_strategies()` runs them over a session made up of round numbers (40 turns; a head of 2,000 tokens; 900 tokens in and 100 out
-per turn), or over a recorded one. Nothing is sent anywhere: a strategy is a rule for which chunks of the session stand in which request.
-The compressor's own calls are not in the bill.
+`simulate_strategies()` runs them over a session made up of round numbers (40 turns; a head of 2,000 tokens; 900 tokens
+in and 100 out per turn), or over a recorded one. Nothing is sent anywhere: a strategy is a rule for which chunks of the
+session stand in which request. The compressor's own calls are not in the bill.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from context_bench.wire.cache import (
 from context_bench.wire.conversation import ChatMessage, message_text
 from context_bench.wire.request import SYSTEM_ROLES
 
-#: Three ways of billing: any prefix, reads at a tenth; the same with writes at 1.25; only whole earlier prompts. Output at 8, 5 and 5
-#: times the input price.
+#: Three ways of billing: any prefix, reads at a tenth; the same with writes at 1.25; only whole earlier prompts. Output
+#: at 8, 5 and 5 times the input price.
 PROFILES: dict[str, CacheProfile] = {
     "automatic": CacheProfile("block", 1024, 128, p_in=1.25, p_out=10.0, r=0.1, w=None),
     "+ write 1.25": CacheProfile("block", 1024, 128, p_in=5.0, p_out=25.0, r=0.1, w=1.25),
@@ -38,10 +38,11 @@ _CHUNK = 50  # tokens of a chunk in the made-up session
 
 @dataclass(frozen=True, slots=True)
 class StrategyRow:
-    """The effect of a strategy on a session under one cache model. Ratios are against leaving the session alone; `None`: undefined.
+    """The effect of a strategy on a session under one cache model. Ratios are against leaving the session alone;
+    `None`: undefined.
 
-    `break_even`: how many more turns its first rewrite of history needs to pay for itself. `cache_penalty`: cost ratio less the share
-    of tokens left, so what rewriting gave back of the saving. See `wire.cache.PrefixCache` for the rest.
+    `break_even`: how many more turns its first rewrite of history needs to pay for itself. `cache_penalty`: cost ratio
+    less the share of tokens left, so what rewriting gave back of the saving. See `wire.cache.PrefixCache` for the rest.
     """
 
     strategy: str
@@ -59,7 +60,8 @@ class StrategyRow:
 
 @dataclass(slots=True)
 class Turns:
-    """A session in chunks: `weights[i]` tokens of chunk i; what stands before all turns; per turn what goes in and what comes out.
+    """A session in chunks: `weights[i]` tokens of chunk i; what stands before all turns; per turn what goes in and what
+    comes out.
 
     `results`: chunks that a tool gave back, the only ones that are clipped.
     """
@@ -103,7 +105,9 @@ def made_up(turns: int = 40, head: int = 2000, given: int = 900, answered: int =
 
 
 def turns_of(session: Session, counter: TokenCounter | None = None) -> Turns:
-    """A recorded session in chunks of one line each. A turn is what was said since the assistant's last words, and its next words."""
+    """A recorded session in chunks of one line each. A turn is what was said since the assistant's last words, and its
+    next words.
+    """
     counter = counter or counter_for(next((str(r.body.get("model")) for r in session.requests[:1]), None))
     found = Turns()
     said: list[int] = []
@@ -134,7 +138,8 @@ def _lines(message: ChatMessage) -> Iterator[str]:
         yield canonical_json(message["tool_calls"])
 
 
-# The strategies: each gives the prompts it would send ----------------------------------------------------------------------------------
+# The strategies: each gives the prompts it would send
+# ----------------------------------------------------------------------------------
 
 Prompts = list[list[int]]
 
@@ -146,11 +151,16 @@ def passthrough(session: Turns) -> Prompts:
 
 def window(session: Turns, last: int = 10) -> Prompts:
     """The head and the last turns, the newest among them."""
-    return [[*session.head, *session.history(t, max(0, t + 1 - last)), *session.turns[t][0]] for t in range(len(session.turns))]
+    return [
+        [*session.head, *session.history(t, max(0, t + 1 - last)), *session.turns[t][0]]
+        for t in range(len(session.turns))
+    ]
 
 
 def summary(session: Turns, limit: int = 16_000, keep: int = 3, size: int = 1000) -> Prompts:
-    """Once a prompt would be longer than `limit` tokens: all but the last `keep` turns becomes a summary of `size` tokens."""
+    """Once a prompt would be longer than `limit` tokens: all but the last `keep` turns becomes a summary of `size`
+    tokens.
+    """
     prompts: Prompts = []
     told: list[int] = []
     first = 0
@@ -204,7 +214,9 @@ def _clip(session: Turns, chunks: Sequence[int], keep: float) -> list[int]:
 
 
 def strategies_for(session: Turns) -> dict[str, Callable[[Turns], Prompts]]:
-    """The six strategies by name, their thresholds fitted to the session's length (a quarter of its turns; two fifths of its prompt)."""
+    """The six strategies by name, their thresholds fitted to the session's length (a quarter of its turns; two fifths
+    of its prompt).
+    """
     last = max(2, round(len(session.turns) / 4))
     longest = session.tokens(session.prompt(len(session.turns) - 1))
     limit = max(1, round(longest * 16 / 41.9 / 1000)) * 1000 if longest >= 2500 else max(100, longest // 2)
@@ -219,7 +231,8 @@ def strategies_for(session: Turns) -> dict[str, Callable[[Turns], Prompts]]:
     }
 
 
-# What they cost -------------------------------------------------------------------------------------------------------------------------
+# What they cost
+# ------------------------------------------------------------------------
 
 
 def simulate_strategies(
@@ -228,11 +241,17 @@ def simulate_strategies(
     *,
     counter: TokenCounter | None = None,
 ) -> list[StrategyRow]:
-    """Every strategy on a session (default: the made-up one), passthrough first, under one cache model (default: `automatic`). `counter`
-    counts a recorded session (default: as its model does).
+    """Every strategy on a session (default: the made-up one), passthrough first, under one cache model (default:
+    `automatic`). `counter` counts a recorded session (default: as its model does).
     """
     turns = made_up() if session is None else session if isinstance(session, Turns) else turns_of(session, counter)
-    rules = profile if isinstance(profile, CacheProfile) else CacheProfile(**profile) if profile else next(iter(PROFILES.values()))
+    rules = (
+        profile
+        if isinstance(profile, CacheProfile)
+        else CacheProfile(**profile)
+        if profile
+        else next(iter(PROFILES.values()))
+    )
     output = [turns.tokens(answer) for _, answer in turns.turns]
     base: tuple[PrefixCache, list[int]] | None = None
     rows = []
@@ -257,7 +276,12 @@ class _Shared:
 
 
 def _row(
-    name: str, found: PrefixCache, lengths: list[int], shared: _Shared, base: tuple[PrefixCache, list[int]], rules: CacheProfile
+    name: str,
+    found: PrefixCache,
+    lengths: list[int],
+    shared: _Shared,
+    base: tuple[PrefixCache, list[int]],
+    rules: CacheProfile,
 ) -> StrategyRow:
     plain, whole = base
     saving = 1 - sum(lengths) / sum(whole) if sum(whole) else 0.0

@@ -36,7 +36,9 @@ def base_url(url: str, where: str) -> str:
 def listening_port(given: int, where: str) -> int:
     """A port to listen on; 0 takes a free one. Raises `BadInput` that names `where` it was given."""
     if whole(given) != 0 and port(given) is None:
-        raise BadInput(f"{where} {shown(str(given))!r} is no port; expected a number from 0 (any free one) to {MOST_PORT}")
+        raise BadInput(
+            f"{where} {shown(str(given))!r} is no port; expected a number from 0 (any free one) to {MOST_PORT}"
+        )
     return given
 
 
@@ -87,7 +89,9 @@ def fault_of(url: str) -> str | None:
         return f"{host[:60]!r} is no IPv6 address"
     if not bracketed and ":" in told:
         return "an IPv6 address stands in brackets"
-    if (after and not after.startswith(":")) or (told and (not told.isascii() or not told.isdigit() or port(told) is None)):
+    if (after and not after.startswith(":")) or (
+        told and (not told.isascii() or not told.isdigit() or port(told) is None)
+    ):
         return f"the port {told[:20]!r} is no number from 1 to {MOST_PORT}"
     try:
         host.encode("idna")
@@ -105,7 +109,11 @@ def shown(url: str) -> str:
     place, slash, path = rest.partition("/")
     if "@" in path:  # a login with a slash in it
         place, slash, path = path.rpartition("@")[2], "", ""
-    return f"{head}{mark}{place.rpartition('@')[2]}{slash}{path}"[:_LONGEST] if mark else bare.rpartition("@")[2][:_LONGEST]
+    return (
+        f"{head}{mark}{place.rpartition('@')[2]}{slash}{path}"[:_LONGEST]
+        if mark
+        else bare.rpartition("@")[2][:_LONGEST]
+    )
 
 
 def _is_ipv6(host: str) -> bool:

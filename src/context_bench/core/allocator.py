@@ -24,10 +24,11 @@ def bound_arenas() -> bool:
 
 
 def give_back() -> bool:
-    """Give the heap's free pages back to the system; returns False if there were none, or the allocator has no such call.
+    """Give the heap's free pages back to the system; returns False if there were none, or the allocator has no such
+    call.
 
-    By itself glibc gives back only the end of the heap. Requests that fail at all stages leave holes of all sizes before it, and the
-    memory of a tap creeps up by 20 MB an hour while what it uses stays the same.
+    By itself glibc gives back only the end of the heap. Requests that fail at all stages leave holes of all sizes
+    before it, and the memory of a tap creeps up by 20 MB an hour while what it uses stays the same.
     """
     trim = _glibc("malloc_trim")
     return trim is not None and bool(trim(0))

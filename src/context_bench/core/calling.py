@@ -24,7 +24,9 @@ async def call(function: Callable[..., Any], *args: Any, pool: Executor | None =
         result = await function(*args, **kwargs)
     else:
         context = contextvars.copy_context()
-        result = await asyncio.get_running_loop().run_in_executor(pool, _in_thread, pid, lambda: context.run(function, *args, **kwargs))
+        result = await asyncio.get_running_loop().run_in_executor(
+            pool, _in_thread, pid, lambda: context.run(function, *args, **kwargs)
+        )
         if inspect.isawaitable(result):
             result = await result
     _only_in(pid)
@@ -34,7 +36,10 @@ async def call(function: Callable[..., Any], *args: Any, pool: Executor | None =
 def _in_thread(pid: int, function: Callable[[], Any]) -> Any:
     try:
         return function()
-    except (StopIteration, GeneratorExit) as error:  # these mean something else where a coroutine waits: it would never hear of them
+    except (
+        StopIteration,
+        GeneratorExit,
+    ) as error:  # these mean something else where a coroutine waits: it would never hear of them
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
     finally:
         _only_in(pid)
@@ -118,7 +123,9 @@ def _first_names() -> dict[str, str]:
 
 
 def fingerprint(plugin: Any) -> dict[str, Any]:
-    """Identity of a plug-in's results: its own `fingerprint()`, else class, name, version and plain public attributes."""
+    """Identity of a plug-in's results: its own `fingerprint()`, else class, name, version and plain public
+    attributes.
+    """
     own = method(plugin, "fingerprint")
     if own is not None:
         found = own()
@@ -127,7 +134,9 @@ def fingerprint(plugin: Any) -> dict[str, Any]:
     public = {
         key: value
         for key, value in getattr(plugin, "__dict__", {}).items()
-        if not key.startswith("_") and "key" not in key.lower() and isinstance(value, str | int | float | bool | list | dict | tuple | None)
+        if not key.startswith("_")
+        and "key" not in key.lower()
+        and isinstance(value, str | int | float | bool | list | dict | tuple | None)
     }
     return {
         "class": recorded_name(kind),

@@ -16,7 +16,7 @@ ContextBenchError
 ```
 
 Every message names the thing, the value seen, what was expected and what to do next.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ class MissingExtra(Stop, ImportError):
     """An optional dependency is not installed; says which extra brings it."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the optional extra {extra!r}: pip install '.[{extra}]' in a checkout of context-bench")
+        super().__init__(
+            f"{what} needs the optional extra {extra!r}: pip install '.[{extra}]' in a checkout of context-bench"
+        )
 
 
 class MissingProgram(MissingExtra):
@@ -126,7 +128,9 @@ class Failed(ContextBenchError):
 
 
 class SystemFailed(Failed, RuntimeError):
-    """The system under test gave no answer for this example (also a `RuntimeError`, as documented for `OpenAIProxy`)."""
+    """The system under test gave no answer for this example (also a `RuntimeError`, as documented for
+    `OpenAIProxy`).
+    """
 
 
 class Unreachable(SystemFailed):
@@ -178,7 +182,9 @@ class NoBudget(SystemFailed):
 
 
 class SetupFailed(SystemFailed):
-    """A group could not be set up (a memory lost too much of what it was given), so none of its questions can be asked."""
+    """A group could not be set up (a memory lost too much of what it was given), so none of its questions can be
+    asked.
+    """
 
 
 class NotStored(SystemFailed):

@@ -143,14 +143,15 @@ class Family:
     """A subject that is measured. A run belongs to it if its manifest has the `manifest_key`; the value there is
     `about` below.
 
-    `systems`, `evaluators`, `metrics`: names as users type them → "package.module:Class". `unscored(about)`: true where nothing is judged.
-    `notes(result, about, score_field)`: sentences for above and for below those of the run. `complete(result, about, stored)`: fills in
-    `result.families[manifest_key]` and what else it knows. `setup_totals(records)`: figures of a system's set-ups. `in_order`: systems
-    whose answers have no ranking. `by_cluster`: true if examples depend on one another within their cluster. `large_controls`: true
-    if a control may be too long for the reader, which is then no failure of the run.
-    `offers`: functions, classes and tables that other rooms ask for by name → "package.module:object"; see `offered`.
-    `judges`: "package.module:function" of the command line that gives the evaluators for judging stored answers again, from the options
-    asked for, the run's record, and those made of the options.
+    `systems`, `evaluators`, `metrics`: names as users type them → "package.module:Class". `unscored(about)`: true where
+    nothing is judged. `notes(result, about, score_field)`: sentences for above and for below those of the run.
+    `complete(result, about, stored)`: fills in `result.families[manifest_key]` and what else it knows.
+    `setup_totals(records)`: figures of a system's set-ups. `in_order`: systems whose answers have no ranking.
+    `by_cluster`: true if examples depend on one another within their cluster. `large_controls`: true if a control may
+    be too long for the reader, which is then no failure of the run. `offers`: functions, classes and tables that other
+    rooms ask for by name → "package.module:object"; see `offered`. `judges`: "package.module:function" of the command
+    line that gives the evaluators for judging stored answers again, from the options asked for, the run's record, and
+    those made of the options.
     """
 
     name: str
@@ -200,7 +201,9 @@ def large_controls(manifest: Mapping[str, Any]) -> set[str]:
 
 
 def brought(kind: str) -> dict[str, str]:
-    """Name → place of what the families of installed packages bring; built-in ones are in the tables of this package."""
+    """Name → place of what the families of installed packages bring; built-in ones are in the tables of this
+    package.
+    """
     return _tables(kind, families()[len(built_in()) :])
 
 
@@ -255,8 +258,12 @@ def _check(family: Any, others: Sequence[Family]) -> None:
         raise TypeError(f"expected a context_bench.core.families.Family, got {type(family).__name__}")
     from context_bench.core.records import Result
 
-    if family.manifest_key in {"schema", "setup", *Result.__dataclass_fields__} - {each.manifest_key for each in others}:
+    if family.manifest_key in {"schema", "setup", *Result.__dataclass_fields__} - {
+        each.manifest_key for each in others
+    }:
         raise ValueError(f"its manifest key {family.manifest_key!r} is a part of every result")
     for other in others:
         if family.name == other.name or family.manifest_key == other.manifest_key:
-            raise ValueError(f"its name {family.name!r} or manifest key {family.manifest_key!r} is taken by {other.name!r}")
+            raise ValueError(
+                f"its name {family.name!r} or manifest key {family.manifest_key!r} is taken by {other.name!r}"
+            )

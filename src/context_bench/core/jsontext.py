@@ -119,9 +119,15 @@ def without_nulls(value: Any) -> Any:
     while left:
         holder, place, held, names = left.pop()
         if isinstance(held, Mapping):
-            made = holder[place] = {key: inner for key, inner in held.items() if inner is not None or (key == "const" and not names)}
-            untouched = frozenset() if names else _VALUES | {"input"} if str(held.get("type")).endswith("tool_use") else _VALUES
-            left += [(made, key, inner, not names and key in NAMED) for key, inner in made.items() if key not in untouched]
+            made = holder[place] = {
+                key: inner for key, inner in held.items() if inner is not None or (key == "const" and not names)
+            }
+            untouched = (
+                frozenset() if names else _VALUES | {"input"} if str(held.get("type")).endswith("tool_use") else _VALUES
+            )
+            left += [
+                (made, key, inner, not names and key in NAMED) for key, inner in made.items() if key not in untouched
+            ]
         elif isinstance(held, list):
             made_list = holder[place] = list(held)
             left += [(made_list, i, inner, False) for i, inner in enumerate(held)]

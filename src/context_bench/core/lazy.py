@@ -22,7 +22,9 @@ def lazy(module: str, paths: Iterable[str]) -> tuple[Callable[[str], Any], Calla
     def found(name: str) -> Any:
         this = sys.modules[module]
         if name not in homes:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}; it has: {', '.join(sorted(this.__all__))}")
+            raise AttributeError(
+                f"module {module!r} has no attribute {name!r}; it has: {', '.join(sorted(this.__all__))}"
+            )
         return getattr(import_module(homes[name], this.__package__), name)
 
     def names() -> list[str]:
@@ -32,10 +34,11 @@ def lazy(module: str, paths: Iterable[str]) -> tuple[Callable[[str], Any], Calla
 
 
 class DeclaredNames(Mapping[str, str]):
-    """Public name → "package.module:object", from the constants that the files of a package declare; nothing is imported.
+    """Public name → "package.module:object", from the constants that the files of a package declare; nothing is
+    imported.
 
-    A file declares its names as literals at the margin, as in `COMPRESSORS = {"bm25": "BM25"}`. The text of the files is read when the
-    table is first used. `more`: names beside those.
+    A file declares its names as literals at the margin, as in `COMPRESSORS = {"bm25": "BM25"}`. The text of the files
+    is read when the table is first used. `more`: names beside those.
     """
 
     def __init__(self, package: str, folder: str, constant: str, more: Mapping[str, str] | None = None) -> None:
@@ -49,7 +52,9 @@ class DeclaredNames(Mapping[str, str]):
         places: dict[str, str] = {}
         for file in sorted(Path(self._folder).glob("*.py")):
             if declared := line.search(file.read_text("utf-8")):
-                places |= {name: f"{self._package}.{file.stem}:{target}" for name, target in literal_eval(declared[1]).items()}
+                places |= {
+                    name: f"{self._package}.{file.stem}:{target}" for name, target in literal_eval(declared[1]).items()
+                }
         return {**places, **self._more}
 
     def with_more(self, more: Mapping[str, str]) -> DeclaredNames:

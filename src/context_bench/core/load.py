@@ -36,8 +36,14 @@ def loads_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 def in_words(load: Mapping[str, Any]) -> str:
     """The load in a few words."""
     at_once = load.get("at_once")
-    told = {"fixed": f"{at_once} at once", "adaptive": f"up to {at_once} at once, adapting"}.get(str(load.get("mode")), "one at a time")
-    limits = [f"at most {load[key]:g} {what} a minute" for key, what in (("rpm", "requests"), ("tpm", "tokens")) if load.get(key)]
+    told = {"fixed": f"{at_once} at once", "adaptive": f"up to {at_once} at once, adapting"}.get(
+        str(load.get("mode")), "one at a time"
+    )
+    limits = [
+        f"at most {load[key]:g} {what} a minute"
+        for key, what in (("rpm", "requests"), ("tpm", "tokens"))
+        if load.get(key)
+    ]
     return ", ".join([told, *limits, *(["streamed"] if load.get("stream") else [])])
 
 
@@ -49,7 +55,8 @@ def different_load(before: Mapping[str, Any], after: Mapping[str, Any]) -> str |
     if not ours or not theirs or (ours == theirs and len(ours) == 1):
         return None
     return (
-        f"the runs were made under different load: {_then(ours)} before, {_then(theirs)} now; latency and time to first token belong to "
+        f"the runs were made under different load: {_then(ours)} before, {_then(theirs)} now; latency and time to "
+        "first token belong to "
         "their load."
     )
 
@@ -59,9 +66,15 @@ def _then(loads: Sequence[Mapping[str, Any]]) -> str:
 
 
 def limit_notes(manifest: Mapping[str, Any]) -> list[str]:
-    """Changes of the number of requests sent to an endpoint at once: new settings, and where it was cut or slowed down."""
+    """Changes of the number of requests sent to an endpoint at once: new settings, and where it was cut or slowed
+    down.
+    """
     loads = loads_of(manifest)
-    mixed = [f"Times mix different load, for the run went on with other settings: {_then(loads)}."] if len(loads) > 1 else []
+    mixed = (
+        [f"Times mix different load, for the run went on with other settings: {_then(loads)}."]
+        if len(loads) > 1
+        else []
+    )
     return mixed + [
         note
         for execution in manifest.get("limits") or []
@@ -77,7 +90,8 @@ def _note(endpoint: str, changes: Sequence[Sequence[Any]]) -> str | None:
         return None
     limits = [int(limit) for _, limit, _ in changes]
     return (
-        f"{endpoint}: asked less on the way ({', '.join(held)}); requests at once {limits[0]} at the start, {min(limits)} to "
+        f"{endpoint}: asked less on the way ({', '.join(held)}); requests at once {limits[0]} at the start, "
+        f"{min(limits)} to "
         f"{max(limits)}, {limits[-1]} at the end."
     )
 

@@ -51,7 +51,9 @@ def imported(module: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            raise BadInput(f"cannot import {module!r}: {error}. Is it installed, in the working folder, or on PYTHONPATH?") from error
+            raise BadInput(
+                f"cannot import {module!r}: {error}. Is it installed, in the working folder, or on PYTHONPATH?"
+            ) from error
         raise BadInput(f"cannot import {module!r}: it imports {error.name!r}, which is not installed here") from error
     except (Exception, SystemExit) as error:
         if _ours(module):
@@ -144,7 +146,9 @@ def parse_spec(text: str) -> PluginSpec:
     """Read a specification. Option values are JSON where they can be (`3`, `0.5`, `true`, `"a,b"`), else text."""
     scheme, found, rest = text.partition(":")
     if found and scheme in ("cli", "http", "mcp"):
-        return PluginSpec(scheme, rest if scheme != "http" or rest.startswith("//") is False else f"http:{rest}", {}, text)
+        return PluginSpec(
+            scheme, rest if scheme != "http" or rest.startswith("//") is False else f"http:{rest}", {}, text
+        )
     if found and scheme == "https":
         return PluginSpec("http", text, {}, text)
     if found and scheme == "py":
@@ -211,11 +215,15 @@ def build(
     return made
 
 
-def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any], bool], defaults: Mapping[str, Any]) -> Any:
+def _instance(
+    kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any], bool], defaults: Mapping[str, Any]
+) -> Any:
     if not isinstance(target, type) and accepts(target) and not spec.options:
         return target
     if not callable(target):
-        raise BadInput(f"{spec.text!r} is an object of type {type(target).__name__}: it takes no options and is not a {kind}")
+        raise BadInput(
+            f"{spec.text!r} is an object of type {type(target).__name__}: it takes no options and is not a {kind}"
+        )
     check_options(kind, spec, target, defaults)
     try:
         made = target(**{**defaults, **spec.options})
@@ -225,18 +233,26 @@ def _instance(kind: str, spec: PluginSpec, target: Any, accepts: Callable[[Any],
         raise BadInput(f"{kind} {spec.text!r} could not be made: {_fault(target, error)}") from error
     if not accepts(made):
         name, article = type(made).__name__, "an" if kind[0] in "aeiou" else "a"
-        raise BadInput(f"{spec.text!r} made a {name}, which is not {article} {kind}: {name} has {_LACKS.get(kind, 'not what it takes')}")
+        raise BadInput(
+            f"{spec.text!r} made a {name}, which is not {article} {kind}: {name} has "
+            f"{_LACKS.get(kind, 'not what it takes')}"
+        )
     return made
 
 
 def _fault(target: Callable[..., Any], error: Exception) -> str:
     """The fault of a call of a class or factory, in words."""
     if isinstance(error, TypeError) and inspect.isfunction(target):
-        return f"{target.__name__} is a function, called without arguments to make one ({error}); name a class with the method instead"
+        return (
+            f"{target.__name__} is a function, called without arguments to make one ({error}); name a class "
+            "with the method instead"
+        )
     return str(error) if isinstance(error, TypeError) else describe(error)
 
 
-def check_options(kind: str, spec: PluginSpec, target: Callable[..., Any], filled: Iterable[str] = (), hint: str = "") -> None:
+def check_options(
+    kind: str, spec: PluginSpec, target: Callable[..., Any], filled: Iterable[str] = (), hint: str = ""
+) -> None:
     """Raises `BadInput` for an option that there is not, and for one whose parameter is annotated as a number or a
     truth value (or `None`) and which is none.
 
@@ -253,7 +269,9 @@ def check_options(kind: str, spec: PluginSpec, target: Callable[..., Any], fille
         sorts = [_SORTS.get(word) for word in _words(parameters[name].annotation)] if name in parameters else []
         known = [sort for sort in sorts if sort is not None]
         if known and len(known) == len(sorts) and not any(fits(value) for _, fits in known):
-            raise BadInput(f"{kind} {spec.text!r}: {name} is {value!r}; expected {' or '.join(called for called, _ in known)}")
+            raise BadInput(
+                f"{kind} {spec.text!r}: {name} is {value!r}; expected {' or '.join(called for called, _ in known)}"
+            )
 
 
 def _refuse_unknown(spec: PluginSpec, parameters: Mapping[str, inspect.Parameter], filled: set[str], hint: str) -> None:

@@ -97,7 +97,13 @@ class Compressor(Protocol):
     @property
     def name(self) -> str: ...
     def compress(
-        self, prefix: list[dict[str, Any]], tail: list[dict[str, Any]], *, state: Any, budget: int | None, query: str | None = None
+        self,
+        prefix: list[dict[str, Any]],
+        tail: list[dict[str, Any]],
+        *,
+        state: Any,
+        budget: int | None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]: ...
 
 

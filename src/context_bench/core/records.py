@@ -111,7 +111,9 @@ class Forwarded:
     @property
     def oversized(self) -> int:
         """Number of its two bodies that were relayed unread, since they, or all that waited, were too large."""
-        return sum(str(self.facts.get(name, "")).startswith(("too large", "too much")) for name in ("unread", "reply_unread"))
+        return sum(
+            str(self.facts.get(name, "")).startswith(("too large", "too much")) for name in ("unread", "reply_unread")
+        )
 
 
 def not_compared(bodies: int) -> str:

@@ -41,7 +41,9 @@ class Registry:
         return sorted(self._objects.get(kind, {}))
 
     def find(self, kind: str, name: str) -> Any | None:
-        """The object that a user registered under `name`, else the one that an installed package offers, else `None`."""
+        """The object that a user registered under `name`, else the one that an installed package offers, else
+        `None`.
+        """
         if name in self._objects.get(kind, {}):
             return self._objects[kind][name]
         return next((point.load() for point in _entry_points(kind) if point.name == name), None)

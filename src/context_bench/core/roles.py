@@ -48,7 +48,11 @@ class ArmRole:
 
     def described(self) -> dict[str, str]:
         """The entry of the manifest; absent fields are left out."""
-        return {key: value for key, value in (("role", self.role), ("kind", self.kind), ("of", self.of)) if value is not None}
+        return {
+            key: value
+            for key, value in (("role", self.role), ("kind", self.kind), ("of", self.of))
+            if value is not None
+        }
 
 
 CANDIDATE = ArmRole()
@@ -76,7 +80,9 @@ def described_cell(labels: Mapping[str, str], roles: Mapping[str, ArmRole], base
 
 def with_baseline(roles: Mapping[str, ArmRole], baseline: str | None) -> dict[str, ArmRole]:
     """The roles, with the baseline's own."""
-    return {name: own.as_baseline() if name == baseline and own.role != "baseline" else own for name, own in roles.items()}
+    return {
+        name: own.as_baseline() if name == baseline and own.role != "baseline" else own for name, own in roles.items()
+    }
 
 
 def declared(
@@ -94,7 +100,10 @@ def declared(
     roles = {name: _role(given[name]) if given and name in given else CANDIDATE for name in names}
     bases = [name for name, own in roles.items() if own.role == "baseline"]
     if len({*bases, *([baseline] if baseline else [])}) > 1:
-        raise BadInput(f"a run has one baseline; declared were {', '.join(dict.fromkeys([*([baseline] if baseline else []), *bases]))}")
+        raise BadInput(
+            "a run has one baseline; declared were "
+            f"{', '.join(dict.fromkeys([*([baseline] if baseline else []), *bases]))}"
+        )
     usual = next((name for name, own in roles.items() if own.role == "candidate"), names[0]) if len(names) > 1 else None
     return roles, baseline or next(iter(bases), usual)
 
@@ -122,7 +131,8 @@ def roles_in(manifest: Mapping[str, Any], systems: Iterable[str] = ()) -> dict[s
 def roles_of_cell(cell: Mapping[str, Any]) -> dict[str, ArmRole]:
     """The roles of the arms of one cell."""
     names, controls = (
-        [str(name) for name in listed] if isinstance(listed := cell.get(key), list) else [] for key in ("systems", "controls")
+        [str(name) for name in listed] if isinstance(listed := cell.get(key), list) else []
+        for key in ("systems", "controls")
     )
     told, baseline = cell.get("roles"), cell.get("baseline")
     if not isinstance(told, Mapping):
@@ -143,11 +153,19 @@ _REFERENCE = re.compile(r"(full|none|random_drop)(?:#2)?(?![\w#])")
 _TRUNCATION = re.compile(r"head_tail(?![\w#])")
 _AGAIN = re.compile(r"#2(?=(?:\[.*\])?(?: · .*)?$)")
 _METHOD = re.compile(r"(window|mask_observations|dedupe|bm25|embedding|regenerative|anchored(?:_iterative)?)(?=[@:]|$)")
-_WHOLE_NAME = ("oracle", "full_context", "random", "passthrough", "tail_only")  # kinds that only the whole name stood for
+_WHOLE_NAME = (
+    "oracle",
+    "full_context",
+    "random",
+    "passthrough",
+    "tail_only",
+)  # kinds that only the whole name stood for
 _BARE = re.compile(r"(tail_only|(?:head_tail|bm25)(?:@.*)?)(?: \[.*\])?")  # controls of a result that lists none
 
 
-def roles_of_old_names(names: Collection[str], baseline: str | None = None, controls: Collection[str] | None = None) -> dict[str, ArmRole]:
+def roles_of_old_names(
+    names: Collection[str], baseline: str | None = None, controls: Collection[str] | None = None
+) -> dict[str, ArmRole]:
     """The roles in a run whose manifest declares none: guessed from names, as such runs were read when made."""
     roles = {name: role_of_old_name(name, controls) for name in names}
     return with_baseline(roles, baseline)

@@ -85,7 +85,11 @@ def attributed(wire: dict[str, Any]) -> dict[str, Any]:
     """
     if not wire.get("unmatched") or wire.get("calls") != 0:
         return wire
-    return {name: value for name, value in wire.items() if name not in ("calls", "calls_per_request", "extra_calls", "other_calls")}
+    return {
+        name: value
+        for name, value in wire.items()
+        if name not in ("calls", "calls_per_request", "extra_calls", "other_calls")
+    }
 
 
 class RowTally(Protocol):
@@ -135,7 +139,11 @@ def totals(records: Sequence[SetupRecord]) -> dict[str, float]:
         "setup_output_tokens": [record.usage.get("output_tokens") for record in records],
         "setup_cost": [record.cost for record in records],
     }
-    sums = {name: float(sum(known)) for name, values in told.items() if (known := [value for value in values if value is not None])}
+    sums = {
+        name: float(sum(known))
+        for name, values in told.items()
+        if (known := [value for value in values if value is not None])
+    }
     return {
         "groups": float(len(last)),
         "setups_failed": float(sum(record.error is not None for record in last)),
@@ -159,7 +167,9 @@ def note(records: Sequence[SetupRecord]) -> str | None:
         if all(record.seconds is not None for record in records)
         else ("what every attempt cost is counted, but for those that never ended, of which it is not known")
     )
-    return f"{again:,} group{'s were' if again > 1 else ' was'} set up again after an interruption or a failure; {known}."
+    return (
+        f"{again:,} group{'s were' if again > 1 else ' was'} set up again after an interruption or a failure; {known}."
+    )
 
 
 _OF_RANK = re.compile(

@@ -108,7 +108,8 @@ class RubricReply:
 def default_rubric() -> Rubric:
     """Six dimensions and 14 criteria with the weights of compression.md §2.4."""
     return read_rubric(
-        tomllib.loads(resources.files("context_bench.core").joinpath("rubric.toml").read_text("utf-8")), "the built-in rubric"
+        tomllib.loads(resources.files("context_bench.core").joinpath("rubric.toml").read_text("utf-8")),
+        "the built-in rubric",
     )
 
 
@@ -121,9 +122,13 @@ def read_rubric(data: Mapping[str, Any], where: str) -> Rubric:
         name = _text(raw, "id", f"{where}: dimension {number}")
         probes = raw.get("probes") or []
         if not isinstance(probes, list):
-            raise BadInput(f'{where}: probes of {name} are {probes!r:.60}; expected a list of names, such as probes = ["recall"]')
+            raise BadInput(
+                f'{where}: probes of {name} are {probes!r:.60}; expected a list of names, such as probes = ["recall"]'
+            )
         dimensions.append(Dimension(name, str(raw.get("title") or name), tuple(map(str, probes))))
-        criteria += [_criterion(each, name, f"{where}: {name}") for each in _tables(raw, "criterion", f"{where}: {name}")]
+        criteria += [
+            _criterion(each, name, f"{where}: {name}") for each in _tables(raw, "criterion", f"{where}: {name}")
+        ]
     for kind, names in (("dimension", [d.id for d in dimensions]), ("criterion", [c.id for c in criteria])):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise BadInput(f"{where}: {kind} {twice[0]!r} is there twice; each name may stand once")
@@ -139,7 +144,9 @@ def aggregate_rubric(scores: Mapping[str, float], weights: Weights | None = None
     """
     dimensions = {}
     for name, parts in (default_rubric().weights if weights is None else weights).items():
-        scored = {criterion: weight for criterion, weight in parts.items() if _is_score(scores.get(criterion)) and weight > 0}
+        scored = {
+            criterion: weight for criterion, weight in parts.items() if _is_score(scores.get(criterion)) and weight > 0
+        }
         if whole := sum(scored.values()):
             dimensions[name] = sum(weight * float(scores[criterion]) for criterion, weight in scored.items()) / whole
     return Aggregate(dimensions, sum(dimensions.values()) / len(dimensions) if dimensions else None)
@@ -164,7 +171,11 @@ def parse_rubric_reply(reply: str, requested: Sequence[str]) -> RubricReply:
         reasons.setdefault(name, str(result.get("reasoning") or ""))
         score = _score(result.get("score"))
         given.setdefault(name, []).append(math.nan if score is None else score)
-    scores = {name: values[0] for name in requested if (values := given.get(name)) and len(set(values)) == 1 and not math.isnan(values[0])}
+    scores = {
+        name: values[0]
+        for name in requested
+        if (values := given.get(name)) and len(set(values)) == 1 and not math.isnan(values[0])
+    }
     missing = [name for name in requested if name not in scores]
     status = "ok" if not missing else "partial" if scores else "failed"
     return RubricReply(scores, missing, status, reasons, None if scores else "no criterion has a score")
@@ -195,7 +206,9 @@ def _criterion(raw: Mapping[str, Any], dimension: str, where: str) -> Criterion:
         raise BadInput(f"{where}: the weight of {name} is {raw['weight']!r:.60}; expected a number of at least 0")
     if not isinstance(anchors, Mapping) or not anchors:
         raise BadInput(f"{where}: {name} has no anchors; expected what its scores mean, such as 0, 3 and 5")
-    return Criterion(name, dimension, _text(raw, "question", where), {str(at): str(what) for at, what in anchors.items()}, weight)
+    return Criterion(
+        name, dimension, _text(raw, "question", where), {str(at): str(what) for at, what in anchors.items()}, weight
+    )
 
 
 def _is_score(value: Any) -> bool:

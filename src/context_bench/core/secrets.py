@@ -37,11 +37,28 @@ _ALWAYS = re.compile(
     r"passw|passphrase|passcode|secret|credential|apikey|privatekey|accesskey|authkey|authorization|authtoken"
     r"|connectionstring"
 )
-_LAST = re.compile(r"pat|pats|jwt|bearer|auth|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader")
+_LAST = re.compile(
+    r"pat|pats|jwt|bearer|auth|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader"
+)
 _LAST_OF_FIELDS = re.compile(r"(?:^|_)(?:key|token|pat|jwt|bearer|pwd|cookie|auth_header|[a-z]+token)$")
 _ANYWHERE = frozenset(("key", "token", "keys"))
 #: After these words a name says where a secret is or something about it, not the secret itself.
-_PLACES = ("file", "path", "dir", "directory", "folder", "home", "sock", "socket", "location", "askpass", "url", "uri", "urls", "endpoint")
+_PLACES = (
+    "file",
+    "path",
+    "dir",
+    "directory",
+    "folder",
+    "home",
+    "sock",
+    "socket",
+    "location",
+    "askpass",
+    "url",
+    "uri",
+    "urls",
+    "endpoint",
+)
 _ABOUT = re.compile(
     r"host|hostname|port|name|names|type|env|header|prefix|size|length|limit|limits|count|algorithm|alg|"
     r"format|ttl|expiry|expires|expiration|timeout|version|region|counter|budget|price|field|fields|style|"
@@ -76,7 +93,9 @@ _FIGURES = re.compile(r"[\d.,:+_-]+(?:-preview)?")
 
 @lru_cache(maxsize=4096)
 def names_a_secret(name: str) -> bool:
-    """True if a variable, header, parameter, field or attribute of this name holds a secret, going by the name alone."""
+    """True if a variable, header, parameter, field or attribute of this name holds a secret, going by the name
+    alone.
+    """
     words = [word.lower() for word in _WORDS.findall(name[:200])]
     said = [word for word in words if not word.isdigit()]
     if not said or said[-1].endswith(_PLACES) or (_ABOUT.fullmatch(said[-1]) and said[-2:] != ["auth", "header"]):
@@ -95,7 +114,10 @@ def names_a_secret(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def surely_names_a_secret(name: str) -> bool:
     """True if a name can mean nothing else: `api_key` and `password`, but not `sort_key`."""
-    return names_a_secret(name) and _ALWAYS.search("".join(word.lower() for word in _WORDS.findall(name[:200]))) is not None
+    return (
+        names_a_secret(name)
+        and _ALWAYS.search("".join(word.lower() for word in _WORDS.findall(name[:200]))) is not None
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -135,7 +157,9 @@ def secrets_in_variable(name: str, value: str) -> Iterator[str]:
         return
     yield from secrets_in_value(value)
     if name.lower().rstrip("0123456789_").endswith("s"):
-        yield from (part.strip() for part in re.split(r"[,;\s]", value)[:_MOST_PARTS] if len(part.strip()) >= 2 * SHORTEST)
+        yield from (
+            part.strip() for part in re.split(r"[,;\s]", value)[:_MOST_PARTS] if len(part.strip()) >= 2 * SHORTEST
+        )
 
 
 def secrets_in_value(value: str) -> Iterator[str]:
@@ -151,7 +175,11 @@ def secrets_in_value(value: str) -> Iterator[str]:
         yield from _of_login(_decoded(rest))
     plain = value.replace("\\n", "\n") if "-----BEGIN" in value else value
     if "\n" in plain:
-        yield from (line for each in plain.splitlines()[:_MOST_PARTS] if len(line := each.strip()) >= _LONG_LINE and "-----" not in line)
+        yield from (
+            line
+            for each in plain.splitlines()[:_MOST_PARTS]
+            if len(line := each.strip()) >= _LONG_LINE and "-----" not in line
+        )
     yield from _named_inside(value)
     if len(value) >= 24 and (inner := _decoded(value)).lstrip().startswith(("{", "-----BEGIN")):
         yield from secrets_in_value(inner)
@@ -212,8 +240,12 @@ def secrets_in_url(url: str, *, every: bool = True) -> Iterator[str]:
 
 
 def _is_plain(name: str, value: str) -> bool:
-    """True if a parameter that does not name a secret holds what many texts hold: a version, a date, a model, a word."""
-    return name.lower() in _PLAIN_NAMES or (len(value) < _LONG_LINE and (value.isalpha() or _FIGURES.fullmatch(value) is not None))
+    """True if a parameter that does not name a secret holds what many texts hold: a version, a date, a model, a
+    word.
+    """
+    return name.lower() in _PLAIN_NAMES or (
+        len(value) < _LONG_LINE and (value.isalpha() or _FIGURES.fullmatch(value) is not None)
+    )
 
 
 def plain_parameters(url: str) -> list[str]:
@@ -222,8 +254,15 @@ def plain_parameters(url: str) -> list[str]:
         query = urlsplit(url).query if len(url) <= 4096 else ""
     except ValueError:
         return []
-    pairs = ((unquote(name), unquote(value)) for name, _, value in (pair.partition("=") for pair in re.split("[&;]", query)[:_MOST_PARTS]))
-    return [name for name, value in pairs if is_searchable(value) and not names_a_secret(name) and not _is_plain(name, value)]
+    pairs = (
+        (unquote(name), unquote(value))
+        for name, _, value in (pair.partition("=") for pair in re.split("[&;]", query)[:_MOST_PARTS])
+    )
+    return [
+        name
+        for name, value in pairs
+        if is_searchable(value) and not names_a_secret(name) and not _is_plain(name, value)
+    ]
 
 
 def _of_login(login: str) -> Iterator[str]:
@@ -332,9 +371,15 @@ class Masker:
         self._fields = fields
         given = {value for value in values if value}
         self.mask = mask
-        self.values = tuple(sorted((value for value in given if is_searchable(value)), key=lambda value: (-len(value), value)))
+        self.values = tuple(
+            sorted((value for value in given if is_searchable(value)), key=lambda value: (-len(value), value))
+        )
         self.short = tuple(
-            sorted(value for value in given if not is_searchable(value) and 2 <= len(value) <= 64 and value not in _SWITCHES)
+            sorted(
+                value
+                for value in given
+                if not is_searchable(value) and 2 <= len(value) <= 64 and value not in _SWITCHES
+            )
         )
         self._sought = tuple(map(_sought, self.values))
         coded = (each[1] for one in self._sought for each in one.coded)
@@ -362,7 +407,11 @@ class Masker:
                     for one in self._sought:
                         text = one.replaced(text, self.mask)
                     break
-        return self._whole.sub(rf"\1{self.mask}", text) if self.short and any(short in text for short in self.short) else text
+        return (
+            self._whole.sub(rf"\1{self.mask}", text)
+            if self.short and any(short in text for short in self.short)
+            else text
+        )
 
     def key(self, name: str) -> str:
         """The name of a field, cleaned too; but a secret that is an ordinary word does not cost a field in use its
@@ -379,11 +428,21 @@ class Masker:
         for secret in self.values:
             if text[:_PIECE] in secret:
                 text = next(
-                    (self.mask + text[size:] for size in range(len(secret) - 1, _PIECE - 1, -1) if text.startswith(secret[-size:])), text
+                    (
+                        self.mask + text[size:]
+                        for size in range(len(secret) - 1, _PIECE - 1, -1)
+                        if text.startswith(secret[-size:])
+                    ),
+                    text,
                 )
             if text[-_PIECE:] in secret:
                 text = next(
-                    (text[:-size] + self.mask for size in range(len(secret) - 1, _PIECE - 1, -1) if text.endswith(secret[:size])), text
+                    (
+                        text[:-size] + self.mask
+                        for size in range(len(secret) - 1, _PIECE - 1, -1)
+                        if text.endswith(secret[:size])
+                    ),
+                    text,
                 )
         return text
 
@@ -408,5 +467,7 @@ class Masker:
     @cached_property
     def _whole(self) -> re.Pattern[str]:
         values = "|".join(re.escape(short) for short in sorted(self.short, key=len, reverse=True))
-        header = r"(?i:authorization|api[-_]?key|[-_]key|token|secret|passw[a-z]{1,8}|cookie)[\"'\\]{0,8}\s{0,3}[:=]\s{0,3}[\"'\\]{0,8}"
-        return re.compile(rf"((?:[?&;][\w.~-]{{1,60}}=)|{header}(?:(?i:bearer|basic|token) )?)(?:{values})(?![\w%.~+/-])")
+        header = r"(?i:authorization|api[-_]?key|[-_]key|token|secret|passw[a-z]{1,8}|cookie)[\"'\\]{0,8}\s{0,3}[:=]\s{0,3}[\"'\\]{0,8}"  # noqa: E501
+        return re.compile(
+            rf"((?:[?&;][\w.~-]{{1,60}}=)|{header}(?:(?i:bearer|basic|token) )?)(?:{values})(?![\w%.~+/-])"
+        )

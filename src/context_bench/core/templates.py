@@ -23,7 +23,9 @@ _MOST_VALUES, _LONGEST_YAML = 100_000, 2**20
 _DEEPEST = 100
 # A text that is not closed goes on to its end all the same: to try it again from the next quote would take the square
 # of the length.
-_TEXTS = re.compile(r'''"""(?:[^\\]|\\.)*?(?:"{3,5}|\Z)|\'\'\'.*?(?:'{3,5}|\Z)|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|#[^\n]*''', re.DOTALL)
+_TEXTS = re.compile(
+    r'''"""(?:[^\\]|\\.)*?(?:"{3,5}|\Z)|\'\'\'.*?(?:'{3,5}|\Z)|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|#[^\n]*''', re.DOTALL
+)
 _KEYS = re.compile(r"[^=,{}\[\]\n]+")
 
 
@@ -84,10 +86,18 @@ def _loader(yaml: Any) -> Any:
                 self.depth -= 1
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [(key.tag, key.value) for key, _ in node.value if isinstance(key.value, str) and not key.tag.endswith(":merge")]
-            twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+            names = [
+                (key.tag, key.value)
+                for key, _ in node.value
+                if isinstance(key.value, str) and not key.tag.endswith(":merge")
+            ]
+            twice = (
+                next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+            )
             if twice is not None:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {twice[1][:40]!r} comes twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {twice[1][:40]!r} comes twice", node.start_mark
+                )
             return super().construct_mapping(node, deep)
 
     return Loader
@@ -141,7 +151,9 @@ def at(document: Any, path: str | None) -> Any:
 
 
 def fill(template: Any, values: Mapping[str, Any], put: Callable[[str], str] = str) -> Any:
-    """The template with its placeholders replaced, in one pass; `put` makes text of what stands inside a longer text."""
+    """The template with its placeholders replaced, in one pass; `put` makes text of what stands inside a longer
+    text.
+    """
     if isinstance(template, str):
         whole = _NAME.fullmatch(template)
         if whole and whole[1] in values and put is str:

@@ -114,7 +114,9 @@ class Match(NamedTuple):
 
 
 def match(prediction: str, reference: str) -> Match:
-    """All four measures with one normalisation of each text. An empty reference is matched only by an empty prediction."""
+    """All four measures with one normalisation of each text. An empty reference is matched only by an empty
+    prediction.
+    """
     found, wanted = _sides(prediction, reference)
     if found == wanted:
         return Match(*([1.0] * 4)) if wanted else Match(0.0, 1.0, 0.0, 1.0)
@@ -151,7 +153,9 @@ def recall_score(prediction: str, reference: str) -> float:
 
 
 def contains(prediction: str, reference: str) -> float:
-    """1.0 if the reference occurs in the prediction as whole words: "no" is not in "I do not know", nor "3" in "3.5"."""
+    """1.0 if the reference occurs in the prediction as whole words: "no" is not in "I do not know", nor "3" in
+    "3.5".
+    """
     return match(prediction, reference).contains
 
 
@@ -169,7 +173,9 @@ def _overlap(found: list[str], wanted: list[str]) -> int:
 
 
 def _contains(prediction: str, reference: str, found: list[str], wanted: list[str]) -> bool:
-    if f" {' '.join(wanted)} " not in f" {' '.join(found)} " and not _stands_alone(reference.strip().lower(), prediction.lower()):
+    if f" {' '.join(wanted)} " not in f" {' '.join(found)} " and not _stands_alone(
+        reference.strip().lower(), prediction.lower()
+    ):
         return False
     numbers = _numbers(reference)
     return not numbers or numbers <= _numbers(prediction)
@@ -195,19 +201,45 @@ def _numbers(text: str) -> set[str]:
 
 
 _IRREGULAR = {
-    "skies": "sky", "sky": "sky", "dying": "die", "lying": "lie", "tying": "tie", "news": "news", "innings": "inning", "inning": "inning",
-    "outings": "outing", "outing": "outing", "cannings": "canning", "canning": "canning", "howe": "howe", "proceed": "proceed",
+    "skies": "sky", "sky": "sky", "dying": "die", "lying": "lie", "tying": "tie", "news": "news", "innings": "inning", "inning": "inning",  # noqa: E501
+    "outings": "outing", "outing": "outing", "cannings": "canning", "canning": "canning", "howe": "howe", "proceed": "proceed",  # noqa: E501
     "exceed": "exceed", "succeed": "succeed",
 }  # fmt: skip
 _PLURAL = (("sses", "ss"), ("ies", "i"), ("ss", "ss"), ("s", ""))
 _DERIVED = (
-    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"), ("alli", "al"),
-    ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"), ("ator", "ate"), ("alism", "al"),
-    ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"), ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble"), ("fulli", "ful"),
+    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"), ("alli", "al"),  # noqa: E501
+    ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"), ("ator", "ate"), ("alism", "al"),  # noqa: E501
+    ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"), ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble"), ("fulli", "ful"),  # noqa: E501
 )  # fmt: skip
-_ADJECTIVE = (("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""))
+_ADJECTIVE = (
+    ("icate", "ic"),
+    ("ative", ""),
+    ("alize", "al"),
+    ("iciti", "ic"),
+    ("ical", "ic"),
+    ("ful", ""),
+    ("ness", ""),
+)
 _LAST = (
-    *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti", "ous"),
+    *(
+        "al",
+        "ance",
+        "ence",
+        "er",
+        "ic",
+        "able",
+        "ible",
+        "ant",
+        "ement",
+        "ment",
+        "ent",
+        "ion",
+        "ou",
+        "ism",
+        "ate",
+        "iti",
+        "ous",
+    ),
     *("ive", "ize"),
 )
 _RUNS = re.compile("v+c+")

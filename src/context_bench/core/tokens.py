@@ -135,7 +135,9 @@ class VocabularyCounter:
         if _uncountable(text):
             step = (len(text) - _SAMPLE) / (_SAMPLES - 1)
             samples = [text[(start := round(number * step)) : start + _SAMPLE] for number in range(_SAMPLES)]
-            return round(sum(self._one(vocabulary, special, sample) for sample in samples) * len(text) / (_SAMPLES * _SAMPLE))
+            return round(
+                sum(self._one(vocabulary, special, sample) for sample in samples) * len(text) / (_SAMPLES * _SAMPLE)
+            )
         # Four bytes a token are made sooner than a list of them, but special tokens are taken for what they look like.
         return len(vocabulary.encode_ordinary(text)) if special in text else len(vocabulary.encode_flat(text)) // 4
 
@@ -157,7 +159,9 @@ def _uncountable(text: str) -> bool:
     """True for a text, or one with a word, that is too long to be counted."""
     if len(text) < 2 * _ENDLESS:
         return False
-    return len(text) > MOST_COUNTED or any(_endless(text[start : start + _ENDLESS]) for start in range(0, len(text), _ENDLESS))
+    return len(text) > MOST_COUNTED or any(
+        _endless(text[start : start + _ENDLESS]) for start in range(0, len(text), _ENDLESS)
+    )
 
 
 def _endless(window: str) -> bool:

@@ -84,11 +84,17 @@ ROW = replace(OWN, input=OWN.input + OPENAI_CHAT.input, output=OWN.output + OPEN
 ATIF = Form(_names("prompt_tokens"), _names("completion_tokens"), _names("cached_tokens"))
 ATIF_TOTAL = Form(_names("total_prompt_tokens"), _names("total_completion_tokens"), _names("total_cached_tokens"))
 #: Cline and Cursor.
-EDITORS = Form(_names("inputTokens"), _names("outputTokens"), _names("cacheReadTokens"), _names("cacheWriteTokens"), apart=True)
+EDITORS = Form(
+    _names("inputTokens"), _names("outputTokens"), _names("cacheReadTokens"), _names("cacheWriteTokens"), apart=True
+)
 GEMINI = Form(_names("input"), _names("output"), _names("cached"), reasoning=_names("thoughts"))
 GEMINI_TOTAL = Form(_names("input_tokens"), _names("output_tokens"), _names("cached"))
-OPENCODE = Form(_names("input"), _names("output"), _names("cache/read"), _names("cache/write"), _names("reasoning"), apart=True)
-OPENHANDS = Form(_names("prompt_tokens"), _names("completion_tokens"), _names("cache_read_tokens"), _names("cache_write_tokens"))
+OPENCODE = Form(
+    _names("input"), _names("output"), _names("cache/read"), _names("cache/write"), _names("reasoning"), apart=True
+)
+OPENHANDS = Form(
+    _names("prompt_tokens"), _names("completion_tokens"), _names("cache_read_tokens"), _names("cache_write_tokens")
+)
 SWE_AGENT = Form(_names("tokens_sent"), _names("tokens_received"))
 OTEL = Form(
     _names("gen_ai.usage.input_tokens"),
@@ -142,7 +148,9 @@ def forwarded_of(values: Any) -> Forwarded:
         value = values[name]
         if name in _NUMBERS:
             found = _NUMBERS[name](value)
-            value = _DEFAULTS[name] if found is None and _DEFAULTS[name] is not MISSING else 0.0 if found is None else found
+            value = (
+                _DEFAULTS[name] if found is None and _DEFAULTS[name] is not MISSING else 0.0 if found is None else found
+            )
         elif name in _TEXTS and not (value is None or isinstance(value, str)):
             raise BadInput(f"not a record of a tap: {name} is {value!r:.80}, expected text")
         given[name] = value

@@ -21,10 +21,11 @@ from context_bench.core.records import Example
 def tidy(raw: Mapping[str, Any], index: int, dataset: str, where: str) -> Example:
     """`raw` as a complete example, in the key order id, context, question, answer, then the rest.
 
-    `id`: text or whole number, `index` if missing. `context`: text; without one, the `question` is the text to read (empty with `turns`
-    alone). `answer`: text; a list of accepted answers goes to `answers`, its first to `answer`. `dataset` is set unless the row has
-    one. `cluster`: what is resampled as one unit: the row's own `cluster`, else its `group`, else the context (examples that share
-    a text are not independent), else the id. Numbers become text, nulls are left out. Raises `BadInput`, naming `where`.
+    `id`: text or whole number, `index` if missing. `context`: text; without one, the `question` is the text to read
+    (empty with `turns` alone). `answer`: text; a list of accepted answers goes to `answers`, its first to `answer`.
+    `dataset` is set unless the row has one. `cluster`: what is resampled as one unit: the row's own `cluster`, else its
+    `group`, else the context (examples that share a text are not independent), else the id. Numbers become text, nulls
+    are left out. Raises `BadInput`, naming `where`.
     """
     rest = {key: value for key, value in raw.items() if value is not None}
     example: Example = {"id": id_of(rest.pop("id", index), where)}
@@ -32,7 +33,9 @@ def tidy(raw: Mapping[str, Any], index: int, dataset: str, where: str) -> Exampl
     context = _text(rest, "context", where)
     turns = _turns(rest, where)
     if not context and not question and not turns:
-        raise BadInput(f'{where}: nothing to send: needs a "context", a "question" or "turns"; its keys are {sorted(raw)}')
+        raise BadInput(
+            f'{where}: nothing to send: needs a "context", a "question" or "turns"; its keys are {sorted(raw)}'
+        )
     example["context"] = context if context is not None else (question or "")
     if question is not None:
         example["question"] = question
@@ -88,7 +91,9 @@ def _answer(value: Any, where: str) -> str:
         return value
     if isinstance(value, int | float):
         return str(value)
-    raise BadInput(f'{where}: an answer is {_kind(value)}; expected text, or a list of texts under "answer" or "answers"')
+    raise BadInput(
+        f'{where}: an answer is {_kind(value)}; expected text, or a list of texts under "answer" or "answers"'
+    )
 
 
 def _kind(value: Any) -> str:
@@ -109,7 +114,9 @@ def examples_from(source: Iterable[Any], n: int | None = None) -> Iterator[Examp
     """
     for index, raw in enumerate(islice(source, n)):
         if not isinstance(raw, Mapping):
-            raise BadInput(f"example {index} of the dataset is {type(raw).__name__}; expected a dict with an id and a context")
+            raise BadInput(
+                f"example {index} of the dataset is {type(raw).__name__}; expected a dict with an id and a context"
+            )
         yield {"id": index, **raw} if raw.get("id") is None else dict(raw)
 
 

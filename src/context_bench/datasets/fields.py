@@ -14,9 +14,9 @@ r"""The field language: how a raw row of a dataset becomes a value of an example
 | `{ before_first = …, of = … }`, `{ after_first = …, of = … }` | the same, cut at the first such mark |
 | `{ join = "\n", each = ["titles", "texts"], sep = ": " }` | parallel lists, item beside item |
 
-In a join, `sep` stands inside a pair and `join` between pairs; an inner list is run together first. Wherever a form needs a value
-(`pick`, `at`, `of`, `each` …) any form may stand. There are no expressions and no conditions.
-"""
+In a join, `sep` stands inside a pair and `join` between pairs; an inner list is run together first. Wherever a form
+needs a value (`pick`, `at`, `of`, `each` …) any form may stand. There are no expressions and no conditions.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def compile_field(definition: Any, where: str) -> Form:
         return _list([compile_field(d, f"{where}[{i}]") for i, d in enumerate(definition)])
     if isinstance(definition, Mapping):
         return _table(definition, where)
-    raise FieldFault(f"{where}: {definition!r} is neither a path, a template, a list nor a table; a fixed value is {{ const = … }}")
+    raise FieldFault(
+        f"{where}: {definition!r} is neither a path, a template, a list nor a table; a fixed value is {{ const = … }}"
+    )
 
 
 def _table(definition: Mapping[str, Any], where: str) -> Form:
@@ -163,7 +165,9 @@ def _before_first(definition: Mapping[str, Any], where: str) -> Form:
 
 
 def _after_first(definition: Mapping[str, Any], where: str) -> Form:
-    return _split(definition, where, "after_first", lambda text, mark: text.partition(mark)[2] if mark in text else None)
+    return _split(
+        definition, where, "after_first", lambda text, mark: text.partition(mark)[2] if mark in text else None
+    )
 
 
 def _split(definition: Mapping[str, Any], where: str, key: str, cut: Callable[[str, str], str | None]) -> Form:
@@ -187,7 +191,9 @@ def _join(definition: Mapping[str, Any], where: str) -> Form:
         raise FieldFault(f"{where}: join and sep are texts")
 
     def joined(row: Row) -> str:
-        return join.join(sep.join(_run(cell) for cell in cells) for cells in zip(*(_items(c(row)) for c in columns), strict=False))
+        return join.join(
+            sep.join(_run(cell) for cell in cells) for cells in zip(*(_items(c(row)) for c in columns), strict=False)
+        )
 
     return joined
 

@@ -1,8 +1,8 @@
 """Files of a dataset repository on the Hugging Face Hub, or on anything that speaks its REST API (`HF_ENDPOINT`).
 
-Whole files go to the client's ordinary cache (`HF_HOME`), so copies made by other tools are used and ours are found by them. What a
-repository holds at a commit, and the first rows of large files, are kept in `HF_HOME/context-bench`: with these, a run that
-went through once goes through again with no network. No code of a repository is ever run.
+Whole files go to the client's ordinary cache (`HF_HOME`), so copies made by other tools are used and ours are found by
+them. What a repository holds at a commit, and the first rows of large files, are kept in `HF_HOME/context-bench`: with
+these, a run that went through once goes through again with no network. No code of a repository is ever run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ BLOCK = 2**18  # bytes asked for at once then
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file at one commit. `sha256` is known for files in large-file storage; `inside`: of an archive, only members that match."""
+    """One file at one commit. `sha256` is known for files in large-file storage; `inside`: of an archive, only members
+    that match.
+    """
 
     path: str
     size: int
@@ -71,10 +73,11 @@ class Snapshot:
 
 
 def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> Snapshot:
-    """Find the files of `repo` that match `patterns` (in their order) at `revision` (default: the newest). Raises `PreflightFailed`.
+    """Find the files of `repo` that match `patterns` (in their order) at `revision` (default: the newest). Raises
+    `PreflightFailed`.
 
-    A pattern `FILE.zip!INSIDE` means members of an archive. A commit that was listed before is not asked about again, since it cannot
-    have changed.
+    A pattern `FILE.zip!INSIDE` means members of an archive. A commit that was listed before is not asked about again,
+    since it cannot have changed.
     """
     asked = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     known = _recall(repo, asked, revision)
@@ -84,14 +87,22 @@ def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> 
         if known or (known := _from_cache(repo, asked, revision)):
             return known
         raise PreflightFailed(
-            f"HF_HUB_OFFLINE is set and dataset {repo} ({', '.join(asked)}) is not in the cache {_cache_dir()}. {_ways(repo)}"
+            f"HF_HUB_OFFLINE is set and dataset {repo} ({', '.join(asked)}) is not in the cache {_cache_dir()}. "
+            f"{_ways(repo)}"
         )
     try:
         found = _ask(repo, asked, revision)
     except _NotReached as error:
         if known or (known := _from_cache(repo, asked, revision)):
-            return Snapshot(known.repo, known.commit, known.files, f"the hub could not be reached ({error}); the cached copy was used")
-        raise PreflightFailed(f"cannot reach the hub at {_shown_endpoint()} for dataset {repo}: {error}. {_ways(repo)}") from error
+            return Snapshot(
+                known.repo,
+                known.commit,
+                known.files,
+                f"the hub could not be reached ({error}); the cached copy was used",
+            )
+        raise PreflightFailed(
+            f"cannot reach the hub at {_shown_endpoint()} for dataset {repo}: {error}. {_ways(repo)}"
+        ) from error
     _remember(found, asked, revision)
     return found
 
@@ -129,14 +140,19 @@ def listing(repo: str, revision: str | None, folders: Sequence[str] = ("",)) -> 
         commit = _api().dataset_info(repo, revision=revision, timeout=TIMEOUT).sha or ""
         for folder in dict.fromkeys(folders):
             tree = _api().list_repo_tree(repo, folder or None, recursive=True, revision=commit, repo_type="dataset")
-            trees[folder] = [HubFile(i.path, i.size, i.lfs.sha256 if i.lfs else None) for i in tree if isinstance(i, RepoFile)]
+            trees[folder] = [
+                HubFile(i.path, i.size, i.lfs.sha256 if i.lfs else None) for i in tree if isinstance(i, RepoFile)
+            ]
     except Exception as error:
         raise _explained(error, repo, revision, folder) from error
     paths = [file.path for tree in trees.values() for file in tree]
-    if not re.fullmatch(r"[0-9a-f]{40}", commit) or any(".." in path.split("/") or path.startswith("/") for path in paths):
+    if not re.fullmatch(r"[0-9a-f]{40}", commit) or any(
+        ".." in path.split("/") or path.startswith("/") for path in paths
+    ):
         # Both become parts of a path in the cache, and a mirror may be anybody's.
         raise PreflightFailed(
-            f"the hub at {_shown_endpoint()} gave an impossible commit or file name for dataset {repo}; check HF_ENDPOINT"
+            f"the hub at {_shown_endpoint()} gave an impossible commit or file name for dataset {repo}; check "
+            "HF_ENDPOINT"
         )
     return commit, trees
 
@@ -150,7 +166,8 @@ def _explained(error: Exception, repo: str, revision: str | None, thing: str) ->
         return error
     if isinstance(error, errors.GatedRepoError):
         return PreflightFailed(
-            f"dataset {repo} is gated: sign in at {page}, accept its terms, then set HF_TOKEN to a read token of that account "
+            f"dataset {repo} is gated: sign in at {page}, accept its terms, then set HF_TOKEN to a read token of that "
+            "account "
             "(or run `hf auth login`)"
         )
     if isinstance(error, errors.RevisionNotFoundError):
@@ -161,7 +178,9 @@ def _explained(error: Exception, repo: str, revision: str | None, thing: str) ->
             "If you have access, set HF_TOKEN; else check HF_ENDPOINT"
         )
     if isinstance(error, errors.EntryNotFoundError) and not isinstance(error, errors.LocalEntryNotFoundError):
-        return PreflightFailed(f"dataset {repo} has no {thing!r} at revision {revision or 'main'}; see {page}/tree/main")
+        return PreflightFailed(
+            f"dataset {repo} has no {thing!r} at revision {revision or 'main'}; see {page}/tree/main"
+        )
     # Addresses of a store behind the hub carry signatures in their query.
     return _NotReached(re.sub(r"\?\S+", "?…", " ".join(str(error).split()))[:300] or type(error).__name__)
 
@@ -182,11 +201,17 @@ _ALL = "all"
 
 
 def _part(at: Snapshot, file: HubFile, wanted: int | None) -> Path | None:
-    """The first `wanted` rows (or more) of a large file as a file of its own, or `None` where the whole file is the better choice.
+    """The first `wanted` rows (or more) of a large file as a file of its own, or `None` where the whole file is the
+    better choice.
 
     What is wanted of an archive is always read from its place: the rest of it is other data.
     """
-    if file.size <= SLICE_ABOVE or (wanted is None and not file.inside) or not _sliceable(file.path) or _cached(at, file):
+    if (
+        file.size <= SLICE_ABOVE
+        or (wanted is None and not file.inside)
+        or not _sliceable(file.path)
+        or _cached(at, file)
+    ):
         return None
     # What is inside is named by whoever wrote the description, and must not become a path.
     inside = f"!{hashlib.sha256(file.inside.encode()).hexdigest()[:16]}" if file.inside else ""
@@ -205,7 +230,10 @@ def _part(at: Snapshot, file: HubFile, wanted: int | None) -> Path | None:
 
 
 def _sliceable(path: str) -> bool:
-    return path.endswith((".parquet", ".zip")) or re.search(r"\.(jsonl?|ndjson|csv|tsv|src|tgt|cleaned)(\.gz|\.zst)?$", path) is not None
+    return (
+        path.endswith((".parquet", ".zip"))
+        or re.search(r"\.(jsonl?|ndjson|csv|tsv|src|tgt|cleaned)(\.gz|\.zst)?$", path) is not None
+    )
 
 
 def _kept(folder: Path, wanted: int | None) -> Path | None:
@@ -227,7 +255,9 @@ def _read_first(at: Snapshot, file: HubFile, wanted: int | None, folder: Path) -
 
 
 def _first_lines(rows: Iterator[dict[str, Any]], wanted: int | None, folder: Path, member: bool) -> Path | None:
-    """`rows` as a file of JSON lines; `None` where they are all that an ordinary file holds, which is better fetched whole then."""
+    """`rows` as a file of JSON lines; `None` where they are all that an ordinary file holds, which is better fetched
+    whole then.
+    """
     with tempfile.TemporaryDirectory(prefix="context-bench-") as place:
         made, count = Path(place) / "rows", 0
         with made.open("w", encoding="utf-8") as lines:
@@ -268,12 +298,18 @@ def _fetch(at: Snapshot, file: HubFile) -> Path:
         return cached
     if _offline():
         raise PreflightFailed(
-            f"HF_HUB_OFFLINE is set and {file.path} of dataset {at.repo} is not in the cache {_cache_dir()}. {_ways(at.repo)}"
+            f"HF_HUB_OFFLINE is set and {file.path} of dataset {at.repo} is not in the cache {_cache_dir()}. "
+            f"{_ways(at.repo)}"
         )
     try:
         path = Path(
             _api().hf_hub_download(
-                at.repo, file.path, repo_type="dataset", revision=at.commit, cache_dir=str(_cache_dir()), etag_timeout=TIMEOUT
+                at.repo,
+                file.path,
+                repo_type="dataset",
+                revision=at.commit,
+                cache_dir=str(_cache_dir()),
+                etag_timeout=TIMEOUT,
             )
         )
     except Exception as error:
@@ -281,7 +317,9 @@ def _fetch(at: Snapshot, file: HubFile) -> Path:
     if file.sha256 and hash_file(path) != file.sha256:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        raise PreflightFailed(f"{file.path} of dataset {at.repo} arrived damaged (wrong SHA-256) and was deleted; run the command again")
+        raise PreflightFailed(
+            f"{file.path} of dataset {at.repo} arrived damaged (wrong SHA-256) and was deleted; run the command again"
+        )
     return path
 
 
@@ -289,7 +327,8 @@ def _failed(error: Exception, at: Snapshot, file: HubFile) -> Exception:
     told = _explained(error, at.repo, at.commit, file.path)
     if isinstance(told, _NotReached):
         return PreflightFailed(
-            f"{file.path} of dataset {at.repo} could not be downloaded whole: {told}. Run the command again; it goes on where it stopped"
+            f"{file.path} of dataset {at.repo} could not be downloaded whole: {told}. Run the command again; it goes "
+            "on where it stopped"
         )
     return told
 
@@ -297,7 +336,9 @@ def _failed(error: Exception, at: Snapshot, file: HubFile) -> Exception:
 def _cached(at: Snapshot, file: HubFile) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(at.repo, file.path, cache_dir=str(_cache_dir()), revision=at.commit, repo_type="dataset")
+    found = try_to_load_from_cache(
+        at.repo, file.path, cache_dir=str(_cache_dir()), revision=at.commit, repo_type="dataset"
+    )
     return Path(found) if isinstance(found, str) else None
 
 
@@ -324,7 +365,9 @@ def _recall(repo: str, patterns: Sequence[str], revision: str | None) -> Snapsho
 
 
 def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot | None:
-    """Files that another tool (`hf download`) left in the cache; shards that its names promise (`-of-00003`) are listed too."""
+    """Files that another tool (`hf download`) left in the cache; shards that its names promise (`-of-00003`) are listed
+    too.
+    """
     folder = _cache_dir() / f"datasets--{repo.replace('/', '--')}"
     commit = revision or "main"
     if not (folder / "snapshots" / commit).is_dir():
@@ -343,7 +386,9 @@ def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Sna
         for name in names:
             size = (root / name).stat().st_size if (root / name).exists() else 0
             found.setdefault(f"{name}!{inside}", HubFile(name, size, inside=inside or None))
-    return Snapshot(repo, commit, tuple(found.values()), "the hub was not asked; files found in the client's cache were used")
+    return Snapshot(
+        repo, commit, tuple(found.values()), "the hub was not asked; files found in the client's cache were used"
+    )
 
 
 def _shards(name: str) -> list[str]:
@@ -356,7 +401,8 @@ def _shards(name: str) -> list[str]:
 
 def _ways(repo: str) -> str:
     return (
-        f"Ways on: run once with a network; copy the folder HF_HOME of a machine that did; `hf download --repo-type dataset {repo}`; "
+        "Ways on: run once with a network; copy the folder HF_HOME of a machine that did; `hf download --repo-type "
+        f"dataset {repo}`; "
         "set HF_ENDPOINT to a mirror; or use bundled:pydocs-qa or a ./file.jsonl, which need none"
     )
 

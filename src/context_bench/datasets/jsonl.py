@@ -1,4 +1,5 @@
-"""Examples of files with one JSON object per line, the commonest kind: read as they are wanted, and passed over where they are not.
+"""Examples of files with one JSON object per line, the commonest kind: read as they are wanted, and passed over where
+they are not.
 
 The ids that a file has had are held in about six bytes each.
 """
@@ -20,7 +21,8 @@ _TABLES = 1 << 12
 
 
 class SeenIds:
-    """Remembers hashes of ids in small tables of its own: a set of a million texts takes 150 MB, one large table twice its room to grow.
+    """Remembers hashes of ids in small tables of its own: a set of a million texts takes 150 MB, one large table twice
+    its room to grow.
 
     Of a hash 12 bits say in which table it is and 32 stand there.
     """
@@ -30,7 +32,9 @@ class SeenIds:
         self._taken = array("I", bytes(4 * _TABLES))
 
     def add(self, name: str) -> bool:
-        """Remember an id; true if it is probably there already (among a million different ids, two look alike in one file of forty)."""
+        """Remember an id; true if it is probably there already (among a million different ids, two look alike in one
+        file of forty).
+        """
         number = hash(name)
         place, number = number % _TABLES, (number // _TABLES) % (1 << 32) or 1
         table = self._tables[place]
@@ -66,8 +70,8 @@ def load_jsonl(path: str | Path, n: int | None = None) -> list[Example]:
 
 
 class JsonlExamples(Iterator[Example]):
-    """Examples of a JSONL file, tagged `dataset`, the first `n` of them. Two rows with one id are an error: their results could not be
-    told apart. Raises `BadInput` with file and line.
+    """Examples of a JSONL file, tagged `dataset`, the first `n` of them. Two rows with one id are an error: their
+    results could not be told apart. Raises `BadInput` with file and line.
     """
 
     def __init__(self, path: Path, dataset: str, n: int | None = None) -> None:
@@ -112,7 +116,9 @@ class JsonlExamples(Iterator[Example]):
 
     def _meet(self, found: str | int, number: int) -> None:
         if self._seen.add(str(found)) and (before := self._line_of(str(found), number)) is not None:
-            raise BadInput(f"{self._path}:{number}: id {found!r} was used on line {before} already; give each row its own")
+            raise BadInput(
+                f"{self._path}:{number}: id {found!r} was used on line {before} already; give each row its own"
+            )
 
     def _line_of(self, name: str, until: int) -> int | None:
         """The first line before `until` whose example has this id, if there is one: two ids may have one hash."""

@@ -36,8 +36,9 @@ class Reading:
 class LoadedDataset:
     """A dataset that was found and is ready to be read.
 
-    `name`: the specification as typed, also the examples' `dataset` tag. `base`: the same without `:config`. `evaluators`: names
-    of evaluator plug-ins that fit. `has_context` is false where the text is the question itself, so that nothing can be compressed.
+    `name`: the specification as typed, also the examples' `dataset` tag. `base`: the same without `:config`.
+    `evaluators`: names of evaluator plug-ins that fit. `has_context` is false where the text is the question itself, so
+    that nothing can be compressed.
     """
 
     name: str
@@ -61,7 +62,9 @@ class LoadedDataset:
 
 
 class Chained:
-    """The examples of several datasets, one after the other, as a run takes them: see `core.protocols.Fingerprinted`."""
+    """The examples of several datasets, one after the other, as a run takes them: see
+    `core.protocols.Fingerprinted`.
+    """
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         self._datasets = list(datasets)

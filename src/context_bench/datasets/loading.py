@@ -29,11 +29,11 @@ PYDOCS, LONG_CONTEXT = "bundled:pydocs-qa", "bundled:long-context"
 def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDataset:
     """Find the dataset that `spec_text` names and make it ready; at most `n` examples are given.
 
-    `./file.jsonl` (`.parquet`, `.csv`, `.json` …), `./dataset.toml`, `hf:OWNER/NAME[:config][:split][@revision]`, a name registered by the
-    user or by an installed package, a `bundled:` one, memory data (`locomo` …, `memory:PATH`) with the whole
-    conversation as context, or `NAME[:config]` of the catalogue, in this order. Where nobody said what the columns mean it is guessed by
-    their names, and the manifest says how. `seed` matters to datasets that are made rather than read.
-    Raises `UnknownName`, `BadInput`, `BadSpec` or `PreflightFailed`, all before anything is spent.
+    `./file.jsonl` (`.parquet`, `.csv`, `.json` …), `./dataset.toml`, `hf:OWNER/NAME[:config][:split][@revision]`, a
+    name registered by the user or by an installed package, a `bundled:` one, memory data (`locomo` …, `memory:PATH`)
+    with the whole conversation as context, or `NAME[:config]` of the catalogue, in this order. Where nobody said what
+    the columns mean it is guessed by their names, and the manifest says how. `seed` matters to datasets that are made
+    rather than read. Raises `UnknownName`, `BadInput`, `BadSpec` or `PreflightFailed`, all before anything is spent.
     """
     if n is not None and n < 0:
         raise BadInput(f"n is {n}; expected the number of examples wanted")
@@ -69,7 +69,10 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
 def unknown_dataset(name: str) -> UnknownName:
     """The error for a name that is no dataset: the nearest, and the command that lists them all."""
     known = datasets_known()
-    lists = f"`context-bench datasets` lists all {len(known)}, such as hotpotqa; ./FILE.jsonl and hf:OWNER/NAME are taken as well."
+    lists = (
+        f"`context-bench datasets` lists all {len(known)}, such as hotpotqa; ./FILE.jsonl and hf:OWNER/NAME "
+        "are taken as well."
+    )
     return UnknownName("dataset", name, known, lists)
 
 
@@ -79,14 +82,18 @@ def datasets_known() -> list[str]:
 
 
 def catalogue_names() -> list[str]:
-    """Names of the catalogue, of memory data and of bundled datasets, sorted: those that a registration must not replace unasked."""
+    """Names of the catalogue, of memory data and of bundled datasets, sorted: those that a registration must not
+    replace unasked.
+    """
     from context_bench.datasets import spec
 
     return sorted([*spec.names(), *_BUNDLED, *(name for family in _of_families() for name in family.names())])
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Facts about a dataset without reading it: name, about and, where known, evaluators, has_context, source, configs, licence …"""
+    """Facts about a dataset without reading it: name, about and, where known, evaluators, has_context, source, configs,
+    licence …
+    """
     base = name.partition(":")[0]
     if (loader := registry.find("dataset", name)) is not None:
         return {"name": name, "about": (inspect.getdoc(loader) or "Registered by the user.").splitlines()[0]}
@@ -97,8 +104,16 @@ def describe(name: str) -> dict[str, Any]:
     if name == PYDOCS:
         from context_bench.datasets import pydocs
 
-        about = "Our own questions about the documentation that every CPython carries; names, versions and numbers renamed by seed."
-        known_facts = {"source": "pydoc_data.topics", "evaluators": ["answer"], "has_context": True, "size": pydocs.size()}
+        about = (
+            "Our own questions about the documentation that every CPython carries; names, versions and "
+            "numbers renamed by seed."
+        )
+        known_facts = {
+            "source": "pydoc_data.topics",
+            "evaluators": ["answer"],
+            "has_context": True,
+            "size": pydocs.size(),
+        }
         return {"name": name, "about": about, **known_facts}
     from context_bench.datasets import spec
 
@@ -110,7 +125,13 @@ def describe(name: str) -> dict[str, Any]:
     known = spec.named(base)
     facts = known.model_dump(exclude={"fields", "sample"}, exclude_none=True, exclude_defaults=False)
     sample = tidy(known.sample.example, 0, base, f"sample of {base}")
-    return {"name": base, **facts, "configs": list(known.configs), "fields": sorted({*known.fields, *sample}), "sample": sample}
+    return {
+        "name": base,
+        **facts,
+        "configs": list(known.configs),
+        "fields": sorted({*known.fields, *sample}),
+        "sample": sample,
+    }
 
 
 def _of_families() -> list[Datasets]:
@@ -153,7 +174,9 @@ def _synthetic(name: str, options: str, n: int | None, seed: int) -> LoadedDatas
 _BUNDLED: dict[str, Callable[[str, str, int | None, int], LoadedDataset]] = {PYDOCS: _pydocs, LONG_CONTEXT: _synthetic}
 
 
-def _described(name: str, base: str, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> LoadedDataset:
+def _described(
+    name: str, base: str, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path
+) -> LoadedDataset:
     if config and not known.configs:
         raise BadInput(f"dataset {base!r} does not accept a :config suffix (got {config!r})")
     if config and config not in known.configs:
@@ -164,7 +187,9 @@ def _described(name: str, base: str, known: DatasetSpec, config: str | None, n: 
         made = known.examples(source.data(), source)
         return (tidy(example, i, name, f"{name}, example {i}") for i, example in enumerate(islice(made, n)))
 
-    return LoadedDataset(name, base, list(known.evaluators), known.has_context, Reading(read, source.origin), source.facts)
+    return LoadedDataset(
+        name, base, list(known.evaluators), known.has_context, Reading(read, source.origin), source.facts
+    )
 
 
 def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:
@@ -177,7 +202,14 @@ class _Source:
     """Source of a described dataset's rows; found when made, so that what is missing shows before the run."""
 
     def __init__(self, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
-        self._spec, self._asked, self.split, self.seed, self._n, self._folder = known, config, known.split, seed, n, folder
+        self._spec, self._asked, self.split, self.seed, self._n, self._folder = (
+            known,
+            config,
+            known.split,
+            seed,
+            n,
+            folder,
+        )
         self.config = known.config_value(config)
         scheme, _, self._target = known.source.partition(":")
         self._remote = _snapshot(self._target, known.patterns(config), known.revision) if scheme == "hf" else None
@@ -215,12 +247,23 @@ class _Source:
     def facts(self) -> dict[str, Any]:
         known = self._spec
         facts: dict[str, Any] = {"source": known.source, "config": self._asked, "split": known.split}
-        facts |= {"licence": known.licence, "citation": known.citation, "size": known.size if self._asked == known.config else None}
+        facts |= {
+            "licence": known.licence,
+            "citation": known.citation,
+            "size": known.size if self._asked == known.config else None,
+        }
         if self._remote:
             files = [{"path": f.path, "bytes": f.size, "sha256": f.sha256} for f in self._remote.files]
-            facts |= {"revision": self._remote.commit, "pinned": self._spec.revision is not None, "files": files, "note": self._remote.note}
+            facts |= {
+                "revision": self._remote.commit,
+                "pinned": self._spec.revision is not None,
+                "files": files,
+                "note": self._remote.note,
+            }
         else:
-            facts["files"] = [{"path": each.path.name, "bytes": each.size, "sha256": each.sha256} for each in self._contents.files]
+            facts["files"] = [
+                {"path": each.path.name, "bytes": each.size, "sha256": each.sha256} for each in self._contents.files
+            ]
         facts["sha256"] = stable_hash([self._spec.source, facts.get("revision"), facts["files"]], 64)
         return {key: value for key, value in facts.items() if value is not None}
 
@@ -238,7 +281,9 @@ class _Source:
 
 def _registered(name: str, base: str, loader: Any, config: str, n: int | None, seed: int) -> LoadedDataset:
     if not callable(loader):
-        raise BadInput(f"dataset {base!r} is registered as a {type(loader).__name__}; expected a function that gives examples")
+        raise BadInput(
+            f"dataset {base!r} is registered as a {type(loader).__name__}; expected a function that gives examples"
+        )
     taken = _taken(loader)
     if config and "config" not in taken:
         raise BadInput(f"dataset {base!r} does not accept a :config suffix (got {config!r})")
@@ -250,7 +295,10 @@ def _registered(name: str, base: str, loader: Any, config: str, n: int | None, s
         raise BadInput(f"the loader of dataset {base!r} gave a {type(made).__name__}; expected an iterable of dicts")
     examples = [tidy(e, i, name, f"{name}, example {i}") for i, e in enumerate(examples_from(made, n))]
     evaluators, has_context = guess_evaluators(examples), any_context(examples)
-    facts = {"source": f"registered loader {getattr(loader, '__qualname__', type(loader).__name__)}", "sha256": stable_hash(examples, 64)}
+    facts = {
+        "source": f"registered loader {getattr(loader, '__qualname__', type(loader).__name__)}",
+        "sha256": stable_hash(examples, 64),
+    }
     return LoadedDataset(name, base, evaluators, has_context, lambda: (dict(e) for e in examples), lambda: facts)
 
 

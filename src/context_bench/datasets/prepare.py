@@ -1,7 +1,9 @@
-"""The few datasets whose rows need a function before `[fields]` can read them, one function each, named by `prepare` in their TOML.
+"""The few datasets whose rows need a function before `[fields]` can read them, one function each, named by `prepare` in
+their TOML.
 
-A function takes the raw rows, in order and perhaps not all of them, and a `Source`; it gives the rows that `[fields]` then reads.
-It must be repeatable: what it chooses, it chooses by `chance(source.seed, …)`. It yields as it reads, so that `-n` stays cheap.
+A function takes the raw rows, in order and perhaps not all of them, and a `Source`; it gives the rows that `[fields]`
+then reads. It must be repeatable: what it chooses, it chooses by `chance(source.seed, …)`. It yields as it reads, so
+that `-n` stays cheap.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ Row = Mapping[str, Any]
 class Source(Protocol):
     """Source of rows, for what a function needs besides them.
 
-    `config` is what stands for `{config}` in the names of files, by default or by what was asked for after the colon. `seed` is that
-    of the run.
+    `config` is what stands for `{config}` in the names of files, by default or by what was asked for after the colon.
+    `seed` is that of the run.
     """
 
     @property
@@ -67,19 +69,31 @@ def chance(*parts: Any) -> random.Random:
 
 @prepares
 def triviaqa(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """Adds `evidence`: what the search found, else the pages of the entities; a question without either is its own text to read."""
+    """Adds `evidence`: what the search found, else the pages of the entities; a question without either is its own text
+    to read.
+    """
     for row in rows:
-        found = (row.get("search_results") or {}).get("search_context") or (row.get("entity_pages") or {}).get("wiki_context") or []
+        found = (
+            (row.get("search_results") or {}).get("search_context")
+            or (row.get("entity_pages") or {}).get("wiki_context")
+            or []
+        )
         yield {**row, "evidence": [text for text in found if text] or [row["question"]]}
 
 
 @prepares
 def qasper(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """One row for each question about a paper: `key`, `paper` (the whole text), `question`, `golds` (one of each annotator)."""
+    """One row for each question about a paper: `key`, `paper` (the whole text), `question`, `golds` (one of each
+    annotator).
+    """
     for row in rows:
         text = row["full_text"]
         sections = zip(text["section_name"], text["paragraphs"], strict=False)
-        parts = [row["title"], row["abstract"], *(part for name, paragraphs in sections for part in (name, *paragraphs))]
+        parts = [
+            row["title"],
+            row["abstract"],
+            *(part for name, paragraphs in sections for part in (name, *paragraphs)),
+        ]
         paper = "\n\n".join(part.strip() for part in parts if part and part.strip())
         asked = row["qas"]
         for i, (question, answers) in enumerate(zip(asked["question"], asked["answers"], strict=True)):
@@ -109,7 +123,8 @@ _LONGBENCH_TASKS = {
     "gov_report": "Summarize the government report.",
     "multi_news": "Summarize the news articles.",
     "vcsum": "请总结这次会议的内容。",
-    "passage_count": "Some of the paragraphs are repeated. How many different paragraphs are there? Answer with the number alone.",
+    "passage_count": "Some of the paragraphs are repeated. How many different paragraphs are there? Answer with the "
+    "number alone.",
     "lcc": "Write the next line of the code.",
 }
 
@@ -123,7 +138,9 @@ def longbench_v2(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 @prepares
 def infinitebench(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """Adds `task` (the question, with the options where there are some), `golds` and, with options, the `position` of the right one."""
+    """Adds `task` (the question, with the options where there are some), `golds` and, with options, the `position` of
+    the right one.
+    """
     for row in rows:
         golds = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
         if source.config == "math_calc":  # one answer: all the intermediate results
@@ -132,14 +149,19 @@ def infinitebench(rows: Iterator[Row], source: Source) -> Iterator[Row]:
         made = {**row, "task": task, "golds": golds}
         if options := row.get("options"):
             right = next((gold for gold in golds if gold in options), None)
-            made |= {"task": f"{task}\n\n{lettered(options)}".strip(), "choices": options, "golds": golds if right is None else [right]}
+            made |= {
+                "task": f"{task}\n\n{lettered(options)}".strip(),
+                "choices": options,
+                "golds": golds if right is None else [right],
+            }
             made["position"] = options.index(right) if right is not None else None
         yield made
 
 
 _INFINITEBENCH_TASKS = {
     "longbook_sum_eng": "Summarize the book.",
-    "longdialogue_qa_eng": 'In one place of the script the name of the speaker is hidden by "$$MASK$$". Who speaks there?',
+    "longdialogue_qa_eng": 'In one place of the script the name of the speaker is hidden by "$$MASK$$". Who speaks '
+    "there?",
     "code_debug": "In which of these functions is there an obvious error?",
     "math_calc": "Work the expression out from left to right. Give the value after each operation, in order.",
 }
@@ -147,7 +169,8 @@ _INFINITEBENCH_TASKS = {
 
 @prepares
 def nolima(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """One row for each test of a needle and each kind of question: the needle stands on a line of its own in one of the books.
+    """One row for each test of a needle and each kind of question: the needle stands on a line of its own in one of the
+    books.
 
     Which book, which line and which of the names are chosen by seed and id, so that seeds go through them all.
     """
@@ -166,8 +189,20 @@ def nolima(rows: Iterator[Row], source: Source) -> Iterator[Row]:
                 place = pick.randrange(len(lines[book]) + 1)
                 text = "\n".join([*lines[book][:place], _filled(needle["needle"], slots), *lines[book][place:]])
                 golds = given.get("gold_answers") or [name]
-                made = {"key": key, "pair": f"{needle['id']}_{test}", "text": text, "question": _filled(question, slots), "golds": golds}
-                yield {**made, "hop": hop, "book": book.rpartition("/")[2], "place": place, "kind": needle.get("reasoning_type")}
+                made = {
+                    "key": key,
+                    "pair": f"{needle['id']}_{test}",
+                    "text": text,
+                    "question": _filled(question, slots),
+                    "golds": golds,
+                }
+                yield {
+                    **made,
+                    "hop": hop,
+                    "book": book.rpartition("/")[2],
+                    "place": place,
+                    "kind": needle.get("reasoning_type"),
+                }
 
 
 def _filled(text: str, slots: Mapping[str, str]) -> str:
@@ -176,21 +211,30 @@ def _filled(text: str, slots: Mapping[str, str]) -> str:
 
 @prepares
 def bfcl(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """Adds `functions` (indented JSON), `asked` (what the user says, and the form of the answer), `expected` calls and `gold` text.
+    """Adds `functions` (indented JSON), `asked` (what the user says, and the form of the answer), `expected` calls and
+    `gold` text.
 
-    Right calls stand with the executable rows as Python, for the others in files of their own, as accepted values of each parameter.
+    Right calls stand with the executable rows as Python, for the others in files of their own, as accepted values of
+    each parameter.
     """
     known: dict[str, Any] = {}
     for row in rows:
         truth = row.get("ground_truth")
         if truth is None:
-            known = known or {found["id"]: found["ground_truth"] for found in source.rows("possible_answer/BFCL_v3_live_*.json")}
-            expected = [{"name": name, "arguments": given} for call in known.get(row["id"], ()) for name, given in call.items()]
+            known = known or {
+                found["id"]: found["ground_truth"] for found in source.rows("possible_answer/BFCL_v3_live_*.json")
+            }
+            expected = [
+                {"name": name, "arguments": given} for call in known.get(row["id"], ()) for name, given in call.items()
+            ]
         else:
             expected = [call for text in truth if (call := _python_call(text, row["function"]))]
         said = [message["content"] for turn in row["question"] for message in turn]
         first = truth[0] if truth else expected[0]["name"] if expected else row["function"][0]["name"]
-        made = {"functions": json.dumps(row["function"], indent=2, ensure_ascii=False), "asked": "\n\n".join([*said, _CALLS_WANTED])}
+        made = {
+            "functions": json.dumps(row["function"], indent=2, ensure_ascii=False),
+            "asked": "\n\n".join([*said, _CALLS_WANTED]),
+        }
         gold = first if isinstance(first, str) else json.dumps(first, ensure_ascii=False)
         yield {**row, **made, "gold": gold, "expected": expected or None}
 
@@ -231,7 +275,9 @@ def dialogsum(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 @prepares
 def arc_challenge(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """Adds `position`, that of the choice which the key names; a row whose key names none is left out. Keys and labels may be digits."""
+    """Adds `position`, that of the choice which the key names; a row whose key names none is left out. Keys and labels
+    may be digits.
+    """
     letters = dict(zip("12345", "ABCDE", strict=True))
     for row in rows:
         labels = [letters.get(label, label) for label in row["choices"]["label"]]
@@ -242,12 +288,19 @@ def arc_challenge(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 @prepares
 def gpqa(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """Adds `choices` in an order that depends on the seed and the record's own id alone, and the right one's `position`."""
+    """Adds `choices` in an order that depends on the seed and the record's own id alone, and the right one's
+    `position`.
+    """
     for row in rows:
         given = [row[column].strip() for column in ("Correct Answer", *(f"Incorrect Answer {i}" for i in (1, 2, 3)))]
         order = list(range(len(given)))
         chance(source.seed, "gpqa", row["Record ID"]).shuffle(order)
-        yield {**row, "Question": row["Question"].strip(), "choices": [given[i] for i in order], "position": order.index(0)}
+        yield {
+            **row,
+            "Question": row["Question"].strip(),
+            "choices": [given[i] for i in order],
+            "position": order.index(0),
+        }
 
 
 @prepares
@@ -312,11 +365,15 @@ def mt_bench(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 @prepares
 def scifact(rows: Iterator[Row], source: Source) -> Iterator[Row]:
-    """One row for each claim that cites something, with its `abstracts` and its `label` (NOT_ENOUGH_INFO where there is no evidence).
+    """One row for each claim that cites something, with its `abstracts` and its `label` (NOT_ENOUGH_INFO where there is
+    no evidence).
 
     Evidence stands in columns, one row for each piece of it, or nested as in the authors' files.
     """
-    corpus = {doc["doc_id"]: "\n".join([doc["title"], " ".join(s.strip() for s in doc["abstract"])]) for doc in source.rows("corpus*")}
+    corpus = {
+        doc["doc_id"]: "\n".join([doc["title"], " ".join(s.strip() for s in doc["abstract"])])
+        for doc in source.rows("corpus*")
+    }
     for _, group in groupby(rows, key=lambda row: row["id"]):
         pieces = list(group)
         abstracts = [corpus[doc] for doc in pieces[0]["cited_doc_ids"] if doc in corpus]
@@ -334,7 +391,8 @@ def _evidence_label(row: Row) -> str | None:
 def apigen(rows: Iterator[Row], source: Source) -> Iterator[Row]:
     """Adds `functions` as schemas, `asked` (the query and what may be called) and `expected` calls.
 
-    A parameter that has its default value, or is left out of the right call though it has one, may be given or left out.
+    A parameter that has its default value, or is left out of the right call though it has one, may be given or left
+    out.
     """
     for row in rows:
         tools = json.loads(row["tools"])
@@ -366,4 +424,7 @@ def _expected_call(call: Row, tools: list[Row]) -> dict[str, Any]:
     parameters: Row = next((tool["parameters"] for tool in tools if tool["name"] == call["name"]), {})
     defaults = {name: parameter["default"] for name, parameter in parameters.items() if "default" in parameter}
     given = {**defaults, **call["arguments"]}
-    return {"name": call["name"], "arguments": {k: [v, ""] if k in defaults and defaults[k] == v else [v] for k, v in given.items()}}
+    return {
+        "name": call["name"],
+        "arguments": {k: [v, ""] if k in defaults and defaults[k] == v else [v] for k, v in given.items()},
+    }

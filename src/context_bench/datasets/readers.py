@@ -49,11 +49,14 @@ def lines_of_json(path: Path) -> Generator[LineOfJson, None, None]:
 
 
 def json_line(line: LineOfJson, path: Path | str) -> dict[str, Any]:
-    r"""The object on a line. Lone surrogates (`"\ud800"`) survive; NaN and Infinity, which are not JSON, become null."""
+    r"""The object on a line. Lone surrogates (`"\ud800"`) survive; NaN and Infinity, which are not JSON, become
+    null.
+    """
     return _object(_decoded(line.text, str(path), line.number).strip(), str(path), line.number)
 
 
-#: The largest line, cell, item or document that is read, in bytes or characters: a small packed file can hold one without an end.
+#: The largest line, cell, item or document that is read, in bytes or characters: a small packed file can hold one
+#: without an end.
 PIECE_LIMIT = 2**28
 
 
@@ -99,7 +102,9 @@ def _decoded(line: bytes, path: str, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8") from error
+        raise BadInput(
+            f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8"
+        ) from error
 
 
 #: Made once: `json.loads` makes one for every line.
@@ -180,7 +185,10 @@ def _zstd(file: IO[bytes], name: str, where: str) -> Iterator[dict[str, Any]]:
     import zstandard
 
     try:
-        with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream, io.BufferedReader(stream) as plain:
+        with (
+            zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as stream,
+            io.BufferedReader(stream) as plain,
+        ):
             yield from rows_from(plain, name, where)
     except zstandard.ZstdError as error:
         raise BadInput(f"{where} is damaged: {error}") from error
@@ -199,7 +207,10 @@ def _plain(file: IO[bytes], name: str, where: str) -> Iterator[dict[str, Any]]:
             raise _too_large(where, "the text")
         return iter([{"text": _text(data, where)}])
     if name.endswith((".src", ".tgt", ".cleaned")):
-        return ({"text": _decoded(line, where, number).rstrip("\r\n")} for number, line in enumerate(_bounded(file, where), 1))
+        return (
+            {"text": _decoded(line, where, number).rstrip("\r\n")}
+            for number, line in enumerate(_bounded(file, where), 1)
+        )
     ends = "nothing" if "." not in name else f".{name.rpartition('.')[2]}"
     raise BadInput(f"{where}: data files end in {', '.join(KINDS)} (or .gz, .zst after one of these), not {ends}")
 
@@ -222,7 +233,9 @@ def _zipped(file: IO[bytes], pattern: str, where: str) -> Iterator[dict[str, Any
 
 
 def _json(file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
-    """A list of objects, read as far as it is wanted; else one object per line or one document, told apart by the first line."""
+    """A list of objects, read as far as it is wanted; else one object per line or one document, told apart by the first
+    line.
+    """
     head = b""
     while (len(head) < len(codecs.BOM_UTF8) or not _begun(head)) and (more := file.read(_next(len(head)))):
         head += more
@@ -280,7 +293,9 @@ def _is_object(line: bytes) -> bool:
 
 
 def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON list whose `[` is behind us. What is held in memory grows with one object, not with the list."""
+    """The objects of a JSON list whose `[` is behind us. What is held in memory grows with one object, not with the
+    list.
+    """
     decode = codecs.getincrementaldecoder("utf-8")().decode
     parse = _JSON.raw_decode
     number, ended, between = 0, False, False
@@ -345,7 +360,9 @@ def _table(file: IO[bytes], where: str, delimiter: str) -> Iterator[dict[str, An
             raise BadInput(f"{where}: the first line must name the columns, each once; found {reader.fieldnames}")
         for row in reader:
             if None in row or None in row.values():
-                raise BadInput(f"{where}:{reader.line_num}: this row has not the {len(reader.fieldnames)} values of the header")
+                raise BadInput(
+                    f"{where}:{reader.line_num}: this row has not the {len(reader.fieldnames)} values of the header"
+                )
             yield dict(row)
     except csv.Error as error:
         raise BadInput(f"{where}:{reader.line_num}: not CSV ({error})") from error

@@ -1,7 +1,7 @@
 """Recorded sessions as a dataset: one example per request, in order, so that each can be sent again as it was.
 
-A set is a file or folder of logs (any format that `context_bench.transcripts` reads), `bundled:sessions` (all of ours) or
-`bundled:sessions/NAME`, or `hf:OWNER/NAME[@REVISION][:PATTERN]`, a dataset of conversations on the hub.
+A set is a file or folder of logs (any format that `context_bench.transcripts` reads), `bundled:sessions` (all of ours)
+or `bundled:sessions/NAME`, or `hf:OWNER/NAME[@REVISION][:PATTERN]`, a dataset of conversations on the hub.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _PATTERNS = ("*.jsonl", "*.parquet")
 
 @dataclass
 class RecordedSessions:
-    """Sets of recorded sessions, ready to be replayed. `n`: at most so many sessions; `wire`: render them for this wire. `on_skip` is told
-    of files in folders that are no logs. `agents`: logs of agents that hold only tool calls too; they can be asked about, not replayed.
-    `with_text`: a made text stands for a system prompt that a log does not hold (`transcripts.account`); not where a real model is asked.
+    """Sets of recorded sessions, ready to be replayed. `n`: at most so many sessions; `wire`: render them for this
+    wire. `on_skip` is told of files in folders that are no logs. `agents`: logs of agents that hold only tool calls
+    too; they can be asked about, not replayed. `with_text`: a made text stands for a system prompt that a log does not
+    hold (`transcripts.account`); not where a real model is asked.
 
     Has what `LoadedDataset` has. The ids of sessions are made unique over all sets (`NAME`, `NAME#2` …).
     """
@@ -118,12 +119,16 @@ class RecordedSessions:
 
 
 def accounted(session: Session, with_text: bool = True) -> tuple[Session, Account]:
-    """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See `transcripts.account`."""
+    """The session with what its log leaves out stood in for, and its account, which is in its `meta` too. See
+    `transcripts.account`.
+    """
     parts = session.meta.get("assumed") or ()
     stated = any(request.recorded_reply and request.recorded_reply.usage for request in session.requests)
     if not stated and not any(part in parts for part in BILLED_PARTS):  # nothing to hold against a count
         account = fit(session, [0] * len(session.requests), len)
-        return (replace(session, meta={**session.meta, "account": account.as_dict()}) if account.hour else session), account
+        return (
+            replace(session, meta={**session.meta, "account": account.as_dict()}) if account.hour else session
+        ), account
     counter = counter_for(next((str(request.body.get("model") or "") for request in session.requests), None))
     prompts = Prompts(counter.count)
     for request in session.requests:
@@ -138,7 +143,9 @@ def _content(session: Session) -> Iterator[Any]:
     """Content that a replay sends and compares with. The last body of a rebuilt session holds those before it."""
     bodies = session.requests[-1:] if session.meta.get("reconstructed") else session.requests
     yield from (request.body for request in bodies)
-    yield [(reply.text, reply.tool_calls) if (reply := request.recorded_reply) else None for request in session.requests]
+    yield [
+        (reply.text, reply.tool_calls) if (reply := request.recorded_reply) else None for request in session.requests
+    ]
 
 
 def _of_files(spec: str, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
@@ -180,10 +187,10 @@ def _snapshot(repo: str, pattern: str | None, revision: str | None) -> Any:
 def examples_of(session: Session, *, name: str | None = None, dataset: str = "") -> Iterator[Example]:
     """One example per request of `session`, in order.
 
-    `id` is `NAME/t` with t from 0, `group` and `cluster` are NAME (default: the session's id), `request` holds `wire`, `path`, `headers`,
-    `body`; `recorded` what came back (`text`, `tool_calls`, `usage`), where the recording says; `at` seconds since the session's first
-    request, `cwd` its working directory, `account` what the log says of the session's bill (`transcripts.account`),
-    where that was asked for.
+    `id` is `NAME/t` with t from 0, `group` and `cluster` are NAME (default: the session's id), `request` holds `wire`,
+    `path`, `headers`, `body`; `recorded` what came back (`text`, `tool_calls`, `usage`), where the recording says; `at`
+    seconds since the session's first request, `cwd` its working directory, `account` what the log says of the session's
+    bill (`transcripts.account`), where that was asked for.
     """
     named = name or session.id
     about = {"cwd": session.meta["cwd"]} if isinstance(session.meta.get("cwd"), str) else {}
@@ -196,7 +203,12 @@ def examples_of(session: Session, *, name: str | None = None, dataset: str = "")
             "group": named,
             "cluster": named,
             "turn": turn,
-            "request": {"wire": request.wire, "path": request.path, "headers": sendable(request.headers), "body": request.body},
+            "request": {
+                "wire": request.wire,
+                "path": request.path,
+                "headers": sendable(request.headers),
+                "body": request.body,
+            },
             **about,
         }
         if request.recorded_reply is not None:

@@ -70,12 +70,13 @@ class _SampleSource:
 class DatasetSpec(BaseModel):
     """One dataset.
 
-    `source` is `hf:owner/name` or `files:PATTERN`. `files` is the pattern (or patterns, in order) of the split's data files in the
-    repository, in which `{config}` and `{split}` stand for the values asked for; `FILE.zip!PATTERN` means files inside an archive.
-    `configs` lists what may follow a colon in the dataset's name; as a table, with what then stands for `{config}`. `revision` is a
-    commit, or a ref such as `refs/convert/parquet`; where it is missing the newest is taken and written into the manifest. `prepare`
-    names the function of `datasets/prepare.py` that raw rows go through before `fields`. `has_context = false`: the text to read is
-    the question itself, so there is nothing to compress.
+    `source` is `hf:owner/name` or `files:PATTERN`. `files` is the pattern (or patterns, in order) of the split's data
+    files in the repository, in which `{config}` and `{split}` stand for the values asked for; `FILE.zip!PATTERN` means
+    files inside an archive. `configs` lists what may follow a colon in the dataset's name; as a table, with what then
+    stands for `{config}`. `revision` is a commit, or a ref such as `refs/convert/parquet`; where it is missing the
+    newest is taken and written into the manifest. `prepare` names the function of `datasets/prepare.py` that raw rows
+    go through before `fields`. `has_context = false`: the text to read is the question itself, so there is nothing to
+    compress.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -115,7 +116,9 @@ class DatasetSpec(BaseModel):
     @classmethod
     def _is_known(cls, value: str | None) -> str | None:
         if value is not None and value not in FUNCTIONS:
-            raise ValueError(f"{value!r} is no function of datasets/prepare.py; there are: {', '.join(sorted(FUNCTIONS)) or 'none'}")
+            raise ValueError(
+                f"{value!r} is no function of datasets/prepare.py; there are: {', '.join(sorted(FUNCTIONS)) or 'none'}"
+            )
         return value
 
     @field_validator("fields")
@@ -152,7 +155,9 @@ class DatasetSpec(BaseModel):
         wrong = sorted(k for k in {*made, *self.sample.example} if made.get(k) != self.sample.example.get(k))
         if not wrong:
             return None
-        return "sample: " + "; ".join(f"{k} of the row is {made.get(k)!r}, the example says {self.sample.example.get(k)!r}" for k in wrong)
+        return "sample: " + "; ".join(
+            f"{k} of the row is {made.get(k)!r}, the example says {self.sample.example.get(k)!r}" for k in wrong
+        )
 
     def examples(self, rows: Iterable[Row], source: Source) -> Iterator[Example]:
         """The examples made of raw rows, in order."""
@@ -209,4 +214,7 @@ def names() -> list[str]:
 @lru_cache(maxsize=64)
 def named(name: str) -> DatasetSpec:
     """The catalogue's dataset called `name` (one of `names()`)."""
-    return parse((files("context_bench.datasets") / "catalogue" / f"{name}.toml").read_text("utf-8"), f"catalogue dataset {name!r}")
+    return parse(
+        (files("context_bench.datasets") / "catalogue" / f"{name}.toml").read_text("utf-8"),
+        f"catalogue dataset {name!r}",
+    )

@@ -57,11 +57,30 @@ _NAMES = {
         "response",
         "solution",
     ),
-    "letter": ("correct_letter", "answerKey", "answer_key", "gold_label", "label", "answer", "answer_idx", "answer_index"),
+    "letter": (
+        "correct_letter",
+        "answerKey",
+        "answer_key",
+        "gold_label",
+        "label",
+        "answer",
+        "answer_idx",
+        "answer_index",
+    ),
 }
 _SUMMARIES = ("summary", "highlights")
 #: Columns that mean the same in every example, for evaluators.
-_KEPT = ("test", "entry_point", "test_list", "test_setup_code", "instruction_id_list", "kwargs", "tools", "expected_calls", "turns")
+_KEPT = (
+    "test",
+    "entry_point",
+    "test_list",
+    "test_setup_code",
+    "instruction_id_list",
+    "kwargs",
+    "tools",
+    "expected_calls",
+    "turns",
+)
 _LETTERS = {"const": "ABCDEFGHIJ"}
 
 
@@ -98,7 +117,9 @@ def guess_fields(rows: Sequence[Row], name: str) -> dict[str, Any]:
 
 
 def _choices(rows: Sequence[Row], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Choices with the right one, where both are found: as the letter, the text, or the position (from 0, or from 1 if it never is 0)."""
+    """Choices with the right one, where both are found: as the letter, the text, or the position (from 0, or from 1 if
+    it never is 0).
+    """
     column = _first(kinds, _NAMES["choices"], ("texts", "squad"))
     if column is None:
         return {}
@@ -164,7 +185,8 @@ _NOT_DATA = re.compile(r"(^|/)(dataset_infos?|config|state|dataset_dict|\.[^/]*)
 
 
 def choose_files(paths: Sequence[str], words: Sequence[str]) -> list[str]:
-    """The data files of one configuration and split: those that match all `words`, else by usual names; the test split if there is one.
+    """The data files of one configuration and split: those that match all `words`, else by usual names; the test split
+    if there is one.
 
     An empty list where there are none. Raises `BadInput` where there are several configurations to choose from.
     """
@@ -180,7 +202,8 @@ def choose_files(paths: Sequence[str], words: Sequence[str]) -> list[str]:
     usual = next((folder for folder in ("default", "main", "all") if folder in folders), None)
     if len(folders) > 1 and usual is None:
         raise BadInput(
-            f"there are several configurations ({_some(sorted(folders))}); add the name of one, as in hf:OWNER/NAME:{min(folders)}"
+            f"there are several configurations ({_some(sorted(folders))}); add the name of one, as in "
+            f"hf:OWNER/NAME:{min(folders)}"
         )
     return sorted(path for path in split if usual in (None, _config(path)))
 
@@ -194,13 +217,22 @@ def _config(path: str) -> str:
     if folders:
         return "/".join(folders)
     stem = path.rpartition("/")[2].partition(".")[0]
-    return "-".join(t for t in re.split(r"[-_]", stem) if t.lower() not in _SPLIT_WORDS and not re.fullmatch(r"of|\d+|[0-9a-f]{16}", t))
+    return "-".join(
+        t
+        for t in re.split(r"[-_]", stem)
+        if t.lower() not in _SPLIT_WORDS and not re.fullmatch(r"of|\d+|[0-9a-f]{16}", t)
+    )
 
 
 def _tokens(path: str) -> set[str]:
     parts = path.lower().split("/")
     stem = parts[-1].partition(".")[0]
-    return {*parts[:-1], stem, *re.split(r"[-_]", stem), *(token for part in parts[:-1] for token in re.split(r"[-_]", part))}
+    return {
+        *parts[:-1],
+        stem,
+        *re.split(r"[-_]", stem),
+        *(token for part in parts[:-1] for token in re.split(r"[-_]", part)),
+    }
 
 
 def _some(names: Sequence[str]) -> str:
@@ -215,9 +247,14 @@ def lines(name: str, n: int | None) -> LoadedDataset:
     path = Path(name).expanduser()
     seen = list(islice(JsonlExamples(path, name, n), PEEK))
     if not seen and n != 0:
-        raise BadInput(f"No examples loaded. Check your --dataset arguments: {path} holds no examples; it needs one JSON object per line")
+        raise BadInput(
+            f"No examples loaded. Check your --dataset arguments: {path} holds no examples; it needs one JSON object "
+            "per line"
+        )
     content = Content(path)
-    read = Reading(lambda: JsonlExamples(path, name, n), lambda: Origin(["lines", content.sha256, n], content.unchanged))
+    read = Reading(
+        lambda: JsonlExamples(path, name, n), lambda: Origin(["lines", content.sha256, n], content.unchanged)
+    )
     return LoadedDataset(name, name, guess_evaluators(seen), any_context(seen), read, lambda: _file_facts(content))
 
 
@@ -235,7 +272,17 @@ def table(name: str, n: int | None) -> LoadedDataset:
     return _guessed(name, n, rows, lambda: _file_facts(content), origin, keep=True)
 
 
-_LISTS = ("choices", "options", "answers", "test_list", "turns", "tools", "expected_calls", "instruction_id_list", "kwargs")
+_LISTS = (
+    "choices",
+    "options",
+    "answers",
+    "test_list",
+    "turns",
+    "tools",
+    "expected_calls",
+    "instruction_id_list",
+    "kwargs",
+)
 
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +293,9 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
             try:
                 made[column] = json.loads(cell)
             except (ValueError, RecursionError) as error:
-                raise BadInput(f"column {column!r}: a list in a table is written as JSON; {error} in {cell[:60]!r}") from error
+                raise BadInput(
+                    f"column {column!r}: a list in a table is written as JSON; {error} in {cell[:60]!r}"
+                ) from error
         elif cell:
             made[column] = cell
     return made
@@ -261,7 +310,9 @@ def _guessed(
     *,
     keep: bool,
 ) -> LoadedDataset:
-    """Rows whose columns nobody explained. `keep`: other columns go along, and ids must differ; else ids that do not are numbered."""
+    """Rows whose columns nobody explained. `keep`: other columns go along, and ids must differ; else ids that do not
+    are numbered.
+    """
     seen_rows = list(islice(rows(PEEK if n is None else min(n, PEEK) or 1), PEEK))
     if not seen_rows:
         raise BadInput(f"{name} holds no rows")
@@ -314,7 +365,9 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
         note = "the repository holds a script, which was not run; these are the Parquet files that the hub made of it"
     if not wanted:
         there = ", ".join(file.path for file in found.files[:10]) or "nothing"
-        raise PreflightFailed(f"dataset {repo} has no data files that can be read ({', '.join(KINDS)}); it has: {there}")
+        raise PreflightFailed(
+            f"dataset {repo} has no data files that can be read ({', '.join(KINDS)}); it has: {there}"
+        )
     by_path = {file.path: file for file in found.files}
     chosen = replace(found, files=tuple(by_path[path] for path in wanted))
 

@@ -1,8 +1,9 @@
-"""The engine: plan what is owed, have it done, keep it, go on where it stopped. It is handed systems, evaluators and a recorder.
+"""The engine: plan what is owed, have it done, keep it, go on where it stopped. It is handed systems, evaluators and a
+recorder.
 
 store = open_store("store.db")
-executed = await execute(store, name="first", arms=[Arm(system)], examples=examples, evaluators=[…], manifest={}, settings=RunSettings())
-for row in rows(store, executed.run_id): …
+executed = await execute(store, name="first", arms=[Arm(system)], examples=examples, evaluators=[…], manifest={},
+settings=RunSettings()) for row in rows(store, executed.run_id): …
 """
 
 from __future__ import annotations

@@ -20,13 +20,16 @@ from context_bench.core.rows import COMPLETION, COST, TTFT, qa_type
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Numbers of small facts, which are 0 for most rows: datasets and kinds of question by place, trial, and whether something failed.
+#: Numbers of small facts, which are 0 for most rows: datasets and kinds of question by place, trial, and whether
+#: something failed.
 _SMALL = {"datasets": "I", "types": "I", "trials": "I", "errored": "b", "failed": "b"}
 _CHUNK = 8_192
 
 
 class Numbers:
-    """A growing column of floats, NaN where nothing was put. Full chunks are kept as places in a table of values where few differ."""
+    """A growing column of floats, NaN where nothing was put. Full chunks are kept as places in a table of values where
+    few differ.
+    """
 
     __slots__ = ("_chunks", "_kept", "_tail")
 
@@ -68,7 +71,9 @@ class Numbers:
         import numpy as np
 
         values, places = np.unique(np.array(self._tail), return_inverse=True)
-        few = next(((kind, most) for kind, most in ((np.uint8, 256), (np.uint16, _CHUNK // 2)) if len(values) <= most), None)
+        few = next(
+            ((kind, most) for kind, most in ((np.uint8, 256), (np.uint16, _CHUNK // 2)) if len(values) <= most), None
+        )
         self._chunks.append((np.array(self._tail), None) if few is None else (values, places.astype(few[0])))
         self._kept += len(self._tail)
         self._tail = array("d")
@@ -78,15 +83,18 @@ class Numbers:
 class Columns:
     """Rows in the order they came.
 
-    `examples`: a number for each example (dataset, id, shape, position among equal ids). `scores[name]` and `measures[name]` have what rows
-    told. `errored`: something failed on the row; `failed`: it has no answer at all; `types`: the kind of question, as a number.
+    `examples`: a number for each example (dataset, id, shape, position among equal ids). `scores[name]` and
+    `measures[name]` have what rows told. `errored`: something failed on the row; `failed`: it has no answer at all;
+    `types`: the kind of question, as a number.
     """
 
     examples: array[int] = field(default_factory=lambda: array("Q"))
     scores: dict[str, Numbers] = field(default_factory=dict)
     measures: dict[str, Numbers] = field(default_factory=dict)
     small: dict[str, array[int]] = field(default_factory=lambda: {name: array(kind) for name, kind in _SMALL.items()})
-    labels: array[int] = field(default_factory=lambda: array("Q"))  # clusters that have names; empty where no row names one
+    labels: array[int] = field(
+        default_factory=lambda: array("Q")
+    )  # clusters that have names; empty where no row names one
     shapes: set[str] = field(default_factory=set)
     trials: int = 0
     _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what was worked out, by what it is
@@ -155,7 +163,9 @@ class Columns:
         return found
 
     def _number_repeats(self) -> None:
-        """Tell apart examples of the same id: the second of them in one trial is another example, in every trial the same one."""
+        """Tell apart examples of the same id: the second of them in one trial is another example, in every trial the
+        same one.
+        """
         import numpy as np
 
         if "numbered" in self._known or not len(self):
@@ -199,8 +209,12 @@ def digest(*parts: Any) -> int:
     return int.from_bytes(blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def averaged(values: NDArray[Any], units: NDArray[Any] | None, clusters: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One value per example (the mean over its trials) with its cluster as 0…G−1. `units`: the rows' examples, where any has several."""
+def averaged(
+    values: NDArray[Any], units: NDArray[Any] | None, clusters: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """One value per example (the mean over its trials) with its cluster as 0…G−1. `units`: the rows' examples, where
+    any has several.
+    """
     import numpy as np
 
     if units is not None:
@@ -233,7 +247,9 @@ class Gatherer:
         self.fields: dict[int, set[str]] = {}  # dataset → scores that some row of it has
 
     def take(self, columns: Columns, rows: Sequence[EvalRow]) -> None:
-        """Take the numbers of a hundred rows or so down into `columns`: of one number after the other, which is cheaper than row by row."""
+        """Take the numbers of a hundred rows or so down into `columns`: of one number after the other, which is cheaper
+        than row by row.
+        """
         place = len(columns)
         shapes = [str(row.metadata.get("shape", "")) for row in rows]
         datasets = [row.dataset for row in rows]
@@ -252,27 +268,37 @@ class Gatherer:
             _put(columns.measures, name, place, found)
         self._scores(columns.scores, [row.scores for row in rows], numbers, place)
 
-    def _scores(self, columns: dict[str, Numbers], scores: list[dict[str, float]], datasets: list[int], place: int) -> None:
+    def _scores(
+        self, columns: dict[str, Numbers], scores: list[dict[str, float]], datasets: list[int], place: int
+    ) -> None:
         import numpy as np
 
         alone = datasets[0] if len(set(datasets)) == 1 else None
         for name in dict.fromkeys(chain.from_iterable(scores)):
             values = _finite([each.get(name) for each in scores])
             if _put(columns, name, place, values):
-                having = [alone] if alone is not None else {datasets[at] for at in np.flatnonzero(~np.isnan(values)).tolist()}
+                having = (
+                    [alone]
+                    if alone is not None
+                    else {datasets[at] for at in np.flatnonzero(~np.isnan(values)).tolist()}
+                )
                 for dataset in having:
                     self.fields.setdefault(dataset, set()).add(name)
 
 
 def _examples(columns: Columns, rows: Sequence[EvalRow], shapes: Sequence[str]) -> None:
     """Take down which examples the rows are about, and their clusters."""
-    examples = array("Q", [digest(row.dataset, row.example_id, shape, 0) for row, shape in zip(rows, shapes, strict=True)])
+    examples = array(
+        "Q", [digest(row.dataset, row.example_id, shape, 0) for row, shape in zip(rows, shapes, strict=True)]
+    )
     labels = [row.group if row.cluster is None else row.cluster for row in rows]
     if len(columns.labels) or any(label is not None for label in labels):
         if not len(columns.labels):
             columns.labels.extend(columns.examples)
         told = zip(rows, labels, examples, strict=True)
-        columns.labels.extend([example if label is None else _cluster(row.dataset, label) for row, label, example in told])
+        columns.labels.extend(
+            [example if label is None else _cluster(row.dataset, label) for row, label, example in told]
+        )
     columns.examples.extend(examples)
 
 
@@ -342,5 +368,7 @@ def _places(known: list[str], names: Sequence[str]) -> list[int]:
 
 
 def _cluster(dataset: str, label: str) -> int:
-    """A cluster's number. Names mean something within their dataset only, but a text is the same text under any dataset's name."""
+    """A cluster's number. Names mean something within their dataset only, but a text is the same text under any
+    dataset's name.
+    """
     return digest("cluster", label) if label.startswith("context-") else digest(dataset, "cluster", label)

@@ -1,6 +1,7 @@
 """Group commit: workers hand in what they finished and go on when it is durable; several share one transaction.
 
-`RunStatistics` counts the finished work of each system: rows, failures, tokens, money. The live display shows these counts.
+`RunStatistics` counts the finished work of each system: rows, failures, tokens, money. The live display shows these
+counts.
 """
 
 from __future__ import annotations
@@ -25,19 +26,23 @@ from context_bench.engine.store.run_writer import Writer
 
 #: Seconds that a finished outcome waits at most for others to share its transaction.
 WAIT = 0.05
-#: Seconds after which it is written already if the loop has time, and by how many a timer may be late on a loop that has.
+#: Seconds after which it is written already if the loop has time, and by how many a timer may be late on a loop that
+#: has.
 SOON, _LATE = 0.005, 0.001
 
 
 class GroupCommit:
     """Batches outcomes of concurrent workers. A batch is written when every busy worker waits, or after `wait` seconds.
 
-    It is written after `soon` seconds where the loop has nothing else to do: then what is waited for are answers, and workers that wait for
-    the store keep requests from being sent. A busy loop is what is waited for itself, and large batches leave it more time.
-    `write` runs in `thread`, never on the loop. While one batch is written the next gathers.
+    It is written after `soon` seconds where the loop has nothing else to do: then what is waited for are answers, and
+    workers that wait for the store keep requests from being sent. A busy loop is what is waited for itself, and large
+    batches leave it more time. `write` runs in `thread`, never on the loop. While one batch is written the next
+    gathers.
     """
 
-    def __init__(self, write: Callable[[list[Outcome]], None], thread: Executor, wait: float = WAIT, soon: float = SOON) -> None:
+    def __init__(
+        self, write: Callable[[list[Outcome]], None], thread: Executor, wait: float = WAIT, soon: float = SOON
+    ) -> None:
         self._write = write
         self._thread = thread
         self._wait, self._soon = wait, min(soon, wait)
@@ -57,7 +62,9 @@ class GroupCommit:
         self._consider()
 
     async def put(self, outcome: Outcome) -> None:
-        """Return when `outcome` is durable; raises what the store raised. A cancelled caller's outcome is written all the same."""
+        """Return when `outcome` is durable; raises what the store raised. A cancelled caller's outcome is written all
+        the same.
+        """
         await self.leave_behind(outcome)
 
     def leave_behind(self, outcome: Outcome) -> asyncio.Future[None]:
@@ -128,12 +135,12 @@ _REMEMBERED = 2_000  # rows, for requests that come late
 class Executed:
     """Result of a run.
 
-    `completed`: everything owed was tried. `stopped`: what ended it early (cost cap, run deadline, a source that broke), `None` also when
-    it was interrupted. `planned`: all examples were read, so that what is owed is known. `counts`: `owed`, `done`, `failed`, `reused`,
-    `reused_age` (seconds since the oldest reused row was made),
-    `restarted` (groups done again), `set_up_again` (groups set up once more), `unmatched`, `seconds` (wall), `interrupted`, and by system
-    `systems[name]` = `done`, `failed`, `judge_failed`, `reused`, `seconds` (of work), `cost`, and where it has set-ups `setups`,
-    `setups_failed`. Rows done here, not earlier.
+    `completed`: everything owed was tried. `stopped`: what ended it early (cost cap, run deadline, a source that
+    broke), `None` also when it was interrupted. `planned`: all examples were read, so that what is owed is known.
+    `counts`: `owed`, `done`, `failed`, `reused`, `reused_age` (seconds since the oldest reused row was made),
+    `restarted` (groups done again), `set_up_again` (groups set up once more), `unmatched`, `seconds` (wall),
+    `interrupted`, and by system `systems[name]` = `done`, `failed`, `judge_failed`, `reused`, `seconds` (of work),
+    `cost`, and where it has set-ups `setups`, `setups_failed`. Rows done here, not earlier.
     """
 
     run_id: str
@@ -169,7 +176,9 @@ class _Row:
 class RunStatistics:
     """The counts of one execution. `in_database` runs something in the store's thread."""
 
-    def __init__(self, writer: Writer, in_database: Callable[..., Awaitable[Any]], progress: Progress | None, clock: Clock) -> None:
+    def __init__(
+        self, writer: Writer, in_database: Callable[..., Awaitable[Any]], progress: Progress | None, clock: Clock
+    ) -> None:
         self.writer, self.in_database, self.progress, self.clock = writer, in_database, progress, clock
         self.counts = {arm.name: _SystemCount() for arm in writer.arms}
         self.ran = 0
@@ -197,7 +206,9 @@ class RunStatistics:
             name = self.writer.arms[outcome.unit.arm].name
             tokens = None if outcome.input_tokens is None else (outcome.input_tokens, outcome.output_tokens)
             self._show_owed()
-            self.progress.advance(Step(name, failed=outcome.error is not None, tokens=tokens, cost=cost, latency=outcome.latency))
+            self.progress.advance(
+                Step(name, failed=outcome.error is not None, tokens=tokens, cost=cost, latency=outcome.latency)
+            )
 
     def _show_owed(self) -> None:
         """Tell who watches how much there is to do, whenever planning has found out more, if they want to know."""
@@ -210,7 +221,9 @@ class RunStatistics:
         show = calling.method(self.progress, "owing")
         if show is not None:
             for index, arm in enumerate(self.writer.arms):
-                show(arm.name, tally.owed_by_arm.get(index, 0) if exhausted else None, tally.reused_by_arm.get(index, 0))
+                show(
+                    arm.name, tally.owed_by_arm.get(index, 0) if exhausted else None, tally.reused_by_arm.get(index, 0)
+                )
 
     def note_setup(self, setup: SetUp) -> None:
         """Count a group's set-up that is over."""
@@ -259,7 +272,9 @@ class RunStatistics:
         }
 
     async def collect_late(self, recorder: Recorder) -> None:
-        """Requests that a proxy sent on after the row was closed join their row; what nobody can be named for is kept apart."""
+        """Requests that a proxy sent on after the row was closed join their row; what nobody can be named for is kept
+        apart.
+        """
         late: dict[str, list[Forwarded]] = {}
         lost: list[Forwarded] = []
         for record in await recorder.late():

@@ -54,7 +54,9 @@ __all__ = [
 async def judge_stored(
     execution: Execution, judges: Sequence[PlannedEvaluator], ids: array[int], *, seed: int, again: bool = False
 ) -> Stop | None:
-    """Let `judges` see the stored outputs with these ids, in seeded order; those judged before are left out unless `again`."""
+    """Let `judges` see the stored outputs with these ids, in seeded order; those judged before are left out unless
+    `again`.
+    """
     random.Random(seed).shuffle(ids)
     scorers = [Scorer(each, execution.settings.example_timeout) for each in judges]
     places = iter(range(0, len(ids), 32))
@@ -86,12 +88,17 @@ async def judge_stored(
     return stops[0] if stops else None
 
 
-async def _judge_one(execution: Execution, item: Stored, scorers: Sequence[Scorer], thread: WorkerThread, again: bool) -> Stop | None:
+async def _judge_one(
+    execution: Execution, item: Stored, scorers: Sequence[Scorer], thread: WorkerThread, again: bool
+) -> Stop | None:
     missing = [scorer for scorer in scorers if again or scorer.planned.id not in item.scored]
     if not missing or item.row.failed or not item.whole:
         return None
     if item.example is None:
-        raise BadInput("this run was made with bodies='none', so its examples are not in the store and its answers cannot be judged again")
+        raise BadInput(
+            "this run was made with bodies='none', so its examples are not in the store and its answers cannot be "
+            "judged again"
+        )
     arm = next(index for index, each in enumerate(execution.worker_context.arms) if each.name == item.system)
     unit = WorkItem(arm, item.position, item.row.trial, item.example, "", 0, b"", output=item.id, done=True)
     outcome = Outcome(unit, ran=False, output=item.output)
@@ -113,12 +120,15 @@ async def judge_only(execution: Execution, record: RunRecord, again: bool) -> Ex
         execution.progress.start(record.systems, None)
     try:
         async with asyncio.timeout(execution.settings.run_timeout) as deadline:
-            execution.stopped = await judge_stored(execution, execution.writer.evaluators, ids, seed=execution.settings.seed, again=again)
+            execution.stopped = await judge_stored(
+                execution, execution.writer.evaluators, ids, seed=execution.settings.seed, again=again
+            )
     except TimeoutError:
         if not deadline.expired():
             raise
         execution.stopped = RunTimedOut(
-            f"judging took longer than the {execution.settings.run_timeout:g} s allowed; what was judged is kept, the same command goes on"
+            f"judging took longer than the {execution.settings.run_timeout:g} s allowed; what was judged is kept, the "
+            "same command goes on"
         )
     finally:
         await execution.commits.drain()
@@ -137,8 +147,13 @@ async def judge_only(execution: Execution, record: RunRecord, again: bool) -> Ex
             told.pop(known, None)  # it was about another judge
     await execution.in_database(execution.writer.manifest, told)
     await execution.in_database(execution.writer.recount)
-    systems = {name: {"judge_failed": count.judge_failed, "cost": count.cost} for name, count in execution.statistics.counts.items()}
-    return Executed(record.id, record.name, execution.stopped is None, {"answers": len(ids), "systems": systems}, execution.stopped)
+    systems = {
+        name: {"judge_failed": count.judge_failed, "cost": count.cost}
+        for name, count in execution.statistics.counts.items()
+    }
+    return Executed(
+        record.id, record.name, execution.stopped is None, {"answers": len(ids), "systems": systems}, execution.stopped
+    )
 
 
 Reuse = Literal["none", "run", "all"]
@@ -165,7 +180,9 @@ class Runner(Execution):
         self.groups = IsolatedGroups(self, self.committed, self.stop)
         self.open()
         if self.progress is not None:
-            self.progress.start([arm.name for arm in self.writer.arms], None if total is None else total * self.settings.trials)
+            self.progress.start(
+                [arm.name for arm in self.writer.arms], None if total is None else total * self.settings.trials
+            )
             for note in self.notes:
                 self.progress.note(note)
         status = INTERRUPTED
@@ -187,7 +204,8 @@ class Runner(Execution):
             if not deadline.expired():
                 raise
             self.stopped = RunTimedOut(
-                f"the run took longer than the {self.settings.run_timeout:g} s allowed; the same run name goes on with it"
+                f"the run took longer than the {self.settings.run_timeout:g} s allowed; the same run name goes on "
+                "with it"
             )
         except asyncio.CancelledError:
             self.interrupted = True
@@ -203,7 +221,10 @@ class Runner(Execution):
         if self.workers == 1:
             await self._worker(0)
             return
-        tasks = [asyncio.create_task(self._worker(number), name=f"context-bench-worker-{number}") for number in range(self.workers)]
+        tasks = [
+            asyncio.create_task(self._worker(number), name=f"context-bench-worker-{number}")
+            for number in range(self.workers)
+        ]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -277,7 +298,10 @@ class Runner(Execution):
         if not late or self.stopped is not None or not self.schedule.complete:
             return
         stop = await judge_stored(
-            self, late, await self.in_database(stored_ids, self.writer.store, self.writer.run.number), seed=self.settings.seed
+            self,
+            late,
+            await self.in_database(stored_ids, self.writer.store, self.writer.run.number),
+            seed=self.settings.seed,
         )
         self.stopped = self.stopped or stop
 
@@ -302,7 +326,15 @@ class Runner(Execution):
             if self.progress is not None:
                 self.progress.close()
         run = self.writer.run
-        return Executed(run.id, run.name, status == DONE, counts, self.stopped, self.schedule.tally.examples, self.schedule.exhausted)
+        return Executed(
+            run.id,
+            run.name,
+            status == DONE,
+            counts,
+            self.stopped,
+            self.schedule.tally.examples,
+            self.schedule.exhausted,
+        )
 
 
 async def execute(
@@ -326,16 +358,18 @@ async def execute(
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
-    `name`: the same name again goes on where it stopped and does only what is new, changed or failed; `None` goes on with the latest
-    unfinished run of the same content, or begins one. `reuse`: "none" always begins anew, "all" also takes answers of other runs with
-    equal content.
-    `examples` may be endless in principle: they are read as needed and never all held. `total`: how many there are, for progress.
-    `executor`: where the work is done, default in this process. `limits`: tells what changed about how much each endpoint is asked; it is
-    kept with the run as it goes on. `overhead`: attempts that are made for the run and for none of its rows, before it begins or while
-    its examples are made; they are written down, and taken out of the list, before examples are worked on.
+    `name`: the same name again goes on where it stopped and does only what is new, changed or failed; `None` goes on
+    with the latest unfinished run of the same content, or begins one. `reuse`: "none" always begins anew, "all" also
+    takes answers of other runs with equal content.
+    `examples` may be endless in principle: they are read as needed and never all held. `total`: how many there are, for
+    progress. `executor`: where the work is done, default in this process. `limits`: tells what changed about how much
+    each endpoint is asked; it is kept with the run as it goes on. `overhead`: attempts that are made for the run and
+    for none of its rows, before it begins or while its examples are made; they are written down, and taken out of the
+    list, before examples are worked on.
 
-    A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as interrupted: what was
-    finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin, `StoreUnusable` when the store fails.
+    A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as
+    interrupted: what was finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin,
+    `StoreUnusable` when the store fails.
     """
     settings.check()
     secrets = secrets_of([*(arm.system for arm in arms), *evaluators])
@@ -356,7 +390,9 @@ async def execute(
         told = continued(told, begun.before)
         told |= {"notes": list(dict.fromkeys([*told.get("notes", []), *secrets.notes]))} if secrets.notes else {}
         await runner.in_database(writer.manifest, told)
-        runner.circumstances = LoadLog(told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators)
+        runner.circumstances = LoadLog(
+            told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators
+        )
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
         with rare_collections(), caching_replies(replies, evaluators if reuse != "none" else []):
             return await runner.run(examples, _how_many(examples) if total is None else total)
@@ -380,9 +416,9 @@ async def rescore(
 ) -> Executed:
     """Judge the stored answers of a run (id or name) with `evaluators`; no system is called.
 
-    Scores of evaluators with other names stay; one of the same name and another version or configuration takes the old one's place.
-    What was judged by exactly this evaluator is left as it is, unless `again`; then judges are asked afresh, too. `overhead`: as in
-    `execute`. Raises `BadInput` if
+    Scores of evaluators with other names stay; one of the same name and another version or configuration takes the old
+    one's place. What was judged by exactly this evaluator is left as it is, unless `again`; then judges are asked
+    afresh, too. `overhead`: as in `execute`. Raises `BadInput` if
     the run kept no examples.
     """
     record = run_of(store, run)
@@ -390,7 +426,9 @@ async def rescore(
     secrets = secrets_of(evaluators)
     judges = planned_evaluators(evaluators, secrets)
     arms = [PlannedArm(Arm(_Named(name)), "", {}) for name in record.systems]
-    writer = Writer(store, clock, secrets, "run", chosen.bodies, arms, judges, overhead=[] if overhead is None else overhead)
+    writer = Writer(
+        store, clock, secrets, "run", chosen.bodies, arms, judges, overhead=[] if overhead is None else overhead
+    )
     execution = Execution(writer, chosen, None, spend, progress, clock)
     with caching_replies(StoredReplies(store, secrets, clock=clock, with_calls=True), [] if again else evaluators):
         async with execution.threads():

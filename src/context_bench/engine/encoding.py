@@ -1,8 +1,8 @@
 """Encode values as bytes: JSON that takes anything, compressed where that pays, long texts kept once.
 
-A packed value is a byte for the kind, a checksum of four bytes, and the data. Values of older stores have no checksum: there a flipped
-bit is noticed only where the value cannot be read any more, and in bodies, whose key is a hash of their content. Small JSON is
-compressed with a zlib dictionary of the words that rows of every run use.
+A packed value is a byte for the kind, a checksum of four bytes, and the data. Values of older stores have no checksum:
+there a flipped bit is noticed only where the value cannot be read any more, and in bodies, whose key is a hash of their
+content. Small JSON is compressed with a zlib dictionary of the words that rows of every run use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import zstandard
 
 from context_bench.core.errors import StoreUnusable
 
-#: Part of the format of stores: never change it, for what was packed with it cannot be read with another. What is likelier stands later.
+#: Part of the format of stores: never change it, for what was packed with it cannot be read with another. What is
+#: likelier stands later.
 FAMILIAR = (
     b'{"error":{"message":"","type":"","code":null}}{"role":"tool","tool_call_id":"call_","content":[{"type":"text","text":"'
     b'{"compressed":{"messages":[{"tokens_before":,"tokens_after":,"opaque":"turn_responses":["facts":{"answer":"cached":true,"false,'
@@ -46,7 +47,8 @@ FAMILIAR = (
 
 #: Texts of this many characters or more become parts of their own, shared by every body that holds them.
 PART = 1024
-#: From this many bytes on a text has enough words of its own to be compressed without help, and below the other not even help pays.
+#: From this many bytes on a text has enough words of its own to be compressed without help, and below the other not
+#: even help pays.
 _LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
 _LISTS = (list, tuple)
@@ -63,7 +65,9 @@ class Damaged(StoreUnusable):
 
 
 def dumps(value: Any) -> bytes:
-    """`value` as JSON. Lone surrogates are escaped; what JSON does not know is written as its `repr`; NaN and infinity become null."""
+    """`value` as JSON. Lone surrogates are escaped; what JSON does not know is written as its `repr`; NaN and infinity
+    become null.
+    """
     try:
         return orjson.dumps(value, default=repr, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError):
@@ -156,7 +160,10 @@ def sound_body(key: bytes, data: bytes) -> bool:
     return True
 
 
-_EXPANDED: dict[int, Callable[[], Any]] = {1: lambda: _tool("expander", _expander), 2: lambda: _tool("listener", _listener)}
+_EXPANDED: dict[int, Callable[[], Any]] = {
+    1: lambda: _tool("expander", _expander),
+    2: lambda: _tool("listener", _listener),
+}
 
 
 def _tool(name: str, make: Callable[[], Any]) -> Any:
@@ -169,7 +176,9 @@ def _tool(name: str, make: Callable[[], Any]) -> Any:
 
 
 def _compressor() -> Any:
-    return zstandard.ZstdCompressor(level=1)  # for texts of some kB as small as level 3, within 3 %, and a quarter faster
+    return zstandard.ZstdCompressor(
+        level=1
+    )  # for texts of some kB as small as level 3, within 3 %, and a quarter faster
 
 
 def _expander() -> Any:
@@ -179,7 +188,9 @@ def _expander() -> Any:
 def _teller() -> Any:
     words = _zlib_dictionary()
     words.precompute_compress(level=3)
-    parameters = zstandard.ZstdCompressionParameters.from_level(3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False)
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        3, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False
+    )
     return zstandard.ZstdCompressor(dict_data=words, compression_params=parameters)
 
 
@@ -209,7 +220,8 @@ def _unchanged(data: bytes) -> bytes:
 class Bodies:
     """Bodies gathered for one transaction, each text once. `clean` removes secrets from bytes before they are kept.
 
-    `known` remembers what the store surely has already (bounded), so that a context shared by many requests is compressed once.
+    `known` remembers what the store surely has already (bounded), so that a context shared by many requests is
+    compressed once.
     """
 
     clean: Callable[[bytes], bytes] = _unchanged
@@ -265,7 +277,9 @@ class Bodies:
 
 
 def _divides(value: Any) -> bool:
-    """Is there a text in it that is kept apart? Looks at everything: `_MentionsReference` is raised wherever the reference stands."""
+    """Is there a text in it that is kept apart? Looks at everything: `_MentionsReference` is raised wherever the
+    reference stands.
+    """
     if isinstance(value, str):
         return len(value) >= PART
     if isinstance(value, dict):

@@ -13,17 +13,22 @@ from context_bench.stats.means import MIN_CLUSTERS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    #: A ratio of sums: tops, bottoms, and which rows know both. Made when it is asked for: of many rows one at a time is enough to hold.
+    #: A ratio of sums: tops, bottoms, and which rows know both. Made when it is asked for: of many rows one at a time
+    #: is enough to hold.
     Part = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
     Parts = dict[str, Callable[[], Part]]
 
 
 def estimates_of(
-    columns: Columns, gatherer: Gatherer, seed: int, metrics: Sequence[Any] = (), names: Sequence[Mapping[str, str]] = ()
+    columns: Columns,
+    gatherer: Gatherer,
+    seed: int,
+    metrics: Sequence[Any] = (),
+    names: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Estimate]:
-    """Scores by their names; what `metrics` compute of them under the `names` their keys have in the summary; `compression_ratio`,
-    `mean_input_tokens`, `mean_output_tokens`, `cost_usd` (per row), `latency_mean`, and median, p95, p99 of latency and time to first
-    token. What no row knows is absent.
+    """Scores by their names; what `metrics` compute of them under the `names` their keys have in the summary;
+    `compression_ratio`, `mean_input_tokens`, `mean_output_tokens`, `cost_usd` (per row), `latency_mean`, and median,
+    p95, p99 of latency and time to first token. What no row knows is absent.
     """
     found = {
         name: estimate
@@ -32,7 +37,9 @@ def estimates_of(
     }
     parts = _amounts(columns)
     for metric, own in zip(metrics, names, strict=True):
-        scored = {key: each for key, each in _of_metric(metric, found, columns, gatherer, seed).items() if each is not None}
+        scored = {
+            key: each for key, each in _of_metric(metric, found, columns, gatherer, seed).items() if each is not None
+        }
         found |= {own[key]: each for key, each in scored.items() if key in own}
         if getattr(metric, "name", None) == "cost_of_pass":
             parts |= {own[key]: part for key, part in _cost_of_pass(metric, columns).items() if key in own}
@@ -44,8 +51,12 @@ def _counting(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _of_metric(metric: Any, known: Mapping[str, Estimate], columns: Columns, gatherer: Gatherer, seed: int) -> dict[str, Estimate | None]:
-    """The keys of a metric over scores, each with its uncertainty. Metrics of one's own have none but what their scores have."""
+def _of_metric(
+    metric: Any, known: Mapping[str, Estimate], columns: Columns, gatherer: Gatherer, seed: int
+) -> dict[str, Estimate | None]:
+    """The keys of a metric over scores, each with its uncertainty. Metrics of one's own have none but what their scores
+    have.
+    """
     kind, read = getattr(metric, "name", None), getattr(metric, "score_field", None)
     if not isinstance(read, str) or read not in known:
         return {}
@@ -53,15 +64,24 @@ def _of_metric(metric: Any, known: Mapping[str, Estimate], columns: Columns, gat
         return {"pass_rate": score_estimate(columns, gatherer, read, seed, threshold=threshold)}
     if kind == "per_dataset":
         return _by_group(
-            columns, gatherer, read, seed, "datasets", {n: f"dataset:{tag or 'unknown'}" for n, tag in enumerate(gatherer.datasets)}
+            columns,
+            gatherer,
+            read,
+            seed,
+            "datasets",
+            {n: f"dataset:{tag or 'unknown'}" for n, tag in enumerate(gatherer.datasets)},
         )
     if kind == "per_qa_type":
-        by_type = _by_group(columns, gatherer, read, seed, "types", {n: f"{read}_{name}" for n, name in enumerate(gatherer.types)})
+        by_type = _by_group(
+            columns, gatherer, read, seed, "types", {n: f"{read}_{name}" for n, name in enumerate(gatherer.types)}
+        )
         return {**by_type, f"{read}_mean": known[read]}
     return {"mean_score": known[read]} if kind in ("mean_score", "token_efficiency") else {}
 
 
-def _by_group(columns: Columns, gatherer: Gatherer, read: str, seed: int, by: str, keys: Mapping[int, str]) -> dict[str, Estimate | None]:
+def _by_group(
+    columns: Columns, gatherer: Gatherer, read: str, seed: int, by: str, keys: Mapping[int, str]
+) -> dict[str, Estimate | None]:
     groups = columns.whole(by)
     return {key: score_estimate(columns, gatherer, read, seed, within=groups == number) for number, key in keys.items()}
 
@@ -84,7 +104,8 @@ def score_estimate(
     threshold: float | None = None,
     within: NDArray[Any] | None = None,
 ) -> Estimate | None:
-    """The mean of one score, or with `threshold` the share of rows that reach it; over the rows `within` only, if given.
+    """The mean of one score, or with `threshold` the share of rows that reach it; over the rows `within` only, if
+    given.
 
     In [0, 1]: score interval (Wilson's for 0/1) and bounds over failures; else bootstrap-t.
     """
@@ -169,7 +190,11 @@ def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
         return found
 
     def in_tokens() -> Part:
-        return columns.measure("forwarded") + np.nan_to_num(columns.measure("reply")), passed(), columns.knows("forwarded")
+        return (
+            columns.measure("forwarded") + np.nan_to_num(columns.measure("reply")),
+            passed(),
+            columns.knows("forwarded"),
+        )
 
     def in_money() -> Part:
         return np.nan_to_num(columns.measure("cost")), passed(), np.ones(len(columns), dtype=bool)
@@ -192,8 +217,12 @@ def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     return found
 
 
-def _cluster_sums(parts: Parts, columns: Columns, found: dict[str, Estimate]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Top and bottom of each part by cluster; its ratio goes into `found`. Parts that nothing is known of are left out of both."""
+def _cluster_sums(
+    parts: Parts, columns: Columns, found: dict[str, Estimate]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Top and bottom of each part by cluster; its ratio goes into `found`. Parts that nothing is known of are left out
+    of both.
+    """
     import numpy as np
 
     codes = columns.clusters()
@@ -203,7 +232,9 @@ def _cluster_sums(parts: Parts, columns: Columns, found: dict[str, Estimate]) ->
         if known > 0:
             found[name] = _counted(float(top[where].sum() / known), columns, where)
             top[~where] = bottom[~where] = 0.0
-            top = np.bincount(codes, top)  # by cluster; one after the other, for the rows' own need not be held any longer
+            top = np.bincount(
+                codes, top
+            )  # by cluster; one after the other, for the rows' own need not be held any longer
             bottom = np.bincount(codes, bottom)
             yield top, bottom
 

@@ -1,8 +1,8 @@
 """One execution: its shared parts, its threads and workers, its load log, and the isolated instances of stateful arms.
 
-The writer and its thread, the settings, the statistics and the workers' context are handed to every part. The load log is kept with
-the run while rows are made, so that nothing that ends the run loses it. Each group of a stateful arm gets an instance of its own, set
-up once before its first question.
+The writer and its thread, the settings, the statistics and the workers' context are handed to every part. The load log
+is kept with the run while rows are made, so that nothing that ends the run loses it. Each group of a stateful arm gets
+an instance of its own, set up once before its first question.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ EVERY = 2.0
 
 
 def sandboxes_of(manifest: Mapping[str, Any], evaluators: Sequence[Any]) -> list[str]:
-    """The sentences in a manifest on what stood around code that evaluators ran, and what these say of themselves by now."""
+    """The sentences in a manifest on what stood around code that evaluators ran, and what these say of themselves by
+    now.
+    """
     said = [calling.method(evaluator, "walls") for evaluator in evaluators]
     now = [str(walls()) for walls in said if walls is not None and walls()]
     return list(dict.fromkeys([*(manifest.get("walls") or []), *now]))
@@ -45,8 +47,9 @@ def sandboxes_of(manifest: Mapping[str, Any], evaluators: Sequence[Any]) -> list
 class LoadLog:
     """The part of a run's manifest that is only known while it goes on, see `core.load`.
 
-    `manifest`: as it was when this execution began, that of earlier ones in it. `limits`: what changed in this one. `write` puts a manifest
-    into the store. `evaluators`: those of the run, which may say what stands around the code they run.
+    `manifest`: as it was when this execution began, that of earlier ones in it. `limits`: what changed in this one.
+    `write` puts a manifest into the store. `evaluators`: those of the run, which may say what stands around the code
+    they run.
     """
 
     def __init__(
@@ -62,7 +65,9 @@ class LoadLog:
         self._loaded = "load" not in manifest or manifest["load"] in (manifest.get("loads") or [])
 
     async def rows_are_made(self) -> None:
-        """Before the first row of this execution counts: its load is one of those that the run's rows were made under."""
+        """Before the first row of this execution counts: its load is one of those that the run's rows were made
+        under.
+        """
         if not self._loaded:
             self._loaded = True  # at once: other workers' rows are written after this
             self._manifest = {**self._manifest, "loads": [*(self._manifest.get("loads") or []), self._manifest["load"]]}
@@ -146,11 +151,17 @@ class Execution:
 
 
 class IsolatedGroups:
-    """Does the groups of one execution. `committed` keeps an outcome and tells whether the run goes on, `stop` ends it."""
+    """Does the groups of one execution. `committed` keeps an outcome and tells whether the run goes on, `stop` ends
+    it.
+    """
 
-    def __init__(self, execution: Execution, committed: Callable[..., Awaitable[bool]], stop: Callable[[Stop], None]) -> None:
+    def __init__(
+        self, execution: Execution, committed: Callable[..., Awaitable[bool]], stop: Callable[[Stop], None]
+    ) -> None:
         self.execution, self.committed, self.stop = execution, committed, stop
-        self.stamp = uuid4().hex[:6]  # of this execution: a twin's name is never used twice, whatever became of an earlier process
+        self.stamp = uuid4().hex[
+            :6
+        ]  # of this execution: a twin's name is never used twice, whatever became of an earlier process
 
     async def do(self, arm: PlannedArm, job: Batch, thread: WorkerThread) -> None:
         """A group of a stateful arm, from its beginning; where its state is lost with a node, all of it again."""
@@ -164,7 +175,7 @@ class IsolatedGroups:
 
     async def _try(self, arm: PlannedArm, job: Batch, thread: WorkerThread, again: str, kept: set[int]) -> None:
         """A group on its own twin, which is set up once, its units in order."""
-        name = f"{self.execution.writer.run.id}-{arm.number}-{job.units[0].position}-{job.units[0].trial}-{self.stamp}{again}"
+        name = f"{self.execution.writer.run.id}-{arm.number}-{job.units[0].position}-{job.units[0].trial}-{self.stamp}{again}"  # noqa: E501
         twin, failure = None, None
         try:
             twin = await self.execution.executor.twin(job.arm, name, thread)
@@ -205,7 +216,9 @@ class IsolatedGroups:
     async def _set_up(
         self, arm: PlannedArm, job: Batch, thread: WorkerThread, twin: IsolatedInstance | None, failure: str | None
     ) -> SetUp | None:
-        """Have the group set up by a system that offers it, and keep the record of that before any row. `failure`: it has no twin."""
+        """Have the group set up by a system that offers it, and keep the record of that before any row. `failure`: it
+        has no twin.
+        """
         if arm.played_back or not (offers_set_up(arm.system) if twin is None else twin.sets_up):
             return None
         unit = job.units[0]

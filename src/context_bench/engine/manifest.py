@@ -1,4 +1,6 @@
-"""The manifest of a run, with which it can be repeated: programs, machine, settings, systems, evaluators. Never a secret."""
+"""The manifest of a run, with which it can be repeated: programs, machine, settings, systems, evaluators. Never a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ PACKAGE = "context-bench-tool"
 
 
 def without_context(manifest: Mapping[str, Any]) -> list[str]:
-    """The run's datasets whose text is the question itself, which tell nothing of a loss of context; none if the user said they do."""
+    """The run's datasets whose text is the question itself, which tell nothing of a loss of context; none if the user
+    said they do.
+    """
     if (manifest.get("options") or {}).get("force"):
         return []
     return [str(one["name"]) for one in manifest.get("datasets") or [] if one.get("has_context") is False]
@@ -62,9 +66,15 @@ def _version(name: str) -> str | None:
 
 
 def described(
-    manifest: dict[str, Any], arms: Sequence[PlannedArm], evaluators: Sequence[PlannedEvaluator], settings: RunSettings, recorder: Any
+    manifest: dict[str, Any],
+    arms: Sequence[PlannedArm],
+    evaluators: Sequence[PlannedEvaluator],
+    settings: RunSettings,
+    recorder: Any,
 ) -> dict[str, Any]:
-    """The caller's manifest with the engine's own part under `engine`, and the margin with its hash: what was asked before anything ran."""
+    """The caller's manifest with the engine's own part under `engine`, and the margin with its hash: what was asked
+    before anything ran.
+    """
     margin = manifest.get("margin")
     told = {
         **manifest,
@@ -73,10 +83,15 @@ def described(
             "environment": environment(),
             "settings": asdict(settings),
             "systems": [
-                {"name": arm.name, "fingerprint": arm.fingerprint, "budget_from": arm.arm.budget_from, "key": arm.key} for arm in arms
+                {"name": arm.name, "fingerprint": arm.fingerprint, "budget_from": arm.arm.budget_from, "key": arm.key}
+                for arm in arms
             ],
             "evaluators": [
-                {"name": each.name, "version": getattr(each.evaluator, "version", None), "fingerprint": each.fingerprint}
+                {
+                    "name": each.name,
+                    "version": getattr(each.evaluator, "version", None),
+                    "fingerprint": each.fingerprint,
+                }
                 for each in evaluators
             ],
             "marker": getattr(recorder, "marker", None),
@@ -86,9 +101,11 @@ def described(
 
 
 def blinding(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The key behind the opaque ids under which a run's outputs are judged (`judge.blinding.opaque_id`), and the seed of their order.
+    """The key behind the opaque ids under which a run's outputs are judged (`judge.blinding.opaque_id`), and the seed
+    of their order.
 
-    The key follows from the systems and the seed: equal runs are written alike, and who judges, or judges again, changes no id.
+    The key follows from the systems and the seed: equal runs are written alike, and who judges, or judges again,
+    changes no id.
     """
     if isinstance(known := manifest.get("blinding"), dict):
         return known

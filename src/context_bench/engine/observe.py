@@ -1,9 +1,9 @@
 """Tokens and wire facts of one row: from the ledger's calls, from the tap's records, or from what the system returned.
 
-Keys of `EvalRow.wire` (only with a tap; absent = unknown): `source`, `sent`, `forwarded`, `billed` (tokens), `exact`, `calls` (requests
-that reached the provider), `client_calls`, `extra_calls`, `other_calls` (not chat), `role_changes`, `param_changes`, `changes`
-([{kind, detail}]), `text_changed`, `authorization_forwarded`, `matched_by`, `prefix_tokens`, `truncated`, `bytes`, `uncounted_parts`,
-`late`, `oversized` (bodies too large to be read).
+Keys of `EvalRow.wire` (only with a tap; absent = unknown): `source`, `sent`, `forwarded`, `billed` (tokens), `exact`,
+`calls` (requests that reached the provider), `client_calls`, `extra_calls`, `other_calls` (not chat), `role_changes`,
+`param_changes`, `changes` ([{kind, detail}]), `text_changed`, `authorization_forwarded`, `matched_by`, `prefix_tokens`,
+`truncated`, `bytes`, `uncounted_parts`, `late`, `oversized` (bodies too large to be read).
 """
 
 from __future__ import annotations
@@ -44,23 +44,30 @@ def billed_tokens(calls: Sequence[Call]) -> int | None:
 
 
 def forwarded_tokens(records: Sequence[Forwarded], calls: Sequence[Call] = ()) -> int | None:
-    """Tokens of the chat requests that reached the provider and were answered, retries not counted twice; `None` if any is uncountable."""
+    """Tokens of the chat requests that reached the provider and were answered, retries not counted twice; `None` if any
+    is uncountable.
+    """
     return _total(record.tokens for record in landed(records, calls))
 
 
 def landed(records: Sequence[Forwarded], calls: Sequence[Call] = ()) -> list[Forwarded]:
-    """Requests to a model that were answered; if none was, all that were tried. `calls`: ours, of which one that failed was tried again."""
+    """Requests to a model that were answered; if none was, all that were tried. `calls`: ours, of which one that failed
+    was tried again.
+    """
     chat = [record for record in records if record.wire in CHAT]
     return _answered_to(calls, chat) or chat
 
 
 def _answered_to(calls: Sequence[Call], chat: Sequence[Forwarded]) -> list[Forwarded]:
-    """The records that the provider served, without those of attempts that failed on our side all the same: their reply was an error with
-    status 200, no answer, or came too late. One record belongs to each attempt that arrived.
+    """The records that the provider served, without those of attempts that failed on our side all the same: their reply
+    was an error with status 200, no answer, or came too late. One record belongs to each attempt that arrived.
     """
     served = [record for record in chat if _served(record)]
     client = [call for call in calls if call.account == "system"]
-    ours, failed = answered(client), [call for call in client if call.error is not None and "Could not connect" not in call.error]
+    ours, failed = (
+        answered(client),
+        [call for call in client if call.error is not None and "Could not connect" not in call.error],
+    )
     again = min(len(failed) - (len(chat) - len(served)), len(served) - len(ours))
     if again <= 0:
         return served
@@ -79,8 +86,8 @@ def _total(values: Any) -> int | None:
 
 
 def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
-    """Billed tokens, US dollars, number of attempts, the first reply's `ttft` in seconds, and how many requests were `in_flight` when
-    it was asked for; what nobody told is absent.
+    """Billed tokens, US dollars, number of attempts, the first reply's `ttft` in seconds, and how many requests were
+    `in_flight` when it was asked for; what nobody told is absent.
     """
     if not calls:
         return {}
@@ -94,7 +101,9 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
         if call.error is None:
             ttft = call.ttft if ttft is None else ttft
             load = call.in_flight if load is None else load
-    found: dict[str, Any] = {} if total is None else {name: count for name in _COUNTS if (count := getattr(total, name)) is not None}
+    found: dict[str, Any] = (
+        {} if total is None else {name: count for name in _COUNTS if (count := getattr(total, name)) is not None}
+    )
     for name, value in (("cost", cost), ("ttft", ttft), ("in_flight", load)):
         if value is not None:
             found[name] = value
@@ -104,7 +113,10 @@ def usage_of(calls: Sequence[Call]) -> dict[str, Any]:
 
 def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
     """The row's `wire` from our calls and the tap's records of one window."""
-    chat, client = [record for record in records if record.wire in CHAT], [call for call in calls if call.account == "system"]
+    chat, client = (
+        [record for record in records if record.wire in CHAT],
+        [call for call in calls if call.account == "system"],
+    )
     arrived = landed(records, client)
     found: dict[str, Any] = {
         "source": "tap",
@@ -132,7 +144,9 @@ def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, A
     return {key: value for key, value in found.items() if value is not None}
 
 
-def with_late(wire: dict[str, Any], tokens: int | None, records: Sequence[Forwarded]) -> tuple[dict[str, Any], int | None]:
+def with_late(
+    wire: dict[str, Any], tokens: int | None, records: Sequence[Forwarded]
+) -> tuple[dict[str, Any], int | None]:
     """A closed row's `wire` and forwarded tokens, with requests that arrived after it was closed."""
     chat = [record for record in records if record.wire in CHAT]
     more = forwarded_tokens(records)
@@ -163,7 +177,9 @@ def _authorization(records: Sequence[Forwarded]) -> bool | None:
 
 
 def added_calls(calls: Sequence[Call], records: Sequence[Forwarded], prices: Prices | None) -> list[Call]:
-    """What a proxy asked the provider on its own account while it answered ours: calls nobody told us of, but which are on the bill."""
+    """What a proxy asked the provider on its own account while it answered ours: calls nobody told us of, but which are
+    on the bill.
+    """
     if not records:
         return []
     ours = answered([call for call in calls if call.account == "system"])
@@ -189,7 +205,9 @@ def _own_call(record: Forwarded, prices: Prices | None, account: Account = "comp
     return call
 
 
-def paired(client: Sequence[Call], arrived: Sequence[Forwarded]) -> tuple[list[tuple[Call, Forwarded]], list[Forwarded]]:
+def paired(
+    client: Sequence[Call], arrived: Sequence[Forwarded]
+) -> tuple[list[tuple[Call, Forwarded]], list[Forwarded]]:
     """Each of our requests with the forwarded one that is most like it, and the forwarded ones that are left."""
     left, pairs = list(arrived), []
     for call in client:
@@ -242,7 +260,14 @@ def _differences(wire: str, sent: dict[str, Any], record: Forwarded) -> list[Cha
         return []
     if record.wire != wire:  # parameters of two wires have different names
         return [Change("wire", f"{wire} → {record.wire}")]
-    received = {"params": {}, "tools": [], "cache_control": [], "model": record.model, "stream": record.stream, **record.facts}
+    received = {
+        "params": {},
+        "tools": [],
+        "cache_control": [],
+        "model": record.model,
+        "stream": record.stream,
+        **record.facts,
+    }
     return changes(sent, received)
 
 

@@ -28,9 +28,10 @@ BODIES_UP_TO = 10_000
 class Arm:
     """One system of a run.
 
-    `budget_from`: name of another arm; this one runs after it and gets `example["budget"]` = tokens of the context that arm forwarded.
-    `labels` go into the metadata of its rows (such as model and shape). `every`: it takes every n-th example only, the first included
-    (a noise floor need not cost a whole arm). `role`: what it is there for, for the manifest.
+    `budget_from`: name of another arm; this one runs after it and gets `example["budget"]` = tokens of the context that
+    arm forwarded. `labels` go into the metadata of its rows (such as model and shape). `every`: it takes every n-th
+    example only, the first included (a noise floor need not cost a whole arm). `role`: what it is there for, for the
+    manifest.
     """
 
     system: Any
@@ -53,11 +54,12 @@ class Arm:
 class RunSettings:
     """Settings of a run.
 
-    `trials`: times each example is asked. `seed` orders the arms. `max_workers`: rows in work at once (`None` = 1). `example_timeout`
-    and `run_timeout` in seconds. `bodies`: "all", "changed" (only what a proxy changed), "none", or "auto" (all up to 10,000 rows, then
-    changed). `text_fields`: example fields whose tokens are compared where a system makes no call, default `("context",)`.
-    `late_grace`: seconds to wait after the last row for requests that a proxy still sends on. `setup_timeout`: seconds that the set-up of
-    one group may take; `example_timeout` does not hold for it.
+    `trials`: times each example is asked. `seed` orders the arms. `max_workers`: rows in work at once (`None` = 1).
+    `example_timeout` and `run_timeout` in seconds. `bodies`: "all", "changed" (only what a proxy changed), "none", or
+    "auto" (all up to 10,000 rows, then changed). `text_fields`: example fields whose tokens are compared where a system
+    makes no call, default `("context",)`. `late_grace`: seconds to wait after the last row for requests that a proxy
+    still sends on. `setup_timeout`: seconds that the set-up of one group may take; `example_timeout` does not hold for
+    it.
     """
 
     trials: int = 1
@@ -152,7 +154,9 @@ class StoredAnswer:
 
 @dataclass(slots=True)
 class WorkItem:
-    """One thing owed: an arm's answer to one example in one trial, or only the scores of an answer that exists (`output` is its id)."""
+    """One thing owed: an arm's answer to one example in one trial, or only the scores of an answer that exists
+    (`output` is its id).
+    """
 
     arm: int
     position: int
@@ -178,12 +182,16 @@ class DependencyGroup:
 
     waiting: int
     dependents: list[WorkItem]
-    forwarded: dict[int, int | None] = field(default_factory=dict)  # arm index → context tokens forwarded, None = unknown or failed
+    forwarded: dict[int, int | None] = field(
+        default_factory=dict
+    )  # arm index → context tokens forwarded, None = unknown or failed
 
 
 @dataclass(slots=True)
 class Batch:
-    """The work that one worker does without interruption: units of one arm, in order. More than one for a group of a stateful system."""
+    """The work that one worker does without interruption: units of one arm, in order. More than one for a group of a
+    stateful system.
+    """
 
     arm: int
     units: list[WorkItem]
@@ -202,7 +210,9 @@ def planned_arms(arms: Sequence[Arm], secrets: Secrets) -> list[PlannedArm]:
         raise BadInput("nothing to measure: a run needs at least one system")
     for name in names:
         if names.count(name) > 1:
-            raise SameName(f"two systems are called {name!r}, so their rows could not be told apart; give each its own name")
+            raise SameName(
+                f"two systems are called {name!r}, so their rows could not be told apart; give each its own name"
+            )
         if utf8_safe(name) != name:
             raise BadInput(f"a system is called {name!r}: half a surrogate pair cannot be stored; give it another name")
     planned: list[PlannedArm] = []
@@ -221,14 +231,20 @@ def planned_arms(arms: Sequence[Arm], secrets: Secrets) -> list[PlannedArm]:
 def _link(planned: list[PlannedArm], index: int, partner: str, names: list[str]) -> None:
     here = planned[index]
     if partner not in names:
-        raise BadInput(f"{here.name!r} takes its budget from {partner!r}, which is not a system of this run; it has: {', '.join(names)}")
+        raise BadInput(
+            f"{here.name!r} takes its budget from {partner!r}, which is not a system of this run; it has: "
+            f"{', '.join(names)}"
+        )
     there = planned[names.index(partner)]
     if there.arm.budget_from is not None or there is here:
         raise BadInput(f"{here.name!r} takes its budget from {partner!r}, which itself waits for a budget")
     if here.arm.every % there.arm.every:
         raise BadInput(f"{here.name!r} takes examples that {partner!r}, whose budget it needs, leaves out")
     if here.stateful:
-        raise BadInput(f"{here.name!r} keeps state between examples, so it cannot take a budget from {partner!r} example by example")
+        raise BadInput(
+            f"{here.name!r} keeps state between examples, so it cannot take a budget from {partner!r} example by "
+            "example"
+        )
     here.partner, there.feeds = names.index(partner), True
 
 
@@ -248,7 +264,9 @@ def content_key(example: Example) -> str:
     """The content of an example, apart from where it came from (`dataset` may be a path)."""
     content = {key: value for key, value in example.items() if key != "dataset"}
     try:
-        return hash_bytes(_canonical(content) if _told_alike(content) else canonical_json(content).encode("utf-8", "surrogatepass"))
+        return hash_bytes(
+            _canonical(content) if _told_alike(content) else canonical_json(content).encode("utf-8", "surrogatepass")
+        )
     except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, circles
         return hash_text(repr(sorted(((str(key), value) for key, value in content.items()), key=lambda item: item[0])))
 
@@ -267,12 +285,16 @@ def _told_alike(value: Any) -> bool:
     if kind is str or kind is int or value is None or kind is bool:
         return True
     if kind is dict:
-        return all(type(key) is str for key in value) and all(type(item) is str or _told_alike(item) for item in value.values())
+        return all(type(key) is str for key in value) and all(
+            type(item) is str or _told_alike(item) for item in value.values()
+        )
     return kind is list and all(_told_alike(item) for item in value)
 
 
 def output_key(arm: PlannedArm, content: str, trial: int, occurrence: int, budget: int | None = None) -> bytes:
-    """The key of an output. `occurrence`: how many examples of equal content came before it in the run; each is owed its own answer."""
+    """The key of an output. `occurrence`: how many examples of equal content came before it in the run; each is owed
+    its own answer.
+    """
     return sha256(f"{arm.key}|{content}|{trial}|{occurrence}|{'' if budget is None else budget}".encode()).digest()[:16]
 
 
@@ -301,7 +323,9 @@ _FORSAKEN = 3  # times that a piece of work is tried with less and less of it
 
 @dataclass(slots=True)
 class Score:
-    """What one evaluator (store id) said: `values`, or `error`, or neither where it does not apply. `replies`: to be remembered, by key."""
+    """What one evaluator (store id) said: `values`, or `error`, or neither where it does not apply. `replies`: to be
+    remembered, by key.
+    """
 
     evaluator: int
     values: dict[str, float] | None = None
@@ -313,7 +337,8 @@ class Score:
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of a unit. `ran`: the system was called (or refused for want of a budget); else only `scores` are new.
+    """The outcome of a unit. `ran`: the system was called (or refused for want of a budget); else only `scores` are
+    new.
 
     `output` is what the system added to the example or changed in it. `latency` in seconds without waiting.
     """
@@ -340,7 +365,9 @@ class Outcome:
     forsaken: int = 0  # how much of it was given up because it cannot be stored
 
     def forsake(self, reason: str) -> bool:
-        """Give up what cannot be stored, and keep why: first all but the calls' money and tokens, then those. False if nothing is left."""
+        """Give up what cannot be stored, and keep why: first all but the calls' money and tokens, then those. False if
+        nothing is left.
+        """
         error = describe(NotStored(f"what came back cannot be kept ({reason})"))
         self.forsaken += 1
         self.calls = bounded_calls(self.calls) if self.forsaken == 1 else []
@@ -359,8 +386,8 @@ class Outcome:
 
 @dataclass(slots=True)
 class SetUp:
-    """One attempt to get a group ready for its units. `id` and `attempt` come from the store. `seconds` on the clock, `None`
-    while it lasts. `output` is what the system told.
+    """One attempt to get a group ready for its units. `id` and `attempt` come from the store. `seconds` on the clock,
+    `None` while it lasts. `output` is what the system told.
     """
 
     arm: int

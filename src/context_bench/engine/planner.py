@@ -20,7 +20,16 @@ from context_bench.core.iterables import skip
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Fingerprinted
 from context_bench.core.records import Example
-from context_bench.engine.plan import DependencyGroup, PlannedArm, StoredAnswer, WorkItem, content_key, example_facts, ordered, output_key
+from context_bench.engine.plan import (
+    DependencyGroup,
+    PlannedArm,
+    StoredAnswer,
+    WorkItem,
+    content_key,
+    example_facts,
+    ordered,
+    output_key,
+)
 from context_bench.engine.store.run_writer import ExampleRow, KnownPlan, Passed, Planned, Writer
 
 END: Any = object()
@@ -29,10 +38,11 @@ _RULES = 1
 
 
 def source_key(examples: Iterable[Example], arms: Sequence[PlannedArm], program: str | None) -> bytes | None:
-    """16 bytes that name the plan of these examples: equal ones, equal examples with equal keys; `None` where that is not known.
+    """16 bytes that name the plan of these examples: equal ones, equal examples with equal keys; `None` where that is
+    not known.
 
-    `program`: the version of this package, which reads and completes them. Keys of outputs depend on nothing else of a run but the arms'
-    own keys, which the store watches, and on who takes a budget from whom.
+    `program`: the version of this package, which reads and completes them. Keys of outputs depend on nothing else of a
+    run but the arms' own keys, which the store watches, and on who takes a budget from whom.
     """
     try:
         told = examples.told() if isinstance(examples, Fingerprinted) else None
@@ -98,10 +108,11 @@ class PlanCounts:
 
 
 class Planning:
-    """Tells units of examples in their order. What is known of the plan already is passed over, as far as nothing is owed there.
+    """Tells units of examples in their order. What is known of the plan already is passed over, as far as nothing is
+    owed there.
 
-    Units of one example do not depend on others', but where state is kept or budgets are taken over: there what is known is not made use
-    of, unless all is done.
+    Units of one example do not depend on others', but where state is kept or budgets are taken over: there what is
+    known is not made use of, unless all is done.
     """
 
     def __init__(
@@ -150,7 +161,9 @@ class Planning:
 
     async def end(self) -> None:
         """There are no more examples: write down where they ended."""
-        await self._in(self._database, partial(self._writer.cut, self.tally.examples, sure=self._sure and self._source.unchanged()))
+        await self._in(
+            self._database, partial(self._writer.cut, self.tally.examples, sure=self._sure and self._source.unchanged())
+        )
 
     async def _in(self, where: Executor, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(where, function, *args)
@@ -181,7 +194,9 @@ class Planning:
         return True
 
     async def _passed(self, first: int) -> Passed:
-        found: Passed = await self._in(self._database, partial(self._writer.passed, first, self._after(first) - 1, tapped=self._tapped))
+        found: Passed = await self._in(
+            self._database, partial(self._writer.passed, first, self._after(first) - 1, tapped=self._tapped)
+        )
         return found
 
     def _after(self, first: int) -> int:
@@ -205,7 +220,10 @@ class Planning:
                 self.tally.examples = min(self.tally.examples, self._source.position) if wanted else self.tally.examples
                 return rows, False
             if not isinstance(example, dict):
-                raise BadInput(f"example {position} is {type(example).__name__} {str(example)[:80]!r}; expected a dict with id and context")
+                raise BadInput(
+                    f"example {position} is {type(example).__name__} {str(example)[:80]!r}; expected a dict with id "
+                    "and context"
+                )
             rows.append(ExampleRow(position, example, content_key(example), *example_facts(example, position)))
         self._sure = self._sure and self._source.unchanged()
         return rows, True
@@ -218,7 +236,11 @@ class Planning:
             block = DependencyGroup(len(taking), []) if self._dependents else None
             for index in ordered(taking, self._seed, row.content, trial):
                 key = output_key(self._arms[index], row.content, trial, row.occurrence)
-                if block is None and planned and self._settled(index, key, planned.get((self._arms[index].number, row.position, trial))):
+                if (
+                    block is None
+                    and planned
+                    and self._settled(index, key, planned.get((self._arms[index].number, row.position, trial)))
+                ):
                     continue
                 yield self._unit(index, row, trial, key, block, planned)
             if block is not None:
@@ -228,14 +250,21 @@ class Planning:
 
     def _settled(self, arm: int, key: bytes, before: StoredAnswer | None) -> bool:
         """Is nothing owed where the plan points to this output? Then it is only counted."""
-        if before is None or not self._is_best(before, key) or self._arms[arm].stateful or (self._tapped and not before.tapped):
+        if (
+            before is None
+            or not self._is_best(before, key)
+            or self._arms[arm].stateful
+            or (self._tapped and not before.tapped)
+        ):
             return False
         if not self._judges.issubset(before.scored):
             return False
         self.tally.reuse(arm, 1, before.created)
         return True
 
-    def _unit(self, arm: int, row: ExampleRow, trial: int, key: bytes, block: DependencyGroup | None, planned: Planned) -> WorkItem:
+    def _unit(
+        self, arm: int, row: ExampleRow, trial: int, key: bytes, block: DependencyGroup | None, planned: Planned
+    ) -> WorkItem:
         unit = WorkItem(arm, row.position, trial, row.example, row.content, row.occurrence, key, row.group, block=block)
         if planned:
             unit.before = planned.get((self._arms[arm].number, row.position, trial))
@@ -255,7 +284,9 @@ class Planning:
             found = await self._in(self._database, self._writer.lookup, [unit.key for unit in unknown])
             for unit in unknown:
                 self._stand_for(unit, found.get(unit.key))
-        moved = [unit for unit in units if unit.output is not None and (unit.before is None or unit.before.id != unit.output)]
+        moved = [
+            unit for unit in units if unit.output is not None and (unit.before is None or unit.before.id != unit.output)
+        ]
         if moved:
             await self._in(self._database, self._writer.point, moved)
         if any(unit.output is None and unit.before is not None for unit in units):

@@ -1,8 +1,9 @@
-"""Settings of the whole process during a run: open connections, threads, heartbeat, garbage collection, and the line about waiting.
+"""Settings of the whole process during a run: open connections, threads, heartbeat, garbage collection, and the line
+about waiting.
 
-Worker threads: a thread past its deadline is abandoned and replaced. Heartbeat: other machines do not take over a live run. Garbage
-collection: long-lived objects are frozen, and collections are rare. A terminal line tells that an endpoint is asked again, since a wait
-looks like work.
+Worker threads: a thread past its deadline is abandoned and replaced. Heartbeat: other machines do not take over a live
+run. Garbage collection: long-lived objects are frozen, and collections are rare. A terminal line tells that an endpoint
+is asked again, since a wait looks like work.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _EACH = 4
 
 
 def enough_descriptors(workers: int) -> tuple[int, list[str]]:
-    """The number of workers that fits, after raising the soft limit of open files as far as needed; and what there is to say about it."""
+    """The number of workers that fits, after raising the soft limit of open files as far as needed; and what there is
+    to say about it.
+    """
     try:
         import resource
     except ImportError:  # no such limit on this system
@@ -44,11 +47,16 @@ def enough_descriptors(workers: int) -> tuple[int, list[str]]:
     fits = max(1, (soft - _SPARE) // _EACH)
     if fits >= workers:
         return workers, []
-    return fits, [f"{workers} workers need about {needed} open files, this system allows {soft}: running with {fits} (ulimit -n raises it)"]
+    return fits, [
+        f"{workers} workers need about {needed} open files, this system allows {soft}: running with {fits} (ulimit -n "
+        "raises it)"
+    ]
 
 
 class OneThread(Executor):
-    """An executor with a single daemon thread, started when first used: the interpreter can end while a call hangs in it."""
+    """An executor with a single daemon thread, started when first used: the interpreter can end while a call hangs in
+    it.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -88,7 +96,9 @@ EVERY = 20.0
 
 @asynccontextmanager
 async def heartbeat(show: Callable[[], Awaitable[object]], every: float = EVERY) -> AsyncIterator[None]:
-    """Call `show` again and again for the block, however long an example takes. If it fails, so does the work, and says so."""
+    """Call `show` again and again for the block, however long an example takes. If it fails, so does the work, and says
+    so.
+    """
 
     async def going() -> None:
         with suppress(Stop):
@@ -126,13 +136,15 @@ class Waiting:
         self._say(f"{fault}: trying again")
 
 
-#: New containers before the youngest generation is looked through. A row makes about a hundred, nearly none of them in a circle.
+#: New containers before the youngest generation is looked through. A row makes about a hundred, nearly none of them in
+#: a circle.
 _YOUNG = 10_000
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect seldom, and leave alone what exists now (modules, plans): a tenth of a run's CPU otherwise. As it was before, afterwards.
+    """Collect seldom, and leave alone what exists now (modules, plans): a tenth of a run's CPU otherwise. As it was
+    before, afterwards.
 
     Does nothing where somebody has turned the collector off or slowed it down further.
     """

@@ -29,9 +29,9 @@ class Step:
 class Progress(Protocol):
     """Somebody who watches a run. Called on the event loop: must return at once and never raise.
 
-    Optional: `setting_up(system, group, begun)`, when the set-up of a group (`None` = it has no name) begins and when it is over;
-    `owing(system, owed, kept)`, when it is known better how many rows a system owes in all (`None` = not yet) and how many of them the
-    store had already.
+    Optional: `setting_up(system, group, begun)`, when the set-up of a group (`None` = it has no name) begins and when
+    it is over; `owing(system, owed, kept)`, when it is known better how many rows a system owes in all (`None` = not
+    yet) and how many of them the store had already.
     """
 
     def start(self, systems: Sequence[str], total: int | None) -> None:
@@ -52,13 +52,16 @@ _FEW = 8
 
 
 class RichProgress:
-    """A line per system, redrawn in place on a terminal; elsewhere a plain line now and then (`every` seconds, less often in a long run)
-    and one at the end.
+    """A line per system, redrawn in place on a terminal; elsewhere a plain line now and then (`every` seconds, less
+    often in a long run) and one at the end.
 
-    Writes to stderr only. `NO_COLOR` and `TERM=dumb` are respected. `advance` only counts: lines are made when they are drawn.
+    Writes to stderr only. `NO_COLOR` and `TERM=dumb` are respected. `advance` only counts: lines are made when they are
+    drawn.
     """
 
-    def __init__(self, stream: IO[str] | None = None, *, every: float = 10.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: IO[str] | None = None, *, every: float = 10.0, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream = stream
         self._every = every
         self._monotonic = monotonic
@@ -137,7 +140,11 @@ class RichProgress:
     def _say(self, *, all_of_them: bool = False) -> None:
         self._said = self._monotonic()
         lines = [line for line in self._lines.values() if line.done]
-        shown = lines if all_of_them or len(lines) <= _FEW else [together(list(self._lines.values()), f"{len(self._lines)} systems")]
+        shown = (
+            lines
+            if all_of_them or len(lines) <= _FEW
+            else [together(list(self._lines.values()), f"{len(self._lines)} systems")]
+        )
         for line in shown:
             self._print(f"  {line.name}: {line.counted()} ({line.rest(self._seconds())})")
 

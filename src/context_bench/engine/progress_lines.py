@@ -82,7 +82,11 @@ class Line:
     def left(self, seconds: float) -> str:
         """The time it will take at this rate, if there is one."""
         rate = self.done / seconds if seconds > 0 else 0.0
-        return duration((self.total - self.here) / rate) if rate and self.total is not None and self.here < self.total else ""
+        return (
+            duration((self.total - self.here) / rate)
+            if rate and self.total is not None and self.here < self.total
+            else ""
+        )
 
     def tokens(self) -> str:
         """`12.3k → 4.5k`, sent and forwarded; `12.3k → ?` where the latter is not known of every row; or nothing."""
@@ -138,9 +142,9 @@ _DIM = "dim"
 
 
 def block(lines: Sequence[Line], seconds: float, width: int, height: int) -> list[list[tuple[str, str]]]:
-    """The lines that a terminal of `width` × `height` has room for, each a list of (text, style of rich or ""): a heading, then one per
-    system; of too many systems the unfinished ones, and the others together. No line is wider than `width`, and there are fewer than
-    `height`.
+    """The lines that a terminal of `width` × `height` has room for, each a list of (text, style of rich or ""): a
+    heading, then one per system; of too many systems the unfinished ones, and the others together. No line is wider
+    than `width`, and there are fewer than `height`.
     """
     chosen = _chosen(lines, max(1, height - 2))
     cells = [line.cells(seconds) for line in chosen]
@@ -154,7 +158,10 @@ def block(lines: Sequence[Line], seconds: float, width: int, height: int) -> lis
     for line, found in zip(chosen, cells, strict=True):
         row = [(_cut(line.name, name_width), "")]
         row += [(" " * _GAP, ""), (_bar(line, bar), _STYLES["bar"])] if bar else []
-        row += [(" " * (_GAP + sizes[column] - _wide(found[column])) + found[column], _STYLES.get(column, "")) for column in shown]
+        row += [
+            (" " * (_GAP + sizes[column] - _wide(found[column])) + found[column], _STYLES.get(column, ""))
+            for column in shown
+        ]
         made.append(row)
     return made
 
@@ -204,9 +211,13 @@ def _cut(text: str, width: int) -> str:
 
 
 def clean(text: str, width: int = 40) -> str:
-    """`text` without control, format and surrogate characters (escape sequences, bidi marks …), cut to `width` characters."""
+    """`text` without control, format and surrogate characters (escape sequences, bidi marks …), cut to `width`
+    characters.
+    """
     plain = "".join(
-        " " if character in "\t\n" else character for character in text if unicodedata.category(character)[0] != "C" or character in "\t\n"
+        " " if character in "\t\n" else character
+        for character in text
+        if unicodedata.category(character)[0] != "C" or character in "\t\n"
     )
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 

@@ -1,4 +1,6 @@
-"""Cut secrets out of all text that is stored: keys of this process, its environment and its plug-ins, collected beforehand."""
+"""Cut secrets out of all text that is stored: keys of this process, its environment and its plug-ins, collected
+beforehand.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def _fields() -> frozenset[str]:
 
 
 class Secrets:
-    """Texts that must not be kept. `texts`: those that are searched for; `notes`: what that search cannot do, for the run's notes."""
+    """Texts that must not be kept. `texts`: those that are searched for; `notes`: what that search cannot do, for the
+    run's notes.
+    """
 
     def __init__(self, texts: Iterable[str] = (), notes: Sequence[str] = ()) -> None:
         self._masker = Masker(texts, HIDDEN, _fields)
@@ -74,8 +78,8 @@ class Secrets:
 
 
 def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = None) -> Secrets:
-    """Secrets in the environment (variables named like one, or by the user as one) and in the attributes of plug-ins: the same, and the
-    login and query of URLs.
+    """Secrets in the environment (variables named like one, or by the user as one) and in the attributes of plug-ins:
+    the same, and the login and query of URLs.
     """
     found = {text.strip() for texts in environment_secrets(environment).values() for text in texts}
     seen: set[int] = set()
@@ -85,7 +89,8 @@ def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = N
     notes = environment_notes(environment)
     if names := sorted({name for url in urls for name in plain_parameters(url)}):
         notes.append(
-            f"Query parameters of the URLs asked: {', '.join(names)}. Their values are masked wherever they occur, in answers before "
+            f"Query parameters of the URLs asked: {', '.join(names)}. Their values are masked wherever they occur, in "
+            "answers before "
             "they are scored as well; a value that an answer may hold belongs in a header."
         )
     return Secrets(found, notes)
@@ -109,7 +114,9 @@ def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator
 
 
 def _of_attribute(name: str, value: str) -> Iterator[str]:
-    """The secrets in an attribute. Many are called `sort_key` and the like and hold a word that says nothing of a secret."""
+    """The secrets in an attribute. Many are called `sort_key` and the like and hold a word that says nothing of a
+    secret.
+    """
     if surely_names_a_secret(name) or len(value) >= 16 or not value.isalpha():
         yield from (each for each in secrets_in_value(value) if is_searchable(each))
 

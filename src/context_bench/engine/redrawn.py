@@ -17,9 +17,11 @@ Styled = list[tuple[str, str]]  # texts, each with a style of rich or ""
 
 
 class Redrawn(Live):
-    """Draws the lines that `made(width, height)` gives until it is stopped, then takes them away. A terminal that is gone ends nothing.
+    """Draws the lines that `made(width, height)` gives until it is stopped, then takes them away. A terminal that is
+    gone ends nothing.
 
-    The cursor stays visible and no mode of the terminal is changed: a process that is killed leaves nothing to put right.
+    The cursor stays visible and no mode of the terminal is changed: a process that is killed leaves nothing to put
+    right.
     """
 
     def __init__(self, stream: IO[str], made: Callable[[int, int], list[Styled]], *, color: bool = True) -> None:
@@ -43,7 +45,9 @@ class Redrawn(Live):
 
     def get_renderable(self) -> Text:
         """The lines as they are now. The last column stays free: some terminals wrap when it is written."""
-        with contextlib.suppress(OSError, ValueError):  # the variable COLUMNS, which rich prefers, does not follow the window
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # the variable COLUMNS, which rich prefers, does not follow the window
             width, height = os.get_terminal_size(self._stream.fileno())
             self.console.size = ConsoleDimensions(width or 80, height or 24)
         size = self.console.size

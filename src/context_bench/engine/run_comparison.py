@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and show nothing
 _MOST_BY_TYPE = 300  # differences by kind: about 10 ms each, of 10,000 rows
 _MOST_MATCHED = 4  # pairs of systems whose common rows are remembered
-_SAME_SIZE = 0.05  # share by which truncation of a fixed size may differ from a system's, and still be called of the same size
+_SAME_SIZE = (
+    0.05  # share by which truncation of a fixed size may differ from a system's, and still be called of the same size
+)
 
 
 @dataclass
@@ -57,9 +59,10 @@ class Comparer:
     def comparisons(self) -> list[Comparison]:
         """Every system against the baseline: over everything, and by dataset where there are several.
 
-        Verdicts over everything are one family for Holm's correction (over systems), those by dataset another (over systems and datasets).
-        Controls are checks of the run and no candidates: each is a family of its own, so that adding one makes no claim harder.
-        Datasets named in `aside` have lines of their own and are left out of everything else, where there is anything else.
+        Verdicts over everything are one family for Holm's correction (over systems), those by dataset another (over
+        systems and datasets). Controls are checks of the run and no candidates: each is a family of its own, so that
+        adding one makes no claim harder. Datasets named in `aside` have lines of their own and are left out of
+        everything else, where there is anything else.
         """
         self.margin = self._margin()
         asked: list[tuple[Hashable, VerdictQuestion]] = []
@@ -70,16 +73,24 @@ class Comparer:
             asked.append((("whole", of), self._question(system, None)))
             if self._is_noise(system):
                 continue
-            datasets = sorted(set(self.columns[system].kinds("datasets")) & set(self.columns[self.baseline].kinds("datasets")))
+            datasets = sorted(
+                set(self.columns[system].kinds("datasets")) & set(self.columns[self.baseline].kinds("datasets"))
+            )
             parts = [self._question(system, number) for number in datasets] if len(datasets) > 1 else []
-            asked += [(("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded]
+            asked += [
+                (("parts", of), question) for question in parts if question.evidence.n or question.evidence.excluded
+            ]
         made = self._judged(asked)
         open_still = {each.system for each in made if each.verdict == "undecided" and not self._is_ceiling(each.system)}
         self.headline = self._unwinnable() if any(not self._is_control(name) for name in open_still) else ""
-        return self._judged([(family, replace(one, unwinnable=True)) for family, one in asked]) if self.headline else made
+        return (
+            self._judged([(family, replace(one, unwinnable=True)) for family, one in asked]) if self.headline else made
+        )
 
     def _unwinnable(self) -> str:
-        """The sentence that no system could have won; empty where the ceiling is told from the baseline, or there is none."""
+        """The sentence that no system could have won; empty where the ceiling is told from the baseline, or there is
+        none.
+        """
         for name in self.columns:
             if self._is_ceiling(name):
                 pairs = self._pairs(name, self.baseline, None)
@@ -87,20 +98,29 @@ class Comparer:
                 if told_apart(evidence):
                     return ""
                 what, gaps = "memory" if self._role(name).kind == "oracle" else "system", pairs.first - pairs.second
-                return could_not_win(name, self.baseline, evidence, gaps, pairs.clusters, what=what, by_cluster=self.by_cluster)
+                return could_not_win(
+                    name, self.baseline, evidence, gaps, pairs.clusters, what=what, by_cluster=self.by_cluster
+                )
         return ""
 
     def _is_ceiling(self, system: str) -> bool:
-        return system != self.baseline and self._role(system).kind in CEILINGS and self._role(system).role != "noise_floor"
+        return (
+            system != self.baseline and self._role(system).kind in CEILINGS and self._role(system).role != "noise_floor"
+        )
 
     def by_type(self) -> list[Comparison]:
         """Every system against the baseline by kind of question, where there are several kinds; after `comparisons`.
 
-        One family for Holm's correction (over systems and kinds), each control again its own. Of the verdicts over everything they are no
-        part, and correct none of them: they tell where a difference comes from. Of very many, those of controls are left out, then all.
+        One family for Holm's correction (over systems and kinds), each control again its own. Of the verdicts over
+        everything they are no part, and correct none of them: they tell where a difference comes from. Of very many,
+        those of controls are left out, then all.
         """
         base = set(self.columns[self.baseline].kinds("types")) if self.baseline in self.columns else set()
-        compared = {system: own for system, own in self.columns.items() if system != self.baseline and system not in self.unranked}
+        compared = {
+            system: own
+            for system, own in self.columns.items()
+            if system != self.baseline and system not in self.unranked
+        }
         found = {system: sorted(base & set(own.kinds("types"))) for system, own in compared.items()}
         if not 1 < len({kind for kinds in found.values() for kind in kinds}) <= _MOST_TYPES:
             return []
@@ -116,9 +136,11 @@ class Comparer:
         return self._judged([each for each in asked if each[1].evidence.n or each[1].evidence.excluded])
 
     def lifts(self) -> list[Comparison]:
-        """Every system of the user's against truncation to its own size, one family for Holm's correction; after `comparisons`.
+        """Every system of the user's against truncation to its own size, one family for Holm's correction; after
+        `comparisons`.
 
-        Truncation is the `head_tail` of the system's size; else one of a fixed size, where as many tokens went on from it.
+        Truncation is the `head_tail` of the system's size; else one of a fixed size, where as many tokens went on from
+        it.
         """
         asked: list[VerdictQuestion] = []
         kept: list[str] = []
@@ -132,7 +154,10 @@ class Comparer:
                 kept.append(self._retained(system, cut))
         cuts = [question.baseline.partition("(")[2].removesuffix(")") for question in asked]
         made = judge(asked)
-        return [replace(one, baseline=cut, sentence=lead + one.sentence) for one, cut, lead in zip(made, cuts, kept, strict=True)]
+        return [
+            replace(one, baseline=cut, sentence=lead + one.sentence)
+            for one, cut, lead in zip(made, cuts, kept, strict=True)
+        ]
 
     def _truncation(self, system: str) -> str | None:
         cuts = {name: self._role(name).of for name in self.columns if self._role(name).kind == "head_tail"}
@@ -151,7 +176,9 @@ class Comparer:
         return bool(known.any() and abs(a[known].sum() - b[known].sum()) <= _SAME_SIZE * b[known].sum())
 
     def _retained(self, system: str, cut: str) -> str:
-        """The shares of the context's worth that two arms keep, as the beginning of a sentence; empty where it is worth nothing here."""
+        """The shares of the context's worth that two arms keep, as the beginning of a sentence; empty where it is worth
+        nothing here.
+        """
         from context_bench.stats.lift import retained
 
         full, none = (of_kind(self._there, *kinds) for kinds in (WHOLE, NOTHING))
@@ -161,7 +188,7 @@ class Comparer:
         if shares is None:
             return ""
         what = "history" if any(name.startswith("probe_") for name in self.columns[system].scores) else "context"
-        return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(
+        return f"{system} keeps {shares[0]:.0%} of what the {what} is worth, truncation to the same size {shares[1]:.0%}. ".replace(  # noqa: E501
             "%", " %"
         )
 
@@ -202,7 +229,10 @@ class Comparer:
         """The second passthrough against the first is no candidate: its sentence is about noise."""
         if not self._is_noise(question.system):
             return made
-        return replace(made, sentence=noise_floor(self.baseline, question.system, self.score_field, question.evidence, question.shape))
+        return replace(
+            made,
+            sentence=noise_floor(self.baseline, question.system, self.score_field, question.evidence, question.shape),
+        )
 
     def _margin(self) -> float | None:
         """The margin given, else the default, which only scores in [0, 1] have."""
@@ -218,9 +248,15 @@ class Comparer:
         if none is None:
             return default_margin()
         pairs = self._pairs(none, full, None)
-        return default_margin(float(pairs.second.mean()), float(pairs.first.mean())) if len(pairs.first) else default_margin()
+        return (
+            default_margin(float(pairs.second.mean()), float(pairs.first.mean()))
+            if len(pairs.first)
+            else default_margin()
+        )
 
-    def _question(self, system: str, dataset: int | None, kind: int | None = None, against: str | None = None) -> VerdictQuestion:
+    def _question(
+        self, system: str, dataset: int | None, kind: int | None = None, against: str | None = None
+    ) -> VerdictQuestion:
         baseline = self.baseline if against is None else against
         pairs = self._pairs(system, baseline, dataset, kind=kind)
         shapes = self.columns[system].shapes
@@ -239,7 +275,13 @@ class Comparer:
 
     def _weigh(self, pairs: Pairs) -> Evidence:
         return weigh(
-            pairs.first, pairs.second, pairs.clusters, margin=self.margin, excluded=pairs.excluded, lost=list(pairs.lost), seed=self.seed
+            pairs.first,
+            pairs.second,
+            pairs.clusters,
+            margin=self.margin,
+            excluded=pairs.excluded,
+            lost=list(pairs.lost),
+            seed=self.seed,
         )
 
     def _known_bad(self, system: str, baseline: str | None = None) -> list[str]:
@@ -255,8 +297,12 @@ class Comparer:
         shown = (arm for arm in arms if shows_inferior(self._weigh(self._pairs(arm, baseline, dataset, within=keys))))
         return Assay(next(shown, None), tuple(arms))
 
-    def _pairs(self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None, kind: int | None = None) -> Pairs:
-        """Scores of two systems on the rows both have, matched by dataset, example, position and trial; trials are averaged."""
+    def _pairs(
+        self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None, kind: int | None = None
+    ) -> Pairs:
+        """Scores of two systems on the rows both have, matched by dataset, example, position and trial; trials are
+        averaged.
+        """
         import numpy as np
 
         one, two = self.columns[first], self.columns[second]
@@ -266,7 +312,9 @@ class Comparer:
         if dataset is not None:
             wanted &= numbers == dataset
         elif self.aside:
-            wanted &= ~np.isin(numbers, [place for place, name in enumerate(self.gatherer.datasets) if name in self.aside])
+            wanted &= ~np.isin(
+                numbers, [place for place, name in enumerate(self.gatherer.datasets) if name in self.aside]
+            )
         if kind is not None:
             wanted &= one.whole("types")[at_one] == kind
         if within is not None:
@@ -288,7 +336,9 @@ class Comparer:
         return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost)
 
     def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds ask again."""
+        """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds
+        ask again.
+        """
         import numpy as np
 
         if (first, second) not in self._matched:

@@ -1,4 +1,6 @@
-"""Summarise stored rows for reports: figures, estimates, comparisons, failures, wire facts, notes. One pass for each system."""
+"""Summarise stored rows for reports: figures, estimates, comparisons, failures, wire facts, notes. One pass for each
+system.
+"""
 
 from __future__ import annotations
 
@@ -59,18 +61,21 @@ def summarise(
 ) -> RunSummary:
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
-    `rows_of(name)` gives a system's rows in plan order. Built-in metrics see them one by one; a metric without `tally()` gets the list
-    of one system's rows at a time. `roles`: what arms are there for (default: all are under test). With `score_field=None` nothing is
-    judged and no two systems are compared. `uncalibrated`: scores
-    that get no verdict (default: what a model judged). `chosen_after`: what was chosen when answers were there already ("margin",
-    "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a loss of context; verdicts
-    over everything leave them out, unless there is nothing else. `unranked`: systems whose hits have no order: without scores of it.
-    `by_cluster`: what the command line calls `-n` counts clusters. With two or more systems each gets its `pareto_rank`.
-    Raises `BadInput` if no row has `score_field` although rows have other scores.
+    `rows_of(name)` gives a system's rows in plan order. Built-in metrics see them one by one; a metric without
+    `tally()` gets the list of one system's rows at a time. `roles`: what arms are there for (default: all are under
+    test). With `score_field=None` nothing is judged and no two systems are compared. `uncalibrated`: scores
+    that get no verdict (default: what a model judged). `chosen_after`: what was chosen when answers were there already
+    ("margin", "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a
+    loss of context; verdicts over everything leave them out, unless there is nothing else. `unranked`: systems whose
+    hits have no order: without scores of it. `by_cluster`: what the command line calls `-n` counts clusters. With two
+    or more systems each gets its `pareto_rank`. Raises `BadInput` if no row has `score_field` although rows have other
+    scores.
     """
     found, gatherer, roles = RunSummary(), Gatherer(), roles or {}
     columns: dict[str, Columns] = {}
-    whole: dict[str, Columns] = {}  # of those without order, everything: what cannot be shown to be won at all hangs on it
+    whole: dict[
+        str, Columns
+    ] = {}  # of those without order, everything: what cannot be shown to be won at all hangs on it
     names: dict[str, list[dict[str, str]]] = {}
     for system in systems:
         columns[system] = Columns()
@@ -88,12 +93,18 @@ def summarise(
         names[system] = key_names(metrics, numbers, score_field)
         found.summary[system] = combined(metrics, numbers, score_field)
         if system in whole and of_rank(score_field):  # documented metrics say 0 of what has no score
-            found.summary[system] = {name: value for name, value in found.summary[system].items() if name not in _OF_SCORE}
+            found.summary[system] = {
+                name: value for name, value in found.summary[system].items() if name not in _OF_SCORE
+            }
         found.failures[system] = {source: dict(classes) for source, classes in one.failures.items()}
         found.wire[system] = one.wire.result()
         del one  # what metrics remember of many rows is not needed any more
     _require_fields(
-        columns, {*([score_field] if score_field else []), *(name for metric in metrics if (name := getattr(metric, "score_field", None)))}
+        columns,
+        {
+            *([score_field] if score_field else []),
+            *(name for metric in metrics if (name := getattr(metric, "score_field", None))),
+        },
     )
     for system in systems:
         found.estimates[system] = estimates_of(columns[system], gatherer, seed, metrics, names[system])
@@ -125,7 +136,8 @@ def summarise(
             found.notes[:0] = [comparer.headline] if comparer.headline else []
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
-                f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor loses; each has lines of "
+                f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor "
+                "loses; each has lines of "
                 "its own, and verdicts over all data are without it (--force counts it in)."
             )
     found.notes += _notes(found, columns, score_field)
@@ -139,7 +151,9 @@ class _OnePass:
 
     def __init__(self, metrics: Sequence[Any]) -> None:
         self.metrics = list(metrics)
-        self.tallies: list[RowTally | None] = [metric.tally() if method(metric, "tally") else None for metric in metrics]
+        self.tallies: list[RowTally | None] = [
+            metric.tally() if method(metric, "tally") else None for metric in metrics
+        ]
         self.kept: list[EvalRow] | None = [] if None in self.tallies else None
         self.failures: dict[str, Counter[str]] = {}
         self.wire = _Wire()
@@ -171,7 +185,9 @@ class _OnePass:
         return found
 
     def _careful(self, place: int, act: Callable[[], Any]) -> Any:
-        """The values of one metric. Metrics may be the user's own: a failure of one is noted, and costs nothing else."""
+        """The values of one metric. Metrics may be the user's own: a failure of one is noted, and costs nothing
+        else.
+        """
         try:
             return act()
         except Exception as error:
@@ -249,12 +265,14 @@ def _require_fields(columns: dict[str, Columns], wanted: set[str]) -> None:
     for name in sorted(wanted):
         if known and name not in known:
             raise BadInput(
-                f"no row has a score {name!r}; there are: {', '.join(known)}. Nothing is lost: repeat with one of these as --score-field"
+                f"no row has a score {name!r}; there are: {', '.join(known)}. Nothing is lost: repeat with one of "
+                "these as --score-field"
             )
 
 
 def _rank(found: RunSummary, metrics: Sequence[Any], roles: Mapping[str, ArmRole]) -> None:
-    """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not measured.
+    """`pareto_rank` over all arms, controls included; absent with one system and where quality or cost was not
+    measured.
 
     A noise floor, often asked of fewer examples, has none and takes none.
     """
@@ -263,7 +281,9 @@ def _rank(found: RunSummary, metrics: Sequence[Any], roles: Mapping[str, ArmRole
     if len(found.summary) < 2:
         return
     asked = next((metric for metric in metrics if getattr(metric, "name", None) == "pareto_rank"), None)
-    quality, cost = _coordinates(found, getattr(asked, "quality_field", "score"), getattr(asked, "cost_field", "cost_of_pass"))
+    quality, cost = _coordinates(
+        found, getattr(asked, "quality_field", "score"), getattr(asked, "cost_field", "cost_of_pass")
+    )
     measured = {
         system: values
         for system, values in found.summary.items()
@@ -272,7 +292,9 @@ def _rank(found: RunSummary, metrics: Sequence[Any], roles: Mapping[str, ArmRole
         and (quality != "mean_score" or quality in found.estimates[system])
         and roles.get(system, CANDIDATE).role != "noise_floor"
     }
-    for system, rank in rank_systems(measured, quality, cost, estimates=found.estimates).items() if len(measured) > 1 else ():
+    for system, rank in (
+        rank_systems(measured, quality, cost, estimates=found.estimates).items() if len(measured) > 1 else ()
+    ):
         found.summary[system]["pareto_rank"] = float(rank)
 
 
@@ -295,14 +317,21 @@ def _against(
         raise UnknownName("baseline", baseline, columns)
     if len(columns) < 2:
         found.notes.append(
-            "One system alone cannot be compared: give a second one, or controls (--controls; of a memory: its floors), to compare it with."
+            "One system alone cannot be compared: give a second one, or controls (--controls; of a memory: its "
+            "floors), to compare it with."
         )
         return None
     if not any(score_field in each.scores for each in columns.values()):
-        found.notes.append(f"No row has the score {score_field!r}, so nothing is said about quality. Do the examples have a gold answer?")
+        found.notes.append(
+            f"No row has the score {score_field!r}, so nothing is said about quality. Do the examples have a gold "
+            "answer?"
+        )
         return None
     if baseline in unranked:
-        found.notes.append(f"{baseline} does not rank, so nothing is compared with it in {score_field}; --baseline names another memory.")
+        found.notes.append(
+            f"{baseline} does not rank, so nothing is compared with it in {score_field}; --baseline names another "
+            "memory."
+        )
         return None
     return baseline or of_kind({name: roles.get(name, CANDIDATE) for name in columns}, "full") or next(iter(columns))
 
@@ -311,15 +340,25 @@ def _notes(found: RunSummary, columns: dict[str, Columns], score_field: str | No
     notes: list[str] = []
     for system, sources in found.failures.items():
         for source, classes in sources.items():
-            kinds = ", ".join(f"{name} {count}" for name, count in sorted(classes.items(), key=lambda item: (-item[1], item[0])))
+            kinds = ", ".join(
+                f"{name} {count}" for name, count in sorted(classes.items(), key=lambda item: (-item[1], item[0]))
+            )
             what = "rows failed" if source == "system" else f"rows could not be scored by {source}"
             notes.append(f"{system}: {sum(classes.values())} of {len(columns[system])} {what} ({kinds}).")
-    notes += [f"{system}: {not_compared(many)}." for system, facts in found.wire.items() if (many := facts.get("oversized"))]
+    notes += [
+        f"{system}: {not_compared(many)}." for system, facts in found.wire.items() if (many := facts.get("oversized"))
+    ]
     if any(found.failures.values()):
-        notes.append("Means are over scored rows; the bounds show them with every failure counted as wrong and as right.")
+        notes.append(
+            "Means are over scored rows; the bounds show them with every failure counted as wrong and as right."
+        )
     notes += _unequal_judges(found, columns)
     clusters = min(
-        (estimates[score_field].clusters for estimates in found.estimates.values() if score_field and score_field in estimates),
+        (
+            estimates[score_field].clusters
+            for estimates in found.estimates.values()
+            if score_field and score_field in estimates
+        ),
         default=ROUGH_BELOW,
     )
     if clusters < MIN_CLUSTERS:
@@ -351,5 +390,7 @@ def _unequal_judges(found: RunSummary, columns: dict[str, Columns]) -> list[str]
         if len(table) < 2 or not sum(good for _, good in table):
             continue
         if chi2_contingency(table).pvalue < 0.05:
-            notes.append(f"{source} failed on some systems more often than on others: its scores do not compare them fairly.")
+            notes.append(
+                f"{source} failed on some systems more often than on others: its scores do not compare them fairly."
+            )
     return notes

@@ -12,7 +12,8 @@ from context_bench.engine.planner import Planning
 from context_bench.engine.store.run_writer import Writer
 from context_bench.engine.work import context_tokens
 
-#: Examples planned in one go: as many as workers ask for, within these bounds. A slow source gives smaller chunks: work begins at once.
+#: Examples planned in one go: as many as workers ask for, within these bounds. A slow source gives smaller chunks: work
+#: begins at once.
 CHUNK, _LARGE_CHUNK = 128, 512
 #: Group jobs of one arm that may wait for each other before reading on is put off.
 _BACKLOG = 64
@@ -29,8 +30,8 @@ class _Group:
 class Schedule:
     """Hands out jobs. Workers call `next` and, with each outcome, `finished`; `done` when a job is over.
 
-    Per example and trial: first the arms that depend on nobody, in random order, then, when all of those are finished, the dependent ones.
-    Groups of a stateful arm without `namespace()` are handed out one at a time.
+    Per example and trial: first the arms that depend on nobody, in random order, then, when all of those are finished,
+    the dependent ones. Groups of a stateful arm without `namespace()` are handed out one at a time.
     """
 
     def __init__(self, planning: Planning, arms: list[PlannedArm], writer: Writer) -> None:

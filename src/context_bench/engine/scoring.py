@@ -30,15 +30,16 @@ from context_bench.engine.plan import PlannedEvaluator, Score
 #: What ends a run when a plug-in raises it; every other exception is one row's failure.
 STOPS = (CostCapReached, StoreUnusable, MissingExtra, PreflightFailed)
 
-#: Seconds below which a plain `score()` is called on the loop, and above which a call there was slow. So many slow ones, and one in so many
-#: at least, send it to a thread for good: the first call may have to import something, and a busy machine makes any call slow now and then.
+#: Seconds below which a plain `score()` is called on the loop, and above which a call there was slow. So many slow
+#: ones, and one in so many at least, send it to a thread for good: the first call may have to import something, and a
+#: busy machine makes any call slow now and then.
 _QUICK, _SLOW, _SLOW_CALLS, _ONE_IN = 0.0005, 0.005, 3, 20
 
 
 @dataclass(slots=True)
 class Scorer:
-    """One evaluator of a run. A plain `score()` runs in a thread until it has shown to be quick, or from the start on the loop if the
-    evaluator says that it is (`quick = True`).
+    """One evaluator of a run. A plain `score()` runs in a thread until it has shown to be quick, or from the start on
+    the loop if the evaluator says that it is (`quick = True`).
     """
 
     planned: PlannedEvaluator
@@ -50,8 +51,11 @@ class Scorer:
     def __post_init__(self) -> None:
         self._inline = getattr(self.planned.evaluator, "quick", False) is True
 
-    async def score(self, example: Example, processed: Example, *, ledger: Ledger, pool: Executor | None) -> tuple[Score, Stop | None]:
-        """The evaluator's verdict on a pair; the second value is what ends the run, if anything does (then there is no verdict).
+    async def score(
+        self, example: Example, processed: Example, *, ledger: Ledger, pool: Executor | None
+    ) -> tuple[Score, Stop | None]:
+        """The evaluator's verdict on a pair; the second value is what ends the run, if anything does (then there is no
+        verdict).
 
         Its calls are written into `ledger`, where they stay if this is cancelled.
         """
@@ -76,7 +80,9 @@ class Scorer:
         needed = self._applies(example, processed)
         if needed is False:
             return None
-        found = await (self._call(example, processed, pool) if self.timeout is None else self._in_time(example, processed, pool))
+        found = await (
+            self._call(example, processed, pool) if self.timeout is None else self._in_time(example, processed, pool)
+        )
         values = numbers_of(found, self.planned.name)
         if values or needed is None:
             return values or None
@@ -93,7 +99,9 @@ class Scorer:
             raise TimedOut(f"{self.planned.name} gave no score within {self.timeout:g} s") from None
 
     def _applies(self, example: Example, processed: Example) -> bool | None:
-        """True or False as the evaluator says or its `needs` tell, `None` if it declares nothing (then `{}` means: does not apply)."""
+        """True or False as the evaluator says or its `needs` tell, `None` if it declares nothing (then `{}` means: does
+        not apply).
+        """
         evaluator = self.planned.evaluator
         if example.get("dataset") in getattr(evaluator, "not_for", ()):
             return False
@@ -139,7 +147,9 @@ class Scorer:
 
 
 def numbers_of(found: Any, name: str) -> dict[str, float]:
-    """The scores an evaluator returned, without what is not finite or beyond all scales. Raises `EvaluatorFailed` for what is no dict."""
+    """The scores an evaluator returned, without what is not finite or beyond all scales. Raises `EvaluatorFailed` for
+    what is no dict.
+    """
     if found is None:
         return {}
     if not isinstance(found, Mapping):

@@ -1,4 +1,6 @@
-"""One piece of work: the system answers an example, the clock stops, the evaluators judge. Exceptions of plug-ins are caught here only."""
+"""One piece of work: the system answers an example, the clock stops, the evaluators judge. Exceptions of plug-ins are
+caught here only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,15 @@ from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import count_tokens_dict, counter_for
-from context_bench.engine.observe import added_calls, billed_tokens, calls_seen, forwarded_tokens, observed, sent_tokens, usage_of
+from context_bench.engine.observe import (
+    added_calls,
+    billed_tokens,
+    calls_seen,
+    forwarded_tokens,
+    observed,
+    sent_tokens,
+    usage_of,
+)
 from context_bench.engine.plan import Outcome, PlannedArm, SetUp, WorkItem
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
@@ -92,7 +102,9 @@ class _Answer:
     in_full: int | None = None  # tokens of the request as it would have been sent unshortened
 
 
-async def perform(worker_context: WorkerContext, unit: WorkItem, thread: WorkerThread, system: Any | None = None) -> Outcome:
+async def perform(
+    worker_context: WorkerContext, unit: WorkItem, thread: WorkerThread, system: Any | None = None
+) -> Outcome:
     """Have the unit's system (or `system`, its twin for one group) answer, and the evaluators judge the answer."""
     arm = worker_context.arms[unit.arm]
     if arm.partner is not None and unit.budget is None:
@@ -100,7 +112,9 @@ async def perform(worker_context: WorkerContext, unit: WorkItem, thread: WorkerT
         return refused(
             worker_context,
             unit,
-            describe(NoBudget(f"what {partner} forwarded of this example is not known, so there is no budget to match")),
+            describe(
+                NoBudget(f"what {partner} forwarded of this example is not known, so there is no budget to match")
+            ),
         )
     outcome = Outcome(unit, metadata=_labels(arm, unit))
     example = unit.example if unit.budget is None else {**unit.example, "budget": unit.budget}
@@ -110,10 +124,17 @@ async def perform(worker_context: WorkerContext, unit: WorkItem, thread: WorkerT
     limit = _Limit(worker_context.example_timeout, "no answer within {:g} s, the time allowed for one example")
     try:
         await _watched(
-            worker_context, _conversation(worker_context, arm, unit), answer, lambda: _process(asked, example, thread), limit, thread
+            worker_context,
+            _conversation(worker_context, arm, unit),
+            answer,
+            lambda: _process(asked, example, thread),
+            limit,
+            thread,
         )
         outcome.error, outcome.stop = answer.error, answer.stop
-        outcome.ran = answer.stop is None  # stopped before an answer: the row is still owed, only what was paid is written down
+        outcome.ran = (
+            answer.stop is None
+        )  # stopped before an answer: the row is still owed, only what was paid is written down
         try:
             await _describe(worker_context, outcome, answer, example)
         except STOPS:
@@ -140,7 +161,9 @@ def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> Outcom
     return Outcome(unit, error=error, metadata=_labels(worker_context.arms[unit.arm], unit))
 
 
-async def set_up(worker_context: WorkerContext, setup: SetUp, unit: WorkItem, thread: WorkerThread, system: Any) -> None:
+async def set_up(
+    worker_context: WorkerContext, setup: SetUp, unit: WorkItem, thread: WorkerThread, system: Any
+) -> None:
     """Have `system` get the group of `unit` ready, and fill in what came of it; also if this is cancelled meanwhile."""
     arm = worker_context.arms[setup.arm]
     prepare = calling.method(system, "asetup", "setup")
@@ -168,7 +191,9 @@ async def set_up(worker_context: WorkerContext, setup: SetUp, unit: WorkItem, th
         setup.error = setup_failed(answer.error)
     elif answer.found is not None and not isinstance(answer.found, Mapping):
         told = type(answer.found).__name__
-        setup.error = setup_failed(describe(BadReply(f"the set-up of system {arm.name!r} returned {told}, expected a mapping or nothing")))
+        setup.error = setup_failed(
+            describe(BadReply(f"the set-up of system {arm.name!r} returned {told}, expected a mapping or nothing"))
+        )
 
 
 def setup_failed(error: str) -> str:
@@ -177,8 +202,12 @@ def setup_failed(error: str) -> str:
     return error if error.startswith(known) else describe(SetupFailed(error))
 
 
-async def judge(worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
-    """Ask each evaluator about the outcome's answer; one that fails leaves its error, one that would cost too much ends the run."""
+async def judge(
+    worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread
+) -> None:
+    """Ask each evaluator about the outcome's answer; one that fails leaves its error, one that would cost too much ends
+    the run.
+    """
     example = outcome.unit.example
     processed = {**example, **outcome.output}
     for scorer in scorers:
@@ -197,7 +226,8 @@ async def judge(worker_context: WorkerContext, outcome: Outcome, scorers: Sequen
         outcome.scores.append(score)
 
 
-# --- the system -----------------------------------------------------------------------------------------------------------
+# --- the system
+# ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +246,9 @@ async def _watched(
     limit: _Limit,
     thread: WorkerThread,
 ) -> None:
-    """Do `act` for a system under a ledger of its own, marked for the tap as part of `conversation`; fills in `answer`."""
+    """Do `act` for a system under a ledger of its own, marked for the tap as part of `conversation`; fills in
+    `answer`.
+    """
     if worker_context.recorder is not None:
         try:
             answer.mark = await worker_context.recorder.begin(conversation)
@@ -225,7 +257,13 @@ async def _watched(
             return
     started = worker_context.clock.monotonic()
     deadline = None if limit.seconds is None else started + limit.seconds
-    ledger = Ledger(account="system", mark=answer.mark, spend=worker_context.spend, deadline=deadline, waiting=worker_context.waiting)
+    ledger = Ledger(
+        account="system",
+        mark=answer.mark,
+        spend=worker_context.spend,
+        deadline=deadline,
+        waiting=worker_context.waiting,
+    )
     try:
         with open_ledger(ledger):
             answer.found = await _within(limit, act, thread)
@@ -233,7 +271,9 @@ async def _watched(
         answer.stop = error
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # libraries have failures of their own that are no `Exception`, such as a panic in Rust
+    except (
+        BaseException
+    ) as error:  # libraries have failures of their own that are no `Exception`, such as a panic in Rust
         answer.error = describe(error)
     finally:
         answer.elapsed, answer.waited = worker_context.clock.monotonic() - started, ledger.waited
@@ -247,7 +287,9 @@ async def _watched(
 
 def tap_lost(error: Failed) -> PreflightFailed:
     """A run whose tap is gone would go on without what it is there to see."""
-    return PreflightFailed(f"the tap cannot be asked any more ({describe(error)}); start it again, then the same run name goes on")
+    return PreflightFailed(
+        f"the tap cannot be asked any more ({describe(error)}); start it again, then the same run name goes on"
+    )
 
 
 async def _within(limit: _Limit, act: Callable[[], Awaitable[Any]], thread: WorkerThread) -> Any:
@@ -282,7 +324,10 @@ async def _process(system: Any, example: Example, thread: WorkerThread) -> Examp
         raise BadReply(f"system {system.name!r} has neither process() nor aprocess()")
     processed = await calling.call(process, own, pool=thread.pool)
     if not isinstance(processed, Mapping):
-        raise BadReply(f"system {system.name!r} returned {type(processed).__name__}, expected the example as a dict with a response")
+        raise BadReply(
+            f"system {system.name!r} returned {type(processed).__name__}, expected the example as a dict with a "
+            "response"
+        )
     return dict(processed)
 
 
@@ -307,7 +352,8 @@ def isolated(value: Any) -> Any:
     return value
 
 
-# --- what is kept of it -----------------------------------------------------------------------------------------------------
+# --- what is kept of it
+# ------------------------------------------------------------------------
 
 
 async def _describe(worker_context: WorkerContext, outcome: Outcome, answer: _Answer, example: Example) -> None:
@@ -334,14 +380,22 @@ async def _describe(worker_context: WorkerContext, outcome: Outcome, answer: _An
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
     _count(worker_context, outcome, processed, example, answer.in_full)
-    if processed is not None and answer.records and (capture := calling.method(own, "after_capture", "behind")) is not None:
+    if (
+        processed is not None
+        and answer.records
+        and (capture := calling.method(own, "after_capture", "behind")) is not None
+    ):
         _join(outcome, told := capture(example, outcome.output_tokens, answer.calls, answer.records))
         outcome.context_tokens = told.get("context_tokens")
     elif processed is not None and _of_its_own(worker_context.arms[outcome.unit.arm]):
-        counting = outcome.source == "context" or (worker_context.arms[outcome.unit.arm].feeds and "context" in outcome.output)
+        counting = outcome.source == "context" or (
+            worker_context.arms[outcome.unit.arm].feeds and "context" in outcome.output
+        )
         outcome.context_tokens = _returned(processed, counting=counting)
     elif worker_context.arms[outcome.unit.arm].feeds and outcome.error is None:
-        outcome.context_tokens = await context_tokens(own, example, outcome.source, outcome.output_tokens, outcome.context_tokens)
+        outcome.context_tokens = await context_tokens(
+            own, example, outcome.source, outcome.output_tokens, outcome.context_tokens
+        )
 
 
 def _join(outcome: Outcome, told: Mapping[str, Any]) -> None:
@@ -351,24 +405,38 @@ def _join(outcome: Outcome, told: Mapping[str, Any]) -> None:
 
 
 async def _charge(spend: Spend | None, calls: Sequence[Call]) -> None:
-    """Money that a proxy spent unasked counts against the limit; if that is passed by it, the next call is the one refused."""
+    """Money that a proxy spent unasked counts against the limit; if that is passed by it, the next call is the one
+    refused.
+    """
     for cost in (call.cost for call in calls if call.cost):
         with suppress(CostCapReached):
             if spend is not None:
                 spend.settle(await spend.reserve(0.0), cost)
 
 
-def _count(worker_context: WorkerContext, outcome: Outcome, processed: Example | None, example: Example, in_full: int | None) -> None:
-    """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that came back.
+def _count(
+    worker_context: WorkerContext, outcome: Outcome, processed: Example | None, example: Example, in_full: int | None
+) -> None:
+    """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that
+    came back.
 
-    *Sent* is before anything was taken away: `in_full` of a system of ours that shortens before it asks; of one that is not an endpoint
-    and asked by itself, what it asked and what its context lost before. (What a memory is given it does not send, it remembers.)
+    *Sent* is before anything was taken away: `in_full` of a system of ours that shortens before it asks; of one that is
+    not an endpoint and asked by itself, what it asked and what its context lost before. (What a memory is given it does
+    not send, it remembers.)
     """
     own = worker_context.arms[outcome.unit.arm]
     asked = sent_tokens(outcome.calls) if outcome.calls else None
     outcome.input_tokens = asked if in_full is None else in_full
-    if asked is not None and in_full is None and processed is not None and _of_its_own(own) and not hasattr(own.system, "memory"):
-        outcome.input_tokens = asked + max(0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS))
+    if (
+        asked is not None
+        and in_full is None
+        and processed is not None
+        and _of_its_own(own)
+        and not hasattr(own.system, "memory")
+    ):
+        outcome.input_tokens = asked + max(
+            0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS)
+        )
     if outcome.input_tokens is None and not own.played_back and not getattr(own.system, "calls_elsewhere", False):
         outcome.input_tokens = count_tokens_dict(example, worker_context.text_fields)
     if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
@@ -410,8 +478,12 @@ def _returned(processed: Example, *, counting: bool) -> int | None:
     return count_tokens_dict(processed, TEXT_FIELDS) if counting and "context" in processed else None
 
 
-async def context_tokens(system: Any, example: Example, source: str | None, forwarded: int | None, returned: int | None) -> int | None:
-    """Tokens of the context part that went on: what was forwarded less the same request without its context, never below 0."""
+async def context_tokens(
+    system: Any, example: Example, source: str | None, forwarded: int | None, returned: int | None
+) -> int | None:
+    """Tokens of the context part that went on: what was forwarded less the same request without its context, never
+    below 0.
+    """
     if source == "context":
         return returned
     if forwarded is None:
@@ -443,7 +515,9 @@ def added(example: Example, processed: Example) -> Example:
     """The fields of `processed` that the example lacks or has with another value."""
     nothing = object()
     return {
-        key: value for key, value in processed.items() if (before := example.get(key, nothing)) is not value and not _same(before, value)
+        key: value
+        for key, value in processed.items()
+        if (before := example.get(key, nothing)) is not value and not _same(before, value)
     }
 
 
@@ -468,7 +542,9 @@ def _labels(arm: PlannedArm, unit: WorkItem) -> dict[str, Any]:
 
 
 def _told(processed: Example) -> dict[str, Any]:
-    """Usage and finish reason as documented for row metadata, and what the system itself says of this answer under `facts`."""
+    """Usage and finish reason as documented for row metadata, and what the system itself says of this answer under
+    `facts`.
+    """
     facts, usage = processed.get("facts"), processed.get("api_usage")
     told: dict[str, Any] = {}
     if facts is not None and isinstance(facts, Mapping):
@@ -482,7 +558,13 @@ def _told(processed: Example) -> dict[str, Any]:
 
 
 def _after_done(calls: Sequence[Call]) -> dict[str, Any]:
-    """What streams of this answer sent after their end, in all: none of it is in the answer. The calls' replies have its beginning."""
+    """What streams of this answer sent after their end, in all: none of it is in the answer. The calls' replies have
+    its beginning.
+    """
     aside = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
     told = [each for each in aside if isinstance(each, Mapping)]
-    return {"after_done": {name: sum(int(each.get(name, 0)) for each in told) for name in ("events", "bytes")}} if told else {}
+    return (
+        {"after_done": {name: sum(int(each.get(name, 0)) for each in told) for name in ("events", "bytes")}}
+        if told
+        else {}
+    )

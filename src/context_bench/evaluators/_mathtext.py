@@ -1,10 +1,12 @@
 r"""The final answer of a worked solution, and whether two answers are equal as far as plain arithmetic can tell.
 
-Where an answer is looked for, in this order: the last `\boxed{…}`; the last `#### …`; the last "answer is …"; the whole reply, if it is
-nothing but an answer; else the last formula or number of the prose, which is told apart (`Found.prose`) since it is a guess.
+Where an answer is looked for, in this order: the last `\boxed{…}`; the last `#### …`; the last "answer is …"; the whole
+reply, if it is nothing but an answer; else the last formula or number of the prose, which is told apart (`Found.prose`)
+since it is a guess.
 
-Answers are compared as texts, as exact numbers (fractions, percentages, thousands separators, powers of ten; relative 1e-6 where one
-side is rounded), and as tuples, intervals, sets and lists of such. What needs algebra is handed to `ask`.
+Answers are compared as texts, as exact numbers (fractions, percentages, thousands separators, powers of ten; relative
+1e-6 where one side is rounded), and as tuples, intervals, sets and lists of such. What needs algebra is handed to
+`ask`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Number(NamedTuple):
     percent: bool
 
 
-# --- finding the answer --------------------------------------------------------------------------------------------------------------
+# --- finding the answer
+# ------------------------------------------------------------------------
 
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
@@ -59,7 +62,9 @@ _MARKS = re.compile(r"\*\*+|__+|`+")
 
 
 def final_answer(reply: str, wanted: str) -> Found:
-    """The answer that a reply gives. `wanted` (the gold answer) only tells what kind of thing to look for: a word, a number, a tuple."""
+    """The answer that a reply gives. `wanted` (the gold answer) only tells what kind of thing to look for: a word, a
+    number, a tuple.
+    """
     text = _plain(reply)
     if (boxed := last_box(text)) is not None:
         return Found(boxed, False)
@@ -126,7 +131,9 @@ def _inside(formula: re.Match[str]) -> str:
 
 
 def _read(said: str, wanted: str) -> str:
-    """The answer in a statement: all of it where it is a formula or words are wanted, else its first formula or number."""
+    """The answer in a statement: all of it where it is a formula or words are wanted, else its first formula or
+    number.
+    """
     said = said.strip()
     if not said or _is_formula(tidy(said)):
         return said
@@ -167,9 +174,12 @@ def _with_joined(text: str, formulas: list[re.Match[str]], wanted: str, *, last:
     return ", ".join(map(_inside, runs[-1 if last else 0]))
 
 
-# --- one way of writing --------------------------------------------------------------------------------------------------------------
+# --- one way of writing
+# ------------------------------------------------------------------------
 
-_VULGAR = {mark: (name[0], name[2]) for mark, name in {c: unicodedata.normalize("NFKC", c) for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}.items()}
+_VULGAR = {
+    mark: (name[0], name[2]) for mark, name in {c: unicodedata.normalize("NFKC", c) for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}.items()
+}
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _TWINS = str.maketrans(
     {
@@ -188,9 +198,11 @@ _TWINS = str.maketrans(
 _GROUP = r"\{([^{}]*)\}"
 _TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|mbox|operatorname)\s*" + _GROUP)
 _JOINING = re.compile(r"\s*,?\s*(?:\\(?:text|textrm|mbox|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*")
-_UNIT = re.compile(r"(?<=[\w)}\]%])(?:\\[,;:! ]|\s|~)*\\(?:text|textrm|mbox|mathrm|textbf)\s*\{[^{}]*\}(?:\^\{?[23]\}?)?\s*\Z")
+_UNIT = re.compile(
+    r"(?<=[\w)}\]%])(?:\\[,;:! ]|\s|~)*\\(?:text|textrm|mbox|mathrm|textbf)\s*\{[^{}]*\}(?:\^\{?[23]\}?)?\s*\Z"
+)
 _NOTHING = re.compile(
-    r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|displaystyle|textstyle|limits|quad|qquad|degree)(?![A-Za-z])|(?<!\\)\\[,;:! ]|~|"
+    r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|displaystyle|textstyle|limits|quad|qquad|degree)(?![A-Za-z])|(?<!\\)\\[,;:! ]|~|"  # noqa: E501
     r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ|°|\\(?:hspace|phantom|vspace)\s*\{[^{}]*\}"
 )
 _SHORT_FRACTION = re.compile(r"\\frac\s*(?:\{([^{}]*)\}|(\w))\s*(?:\{([^{}]*)\}|(\w))")
@@ -217,7 +229,13 @@ def tidy(text: str) -> str:
     text = _NOTHING.sub("", text)
     text = _TEXT.sub(r"\1", text)
     text = _CURRENCY.sub("", text).replace(r"\%", "%").replace(" percent", "%").replace("\\\\%", "%")
-    text = text.replace(r"\cdot", "*").replace(r"\times", "*").replace("**", "^").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
+    text = (
+        text.replace(r"\cdot", "*")
+        .replace(r"\times", "*")
+        .replace("**", "^")
+        .replace(r"\lbrace", r"\{")
+        .replace(r"\rbrace", r"\}")
+    )
     text = _SHORT_FRACTION.sub(lambda part: _fraction(part[1] or part[2] or "", part[3] or part[4] or ""), text)
     text = re.sub(r"\\sqrt\s*(\w)", r"\\sqrt{\1}", text)
     return " ".join(text.strip().rstrip(".").lstrip("=").split())
@@ -240,7 +258,12 @@ _FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|exp|max|min|m
 
 def _is_formula(text: str) -> bool:
     """A text with no words in it but names of functions."""
-    return bool(text) and not any(not _FUNCTION.fullmatch(word) for word in _WORD.findall(text)) and text.isascii() and _balanced(text)
+    return (
+        bool(text)
+        and not any(not _FUNCTION.fullmatch(word) for word in _WORD.findall(text))
+        and text.isascii()
+        and _balanced(text)
+    )
 
 
 def _is_words(text: str) -> bool:
@@ -249,10 +272,13 @@ def _is_words(text: str) -> bool:
     return not re.search(r"[\d\\]", plain) and bool(_WORD.search(plain) or re.search(r"[^\x00-\x7f]", plain))
 
 
-# --- numbers -------------------------------------------------------------------------------------------------------------------------
+# --- numbers
+# ------------------------------------------------------------------------
 
 _PLAIN = re.compile(r"([+-]?)\s*((?:\d{1,3}(?:,\d{3})+|\d+(?:_\d{3})*)?(?:\.\d*)?)((?:[eE][+-]?\d{1,3})?)\s*(%?)")
-_RATIO = re.compile(r"([+-]?)\s*(?:\(?\s*([^()/{}\\]+?)\s*\)?\s*/\s*\(?\s*([^()/{}\\]+?)\s*\)?|\\frac\{([^{}]+)\}\{([^{}]+)\})\s*(%?)")
+_RATIO = re.compile(
+    r"([+-]?)\s*(?:\(?\s*([^()/{}\\]+?)\s*\)?\s*/\s*\(?\s*([^()/{}\\]+?)\s*\)?|\\frac\{([^{}]+)\}\{([^{}]+)\})\s*(%?)"
+)
 _MIXED = re.compile(r"([+-]?)\s*(\d+)\s*(\\frac\{\d+\}\{\d+\}|(?<=\s)\d+/\d+)")
 _SCIENTIFIC = re.compile(r"([+-]?[\d.,]+)\s*\*\s*10\s*\^\s*\{?\s*([+-]?\d{1,3})\s*\}?")
 
@@ -292,7 +318,9 @@ def _plain_number(sign: str, digits: str, power: str, percent: str) -> Number | 
 
 
 def same_number(wanted: Number, given: Number) -> bool:
-    """Equal, or within 1e-6 of the wanted value where one of them is rounded. "50%" is 1/2, and also 50 where the other has no sign."""
+    """Equal, or within 1e-6 of the wanted value where one of them is rounded. "50%" is 1/2, and also 50 where the other
+    has no sign.
+    """
     if _close(wanted, given):
         return True
     if wanted.percent == given.percent:
@@ -313,14 +341,19 @@ def _close(one: Number, other: Number) -> bool:
     return abs(one.value - other.value) / abs(one.value) < Fraction(1, 10**6)
 
 
-# --- equality ------------------------------------------------------------------------------------------------------------------------
+# --- equality
+# ------------------------------------------------------------------------
 
-_ASSIGNED = re.compile(r"\s*(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([A-Za-z, ]*\))?)\s*(?:=|:|\\in\b)\s*(?!=)(.+)", re.DOTALL)
+_ASSIGNED = re.compile(
+    r"\s*(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([A-Za-z, ]*\))?)\s*(?:=|:|\\in\b)\s*(?!=)(.+)", re.DOTALL
+)
 _BRACKETS = re.compile(r"(\(|\[|\\\{)(.*)(\)|\]|\\\})", re.DOTALL)
 
 
 def equal(wanted: str, given: str, ask: Ask) -> bool:
-    """True if two answers are the same. `ask(wanted, given)` decides what needs algebra; both are tidy formulas then."""
+    """True if two answers are the same. `ask(wanted, given)` decides what needs algebra; both are tidy formulas
+    then.
+    """
     return _equal(tidy(wanted), tidy(given), ask, depth=0)
 
 
@@ -340,7 +373,12 @@ def _equal(wanted: str, given: str, ask: Ask, depth: int) -> bool:
         both = _same_parts(wanted, parts[0], given, parts[1], ask, depth)
         if both is not None:
             return both
-    if not _is_formula(wanted) or not _is_formula(given) or max(len(wanted), len(given)) > LONGEST or _hopeless(wanted, given):
+    if (
+        not _is_formula(wanted)
+        or not _is_formula(given)
+        or max(len(wanted), len(given)) > LONGEST
+        or _hopeless(wanted, given)
+    ):
         return False
     return ask(wanted, given)
 
@@ -391,7 +429,9 @@ def _balanced(text: str) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """At its commas outside brackets; commas between thousands are not among them where others have a space after them."""
+    """At its commas outside brackets; commas between thousands are not among them where others have a space after
+    them.
+    """
     spaced = ", " in text
     found, depth, start = [], 0, 0
     for at, mark in enumerate(text):

@@ -1,4 +1,6 @@
-"""The child of `_symbols`: reads `[wanted, given]` as JSON, one a line, and writes 1 or 0. Run as a script, never imported."""
+"""The child of `_symbols`: reads `[wanted, given]` as JSON, one a line, and writes 1 or 0. Run as a script, never
+imported.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def _limit_memory() -> None:
 
 
 def _allow(seconds: float) -> None:
-    """Let the system end this process after so many seconds of processor time; no handler, which a long multiplication would not run."""
+    """Let the system end this process after so many seconds of processor time; no handler, which a long multiplication
+    would not run.
+    """
     import signal
 
     if hasattr(signal, "setitimer"):

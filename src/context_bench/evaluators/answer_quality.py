@@ -9,10 +9,12 @@ from context_bench.core.text import best_match
 
 
 class AnswerQuality:
-    """`f1`, `exact_match`, `recall`, `contains` of the response against the gold answer, each in [0, 1], by SQuAD's rules (`core.text`).
+    """`f1`, `exact_match`, `recall`, `contains` of the response against the gold answer, each in [0, 1], by SQuAD's
+    rules (`core.text`).
 
-    Gold is `answer` (a text or a list) together with `answers`; with several the best match counts. Called directly, a missing gold answer
-    scores 1.0 everywhere and an empty response 0.0, as documented; in a run an example without gold is not scored at all.
+    Gold is `answer` (a text or a list) together with `answers`; with several the best match counts. Called directly, a
+    missing gold answer scores 1.0 everywhere and an empty response 0.0, as documented; in a run an example without gold
+    is not scored at all.
     """
 
     name = "answer_quality"
@@ -34,8 +36,12 @@ class AnswerQuality:
 
 
 def golds(example: Example) -> list[str]:
-    """All non-empty gold answers of an example, each once. Understands texts, numbers, lists of them, and SQuAD's `{"text": […]}`."""
-    return list(dict.fromkeys(text for key in ("answer", "answers") for text in _texts(example.get(key)) if text.strip()))
+    """All non-empty gold answers of an example, each once. Understands texts, numbers, lists of them, and SQuAD's
+    `{"text": […]}`.
+    """
+    return list(
+        dict.fromkeys(text for key in ("answer", "answers") for text in _texts(example.get(key)) if text.strip())
+    )
 
 
 def _texts(value: Any) -> list[str]:

@@ -24,19 +24,22 @@ _PROGRAM = Unit(*map(Path(__file__).with_name, _PARTS), apart=("tests",))
 class CodeExecution:
     """`pass_at_1`: 1.0 if the response, run with the example's tests in a sandbox, gets to the end of them, else 0.0.
 
-    HumanEval's form: `context` (the function's beginning), `test` (which defines `check`) and `entry_point`. MBPP's form: `test_list`, with
-    `test_setup_code` and `test_imports` if there are any. Called directly, a blank response and an example of neither form give 0.0; in a
-    run an example of neither form is not scored. `timeout`: seconds for the program and its tests; `memory`: MiB for everything it
-    holds; `at_once`: sandboxes at one time (default: one per core).
+    HumanEval's form: `context` (the function's beginning), `test` (which defines `check`) and `entry_point`. MBPP's
+    form: `test_list`, with `test_setup_code` and `test_imports` if there are any. Called directly, a blank response and
+    an example of neither form give 0.0; in a run an example of neither form is not scored. `timeout`: seconds for the
+    program and its tests; `memory`: MiB for everything it holds; `at_once`: sandboxes at one time (default: one per
+    core).
 
-    Program and tests are two processes: what the program returns is compared as plain data. Objects of its own classes can be called, and
-    have attributes and items, but equal no plain value, whatever their `==` says; it is lost on them what else is done to a list that is
-    one of their attributes. Tests that derive classes from the program's, look at its source or seed its random numbers fail.
+    Program and tests are two processes: what the program returns is compared as plain data. Objects of its own classes
+    can be called, and have attributes and items, but equal no plain value, whatever their `==` says; it is lost on them
+    what else is done to a list that is one of their attributes. Tests that derive classes from the program's, look at
+    its source or seed its random numbers fail.
 
-    The program has no network, environment, home or files but an empty /tmp (see `context_bench.sandbox`). The kernel keeps the limits
-    where this system lets us make control groups; a note of the run says which walls stood. Whatever the program breaks is its own
-    score of 0.0. Raises `BadInput` for a limit that is no number above 0, `MissingProgram` where there is no sandbox, `SandboxFailed` if
-    one does not start: none of them is the program's fault.
+    The program has no network, environment, home or files but an empty /tmp (see `context_bench.sandbox`). The kernel
+    keeps the limits where this system lets us make control groups; a note of the run says which walls stood. Whatever
+    the program breaks is its own score of 0.0. Raises `BadInput` for a limit that is no number above 0,
+    `MissingProgram` where there is no sandbox, `SandboxFailed` if one does not start: none of them is the program's
+    fault.
     """
 
     name = "code_execution"
@@ -60,7 +63,13 @@ class CodeExecution:
     def fingerprint(self) -> dict[str, Any]:
         """Facts that determine the scores."""
         python = platform.python_version()
-        return {"class": "CodeExecution", "version": self.version, "timeout": self.timeout, "memory": self.memory, "python": python}
+        return {
+            "class": "CodeExecution",
+            "version": self.version,
+            "timeout": self.timeout,
+            "memory": self.memory,
+            "python": python,
+        }
 
     def applies(self, example: Example, output: Example) -> bool:
         """There are tests, and an answer was given."""
@@ -86,7 +95,9 @@ class CodeExecution:
             return await run(self._sandbox, _PROGRAM, job, self._limits)
 
     def walls(self) -> str:
-        """A sentence for the run's notes: which limits of the kernel stood around the programs; "" before the first of them."""
+        """A sentence for the run's notes: which limits of the kernel stood around the programs; "" before the first of
+        them.
+        """
         return self._sandbox.walls() if self._sandbox is not None else ""
 
     async def preflight(self) -> None:
@@ -106,12 +117,21 @@ def job_for(example: Example, response: str) -> dict[str, Any] | None:
             "tests": [test, *([f"check({entry})"] if entry else [])],
         }
     if tests := _texts(example.get("test_list")):
-        return job | {"setup": [*_texts(example.get("test_imports")), *_texts(example.get("test_setup_code"))], "tests": tests}
+        return job | {
+            "setup": [*_texts(example.get("test_imports")), *_texts(example.get("test_setup_code"))],
+            "tests": tests,
+        }
     return None
 
 
 def _texts(value: Any) -> list[str]:
     if value is None:
         return []
-    many = value if isinstance(value, Sequence) and not isinstance(value, str) else value.tolist() if hasattr(value, "tolist") else [value]
+    many = (
+        value
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else value.tolist()
+        if hasattr(value, "tolist")
+        else [value]
+    )
     return [str(text) for text in many if text is not None and str(text).strip()]

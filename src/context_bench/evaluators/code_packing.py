@@ -1,4 +1,6 @@
-"""Values as plain data and back: what passes between the two processes of `code_sides`, as JSON. Runs inside the sandbox."""
+"""Values as plain data and back: what passes between the two processes of `code_sides`, as JSON. Runs inside the
+sandbox.
+"""
 
 # Imports are paid for in each run: no json, no typing.
 from __future__ import annotations
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 
     from context_bench.evaluators.code_sides import Remote, Side, named  # inside, its text comes after this one
 
-#: Classes of the standard library whose instances are values: by (module, name) how one is taken apart into what it is made from.
+#: Classes of the standard library whose instances are values: by (module, name) how one is taken apart into what it is
+#: made from.
 _VALUES: dict[tuple[str, str], Callable[[Any], list[Any]]] = {
     ("fractions", "Fraction"): lambda value: [value.numerator, value.denominator],
     ("decimal", "Decimal"): lambda value: [str(value)],
@@ -40,7 +43,9 @@ _INFINITE = float("inf")
 
 
 class Packing:
-    """Values as lists that begin with what they are: what is changed in place is numbered, and named by its number where it comes again."""
+    """Values as lists that begin with what they are: what is changed in place is numbered, and named by its number
+    where it comes again.
+    """
 
     def __init__(self, side: Side, seen: Iterable[Any] = ()) -> None:
         self._side = side
@@ -131,7 +136,9 @@ def _plain(base: Any, value: Any) -> Any:
 
 
 class Unpacking:
-    """The other way round. Nothing comes of it but plain values, `Remote`s, and instances of classes that this side has itself."""
+    """The other way round. Nothing comes of it but plain values, `Remote`s, and instances of classes that this side has
+    itself.
+    """
 
     def __init__(self, side: Side, seen: list[Any] | None = None) -> None:
         self._side = side
@@ -247,7 +254,17 @@ class Unpacking:
 
 
 _KINDS = {
-    **{"l": "list", "u": "tuple", "d": "dict", "a": "set", "f": "frozenset", "x": "bytes", "z": "bytearray", "i": "int", "k": "keys"},
+    **{
+        "l": "list",
+        "u": "tuple",
+        "d": "dict",
+        "a": "set",
+        "f": "frozenset",
+        "x": "bytes",
+        "z": "bytearray",
+        "i": "int",
+        "k": "keys",
+    },
     **{"s": "single", "=": "again", "v": "value", "m": "based", "o": "object", "c": "class", "t": "type", "e": "error"},
     **{"r": "remote", "y": "held", "n": "named"},
 }
@@ -280,7 +297,13 @@ def json_of(value: Any) -> str:
     if type(value) is int:
         return str(value)
     if type(value) is float:
-        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity") if value in (_INFINITE, -_INFINITE) else repr(value)
+        return (
+            "NaN"
+            if value != value
+            else ("Infinity" if value > 0 else "-Infinity")
+            if value in (_INFINITE, -_INFINITE)
+            else repr(value)
+        )
     return "[" + ",".join(map(json_of, value)) + "]"
 
 

@@ -1,10 +1,13 @@
-"""From a model's reply to a program, and its run against the tests. Runs inside the sandbox: nothing of a reply is parsed on the host.
+"""From a model's reply to a program, and its run against the tests. Runs inside the sandbox: nothing of a reply is
+parsed on the host.
 
-Program and tests are two processes: `far` and `main`. What the program gives is compared as plain data, where it cannot reach.
+Program and tests are two processes: `far` and `main`. What the program gives is compared as plain data, where it cannot
+reach.
 
-A reply may be a whole program, the body of the function that the context begins (indented or not, or with only its first line's
-indentation lost), in a Markdown fence or with prose around it. Several *readings* of the reply are tried in turn, the literal one first,
-and for each the three ways in which it can be a program; the first that is one counts. Nothing is run to find that out.
+A reply may be a whole program, the body of the function that the context begins (indented or not, or with only its
+first line's indentation lost), in a Markdown fence or with prose around it. Several *readings* of the reply are tried
+in turn, the literal one first, and for each the three ways in which it can be a program; the first that is one counts.
+Nothing is run to find that out.
 """
 
 from __future__ import annotations
@@ -26,7 +29,20 @@ _STARTS = ("def ", "async def ", "class ", "import ", "from ", "@")
 #: A definition in prose is looked for over at most so many pieces, so that the search ends.
 _PIECES = 40
 #: Modules that tests use as the program's imports left them: the tests take their own.
-_TOOLS = {"math", "cmath", "re", "string", "collections", "itertools", "functools", "operator", "heapq", "bisect", "random", "copy"}
+_TOOLS = {
+    "math",
+    "cmath",
+    "re",
+    "string",
+    "collections",
+    "itertools",
+    "functools",
+    "operator",
+    "heapq",
+    "bisect",
+    "random",
+    "copy",
+}
 _TOOLS |= {"statistics", "decimal", "fractions", "datetime", "json", "sys"}
 
 FunctionDef = _ast.FunctionDef | _ast.AsyncFunctionDef
@@ -39,8 +55,8 @@ class NoProgram(Exception):
 def far(data: dict[str, Any], read: int, write: int, run: Any = exec, build: Any = compile) -> None:
     """The program's process: run setup and program, then do what the tests ask for.
 
-    `data`: `response`, `context` (may be empty), `entry_point` (may be empty) and `setup` (a list of source texts). The tests are not known
-    here, and nothing of this process gets to them but plain data.
+    `data`: `response`, `context` (may be empty), `entry_point` (may be empty) and `setup` (a list of source texts). The
+    tests are not known here, and nothing of this process gets to them but plain data.
     """
     side = Side(read, write, {}, open_to_all=True)
     sys.stdout = side
@@ -51,7 +67,8 @@ def far(data: dict[str, Any], read: int, write: int, run: Any = exec, build: Any
     def load() -> None:
         setup = [build(text, "<setup>", "exec", dont_inherit=True) for text in data["setup"]]
         trees = program(data["response"], data["context"], data["entry_point"])
-        # Before and after: a program may need the setup's classes to be defined, and tests mean those, not the program's own copies.
+        # Before and after: a program may need the setup's classes to be defined, and tests mean those, not the
+        # program's own copies.
         for code in (*setup, *(build(tree, "<program>", "exec", dont_inherit=True) for tree in trees), *setup):
             run(code, space)
 
@@ -60,7 +77,9 @@ def far(data: dict[str, Any], read: int, write: int, run: Any = exec, build: Any
 
 
 def main(data: dict[str, Any], read: int, write: int, run: Any = exec, build: Any = compile) -> None:
-    """The tests' process: returns only if every test held. `data`: as `far` gets it, and `tests` (a list of source texts)."""
+    """The tests' process: returns only if every test held. `data`: as `far` gets it, and `tests` (a list of source
+    texts).
+    """
     side = Side(read, write, {}, open_to_all=False)
     tests = [build(text, "<test>", "exec", dont_inherit=True) for text in data["tests"]]
     side.first()
@@ -69,7 +88,10 @@ def main(data: dict[str, Any], read: int, write: int, run: Any = exec, build: An
         run(build(text, "<setup>", "exec", dont_inherit=True), space)
     theirs = side.remote(0)
     used = [_used(code) for code in tests]
-    frame, entry = _tree_of(data["context"].replace("\r\n", "\n")), data["entry_point"].split("(")[0].split(".")[0].strip()
+    frame, entry = (
+        _tree_of(data["context"].replace("\r\n", "\n")),
+        data["entry_point"].split("(")[0].split(".")[0].strip(),
+    )
     if frame and (_names(frame) - {entry}) & set().union(*used):
         run(build(frame, "<context>", "exec", dont_inherit=True), space)  # what the task gives, as the task gives it
     space.pop(entry, None)
@@ -101,16 +123,21 @@ def _used(code: Any) -> set[str]:
 
 
 def _asked_for(used: list[set[str]], space: dict[str, Any], entry: str) -> list[str]:
-    """The names that tests expect of the program. Not those that have a meaning without it: a program's own `abs` would judge itself.
+    """The names that tests expect of the program. Not those that have a meaning without it: a program's own `abs` would
+    judge itself.
 
     Only where there is no other name to be tested is a name like `sum` the program's; then it has to be in every test.
     """
     usual = sys.modules["builtins"].__dict__
-    wanted = {name for name in set().union(*used) if name not in space and name not in usual and not name.startswith("__")}
+    wanted = {
+        name for name in set().union(*used) if name not in space and name not in usual and not name.startswith("__")
+    }
     if entry:
         wanted |= {entry}
     elif not wanted - _TOOLS:
-        wanted |= {name for name in set.intersection(*used) if callable(usual.get(name)) and not isinstance(usual[name], type)}
+        wanted |= {
+            name for name in set.intersection(*used) if callable(usual.get(name)) and not isinstance(usual[name], type)
+        }
     return sorted(wanted)
 
 
@@ -127,7 +154,8 @@ def program(response: str, context: str = "", entry_point: str = "") -> list[_as
     raise NoProgram("the reply holds no program")
 
 
-# --- the three ways to be a program ---------------------------------------------------------------------------------------------
+# --- the three ways to be a program
+# ---------------------------------------------------------------------------------------------
 
 
 def _whole(text: str, frame: _ast.Module | None, wanted: str) -> list[_ast.Module] | None:
@@ -147,7 +175,10 @@ def _continued(text: str, context: str, function: FunctionDef | None) -> list[_a
     for glue in ("", "\n"):
         tree = _parsed(context + glue + text)
         same = (
-            next((node for node in _functions(tree) if node.name == function.name and node.lineno == function.lineno), None)
+            next(
+                (node for node in _functions(tree) if node.name == function.name and node.lineno == function.lineno),
+                None,
+            )
             if tree
             else None
         )
@@ -169,7 +200,9 @@ def _grafted(text: str, frame: _ast.Module | None) -> list[_ast.Module] | None:
         first = body[0]
         if tried is not text and isinstance(first, _ast.If):
             body, after = first.body, body[1:]
-        docstring = [node for node in function.body[:1] if isinstance(node, _ast.Expr) and isinstance(node.value, _ast.Constant)]
+        docstring = [
+            node for node in function.body[:1] if isinstance(node, _ast.Expr) and isinstance(node.value, _ast.Constant)
+        ]
         function.body = [*docstring, *body]
         frame.body.extend(after)
         return [frame]
@@ -177,7 +210,9 @@ def _grafted(text: str, frame: _ast.Module | None) -> list[_ast.Module] | None:
 
 
 def _bodies(text: str) -> Iterator[str]:
-    """The text as statements of their own; under an `if`, as it is indented; the same with its first line's indentation put back."""
+    """The text as statements of their own; under an `if`, as it is indented; the same with its first line's indentation
+    put back.
+    """
     yield text
     lines = [line for line in text.split("\n") if line.strip()]
     if not lines:
@@ -190,7 +225,8 @@ def _bodies(text: str) -> Iterator[str]:
         yield "if 1:\n" + " " * width + text.lstrip()
 
 
-# --- readings ---------------------------------------------------------------------------------------------------------------------
+# --- readings
+# ------------------------------------------------------------------------
 
 
 def readings(response: str) -> Iterator[str]:
@@ -221,7 +257,11 @@ def fenced(text: str) -> list[tuple[str, str]]:
             if bare.startswith(("```", "~~~")):
                 fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
                 words = bare[len(fence) :].split()
-                language, margin, lines = words[0].lower().strip("{}.") if words else "", len(line) - len(line.lstrip()), []
+                language, margin, lines = (
+                    words[0].lower().strip("{}.") if words else "",
+                    len(line) - len(line.lstrip()),
+                    [],
+                )
         elif bare.startswith(fence) and not bare.strip(fence[0]):
             found.append((language, "\n".join(lines)))
             fence = ""
@@ -267,7 +307,8 @@ def _indented(text: str) -> Iterator[str]:
             yield "\n".join(run)
 
 
-# --- trees ------------------------------------------------------------------------------------------------------------------------
+# --- trees
+# ------------------------------------------------------------------------
 
 
 def _parsed(text: str) -> _ast.Module | None:

@@ -1,8 +1,10 @@
-"""Two processes that call each other and exchange nothing but plain data: tests on one side, a model's program on the other.
+"""Two processes that call each other and exchange nothing but plain data: tests on one side, a model's program on the
+other.
 
-Runs inside the sandbox (see `code_program`). What a program returns comes to the tests as JSON, from which *their* side makes numbers,
-texts, lists …; so an object whose `==` or `-` says what is wanted never meets a test. Objects of the program's own classes stay where they
-are: the tests get a `Remote`, which can be called and has attributes and items, but is equal to no plain value and calculates with none.
+Runs inside the sandbox (see `code_program`). What a program returns comes to the tests as JSON, from which *their* side
+makes numbers, texts, lists …; so an object whose `==` or `-` says what is wanted never meets a test. Objects of the
+program's own classes stay where they are: the tests get a `Remote`, which can be called and has attributes and items,
+but is equal to no plain value and calculates with none.
 """
 
 # Imports are paid for in each run: no json, enum, abc, typing.
@@ -18,16 +20,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from context_bench.evaluators.code_packing import Packing, Unpacking, json_of, value_of  # inside, its text comes before this one
+    from context_bench.evaluators.code_packing import (
+        Packing,
+        Unpacking,
+        json_of,
+        value_of,
+    )  # inside, its text comes before this one
 
 _UNARY = {name: getattr(_operator, name) for name in ("neg", "pos", "abs", "invert", "index")}
-_UNARY |= {"len": len, "iter": iter, "next": next, "str": str, "repr": repr, "int": int, "float": float, "bool": bool, "reversed": reversed}
+_UNARY |= {
+    "len": len,
+    "iter": iter,
+    "next": next,
+    "str": str,
+    "repr": repr,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "reversed": reversed,
+}
 _BINARY = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
     *("and", "or", "xor", "lshift", "rshift", "lt", "le", "gt", "ge"),
 )
 _SAME_NAME = {"and": "and_", "or": "or_"}
-_ASKED = {name: getattr(_operator, _SAME_NAME.get(name, name)) for name in (*_BINARY, "eq", "getitem", "setitem", "delitem")}
+_ASKED = {
+    name: getattr(_operator, _SAME_NAME.get(name, name)) for name in (*_BINARY, "eq", "getitem", "setitem", "delitem")
+}
 
 
 #: Characters of what a program prints that go with one answer.
@@ -46,18 +65,45 @@ _READABLE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (BaseException, ("args", "errno", "strerror", "filename", "value", "code", "msg", "reason")),
     (
         _io._IOBase,
-        ("read", "readline", "readlines", "write", "writelines", "flush", "close", "seek", "tell", "truncate", "getvalue", "closed"),
+        (
+            "read",
+            "readline",
+            "readlines",
+            "write",
+            "writelines",
+            "flush",
+            "close",
+            "seek",
+            "tell",
+            "truncate",
+            "getvalue",
+            "closed",
+        ),
     ),
 )
 #: Instances of classes of these modules hold nothing but data; all that has no underscore may be read.
-_DATA = ("random", "re", "queue", "_queue", "uuid", "array", "unittest.mock", "datetime", "decimal", "fractions", "collections")
+_DATA = (
+    "random",
+    "re",
+    "queue",
+    "_queue",
+    "uuid",
+    "array",
+    "unittest.mock",
+    "datetime",
+    "decimal",
+    "fractions",
+    "collections",
+)
 
 
 def _for_program(what: str, held: Any, args: list[Any]) -> bool:
-    """True if a program may do this with an object of the tests. What it gets by it is handed over under the same rules.
+    """True if a program may do this with an object of the tests. What it gets by it is handed over under the same
+    rules.
 
-    Anything can be asked for its items. A function is called and not looked into, an object of a class of the tests' own shows what has no
-    underscore. Of a generator, a frame or a module there is nothing to be had that leads into the tests' process.
+    Anything can be asked for its items. A function is called and not looked into, an object of a class of the tests'
+    own shows what has no underscore. Of a generator, a frame or a module there is nothing to be had that leads into the
+    tests' process.
     """
     if what in ("iter", "next", "len"):
         return True
@@ -154,7 +200,9 @@ def _binary(name: str) -> Callable[[Remote, Any], Any]:
     def calculated(self: Remote, other: Any) -> Any:
         if isinstance(other, Remote):
             return _ask(self, name, other)
-        raise NotPlain("an object of the program's own class meets plain data; expected a plain value")  # which it would be told of
+        raise NotPlain(
+            "an object of the program's own class meets plain data; expected a plain value"
+        )  # which it would be told of
 
     return calculated
 
@@ -170,8 +218,8 @@ for _name in _BINARY:
 class Side:
     """One end of the two pipes. `makers`: classes by name that both sides have, whose instances travel by value.
 
-    `open_to_all`: whether the other side may do everything with what it was given (it is the tests), or only what `_for_program` lists (it
-    is the program).
+    `open_to_all`: whether the other side may do everything with what it was given (it is the tests), or only what
+    `_for_program` lists (it is the program).
     """
 
     def __init__(self, read: int, write: int, makers: dict[str, Any], open_to_all: bool) -> None:
@@ -298,7 +346,11 @@ class Side:
 
     def _kind(self, kind: type) -> list[Any]:
         """The next class that both sides have, and (where it is not that one itself) its number here and its name."""
-        base = next(each.__name__ for each in kind.__mro__ if each.__module__ == "builtins" or self.makers.get(each.__name__) is each)
+        base = next(
+            each.__name__
+            for each in kind.__mro__
+            if each.__module__ == "builtins" or self.makers.get(each.__name__) is each
+        )
         return [base, None, ""] if base == kind.__name__ else [base, self.number(kind), kind.__name__]
 
     def _class(self, told: list[Any]) -> Any:
@@ -326,7 +378,9 @@ class Side:
         return self._open
 
     def by_name(self, thing: Any) -> list[str] | None:
-        """The module of the standard library and the name there by which a program finds `thing` itself; never where the tests would."""
+        """The module of the standard library and the name there by which a program finds `thing` itself; never where
+        the tests would.
+        """
         if self._open:
             return None
         if type(thing) is type(sys):
@@ -336,7 +390,11 @@ class Side:
             module, name = str(getattr(owner, "__module__", "")), str(thing.__qualname__)
         else:
             return None
-        return [module, name] if module.partition(".")[0] in sys.stdlib_module_names and named(module, name) is thing else None
+        return (
+            [module, name]
+            if module.partition(".")[0] in sys.stdlib_module_names and named(module, name) is thing
+            else None
+        )
 
     def number(self, thing: Any) -> int:
         """Under which the other side knows an object of this one; it is kept."""

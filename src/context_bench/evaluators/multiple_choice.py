@@ -1,9 +1,10 @@
 r"""Choice of one of the offered options by a reply.
 
-The reply is searched for *statements* ("the answer is C", "I would go with (B)", "D is correct", `\boxed{A}`, a line that is only a letter
-or begins with one, the words of an option after "the answer is"). The last statement wins, since replies think aloud before they decide.
-Without one, the reply must name exactly one letter that is not denied, or hold the words of exactly one option. Everything else (two
-letters at once, letters that no option has, the pronoun "I", the article "a") is no choice.
+The reply is searched for *statements* ("the answer is C", "I would go with (B)", "D is correct", `\boxed{A}`, a line
+that is only a letter or begins with one, the words of an option after "the answer is"). The last statement wins, since
+replies think aloud before they decide. Without one, the reply must name exactly one letter that is not denied, or hold
+the words of exactly one option. Everything else (two letters at once, letters that no option has, the pronoun "I", the
+article "a") is no choice.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ _BOLD = re.compile(r"(?<![\w*])(\*{1,3}|_{1,2})\s*\(?([A-Ja-j])\)?\s*[.):]?\s*\1
 _EMPHASIS = re.compile(r"\*+|(?<!\w)_{1,2}|_{1,2}(?!\w)|`+|\$+|~~")
 _HALF_BRACKET = re.compile(r"(?<![\w(])([A-Ja-j])\)(?!\w)")
 
-# A letter: one that is marked, or a bare one that stands alone. The bare one must not be part of "C++", "e.g.", "B-cell", "A's", "C = 3".
+# A letter: one that is marked, or a bare one that stands alone. The bare one must not be part of "C++", "e.g.",
+# "B-cell", "A's", "C = 3".
 _WORD = r"A-Za-z0-9_\u00c0-\u024f"  # of the Latin script: a label may stand right beside Chinese
-_BARE = rf"(?<![{_WORD}°$^\\.+-])(?<!\d )(?<!N/)(?<![A-Za-z]['’])([A-Ja-j])(?![{_WORD}+#°^\\(]|['’][A-Za-z]|-\w|\.\w|\s*=)"
+_BARE = (
+    rf"(?<![{_WORD}°$^\\.+-])(?<!\d )(?<!N/)(?<![A-Za-z]['’])([A-Ja-j])(?![{_WORD}+#°^\\(]|['’][A-Za-z]|-\w|\.\w|\s*=)"
+)
 _LETTER = rf"(?:{_OPEN}([A-J]){_CLOSE}|{_BARE})"
 _TOKEN = re.compile(_LETTER)
 _JOINED = re.compile(
@@ -76,14 +80,17 @@ _DENIED_AFTER = re.compile(
     re.IGNORECASE,
 )
 _DENIES_CLAUSE = re.compile(
-    r"(?:\bnot|n['’]t|\bnever)\s+(?:\w+\s+){0,2}(?:think|believe|say|choose|pick|select|agree|conclude|go)\b", re.IGNORECASE
+    r"(?:\bnot|n['’]t|\bnever)\s+(?:\w+\s+){0,2}(?:think|believe|say|choose|pick|select|agree|conclude|go)\b",
+    re.IGNORECASE,
 )
 _HEDGED = re.compile(
     r"\b(?:might|may|could|mistake\w*|tempt\w*|wrongly|incorrectly|some|people|students?|one\s+would|at\s+first|initially|if|unless|whether|"
     r"considered|consider|thought)\b",
     re.IGNORECASE,
 )
-_UNHEDGED = re.compile(r"\bif\s+(?:I['’]m|I\s+am)\s+not\s+mistaken\b|\b(?:not|if\s+not)\s+mistaken\b|\bno\s+mistake\b", re.IGNORECASE)
+_UNHEDGED = re.compile(
+    r"\bif\s+(?:I['’]m|I\s+am)\s+not\s+mistaken\b|\b(?:not|if\s+not)\s+mistaken\b|\bno\s+mistake\b", re.IGNORECASE
+)
 _CLAUSE = re.compile(r"[.!?;,\n]|\b(?:but|however|so|therefore)\b", re.IGNORECASE)
 _NAMED = re.compile(
     r"\b(?:vitamins?|hepatitis|types?|class|grade|plan|section|appendix|figure|exhibit|points?|part|step|group|phase|statements?|premise|graph|"
@@ -138,7 +145,11 @@ def chosen_letter(reply: str, options: Mapping[str, str] | None = None) -> str:
     text = _plain(reply)
     if alone := _ONLY.match(text):
         return _allowed(alone[1], allowed)
-    if (plainly := _PLAINLY.match(text, _last_sentence(text))) and "uestion" not in text and plainly[1].upper() in allowed:
+    if (
+        (plainly := _PLAINLY.match(text, _last_sentence(text)))
+        and "uestion" not in text
+        and plainly[1].upper() in allowed
+    ):
         return plainly[1].upper()
     whole = text.strip().strip(".!\"'").casefold()
     for letter, option in (options or {}).items():
@@ -170,8 +181,12 @@ def _last_sentence(text: str) -> int:
 
 
 def _marked(text: str) -> str:
-    """The text without emphasis, letters that are labels by their form (`(C)`, `**C**`, `"C"`, `C)`, boxed) marked as such."""
-    text = _BOXED.sub(lambda box: f"\nthe answer is {box[1].strip().upper() if len(box[1].strip()) == 1 else box[1].strip()}\n", text)
+    """The text without emphasis, letters that are labels by their form (`(C)`, `**C**`, `"C"`, `C)`, boxed) marked as
+    such.
+    """
+    text = _BOXED.sub(
+        lambda box: f"\nthe answer is {box[1].strip().upper() if len(box[1].strip()) == 1 else box[1].strip()}\n", text
+    )
     text = _BOLD.sub(lambda bold: _mark(bold[2]), text)
     text = _BRACKETED.sub(lambda found: _mark(next(filter(None, found.groups()))), text)
     text = _EMPHASIS.sub("", text)
@@ -186,7 +201,8 @@ def _allowed(letter: str, allowed: frozenset[str]) -> str:
     return letter.upper() if letter.upper() in allowed else ""
 
 
-# --- statements ----------------------------------------------------------------------------------------------------------------------
+# --- statements
+# ------------------------------------------------------------------------
 def _statements(text: str, allowed: frozenset[str], words: _Places) -> list[Statement]:
     named = _groups(text, allowed, words)
     found = [Statement(group.start, group.letters) for group in named if _said_to_be_right(text, group)]
@@ -209,7 +225,11 @@ def _groups(text: str, allowed: frozenset[str], words: _Places) -> list[_Group]:
     found: list[_Group] = []
     end = 0
     for token in _TOKEN.finditer(text):
-        if token.start() >= end and not _within(token.start(), spans) and (group := _group_at(text, token.start(), allowed, cued=False)):
+        if (
+            token.start() >= end
+            and not _within(token.start(), spans)
+            and (group := _group_at(text, token.start(), allowed, cued=False))
+        ):
             found.append(group)
             end = group.end
     return found
@@ -229,7 +249,9 @@ def _said_to_be_right(text: str, group: _Group) -> bool:
 
 
 def _taken_back(text: str, cue: re.Match[str], group: _Group) -> bool:
-    """The statement is denied ("cannot be A", "I don't think it is A", "A is wrong") or only weighed ("one might choose A")."""
+    """The statement is denied ("cannot be A", "I don't think it is A", "A is wrong") or only weighed ("one might choose
+    A").
+    """
     if _DENIED_BEFORE.search(_before_copula(cue[0])) or _DENIED_AFTER.match(text, group.end):
         return True
     before = text[max(0, cue.start() - 80) : cue.start()]
@@ -247,7 +269,9 @@ def _before_copula(cue: str) -> str:
 
 
 def _group_at(text: str, at: int, allowed: frozenset[str], *, cued: bool) -> _Group | None:
-    """The letters named together from `at` on; `None` if there is no letter, or one that is a word, or none that an option has."""
+    """The letters named together from `at` on; `None` if there is no letter, or one that is a word, or none that an
+    option has.
+    """
     token = _TOKEN.match(text, at)
     if token is None or not _is_label(text, token, cued=cued):
         return None
@@ -266,7 +290,8 @@ def _group_at(text: str, at: int, allowed: frozenset[str], *, cued: bool) -> _Gr
 def _is_label(text: str, token: re.Match[str], *, cued: bool) -> bool:
     """True if a letter stands for an option: "I" and "a" are words unless their surroundings say otherwise.
 
-    `cued`: words such as "the answer is" stand before it; then a small letter and an "A" in mid-sentence are labels too.
+    `cued`: words such as "the answer is" stand before it; then a small letter and an "A" in mid-sentence are labels
+    too.
     """
     if token[1]:
         return True
@@ -284,12 +309,19 @@ def _is_label(text: str, token: re.Match[str], *, cued: bool) -> bool:
 
 
 def _line_labels(text: str, allowed: frozenset[str]) -> list[Statement]:
-    """Lines that are a letter or begin with one as a label; a list of the options in order, or of the wrong ones, is no statement."""
+    """Lines that are a letter or begin with one as a label; a list of the options in order, or of the wrong ones, is no
+    statement.
+    """
     lines = []
     for line in _LINE.finditer(text):
         letter = (line[1] or line[2]).upper()
         separated = bool(line[1] or line[3] or not line[4])
-        if letter in allowed and separated and not (_JOINED.match(line[3] + line[4][:4]) and line[4]) and not _DENIED_AFTER.match(line[4]):
+        if (
+            letter in allowed
+            and separated
+            and not (_JOINED.match(line[3] + line[4][:4]) and line[4])
+            and not _DENIED_AFTER.match(line[4])
+        ):
             lines.append((line.start(), letter, not line[4]))
     if any(alone for _, _, alone in lines):  # then what other lines say of letters is explanation
         lines = [line for line in lines if line[2]]
@@ -305,7 +337,8 @@ def _line_labels(text: str, allowed: frozenset[str]) -> list[Statement]:
     return stated
 
 
-# --- the words of an option ----------------------------------------------------------------------------------------------------------
+# --- the words of an option
+# ------------------------------------------------------------------------
 def _option_words(options: Mapping[str, str], text: str) -> _Places:
     """Positions of the words of each option in `text`; a place inside a longer option's place does not count."""
     folded = text.lower()
@@ -343,7 +376,8 @@ def _stated_words(text: str, words: _Places) -> list[Statement]:
     ]
 
 
-# --- nothing stated ------------------------------------------------------------------------------------------------------------------
+# --- nothing stated
+# ------------------------------------------------------------------------
 def _only_one_named(text: str, allowed: frozenset[str], words: _Places) -> str:
     named: set[str] = set()
     for group in _groups(text, allowed, words):
@@ -362,9 +396,9 @@ def _denied(text: str, start: int, end: int) -> bool:
 class MultipleChoiceAccuracy:
     """`mc_accuracy`: 1 if the reply chooses the option `correct_letter`, else 0.
 
-    How a reply is read is told in `_letters`: the last statement wins; a reply that chooses two options, or a letter that no option has,
-    is wrong. With `choices` (a list, letter → words, or `{"text": […]}`) the words of an option choose it too.
-    Without `correct_letter` a direct call scores 0.0, as documented, and a run nothing.
+    How a reply is read is told in `_letters`: the last statement wins; a reply that chooses two options, or a letter
+    that no option has, is wrong. With `choices` (a list, letter → words, or `{"text": […]}`) the words of an option
+    choose it too. Without `correct_letter` a direct call scores 0.0, as documented, and a run nothing.
     """
 
     name = "multiple_choice"

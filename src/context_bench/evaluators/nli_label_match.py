@@ -1,9 +1,10 @@
 """Match of the class that a reply names with the gold class of an inference.
 
-Schemes say entailment/contradiction/neutral, SUPPORTS/REFUTES/NOT_ENOUGH_INFO, Entailment/Contradiction/Not mentioned, true/false/unknown,
-yes/no/…; they mean the same three classes. A reply is read in this order: it is a label; its last "the answer (label, verdict …) is X"; a
-label at its beginning or alone on its last line; "therefore X"; the last class mentioned and not denied. "No" counts only where it answers
-("No, …"), not in "no doubt" or "no party may"; "does not mention" and "neither supports nor refutes" are the third class.
+Schemes say entailment/contradiction/neutral, SUPPORTS/REFUTES/NOT_ENOUGH_INFO, Entailment/Contradiction/Not mentioned,
+true/false/unknown, yes/no/…; they mean the same three classes. A reply is read in this order: it is a label; its last
+"the answer (label, verdict …) is X"; a label at its beginning or alone on its last line; "therefore X"; the last class
+mentioned and not denied. "No" counts only where it answers ("No, …"), not in "no doubt" or "no party may"; "does not
+mention" and "neither supports nor refutes" are the third class.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _SAY = (
     r"tell|possible\s+to|enough|sufficient|speak|touch)"
 )
 _DOES_NOT = r"(?:not|cannot|never|fails?\s+to|(?:do|does|did|is|are|was|were|has|have|ca|could|can|would)n['’]?t)"
-_ADVERBS = r"(?:\s+(?:be|been|explicitly|directly|specifically|clearly|really|actually|even|necessarily|anywhere|ever))*"
+_ADVERBS = (
+    r"(?:\s+(?:be|been|explicitly|directly|specifically|clearly|really|actually|even|necessarily|anywhere|ever))*"
+)
 _PATTERNS = [
     (
         NEUTRAL,
@@ -47,7 +50,9 @@ _PATTERNS = [
         r"\buntrue\b|\bnot\s+true\b|\bnot\s+correct\b|\bunsupported\s+and\s+contradicted\b",
     ),
 ]
-_MENTION = re.compile("|".join(f"(?P<c{place}>{pattern})" for place, (_, pattern) in enumerate(_PATTERNS)), re.IGNORECASE)
+_MENTION = re.compile(
+    "|".join(f"(?P<c{place}>{pattern})" for place, (_, pattern) in enumerate(_PATTERNS)), re.IGNORECASE
+)
 _DENIED = re.compile(
     rf"(?:\b{_NOT}|n['’]t|\bnot|\bno|\bneither|\bnor|\brather\s+than|\binstead\s+of)(?:\s+(?:be|been|directly|explicitly|a|an|the|any|clearly|strictly|necessarily|fully))*\s+\Z",
     re.IGNORECASE,
@@ -62,7 +67,9 @@ _STATED = re.compile(
     r"(?:\bis\b|\bwould\s+be\b|:|=|->|→)\s*",
     re.IGNORECASE,
 )
-_CONCLUDED = re.compile(r"\b(?:therefore|thus|hence|so|consequently|in\s+conclusion|overall|accordingly)\b[,:]?\s*", re.IGNORECASE)
+_CONCLUDED = re.compile(
+    r"\b(?:therefore|thus|hence|so|consequently|in\s+conclusion|overall|accordingly)\b[,:]?\s*", re.IGNORECASE
+)
 _END = re.compile(r"[.;!?\n]")
 _FIRST = re.compile(r"\s*[\"'(\[]*([A-Za-z][A-Za-z _-]{0,24}?)[\"')\]]*\s*(?:[.:;,!\n—–-]|$)")
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
@@ -95,7 +102,12 @@ def read_label(reply: str) -> str:
     if whole := _exact(_bare(text)):
         return whole
     first = _first_label(text)
-    for found in (_last_stated(text, _STATED), first if first[1] else "", _last_line(text), _last_stated(text, _CONCLUDED)):
+    for found in (
+        _last_stated(text, _STATED),
+        first if first[1] else "",
+        _last_line(text),
+        _last_stated(text, _CONCLUDED),
+    ):
         label = found[0] if isinstance(found, tuple) else found
         if label:
             return label
@@ -177,9 +189,9 @@ def _undenied(text: str) -> Iterator[Mention]:
 class NLILabelMatch:
     """`nli_accuracy`: 1 if the class that the reply decides for is the class of a gold label, else 0.
 
-    Labels of different schemes that mean the same are equal (SUPPORTS, Entailment, true, yes …); how a reply is read is told in `_labels`.
-    Called directly, a missing gold label scores 1.0 and an empty response 0.0, as documented; in a run an example whose answer is no label
-    of any known scheme is not scored.
+    Labels of different schemes that mean the same are equal (SUPPORTS, Entailment, true, yes …); how a reply is read is
+    told in `_labels`. Called directly, a missing gold label scores 1.0 and an empty response 0.0, as documented; in a
+    run an example whose answer is no label of any known scheme is not scored.
     """
 
     name = "nli_label_match"
@@ -198,4 +210,6 @@ class NLILabelMatch:
             return {"nli_accuracy": 1.0}
         response = processed.get("response")
         reply = "" if response is None else str(response)
-        return {"nli_accuracy": float(bool(reply.strip()) and (read_label(reply) in wanted or label_of(reply) in wanted))}
+        return {
+            "nli_accuracy": float(bool(reply.strip()) and (read_label(reply) in wanted or label_of(reply) in wanted))
+        }

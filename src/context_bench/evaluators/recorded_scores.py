@@ -8,7 +8,9 @@ from context_bench.core.records import Example
 
 
 class RecordedScores:
-    """The numbers under `recorded_scores` of an imported answer, each named `SOURCE.NAME`, so that they never stand for scores of ours."""
+    """The numbers under `recorded_scores` of an imported answer, each named `SOURCE.NAME`, so that they never stand for
+    scores of ours.
+    """
 
     version = "1"
 

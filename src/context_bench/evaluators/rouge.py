@@ -1,9 +1,9 @@
 """ROUGE-L: how much of a reference text a summary keeps, in order.
 
-Tokens are those of the `rouge-score` package, so that figures compare with published ones: the text in lower case, every run of letters
-and digits a token, everything else a gap, no stemming. That package knows ASCII letters only and loses the rest; here letters and digits of
-any script count ("naïve" is one token), and in scripts written without spaces (Chinese, Japanese, Thai …) each character is a token. On
-ASCII text the two agree to the last bit.
+Tokens are those of the `rouge-score` package, so that figures compare with published ones: the text in lower case,
+every run of letters and digits a token, everything else a gap, no stemming. That package knows ASCII letters only and
+loses the rest; here letters and digits of any script count ("naïve" is one token), and in scripts written without
+spaces (Chinese, Japanese, Thai …) each character is a token. On ASCII text the two agree to the last bit.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ _LETTERS = _Letters()
 
 
 class SummarizationQuality:
-    """`rouge_l_precision`, `rouge_l_recall`, `rouge_l_f1` of the response against the reference summary, each in [0, 1].
+    """`rouge_l_precision`, `rouge_l_recall`, `rouge_l_f1` of the response against the reference summary, each in [0,
+    1].
 
-    References are `answer` (a text or a list) together with `answers`; of several the one with the best F1 counts. Called directly, a
-    missing reference scores 1.0 everywhere and an empty response 0.0, as documented; in a run an example without one is not scored at all.
+    References are `answer` (a text or a list) together with `answers`; of several the one with the best F1 counts.
+    Called directly, a missing reference scores 1.0 everywhere and an empty response 0.0, as documented; in a run an
+    example without one is not scored at all.
     """
 
     name = "summarization_quality"
@@ -63,10 +65,11 @@ class SummarizationQuality:
 
 
 def rouge_l(prediction: str, reference: str) -> dict[str, float]:
-    """`rouge_l_precision`, `rouge_l_recall` and `rouge_l_f1` of one text against another; zeros where either has no token.
+    """`rouge_l_precision`, `rouge_l_recall` and `rouge_l_f1` of one text against another; zeros where either has no
+    token.
 
-    With L the length of the longest common subsequence of tokens: precision L / tokens of the prediction, recall L / tokens of the
-    reference, F1 their harmonic mean (Lin 2004, with beta = 1).
+    With L the length of the longest common subsequence of tokens: precision L / tokens of the prediction, recall L /
+    tokens of the reference, F1 their harmonic mean (Lin 2004, with beta = 1).
     """
     return dict(zip(FIELDS, _rouge(tokens(prediction), tokens(reference)), strict=True))
 
@@ -76,7 +79,9 @@ def tokens(text: str) -> list[str]:
     if not text.isascii():
         text = _quotes_out(unicodedata.normalize("NFKC", text).lower())
     if text.isascii():
-        return text.encode("ascii").translate(_ASCII).decode("ascii").split()  # five times as fast as translating the str
+        return (
+            text.encode("ascii").translate(_ASCII).decode("ascii").split()
+        )  # five times as fast as translating the str
     return words(text.translate(_LETTERS))
 
 

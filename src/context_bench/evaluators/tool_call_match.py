@@ -2,9 +2,9 @@
 
 The tool calls of a reply: those its API gave, or those written in its text. Nothing is ever executed.
 
-Texts are read in this order, the first that holds calls wins: `<tool_call>` and its kin, fenced code, the whole text, lines and inline code
-that are nothing but calls. A call is Python (`f(a=1, b="x")`, lists of them) or JSON (`{"name": …, "arguments": {…}}` under the usual
-names). Prose that merely mentions a call makes none.
+Texts are read in this order, the first that holds calls wins: `<tool_call>` and its kin, fenced code, the whole text,
+lines and inline code that are nothing but calls. A call is Python (`f(a=1, b="x")`, lists of them) or JSON
+(`{"name": …, "arguments": {…}}` under the usual names). Prose that merely mentions a call makes none.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from context_bench.core.records import Example
 
 LONGEST = 100_000  # characters of a reply that are searched
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_TAGGED = re.compile(r"<(tool_call|tool_calls|function_call|functioncall|tool_use|action)>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_TAGGED = re.compile(
+    r"<(tool_call|tool_calls|function_call|functioncall|tool_use|action)>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
+)
 _FUNCTION_TAG = re.compile(r"<function=([\w.-]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER_TAG = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _FENCED = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _PREFIX = re.compile(
-    r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?_begin\|>|functools|(?:tool|function)[ _]?calls?\s*:|Action\s*:)\s*",
+    r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?_begin\|>|functools|(?:tool|function)[ "
+    r"_]?calls?\s*:|Action\s*:)\s*",
     re.IGNORECASE,
 )
 _SEPARATOR = re.compile(r"[\s;,]*")
@@ -51,7 +54,8 @@ class Call:
 def calls_of(output: Mapping[str, Any]) -> list[Call]:
     """The calls a system's output makes: its `tool_calls` if there are any, else what its `response` spells out.
 
-    A call that its API gave but that cannot be read (arguments that are no JSON object) is one without a name, which fits nothing.
+    A call that its API gave but that cannot be read (arguments that are no JSON object) is one without a name, which
+    fits nothing.
     """
     given = output.get("tool_calls")
     if isinstance(given, list | tuple) and given:
@@ -120,9 +124,12 @@ def _parse(text: str) -> list[Call]:
     return found
 
 
-# --- JSON ----------------------------------------------------------------------------------------------------------------------------
+# --- JSON
+# ------------------------------------------------------------------------
 def _json(text: str) -> list[Call] | None:
-    """The calls of one JSON value, or of several with blanks, commas or semicolons between; `None` if it is not JSON."""
+    """The calls of one JSON value, or of several with blanks, commas or semicolons between; `None` if it is not
+    JSON.
+    """
     try:
         return _of_value(load_json(text))
     except ValueError:
@@ -152,16 +159,26 @@ def _of_value(value: Any) -> list[Call]:
 
 
 def call_of_json(item: Any) -> Call | None:
-    """A call in any usual shape: OpenAI's (nested or flat), Anthropic's, Gemini's, `{"name", "parameters"}`, `{NAME: {arguments}}`."""
+    """A call in any usual shape: OpenAI's (nested or flat), Anthropic's, Gemini's, `{"name", "parameters"}`,
+    `{NAME: {arguments}}`.
+    """
     if not isinstance(item, Mapping):
         return None
     for wrapper in ("function", "functionCall", "function_call", "tool_call"):
         if isinstance(item.get(wrapper), Mapping):
             return call_of_json(item[wrapper])
-    name = next((item[key] for key in ("name", "tool_name", "function", "tool", "action") if isinstance(item.get(key), str)), None)
+    name = next(
+        (item[key] for key in ("name", "tool_name", "function", "tool", "action") if isinstance(item.get(key), str)),
+        None,
+    )
     if name is not None:
         given: Any = next(
-            (item[key] for key in ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs") if key in item), {}
+            (
+                item[key]
+                for key in ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs")
+                if key in item
+            ),
+            {},
         )
         arguments = _arguments(given)
         return None if arguments is None else Call(name, arguments)
@@ -191,7 +208,8 @@ def _literal(text: str) -> Any:
         return text
 
 
-# --- Python --------------------------------------------------------------------------------------------------------------------------
+# --- Python
+# ------------------------------------------------------------------------
 def _python(text: str) -> list[Call]:
     """`f(…)`, `[f(…), g(…)]`, `f(…), g(…)` or one a line; nothing if there is anything but calls."""
     try:
@@ -206,7 +224,12 @@ def _calls_of(statement: ast.stmt) -> list[ast.expr]:
         value = statement.value
         while isinstance(value, ast.Await):
             value = value.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print" and len(value.args) == 1:
+        if (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Name)
+            and value.func.id == "print"
+            and len(value.args) == 1
+        ):
             value = value.args[0]
         return list(value.elts) if isinstance(value, ast.List | ast.Tuple) else [value]
     raise ValueError("not a call")
@@ -241,7 +264,11 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Tuple):
         return tuple(_value(item) for item in node.elts)
     if isinstance(node, ast.Dict) and None not in node.keys:
-        return {_key(_value(key)): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+        return {
+            _key(_value(key)): _value(value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key is not None
+        }
     if isinstance(node, ast.Name):
         return _CONSTANTS.get(node.id, node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
@@ -275,17 +302,19 @@ def _folded(node: ast.BinOp) -> Any:
 
 
 class ToolCallMatch:
-    """`tool_call`: 1 if exactly the expected calls are made, in any order; `tool_name`: F1 of the tools chosen; `tool_arguments`: share of
-    the expected arguments that are right (only where calls are expected).
+    """`tool_call`: 1 if exactly the expected calls are made, in any order; `tool_name`: F1 of the tools chosen;
+    `tool_arguments`: share of the expected arguments that are right (only where calls are expected).
 
-    Expected are `expected_calls`: `{"name", "arguments": {parameter: [accepted value, …]}}`, where "" among the accepted values means that
-    the parameter may be left out; an empty list means that no tool fits and none must be called. `tools` (JSON schemas, or Python's type
-    names as BFCL has them) give the types. The calls made are `tool_calls` of the output, else what the response spells out (`_calls`).
+    Expected are `expected_calls`: `{"name", "arguments": {parameter: [accepted value, …]}}`, where "" among the
+    accepted values means that the parameter may be left out; an empty list means that no tool fits and none must be
+    called. `tools` (JSON schemas, or Python's type names as BFCL has them) give the types. The calls made are
+    `tool_calls` of the output, else what the response spells out (`_calls`).
 
-    The rules are those of the Berkeley Function-Calling Leaderboard's syntax-tree check: no argument too many or too few; texts equal but
-    for case, blanks and `, . / - _ * ^`; an integer passes for a float and a tuple for a list where the type says so; booleans are no
-    numbers; a dict has accepted values for each key. Beyond it: `null` is the same as leaving out; calls are paired in the best way, not
-    the first; whole numbers in lists of floats pass; `a.b` and `a_b` are one name, since some APIs allow no dots.
+    The rules are those of the Berkeley Function-Calling Leaderboard's syntax-tree check: no argument too many or too
+    few; texts equal but for case, blanks and `, . / - _ * ^`; an integer passes for a float and a tuple for a list
+    where the type says so; booleans are no numbers; a dict has accepted values for each key. Beyond it: `null` is the
+    same as leaving out; calls are paired in the best way, not the first; whole numbers in lists of floats pass; `a.b`
+    and `a_b` are one name, since some APIs allow no dots.
     """
 
     name = "tool_call_match"
@@ -304,7 +333,10 @@ class ToolCallMatch:
         made = calls_of(processed)
         schemas = _schemas(original.get("tools"))
         shares = [[_share(call, expected, schemas) for call in made] for expected in wanted]
-        scores = {"tool_call": float(len(made) == len(wanted) and _all_paired(shares)), "tool_name": _names(made, wanted)}
+        scores = {
+            "tool_call": float(len(made) == len(wanted) and _all_paired(shares)),
+            "tool_name": _names(made, wanted),
+        }
         if wanted:
             scores["tool_arguments"] = _best_total(shares) / max(len(wanted), len(made))
         return scores
@@ -320,7 +352,11 @@ def _expected(example: Example) -> list[Expected] | None:
         return None
     calls: list[Expected] = []
     for item in given:
-        if not isinstance(item, Mapping) or not isinstance(item.get("name"), str) or not isinstance(item.get("arguments"), Mapping):
+        if (
+            not isinstance(item, Mapping)
+            or not isinstance(item.get("name"), str)
+            or not isinstance(item.get("arguments"), Mapping)
+        ):
             return None
         calls.append((item["name"], {str(name): _accepted(values) for name, values in item["arguments"].items()}))
     return calls
@@ -352,7 +388,8 @@ def _names(made: Sequence[Call], wanted: Sequence[Expected]) -> float:
     return 2 * sum((one & other).values()) / (len(made) + len(wanted))
 
 
-# --- one call against one expectation ------------------------------------------------------------------------------------------------
+# --- one call against one expectation
+# ------------------------------------------------------------------------------------------------
 def _share(call: Call, expected: Expected, schemas: Mapping[str, Mapping[str, Any]]) -> float:
     """Share of the arguments that are right; 1.0 only if the whole call is. -1.0 if another tool is called."""
     name, accepted = expected
@@ -365,18 +402,25 @@ def _share(call: Call, expected: Expected, schemas: Mapping[str, Mapping[str, An
         return 0.0
     names = accepted.keys() | given.keys()
     right = sum(
-        parameter in accepted and _right(given.get(parameter), parameter in given, accepted[parameter], properties.get(parameter))
+        parameter in accepted
+        and _right(given.get(parameter), parameter in given, accepted[parameter], properties.get(parameter))
         for parameter in names
     )
     return right / len(names) if names else 1.0
 
 
 def _named(call: Call, order: Sequence[str]) -> dict[str, Any] | None:
-    """Arguments by name, the positional ones by the order of the parameters; `None` if there are more than parameters."""
+    """Arguments by name, the positional ones by the order of the parameters; `None` if there are more than
+    parameters.
+    """
     if len(call.positional) > len(order):
         return None
     given = dict(zip(order, call.positional, strict=False))
-    return None if given.keys() & call.arguments.keys() else {**given, **{str(name): value for name, value in call.arguments.items()}}
+    return (
+        None
+        if given.keys() & call.arguments.keys()
+        else {**given, **{str(name): value for name, value in call.arguments.items()}}
+    )
 
 
 def _right(value: Any, given: bool, accepted: Sequence[Any], schema: Any) -> bool:
@@ -411,7 +455,10 @@ def _typed(value: Any, schema: Any) -> bool:
     """True if a value has the type that a schema asks for; a type that is not known is met by any value."""
     names = schema.get("type") if isinstance(schema, Mapping) else None
     wanted = [_TYPES.get(str(name).lower()) for name in (names if isinstance(names, list | tuple) else [names])]
-    return any(kinds is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)) for kinds in wanted)
+    return any(
+        kinds is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds))
+        for kinds in wanted
+    )
 
 
 _LOOKS = re.compile(r"[ ,./\-_*^]")
@@ -451,7 +498,8 @@ def _spelt(text: str) -> str:
     return _LOOKS.sub("", text).lower().replace("'", '"')
 
 
-# --- many calls against many expectations --------------------------------------------------------------------------------------------
+# --- many calls against many expectations
+# --------------------------------------------------------------------------------------------
 def _all_paired(shares: Sequence[Sequence[float]]) -> bool:
     """True if every expectation has a call of its own that meets it whole (augmenting paths)."""
     taken: dict[int, int] = {}

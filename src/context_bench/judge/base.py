@@ -33,7 +33,9 @@ _DISPENSABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Request to a judge where it is more than one message. `more`: fields of the request that are left out where they are refused."""
+    """Request to a judge where it is more than one message. `more`: fields of the request that are left out where they
+    are refused.
+    """
 
     messages: list[dict[str, str]]
     more: dict[str, Any] = field(default_factory=dict)
@@ -43,10 +45,11 @@ class Question:
 class JudgeStats:
     """Counts of the calls so far.
 
-    `calls`: attempts that were sent; `cache_hits`: questions answered from memory instead. `bad_replies`: status 200 without usable text
-    (empty, null, not JSON); `empty`: those of them that were empty or null. `unparsed`: text without a verdict. `lenient`: ratings read
-    by the first-digit rule from replies that were no plain rating. `repaired`: verdicts that came when a judge was shown why its first
-    reply could not be read; `partial`: verdicts on less than was asked. `dropped`: fields that the endpoint refused and then did without.
+    `calls`: attempts that were sent; `cache_hits`: questions answered from memory instead. `bad_replies`: status 200
+    without usable text (empty, null, not JSON); `empty`: those of them that were empty or null. `unparsed`: text
+    without a verdict. `lenient`: ratings read by the first-digit rule from replies that were no plain rating.
+    `repaired`: verdicts that came when a judge was shown why its first reply could not be read; `partial`: verdicts on
+    less than was asked. `dropped`: fields that the endpoint refused and then did without.
     """
 
     calls: int = 0
@@ -72,7 +75,9 @@ class JudgeStats:
     def plus(self, other: JudgeStats) -> JudgeStats:
         """Both together, as new ones."""
         told = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
-        return JudgeStats(**told | {"adapted": self.adapted or other.adapted, "dropped": list(dict.fromkeys(told["dropped"]))})
+        return JudgeStats(
+            **told | {"adapted": self.adapted or other.adapted, "dropped": list(dict.fromkeys(told["dropped"]))}
+        )
 
     def count(self, call: Call) -> None:
         """Take one attempt in."""
@@ -89,7 +94,9 @@ class JudgeStats:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Endpoint of a judging model; all as of `ChatClient`. `api_key`: else the variable OPENAI_API_KEY, else none is sent."""
+    """Endpoint of a judging model; all as of `ChatClient`. `api_key`: else the variable OPENAI_API_KEY, else none is
+    sent.
+    """
 
     base_url: str
     api_key: str | None = field(repr=False)
@@ -116,8 +123,8 @@ class Line:
 
 class JudgeCalls:
     """Asks a judging model. `adapt`: where the endpoint refuses `max_tokens` or `temperature`, go on with
-    `max_completion_tokens` and without temperature. `cache`: replies to remember by content; only ones that could be read are kept.
-    `cache_only`: nothing is sent; what is not remembered fails.
+    `max_completion_tokens` and without temperature. `cache`: replies to remember by content; only ones that could be
+    read are kept. `cache_only`: nothing is sent; what is not remembered fails.
     """
 
     def __init__(
@@ -139,11 +146,13 @@ class JudgeCalls:
         self.base_url = self._patient.base_url
         self._endpoint = bare_url(endpoint(line.base_url, ChatRequest({}).path))
 
-    async def ask(self, prompt: str | Question, read: Callable[[Reply], T], *, once: bool = False, fresh: bool = False) -> T:
+    async def ask(
+        self, prompt: str | Question, read: Callable[[Reply], T], *, once: bool = False, fresh: bool = False
+    ) -> T:
         """The result of `read` for the judge's reply to `prompt`. Replies that `read` raises for are not remembered.
 
-        `once`: no second attempt; `fresh`: ask, whatever is remembered. The calls go to the ledger if a judge's is open, else to one of
-        their own. Raises `EvaluatorFailed`, and what `read` raises.
+        `once`: no second attempt; `fresh`: ask, whatever is remembered. The calls go to the ledger if a judge's is
+        open, else to one of their own. Raises `EvaluatorFailed`, and what `read` raises.
         """
         open_now = current_ledger()
         ours = open_now is not None and open_now.account in ("judge", "preflight")
@@ -151,14 +160,18 @@ class JudgeCalls:
         before = len(ledger.calls)
         try:
             with open_ledger(ledger):
-                return await self._adapting(prompt, read, self._once if once else self._patient, None if fresh else self.cache)
+                return await self._adapting(
+                    prompt, read, self._once if once else self._patient, None if fresh else self.cache
+                )
         except SystemFailed as error:
             raise EvaluatorFailed(f"{type(error).__name__}: {error}") from error
         finally:
             for call in ledger.calls[before:]:
                 self.stats.count(call)
 
-    async def _adapting(self, prompt: str | Question, read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None) -> T:
+    async def _adapting(
+        self, prompt: str | Question, read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None
+    ) -> T:
         key = stable_hash(["judge", self._endpoint, self._meant(prompt)])
         while True:
             body = self._body(prompt)
@@ -172,7 +185,9 @@ class JudgeCalls:
         """True if the request can be sent again without what the endpoint said that it does not take."""
         for name, named in _DISPENSABLE.items():
             if name in body and (name == "response_format" or self.adapt) and named.search(refusal):
-                self.stats.dropped += [name] if name not in self.stats.dropped else []  # others in flight may have met the same
+                self.stats.dropped += (
+                    [name] if name not in self.stats.dropped else []
+                )  # others in flight may have met the same
                 return True
         if self.adapt and "max_tokens" in body and _PARAMETERS.search(refusal):
             self.stats.adapted = True
@@ -186,14 +201,21 @@ class JudgeCalls:
             return read(await self._sent(body, client))
         known = None if cache is None else await asyncio.to_thread(cache.get, key)
         if known is not None:
-            found = read(Reply(text=known.get("text"), finish_reason=known.get("finish_reason"), logprobs=known.get("logprobs")))
+            found = read(
+                Reply(text=known.get("text"), finish_reason=known.get("finish_reason"), logprobs=known.get("logprobs"))
+            )
             self.stats.cache_hits += 1
             return found
         if cache is None or self.cache_only:
             raise EvaluatorFailed(f"no reply of {self.model} to this is remembered, and none is asked for (cache_only)")
         reply = await self._sent(body, client)
         found = read(reply)
-        told = {"text": reply.text, "finish_reason": reply.finish_reason, "logprobs": reply.logprobs, "model": reply.model}
+        told = {
+            "text": reply.text,
+            "finish_reason": reply.finish_reason,
+            "logprobs": reply.logprobs,
+            "model": reply.model,
+        }
         await asyncio.to_thread(cache.put, key, told)
         return found
 
@@ -203,9 +225,16 @@ class JudgeCalls:
         return reply
 
     def _meant(self, prompt: str | Question) -> dict[str, Any]:
-        """The request as it would be if the endpoint took everything: what replies are remembered by, whatever had to be left out."""
+        """The request as it would be if the endpoint took everything: what replies are remembered by, whatever had to
+        be left out.
+        """
         question = _question(prompt)
-        body: dict[str, Any] = {"model": self.model, "messages": question.messages, "temperature": 0, "max_tokens": self._max_tokens}
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": question.messages,
+            "temperature": 0,
+            "max_tokens": self._max_tokens,
+        }
         return body | self._extra | question.more
 
     def _body(self, prompt: str | Question) -> dict[str, Any]:
@@ -220,17 +249,27 @@ class JudgeCalls:
         return body
 
     async def try_out(self, prompts: Mapping[str, str | Question], read: Callable[[Reply], T]) -> dict[str, T]:
-        """The result of `read` for the reply to each prompt, asked afresh for the preflight; `PreflightFailed` if there is none."""
+        """The result of `read` for the reply to each prompt, asked afresh for the preflight; `PreflightFailed` if there
+        is none.
+        """
         around = current_ledger() or Ledger()
         with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.calls, brief=True)):
             try:
                 return {kind: await self.ask(prompt, read, fresh=True) for kind, prompt in prompts.items()}
             except EvaluatorFailed as error:
-                hint = "" if self.adapt or not _PARAMETERS.search(str(error)) else " (adapt=True leaves such parameters out)"
-                raise PreflightFailed(f"the judge {self.model} at {self.base_url} cannot be used: {error}{hint}") from error
+                hint = (
+                    ""
+                    if self.adapt or not _PARAMETERS.search(str(error))
+                    else " (adapt=True leaves such parameters out)"
+                )
+                raise PreflightFailed(
+                    f"the judge {self.model} at {self.base_url} cannot be used: {error}{hint}"
+                ) from error
 
     def worst_case(self, prompt: str | Question, response_tokens: int) -> float | None:
-        """Dollars that one judgement of a response of at most so many tokens can cost; `None` where no price is known."""
+        """Dollars that one judgement of a response of at most so many tokens can cost; `None` where no price is
+        known.
+        """
         return worst_case(ChatRequest(self._body(prompt)), self._patient.prices, more=response_tokens)
 
     async def aclose(self) -> None:
@@ -240,7 +279,9 @@ class JudgeCalls:
 
 
 class Judge(ABC):
-    """Protocol of all judges: a line to a model, a prompt for each pair, the facts that make the scores what they are."""
+    """Protocol of all judges: a line to a model, a prompt for each pair, the facts that make the scores what they
+    are.
+    """
 
     name = ""
     version = "1"
@@ -250,7 +291,12 @@ class Judge(ABC):
     def __init__(self, line: Line, model: str, **calling: Any) -> None:
         """`calling`: the arguments of `JudgeCalls`."""
         self._calls = JudgeCalls(line, model, **calling)
-        self.base_url, self.model, self.timeout, self.adapt = line.base_url.rstrip("/"), model, line.timeout, self._calls.adapt
+        self.base_url, self.model, self.timeout, self.adapt = (
+            line.base_url.rstrip("/"),
+            model,
+            line.timeout,
+            self._calls.adapt,
+        )
 
     @abstractmethod
     def prompt_for(self, original: Example, processed: Example) -> str:
@@ -272,7 +318,12 @@ class Judge(ABC):
 
     def fingerprint(self) -> dict[str, Any]:
         """Facts that determine the scores; no key."""
-        told = {"class": type(self).__name__, "version": self.version, "base_url": self._calls.base_url, "model": self.model}
+        told = {
+            "class": type(self).__name__,
+            "version": self.version,
+            "base_url": self._calls.base_url,
+            "model": self.model,
+        }
         return {**told, "prompt": hash_text(self.prompt, 16), "adapt": self.adapt}
 
     def worst_case(self, original: Example, response_tokens: int) -> float | None:
@@ -294,7 +345,9 @@ def _question(prompt: str | Question) -> Question:
 
 
 def fenced(template: str, **texts: str) -> str:
-    """`template` with the texts in it, and `{code}`: a word that depends on all of them, so that none of them can hold it."""
+    """`template` with the texts in it, and `{code}`: a word that depends on all of them, so that none of them can hold
+    it.
+    """
     code = hash_text(canonical_json(list(texts.values())), 12)
     return template.format(code=code, **texts)
 

@@ -1,4 +1,6 @@
-"""Judging without knowing whose work it is: opaque ids, texts without the marks of a method, and how much such marks give away."""
+"""Judging without knowing whose work it is: opaque ids, texts without the marks of a method, and how much such marks
+give away.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from dataclasses import dataclass
 
 VISIBILITIES = ("context", "normalised", "response_only")
 
-#: What betrays a method in a compressed text → pattern. Each is anchored or bounded, so that hostile text costs linear time.
+#: What betrays a method in a compressed text → pattern. Each is anchored or bounded, so that hostile text costs linear
+#: time.
 _MARKS = {
     "heading": re.compile(r"^[ \t]*(?:#{1,6}[ \t]+\S|\*\*[^*\n]{1,60}\*\*:?[ \t]*$)", re.MULTILINE),
     "wrapper": re.compile(
@@ -27,10 +30,16 @@ _MARKS = {
     ),
     "opaque": re.compile(r"\[opaque, \d+ tokens\]"),
 }
-_PROSE = re.compile(r"^[ \t]*[A-Za-z0-9' ,.;:-]{40,}$", re.MULTILINE)  # code has other characters, and few function words anyway
+_PROSE = re.compile(
+    r"^[ \t]*[A-Za-z0-9' ,.;:-]{40,}$", re.MULTILINE
+)  # code has other characters, and few function words anyway
 _WORDS = re.compile(r"[A-Za-z]+")
 _FUNCTION_WORDS = frozenset(
-    re.findall(r"\w+", "the a an of to in on at for and or but is are was were be been it its this that with as by from not we i you they")
+    re.findall(
+        r"\w+",
+        "the a an of to in on at for and or but is are was were be been it its this that with as by from not we i you "
+        "they",
+    )
 )
 _SPARSE, _ENOUGH = 0.06, 80  # share of function words below which prose was thinned out, and words it takes to tell
 
@@ -46,17 +55,24 @@ _SECTIONS = {
     "facts": r"facts?|notes|key (?:facts|details|technical concepts)|details",
 }
 _HEADING_LINE = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+([^\n]{1,200})|\*\*([^*\n]{1,60})\*\*:?[ \t]*)$", re.MULTILINE)
-_CANONICAL = [(name, re.compile(rf"\W*(?:\d+\W+)?(?:the )?(?:{pattern})\W*", re.IGNORECASE)) for name, pattern in _SECTIONS.items()]
+_CANONICAL = [
+    (name, re.compile(rf"\W*(?:\d+\W+)?(?:the )?(?:{pattern})\W*", re.IGNORECASE))
+    for name, pattern in _SECTIONS.items()
+]
 
 
 def opaque_id(run_key: str, system: str, session: str, point: object, probe: str) -> str:
-    """Twelve hex digits by which an item is known while it is judged: HMAC-SHA256 of who made it and what it answers."""
+    """Twelve hex digits by which an item is known while it is judged: HMAC-SHA256 of who made it and what it
+    answers.
+    """
     told = "|".join((system, session, str(point), probe)).encode("utf-8", "surrogatepass")
     return hmac.new(run_key.encode("utf-8", "surrogatepass"), told, hashlib.sha256).hexdigest()[:12]
 
 
 def fingerprints(text: str) -> list[str]:
-    """Kinds of marks in a compressed text that tell how it was made; `thinned` = hardly a function word is left. In a fixed order."""
+    """Kinds of marks in a compressed text that tell how it was made; `thinned` = hardly a function word is left. In a
+    fixed order.
+    """
     found = [name for name, pattern in _MARKS.items() if pattern.search(text)]
     words = [word.lower() for line in _PROSE.findall(text) for word in _WORDS.findall(line)]
     if len(words) >= _ENOUGH and sum(word in _FUNCTION_WORDS for word in words) < _SPARSE * len(words):
@@ -65,7 +81,9 @@ def fingerprints(text: str) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    """The text with its marks made alike: headings as `Section: name` under common names, wrappers gone, every marker as `[...]`."""
+    """The text with its marks made alike: headings as `Section: name` under common names, wrappers gone, every marker
+    as `[...]`.
+    """
     text = _MARKS["wrapper"].sub("", text)
     text = _MARKS["retrieval marker"].sub("[...]", text)
     text = _MARKS["elision marker"].sub("[...]", text)
@@ -74,11 +92,15 @@ def normalised(text: str) -> str:
 
 
 def _section(heading: str) -> str:
-    return next((name for name, pattern in _CANONICAL if pattern.fullmatch(heading)), heading.strip().strip("#*: ").lower())
+    return next(
+        (name for name, pattern in _CANONICAL if pattern.fullmatch(heading)), heading.strip().strip("#*: ").lower()
+    )
 
 
 def leak(accuracy: float, choices: int) -> float | None:
-    """(acc − 1/K) / (1 − 1/K): 0 where the judge guesses which of K methods made an item, 1 where it always knows; `None` for K < 2."""
+    """(acc − 1/K) / (1 − 1/K): 0 where the judge guesses which of K methods made an item, 1 where it always knows;
+    `None` for K < 2.
+    """
     return None if choices < 2 else (accuracy - 1 / choices) / (1 - 1 / choices)
 
 
@@ -92,13 +114,17 @@ class MarkRates:
 
 
 def mark_rates(texts_by_system: Mapping[str, Iterable[str]]) -> dict[str, MarkRates]:
-    """Rate at which each system's compressed texts carry marks of their method: the leak that needs no judge to be seen."""
+    """Rate at which each system's compressed texts carry marks of their method: the leak that needs no judge to be
+    seen.
+    """
     rates = {}
     for system, texts in texts_by_system.items():
         found = [fingerprints(text) for text in texts]
         counts = {kind: sum(kind in each for each in found) for kind in (*_MARKS, "thinned")}
         if found:
             rates[system] = MarkRates(
-                sum(map(bool, found)) / len(found), {kind: n / len(found) for kind, n in counts.items() if n}, len(found)
+                sum(map(bool, found)) / len(found),
+                {kind: n / len(found) for kind, n in counts.items() if n},
+                len(found),
             )
     return rates

@@ -1,4 +1,6 @@
-"""Calibration of judges: against people's ratings of the same items, and on answers that are known to be right or wrong."""
+"""Calibration of judges: against people's ratings of the same items, and on answers that are known to be right or
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from context_bench.core.errors import BadInput, EvaluatorFailed, describe
 from context_bench.core.records import Estimate, Example
 from context_bench.core.text import contains, f1_score, tokens
 from context_bench.evaluators.answer_quality import golds
-from context_bench.stats.agreement import Corrected, alpha_ordinal, kendall_tau, prediction_powered, rogan_gladen, spearman, weighted_kappa
+from context_bench.stats.agreement import (
+    Corrected,
+    alpha_ordinal,
+    kendall_tau,
+    prediction_powered,
+    rogan_gladen,
+    spearman,
+    weighted_kappa,
+)
 
 FIRM, TENTATIVE = 0.8, 0.667
 ENOUGH = 100  # labels below which agreement is a rough figure
@@ -41,7 +51,9 @@ _FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """One item that people rated, 0–5: `humans` one rating for each rater (`None`: not rated by that one), `judge` the judge's."""
+    """One item that people rated, 0–5: `humans` one rating for each rater (`None`: not rated by that one), `judge` the
+    judge's.
+    """
 
     id: str
     system: str
@@ -59,11 +71,12 @@ class Labelled:
 class Calibration:
     """Agreement of a judge and people on `n` items.
 
-    `kappa` (quadratic weights) and `alpha` (Krippendorff, ordinal, all raters and the judge) of whole ratings; `alpha_humans` among people
-    where there are several; `spearman` of ratings as they are; `signed_error` by system: mean of judge − human, a bias for or against it;
-    `tau` of the order of systems. `label`: `firm` from α = 0.8, `tentative` from 0.667, else `uncalibrated`. `corrected`: by system, the
-    mean rating as people would give it (prediction-powered, from 5 labels on, held within 0 and 5)
-    and the share of ratings of at least 3 (Rogan–Gladen), where they can be had.
+    `kappa` (quadratic weights) and `alpha` (Krippendorff, ordinal, all raters and the judge) of whole ratings;
+    `alpha_humans` among people where there are several; `spearman` of ratings as they are; `signed_error` by system:
+    mean of judge − human, a bias for or against it; `tau` of the order of systems. `label`: `firm` from α = 0.8,
+    `tentative` from 0.667, else `uncalibrated`. `corrected`: by system, the mean rating as people would give it
+    (prediction-powered, from 5 labels on, held within 0 and 5) and the share of ratings of at least 3 (Rogan–Gladen),
+    where they can be had.
     """
 
     n: int
@@ -83,7 +96,9 @@ class Calibration:
 
 
 def calibrate(labels: Sequence[Labelled], judged: Mapping[str, Sequence[float]], passed: float = PASSED) -> Calibration:
-    """Hold a judge against people. `judged`: by system, all of the judge's ratings in the run; the labelled items are a sample of them."""
+    """Hold a judge against people. `judged`: by system, all of the judge's ratings in the run; the labelled items are a
+    sample of them.
+    """
     pairs = [(each, mean) for each in labels if (mean := each.human) is not None]
     judge, human = [each.judge for each, _ in pairs], [value for _, value in pairs]
     whole = [float(round(value)) for value in judge]
@@ -131,7 +146,9 @@ def _corrected(
 
 
 def family_of(model: str | None) -> str | None:
-    """Maker of a model, by its name (`anthropic/claude-x` and `claude-x` alike); `None` where the name does not tell."""
+    """Maker of a model, by its name (`anthropic/claude-x` and `claude-x` alike); `None` where the name does not
+    tell.
+    """
     name = (model or "").lower().rpartition("/")[2]
     return next((family for family, pattern in _FAMILIES.items() if re.match(pattern, name)), None)
 
@@ -144,7 +161,8 @@ def same_family(judge: str | None, others: Mapping[str, str | None]) -> list[str
 
 
 def self_preference(scores: Mapping[str, Mapping[str, float]], family: str) -> float | None:
-    """Mean over shared items of (score of the judge's own family − mean score of the others). `scores`: family → item → score.
+    """Mean over shared items of (score of the judge's own family − mean score of the others). `scores`: family → item →
+    score.
 
     `None` where one side is missing or they share no item.
     """
@@ -155,7 +173,25 @@ def self_preference(scores: Mapping[str, Mapping[str, float]], family: str) -> f
 
 _SMALL = frozenset(
     (
-        *("who", "what", "when", "where", "which", "why", "how", "did", "do", "does", "is", "was", "were", "are", "will", "would", "can"),
+        *(
+            "who",
+            "what",
+            "when",
+            "where",
+            "which",
+            "why",
+            "how",
+            "did",
+            "do",
+            "does",
+            "is",
+            "was",
+            "were",
+            "are",
+            "will",
+            "would",
+            "can",
+        ),
         *("has", "have", "had", "s", "of", "on", "in", "to", "for", "and", "or"),
     )
 )
@@ -163,9 +199,9 @@ _SMALL = frozenset(
 
 @dataclass(slots=True)
 class AnswerCalibration:
-    """A judge on answers whose worth is known. `specific`: share accepted of other questions' gold answers; `vague`: of answers that
-    touch the subject without saying anything; `right`: of the gold answers themselves. Wilson intervals; `failures`: pairs it gave no
-    verdict on.
+    """A judge on answers whose worth is known. `specific`: share accepted of other questions' gold answers; `vague`: of
+    answers that touch the subject without saying anything; `right`: of the gold answers themselves. Wilson intervals;
+    `failures`: pairs it gave no verdict on.
     """
 
     judge: str
@@ -198,11 +234,14 @@ class AnswerCalibration:
         return said + (f" It gave no verdict on {self.failures} more." if self.failures else "")
 
 
-async def calibrate_answers(judge: Any, examples: Iterable[Example], *, most: int = 30, seed: int = 0) -> AnswerCalibration:
-    """Ask `judge` (an evaluator such as `MemoryJudge`) about known answers to at most `most` of the examples: up to three calls each.
+async def calibrate_answers(
+    judge: Any, examples: Iterable[Example], *, most: int = 30, seed: int = 0
+) -> AnswerCalibration:
+    """Ask `judge` (an evaluator such as `MemoryJudge`) about known answers to at most `most` of the examples: up to
+    three calls each.
 
-    An answer counts as accepted from a score of 0.5 on, by the first of the judge's `fields`. Wrong answers that share a word with the
-    gold are not used. Raises `BadInput` if no example has a question and a gold answer.
+    An answer counts as accepted from a score of 0.5 on, by the first of the judge's `fields`. Wrong answers that share
+    a word with the gold are not used. Raises `BadInput` if no example has a question and a gold answer.
     """
     known = [example for example in examples if golds(example) and example.get("question")]
     if not known:
@@ -210,7 +249,9 @@ async def calibrate_answers(judge: Any, examples: Iterable[Example], *, most: in
     rng = random.Random(seed)
     chosen = rng.sample(known, min(most, len(known)))
     found = AnswerCalibration(getattr(judge, "name", type(judge).__name__))
-    found.specific = await _accepted(judge, [(one, wrong) for one in chosen if (wrong := _other_gold(one, known, rng))], found)
+    found.specific = await _accepted(
+        judge, [(one, wrong) for one in chosen if (wrong := _other_gold(one, known, rng))], found
+    )
     found.vague = await _accepted(judge, [(one, vague(one)) for one in chosen], found)
     found.right = await _accepted(judge, [(one, golds(one)[0]) for one in chosen], found)
     return found
@@ -223,7 +264,9 @@ def vague(example: Example) -> str:
 
 
 def _other_gold(example: Example, known: Sequence[Example], rng: random.Random) -> str | None:
-    """The gold answer of another question, of the same type if there is one, that has nothing of this one's; `None` if there is none."""
+    """The gold answer of another question, of the same type if there is one, that has nothing of this one's; `None` if
+    there is none.
+    """
     own = golds(example)
     others = [
         gold
@@ -231,7 +274,13 @@ def _other_gold(example: Example, known: Sequence[Example], rng: random.Random) 
         for gold in golds(other)[:1]
         if all(f1_score(gold, mine) == 0 and not contains(gold, mine) and not contains(mine, gold) for mine in own)
     ]
-    alike = [gold for other in known if other.get("qa_type") == example.get("qa_type") for gold in golds(other)[:1] if gold in set(others)]
+    alike = [
+        gold
+        for other in known
+        if other.get("qa_type") == example.get("qa_type")
+        for gold in golds(other)[:1]
+        if gold in set(others)
+    ]
     return rng.choice(alike or others) if others else None
 
 

@@ -37,8 +37,8 @@ def first_rating(text: str) -> int | None:
 
 
 def strict_rating(text: str) -> int | None:
-    """A rating that cannot be mistaken: the whole reply, `[[n]]`, JSON with `rating` or `score`, or a labelled "rating: n"; after the last
-    `</think>` if there is one.
+    """A rating that cannot be mistaken: the whole reply, `[[n]]`, JSON with `rating` or `score`, or a labelled "rating:
+    n"; after the last `</think>` if there is one.
     """
     said = text.rpartition("</think>")[2]
     whole = _WHOLE.fullmatch(said)
@@ -62,13 +62,26 @@ def _json_rating(text: str) -> int | None:
             continue
         for name in ("rating", "score"):
             value = found.get(name)
-            if not isinstance(value, bool) and str(value).strip() in ("1", "2", "3", "4", "5", "1.0", "2.0", "3.0", "4.0", "5.0"):
+            if not isinstance(value, bool) and str(value).strip() in (
+                "1",
+                "2",
+                "3",
+                "4",
+                "5",
+                "1.0",
+                "2.0",
+                "3.0",
+                "4.0",
+                "5.0",
+            ):
                 return int(float(value))
     return None
 
 
 def weighted(logprobs: Any) -> WeightedRating | None:
-    """The weighted rating at the first generated token that is a digit 1–5; `None` where the endpoint tells no probabilities."""
+    """The weighted rating at the first generated token that is a digit 1–5; `None` where the endpoint tells no
+    probabilities.
+    """
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     for token in content if isinstance(content, list) else []:
         if isinstance(token, dict) and str(token.get("token")).strip() in ("1", "2", "3", "4", "5"):
@@ -77,7 +90,9 @@ def weighted(logprobs: Any) -> WeightedRating | None:
 
 
 def shares_of(token: Mapping[str, Any]) -> dict[str, float]:
-    """Token → probability, of what might have stood where a generated token stands; what is told as no number is not told."""
+    """Token → probability, of what might have stood where a generated token stands; what is told as no number is not
+    told.
+    """
     told = token.get("top_logprobs") or [token]
     shares: dict[str, float] = {}
     for other in told if isinstance(told, list) else [token]:
@@ -101,7 +116,9 @@ def first_word(text: str) -> bool | None:
 
 
 def verdict(text: str) -> bool | None:
-    """A verdict that cannot be mistaken: the first line begins with it, or the last, after the last `</think>` if there is one."""
+    """A verdict that cannot be mistaken: the first line begins with it, or the last, after the last `</think>` if there
+    is one.
+    """
     lines = [line for line in text.rpartition("</think>")[2].split("\n") if line.strip(" \t*_`#>-")]
     for line in (*lines[:1], *lines[-1:]):
         found = _VERDICT.match(line)
@@ -133,7 +150,9 @@ class YesNoJudge(Judge):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         line = Line(base_url, api_key, timeout, max_retries, retry_base_delay, prices, limiter, clock)
-        super().__init__(line, model, max_tokens=64, adapt=adapt, max_completion_tokens=max_completion_tokens, cache=cache)
+        super().__init__(
+            line, model, max_tokens=64, adapt=adapt, max_completion_tokens=max_completion_tokens, cache=cache
+        )
 
     async def preflight(self) -> None:
         """The judge must tell a known yes from a known no; else `PreflightFailed`."""
@@ -142,7 +161,8 @@ class YesNoJudge(Judge):
         if said != [yes for _, _, yes in self.known]:
             wrong = ", ".join("YES" if yes else "NO" for yes in said)
             raise PreflightFailed(
-                f"the judge {self.model} does not tell a right answer from a wrong one for {self.name} (it said {wrong} "
+                f"the judge {self.model} does not tell a right answer from a wrong one for {self.name} (it said "
+                f"{wrong} "
                 f"instead of {', '.join('YES' if yes else 'NO' for _, _, yes in self.known)}); use another judge"
             )
 
@@ -163,7 +183,9 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|-?\d+(?:\.\d+)?', re.DOTALL)
 
 
 def weighted_scores(text: str | None, logprobs: Any) -> dict[str, WeightedRating]:
-    """Criterion → its rating weighted by the judge's own probabilities, for whole-number scores whose tokens the endpoint told."""
+    """Criterion → its rating weighted by the judge's own probabilities, for whole-number scores whose tokens the
+    endpoint told.
+    """
     content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     if not text or not isinstance(content, list):
         return {}
@@ -187,7 +209,9 @@ def _rating(token: Mapping[str, Any]) -> WeightedRating | None:
 
 
 def _score_places(text: str) -> dict[str, tuple[int, int]]:
-    """Criterion → where the value of its `score` stands, read from the JSON's own structure (a text in a string is no score)."""
+    """Criterion → where the value of its `score` stands, read from the JSON's own structure (a text in a string is no
+    score).
+    """
     places: dict[str, tuple[int, int]] = {}
     objects: list[dict[str, Any]] = []
     key: str | None = None

@@ -44,16 +44,22 @@ Rate the response on this scale:
 4 - good, with minor issues
 5 - excellent, answers the question fully
 
-Reply with one integer from 1 to 5 and nothing else."""
+Reply with one integer from 1 to 5 and nothing else."""  # noqa: E501
 
 _KNOWN = {"question": "What is the capital of France?", "answer": "Paris"}
-_KNOWN_RESPONSES = {"right": "The capital of France is Paris.", "wrong": "The capital of France is Berlin.", "empty-ish": "Hm."}
+_KNOWN_RESPONSES = {
+    "right": "The capital of France is Paris.",
+    "wrong": "The capital of France is Berlin.",
+    "empty-ish": "Hm.",
+}
 _LEAST_MASS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A rating 1–5. `parse`: 0 the reply was a plain rating, 1 the lenient rule read it. `weighted`: by the judge's own probabilities."""
+    """A rating 1–5. `parse`: 0 the reply was a plain rating, 1 the lenient rule read it. `weighted`: by the judge's own
+    probabilities.
+    """
 
     rating: int
     parse: int
@@ -68,16 +74,17 @@ class Judgement:
 class LLMJudge(Judge):
     """`judge_score` = (rating − 1) / 4, the rating (1–5) given by a model behind an OpenAI-compatible endpoint.
 
-    `score()` makes one attempt and never raises: an empty response and any failure give 0.0, a reply without a digit 1–5 is rating 1.
-    In a run `ascore()` is used: it tries again after passing failures and raises `EvaluatorFailed` or `JudgeUnreadable`, so that a dead
-    judge is a counted failure and not a bad answer. `stats` says what became of the calls. Judge scores are uncalibrated: they
-    never reach a verdict.
+    `score()` makes one attempt and never raises: an empty response and any failure give 0.0, a reply without a digit
+    1–5 is rating 1. In a run `ascore()` is used: it tries again after passing failures and raises `EvaluatorFailed` or
+    `JudgeUnreadable`, so that a dead judge is a counted failure and not a bad answer. `stats` says what became of the
+    calls. Judge scores are uncalibrated: they never reach a verdict.
 
     `api_key`: else the variable OPENAI_API_KEY, else none is sent. `timeout`: seconds per attempt.
-    `diagnostics`: also `judge_rating`, `judge_failed` (0/1), `judge_parse` (0 strict, 1 lenient, 2 none), and with `logprobs`
-    `judge_weighted`, `judge_entropy`. `strict`: only an unmistakable rating is read, never just the first digit. `adapt`: where the
-    endpoint refuses `max_tokens` or `temperature` (reasoning models), go on with `max_completion_tokens` and without temperature.
-    `logprobs`: weight the ratings by their probabilities (G-Eval) where the endpoint tells them. `cache`: see `core.protocols.ReplyCache`.
+    `diagnostics`: also `judge_rating`, `judge_failed` (0/1), `judge_parse` (0 strict, 1 lenient, 2 none), and with
+    `logprobs` `judge_weighted`, `judge_entropy`. `strict`: only an unmistakable rating is read, never just the first
+    digit. `adapt`: where the endpoint refuses `max_tokens` or `temperature` (reasoning models), go on with
+    `max_completion_tokens` and without temperature. `logprobs`: weight the ratings by their probabilities (G-Eval)
+    where the endpoint tells them. `cache`: see `core.protocols.ReplyCache`.
     """
 
     name = "llm_judge"
@@ -105,7 +112,15 @@ class LLMJudge(Judge):
     ) -> None:
         line = Line(base_url, api_key, timeout, max_retries, retry_base_delay, prices, limiter, clock)
         extra = {"logprobs": True, "top_logprobs": 20} if logprobs else None
-        super().__init__(line, model, max_tokens=16, adapt=adapt, max_completion_tokens=max_completion_tokens, cache=cache, extra=extra)
+        super().__init__(
+            line,
+            model,
+            max_tokens=16,
+            adapt=adapt,
+            max_completion_tokens=max_completion_tokens,
+            cache=cache,
+            extra=extra,
+        )
         self.diagnostics, self.strict, self.logprobs = diagnostics, strict, logprobs
 
     def fingerprint(self) -> dict[str, Any]:
@@ -135,13 +150,16 @@ class LLMJudge(Judge):
         return self._told(await self._calls.ask(prompt_for(original, processed), self._read))
 
     async def preflight(self) -> None:
-        """Three known items must come back in order, a right answer above a wrong and an empty-ish one; else `PreflightFailed`."""
+        """Three known items must come back in order, a right answer above a wrong and an empty-ish one; else
+        `PreflightFailed`.
+        """
         prompts = {kind: prompt_for(_KNOWN, {"response": response}) for kind, response in _KNOWN_RESPONSES.items()}
         found = {kind: judgement.score for kind, judgement in (await self._calls.try_out(prompts, self._read)).items()}
         if found["right"] <= max(found["wrong"], found["empty-ish"]):
             said = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
             raise PreflightFailed(
-                f"the judge {self.model} does not rate a right answer above a wrong and an empty one ({said}); use another judge"
+                f"the judge {self.model} does not rate a right answer above a wrong and an empty one ({said}); use "
+                "another judge"
             )
 
     def _read(self, reply: Reply) -> Judgement:
@@ -162,7 +180,11 @@ class LLMJudge(Judge):
     def _told(self, judgement: Judgement) -> dict[str, float]:
         found = {"judge_score": judgement.score}
         if self.diagnostics:
-            found |= {"judge_rating": float(judgement.rating), "judge_failed": 0.0, "judge_parse": float(judgement.parse)}
+            found |= {
+                "judge_rating": float(judgement.rating),
+                "judge_failed": 0.0,
+                "judge_parse": float(judgement.parse),
+            }
             if judgement.weighted is not None:
                 found |= {"judge_weighted": judgement.weighted.rating, "judge_entropy": judgement.weighted.entropy}
         return found
@@ -170,11 +192,15 @@ class LLMJudge(Judge):
     def _not_told(self, error: EvaluatorFailed) -> dict[str, float]:
         if not self.diagnostics:
             return {}
-        return {"judge_failed": 1.0, "judge_parse": 2.0} | ({"judge_rating": 1.0} if isinstance(error, JudgeUnreadable) else {})
+        return {"judge_failed": 1.0, "judge_parse": 2.0} | (
+            {"judge_rating": 1.0} if isinstance(error, JudgeUnreadable) else {}
+        )
 
 
 def prompt_for(original: Example, processed: Example) -> str:
-    """The judge's prompt: question, reference answer, response, each between markers that no text can forge, then the scale."""
+    """The judge's prompt: question, reference answer, response, each between markers that no text can forge, then the
+    scale.
+    """
     question = _earlier(original, processed) + str(original.get("question") or original.get("context") or "")
     gold = "\n".join(golds(original)) or "(none given)"
     return fenced(PROMPT, question=question, answer=gold, response=response_of(processed))

@@ -49,7 +49,9 @@ class Apart:
 
     def __init__(self, worker: Any, seconds: float = _SECONDS, memory: int = _MEMORY) -> None:
         self._worker, self._seconds, self._memory = worker, seconds, memory
-        self._handed: bytes | None = None  # the worker as it was when it was handed over; a new process begins with it again
+        self._handed: bytes | None = (
+            None  # the worker as it was when it was handed over; a new process begins with it again
+        )
         self._bound = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,7 +75,9 @@ class Apart:
                 raise _lost(type(error).__name__) from error
         try:
             failure, answer = self._asked(self._handed, method, work)
-        except Exception as error:  # whatever it is, the pipes may hold half a message: the next piece of work gets a new process
+        except (
+            Exception
+        ) as error:  # whatever it is, the pipes may hold half a message: the next piece of work gets a new process
             lost = self._lost(error)
             self.close()
             raise lost from None
@@ -94,7 +98,10 @@ class Apart:
             return _lost(type(error).__name__)
         if self._process is None:
             return Lost(f"the process that reads could not be started: {type(error).__name__}")
-        return Lost(f"the process that read it {'took too long' if isinstance(error, TimeoutError) else 'ended'}", too_large=True)
+        return Lost(
+            f"the process that read it {'took too long' if isinstance(error, TimeoutError) else 'ended'}",
+            too_large=True,
+        )
 
     def stop(self) -> None:
         """From any thread: what the process does now is lost."""
@@ -120,7 +127,9 @@ def _lost(kind: str) -> Lost:
 def _started(memory: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _CHILD.format(path=sys.path, memory=memory)]
     pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL  # tracebacks and panics can quote a body
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere, process_group=0, bufsize=0)  # Ctrl-C is not for it
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=nowhere, process_group=0, bufsize=0
+    )  # Ctrl-C is not for it
 
 
 def main(memory: int) -> None:

@@ -46,12 +46,16 @@ _CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
 _BILL_SECONDS = 5.0
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
-_ABSENT = 0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
+_ABSENT = (
+    0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
+)
 _NO_DEADLINE = nullcontext()
 
 
 class Request(Protocol):
-    """A request that can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no key."""
+    """A request that can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no
+    key.
+    """
 
     @property
     def wire(self) -> str: ...
@@ -73,7 +77,9 @@ class ChatRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool] | None = None, *, more: int = 0) -> float | None:
+def worst_case(
+    request: Request, prices: Prices | None, counted: tuple[int, bool] | None = None, *, more: int = 0
+) -> float | None:
     """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where
     it is an estimate.
 
@@ -85,7 +91,11 @@ def worst_case(request: Request, prices: Prices | None, counted: tuple[int, bool
     if counted is None:
         found = count_request(parse_request(request.wire, body), counter_for(model))
         counted = found.total, found.exact
-    limits = [most for name in ("max_completion_tokens", "max_tokens", "max_output_tokens") if (most := count(body.get(name))) is not None]
+    limits = [
+        most
+        for name in ("max_completion_tokens", "max_tokens", "max_output_tokens")
+        if (most := count(body.get(name))) is not None
+    ]
     most = max(limits) * max(1, count(body.get("n")) or 1) if limits else None
     messages = len(body.get("messages") or body.get("input") or [])
     prompt = round((counted[0] + more) * (1.0 if counted[1] else 1.5)) + 8 * messages + 32
@@ -134,11 +144,15 @@ class ChatClient:
         self._tallies = TokenCounts()
         self._transport: Transport | None = None  # of the loop on which this client was used last
 
-    async def chat(self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any) -> Reply:
+    async def chat(
+        self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any
+    ) -> Reply:
         """Ask with plain chat messages; `params` are further fields of the body (`temperature`, `max_tokens` …)."""
         return await self.send(ChatRequest({"model": model, "messages": messages, **params}), counter=counter)
 
-    async def send(self, request: Request, *, counter: TokenCounter | None = None, tool_calls_ok: bool = False) -> Reply:
+    async def send(
+        self, request: Request, *, counter: TokenCounter | None = None, tool_calls_ok: bool = False
+    ) -> Reply:
         """Send until there is an answer or no attempt is left; the reply always has text (or, if allowed, tool calls).
 
         `counter` counts the request for `Call.sent_tokens`. Raises `SystemFailed` classes, `CostCapReached` if the
@@ -156,7 +170,9 @@ class ChatClient:
             pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
             left = self._left(ledger)
             if left is not None and pause >= left:
-                raise type(result.error)(f"{result.error} (no time left for another attempt before the example's deadline)")
+                raise type(result.error)(
+                    f"{result.error} (no time left for another attempt before the example's deadline)"
+                )
             if ledger is not None and ledger.waiting is not None and not result.limited:
                 ledger.waiting(str(result.error))
             before = self._clock.monotonic()
@@ -210,21 +226,35 @@ class ChatClient:
         return getattr(getattr(self.limiter, "pace", None), "tpm", None) is not None
 
     def _head(self, address: Address, request: Request, ledger: Ledger | None) -> tuple[bytes, list[str]]:
-        """The first bytes, and what in them is secret; put together once for requests that are alike and bear no mark."""
-        alike = None if ledger is not None and ledger.mark is not None else (request.path, request.wire, *request.headers.items())
+        """The first bytes, and what in them is secret; put together once for requests that are alike and bear no
+        mark.
+        """
+        alike = (
+            None
+            if ledger is not None and ledger.mark is not None
+            else (request.path, request.wire, *request.headers.items())
+        )
         if alike is not None and (known := self._heads.get(alike)) is not None:
             return known
-        headers = {"content-type": "application/json", **{name.lower(): value for name, value in request.headers.items()}}
+        headers = {
+            "content-type": "application/json",
+            **{name.lower(): value for name, value in request.headers.items()},
+        }
         headers |= self._headers | self._auth(request.wire, ledger)
         if request.wire.startswith("anthropic"):
             headers.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-        head = head_of(address, headers), [*secrets_in(headers, self._base), *([self._api_key] if self._api_key else [])]
+        head = (
+            head_of(address, headers),
+            [*secrets_in(headers, self._base), *([self._api_key] if self._api_key else [])],
+        )
         if alike is not None and len(self._heads) < _MOST_HEADS:
             self._heads[alike] = head
         return head
 
     def _auth(self, wire: str, ledger: Ledger | None) -> dict[str, str]:
-        """The key where the wire's clients put it, or the mark in its place; the mark as a header of its own beside it."""
+        """The key where the wire's clients put it, or the mark in its place; the mark as a header of its own beside
+        it.
+        """
         mark = ledger.mark if ledger else None
         key = mark.token if mark and mark.mode == "key" else self._api_key
         headers = {"x-context-bench": mark.token} if mark and mark.mode == "header" else {}
@@ -236,7 +266,8 @@ class ChatClient:
         dollars = worst_case(sending.request, self.prices, (sending.sent_tokens or 0, sending.exact))
         if dollars is None:
             raise BadInput(
-                f"--max-cost cannot be kept: no price is known for model {sending.model!r}; give its price (input and output $/1M)"
+                f"--max-cost cannot be kept: no price is known for model {sending.model!r}; give its price (input and "
+                "output $/1M)"
             )
         return dollars
 
@@ -244,10 +275,20 @@ class ChatClient:
         """Seconds to the example's deadline."""
         return None if ledger is None or ledger.deadline is None else ledger.deadline - self._clock.monotonic()
 
-    async def _attempt(self, sending: _Sending, ledger: Ledger | None, attempt: int, waited: float, tool_calls_ok: bool) -> Reply | Failure:
+    async def _attempt(
+        self, sending: _Sending, ledger: Ledger | None, attempt: int, waited: float, tool_calls_ok: bool
+    ) -> Reply | Failure:
         """One attempt from slot to settled bill, written into the ledger however it ends."""
         account = ledger.account if ledger else "system"
-        call = Call(account, sending.model, sending.where, self._clock.now(), waited=waited, attempt=attempt, request=sending.request.body)
+        call = Call(
+            account,
+            sending.model,
+            sending.where,
+            self._clock.now(),
+            waited=waited,
+            attempt=attempt,
+            request=sending.request.body,
+        )
         call.exact = sending.exact
         about = sending.about_tokens
         before = self._clock.monotonic()
@@ -268,11 +309,15 @@ class ChatClient:
                 sending.sent_tokens = await sending.tally.ready()
         except TimeoutError:
             call.waited += self._clock.monotonic() - before
-            result = Failure(TimedOut("The example's deadline (--example-timeout) passed while waiting for a free slot or for money"))
+            result = Failure(
+                TimedOut("The example's deadline (--example-timeout) passed while waiting for a free slot or for money")
+            )
         finally:
             if slot and self.limiter is not None:
                 quotas, sending.quotas = sending.quotas, ()
-                self.limiter.release(_outcome(result, attempt), self._pause(result), tokens=_more_tokens(about, call), quotas=quotas)
+                self.limiter.release(
+                    _outcome(result, attempt), self._pause(result), tokens=_more_tokens(about, call), quotas=quotas
+                )
             if begun or result is not None:
                 call.sent_tokens = sending.counted()
                 self._write_down(call, result, ledger, ticket)
@@ -282,7 +327,9 @@ class ChatClient:
         """Seconds for which everybody on this account should stay away."""
         return min(self.policy.cap, result.asked or 0.0) if isinstance(result, Failure) and result.limited else 0.0
 
-    def _write_down(self, call: Call, result: Reply | Failure | None, ledger: Ledger | None, ticket: int | None) -> None:
+    def _write_down(
+        self, call: Call, result: Reply | Failure | None, ledger: Ledger | None, ticket: int | None
+    ) -> None:
         """Settle the bill and record the attempt; no result means that it was cancelled on its way."""
         failure = result if isinstance(result, Failure) else None
         if failure is not None:
@@ -296,7 +343,9 @@ class ChatClient:
                 ledger.spend.settle(ticket, 0.0 if failure is not None and not failure.billed else call.cost)
             ledger.record(call)
 
-    async def _exchange(self, sending: _Sending, call: Call, ledger: Ledger | None, tool_calls_ok: bool) -> Reply | Failure:
+    async def _exchange(
+        self, sending: _Sending, call: Call, ledger: Ledger | None, tool_calls_ok: bool
+    ) -> Reply | Failure:
         """Send and read once; fills in what is learnt for the record."""
         left = self._left(ledger)
         limit = self.timeout if left is None else left if self.timeout is None else min(self.timeout, left)
@@ -310,18 +359,24 @@ class ChatClient:
             result = Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
         except (TimeoutError, TransportError) as error:
             by_deadline = left is not None and limit == left
-            result = failures.of_exception(error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets)
+            result = failures.of_exception(
+                error, where=sending.where, seconds=limit, deadline=by_deadline, secrets=sending.secrets
+            )
         finally:
             over, sending.over = sending.over, None
             call.seconds = (self._clock.monotonic() if over is None else over) - start
         if isinstance(result, Reply) and (said := _said(result)) > _MOST_SAID:
-            return Failure(BadReply(f"Unexpected response from {sending.where}: an answer of {said:,} characters"), billed=True)
+            return Failure(
+                BadReply(f"Unexpected response from {sending.where}: an answer of {said:,} characters"), billed=True
+            )
         if isinstance(result, Reply):
             _keep(call, result)
             return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
         return result
 
-    async def _post(self, transport: Transport, sending: _Sending, call: Call, start: float, limit: float | None) -> Reply | Failure:
+    async def _post(
+        self, transport: Transport, sending: _Sending, call: Call, start: float, limit: float | None
+    ) -> Reply | Failure:
         response = await transport.post(sending.address, sending.head, sending.data, limit)
         try:
             call.status = response.status
@@ -329,7 +384,9 @@ class ChatClient:
                 sending.quotas = _quotas(response.headers, self._clock.now())
             if not 200 <= response.status < 300:
                 body, now = await response.read(_LARGEST_ERROR), self._clock.now()
-                return failures.of_status(response.status, response.headers, body, where=sending.where, now=now, secrets=sending.secrets)
+                return failures.of_status(
+                    response.status, response.headers, body, where=sending.where, now=now, secrets=sending.secrets
+                )
             if response.content_type == "text/event-stream":
                 return await self._streamed(response, sending, call, start)
             body = await response.read(_LARGEST_REPLY + 1)
@@ -346,7 +403,9 @@ class ChatClient:
                 call.ttft = self._clock.monotonic() - start
             size += len(chunk)
             if size > _LARGEST_STREAM:
-                return Failure(BadReply(f"Unexpected response from {sending.where}: a stream of more than 64 MiB"), billed=True)
+                return Failure(
+                    BadReply(f"Unexpected response from {sending.where}: a stream of more than 64 MiB"), billed=True
+                )
         sending.over = self._clock.monotonic()
         if reader.over or reader.error:
             await _take_leave(response, reader)
@@ -357,7 +416,9 @@ class ChatClient:
         if not reader.complete:
             _keep(call, reader.reply)
             broken = Broken("the stream ended before its end mark")
-            return failures.of_exception(broken, where=sending.where, seconds=None, deadline=False, secrets=sending.secrets)
+            return failures.of_exception(
+                broken, where=sending.where, seconds=None, deadline=False, secrets=sending.secrets
+            )
         return reader.reply
 
     def _read(self, body: bytes, response: Response, sending: _Sending) -> Reply | Failure:
@@ -378,7 +439,9 @@ class ChatClient:
     def _told(self, error: Any, response: Response, sending: _Sending) -> Failure:
         """An error inside a reply whose status says that all is well."""
         now = self._clock.now()
-        return failures.of_error_in_reply(error, response.headers, where=sending.where, now=now, secrets=sending.secrets)
+        return failures.of_error_in_reply(
+            error, response.headers, where=sending.where, now=now, secrets=sending.secrets
+        )
 
 
 @dataclass(slots=True)
@@ -424,7 +487,9 @@ def _checked_key(key: str | None) -> str | None:
     """
     key = (key or "").strip()
     if not key.isprintable() or not key.isascii():
-        raise BadInput("the API key holds characters that no HTTP header can carry (line breaks or non-ASCII): copy it again")
+        raise BadInput(
+            "the API key holds characters that no HTTP header can carry (line breaks or non-ASCII): copy it again"
+        )
     return key or None
 
 
@@ -490,6 +555,11 @@ def _keep(call: Call, reply: Reply) -> None:
     """Write a reply's content into the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    extra: dict[str, Any] = {"tool_calls": reply.tool_calls, "refusal": reply.refusal, "reasoning": reply.reasoning, "model": reply.model}
+    extra: dict[str, Any] = {
+        "tool_calls": reply.tool_calls,
+        "refusal": reply.refusal,
+        "reasoning": reply.reasoning,
+        "model": reply.model,
+    }
     extra["after_done"] = reply.after_done
     call.reply = message | {name: value for name, value in extra.items() if value}

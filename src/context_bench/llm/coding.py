@@ -53,7 +53,9 @@ class Decoder:
         return all(undo.whole for undo in self._undo)
 
     def feed(self, data: bytes) -> bytes:
-        """The plain bytes that `data` completes. Raises `Undecodable`, and `TooLarge` beyond the limit or `MOST_RATIO`."""
+        """The plain bytes that `data` completes. Raises `Undecodable`, and `TooLarge` beyond the limit or
+        `MOST_RATIO`.
+        """
         return b"".join(self.pieces(data))
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
@@ -183,8 +185,8 @@ class _Brotli:
 class _Zstd:
     """Frames one after another. Slices are kept small: a block gives at most 128 KiB, and takes at least 4 bytes.
 
-    The first byte of a frame is fed alone: given a whole frame at once, the library takes another way, which refuses some broken
-    frames that it reads in pieces, and a body must not depend on where it was cut.
+    The first byte of a frame is fed alone: given a whole frame at once, the library takes another way, which refuses
+    some broken frames that it reads in pieces, and a body must not depend on where it was cut.
     """
 
     def __init__(self) -> None:

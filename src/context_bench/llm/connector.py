@@ -1,4 +1,6 @@
-"""Connections of aiohttp that can tell the end of a reply over TLS from a cut. A module of its own: a plain run loads no aiohttp."""
+"""Connections of aiohttp that can tell the end of a reply over TLS from a cut. A module of its own: a plain run loads
+no aiohttp.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from context_bench.llm.transport.pool import ended_by_peer
 class Connector(aiohttp.TCPConnector):
     """An aiohttp connector for as many connections as are asked for.
 
-    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say over TLS that it
-    has ended it (close_notify). Where it has not, reading the reply raises `aiohttp.ClientPayloadError`, as for every other cut reply.
+    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say
+    over TLS that it has ended it (close_notify). Where it has not, reading the reply raises
+    `aiohttp.ClientPayloadError`, as for every other cut reply.
     """
 
     def __init__(self, **settings: Any) -> None:

@@ -14,7 +14,12 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from context_bench.wire.apis.shared import Reply, sse
 
-_OPENAI_KINDS = {401: "invalid_request_error", 403: "insufficient_permissions", 404: "invalid_request_error", 429: "rate_limit_exceeded"}
+_OPENAI_KINDS = {
+    401: "invalid_request_error",
+    403: "insufficient_permissions",
+    404: "invalid_request_error",
+    429: "rate_limit_exceeded",
+}
 _ANTHROPIC_KINDS = {
     401: "authentication_error",
     402: "billing_error",
@@ -51,9 +56,17 @@ class ResponderError(Exception):
     def body(self, wire: str) -> dict[str, Any]:
         """The error body as the provider of `wire` shapes it."""
         if wire.startswith("anthropic"):
-            kind = self.kind or _ANTHROPIC_KINDS.get(self.status) or ("invalid_request_error" if self.status < 500 else "api_error")
+            kind = (
+                self.kind
+                or _ANTHROPIC_KINDS.get(self.status)
+                or ("invalid_request_error" if self.status < 500 else "api_error")
+            )
             return {"type": "error", "error": {"type": kind, "message": self.message, **self.extra}}
-        kind = self.kind or _OPENAI_KINDS.get(self.status) or ("invalid_request_error" if self.status < 500 else "server_error")
+        kind = (
+            self.kind
+            or _OPENAI_KINDS.get(self.status)
+            or ("invalid_request_error" if self.status < 500 else "server_error")
+        )
         return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code, **self.extra}}
 
     def event(self, wire: str, number: int = 0) -> bytes:

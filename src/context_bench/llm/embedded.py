@@ -30,7 +30,15 @@ from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
 from context_bench.core.records import Usage
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedder import Embedder
-from context_bench.llm.weights import BUNDLED_MODEL, FETCH, cache_folder, fast_copy, fetch_weights, find_weights, is_bundled
+from context_bench.llm.weights import (
+    BUNDLED_MODEL,
+    FETCH,
+    cache_folder,
+    fast_copy,
+    fetch_weights,
+    find_weights,
+    is_bundled,
+)
 from context_bench.wire.apis.read import Reply
 from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 
@@ -56,10 +64,13 @@ _ONE_LINE = r"""root ::= " "? [^ \n] [^\n]* "\n"*"""
 _CHAT_ROLES = {"system": "system", "developer": "system", "assistant": "assistant"}
 #: Two worked examples of our own, invented, one in prose and one in the style of release notes.
 HEAD = (
-    "Text: The museum opened in 1936 in a former mill. Its first director, Anna Berg, collected clocks; the house has 412 of them today. "
+    "Text: The museum opened in 1936 in a former mill. Its first director, Anna Berg, collected clocks; the house has "
+    "412 of them today. "
     "Entry is free on Mondays.\n\nQuestion: Who was the first director?\nAnswer: Anna Berg\n\n"
-    "Text: Changed in version 2.4: The timeout argument was added to the open() method. The default port is 8021. Requests longer than 64 "
-    'bytes are refused with the error "TooLong".\n\nQuestion: In which version was the timeout argument added?\nAnswer: 2.4\n\n'
+    "Text: Changed in version 2.4: The timeout argument was added to the open() method. The default port is 8021. "
+    "Requests longer than 64 "
+    'bytes are refused with the error "TooLong".\n\nQuestion: In which version was the timeout argument '
+    "added?\nAnswer: 2.4\n\n"
 )
 _LABEL = re.compile(r"question\s*:\s*", re.IGNORECASE)
 _BLANK = re.compile(r"\n[ \t\r]*\n\s*")
@@ -98,7 +109,8 @@ def _taken(texts: list[tuple[str, str]], message: int, paragraphs: list[str], at
     left = "\n\n".join(paragraph for paragraph in others if paragraph.strip())
     context = [left if i == message else text for i, (_, text) in enumerate(texts)]
     return ContextAndQuestion(
-        "\n\n".join(text for text in context if text), _LABEL.sub("", question, count=1) if _LABEL.match(question) else question
+        "\n\n".join(text for text in context if text),
+        _LABEL.sub("", question, count=1) if _LABEL.match(question) else question,
     )
 
 
@@ -183,7 +195,8 @@ class Embedded:
         found = find_weights(gguf)
         if found is None:
             raise PreflightFailed(
-                f"the bundled model is not in {cache_folder()} yet: run '{FETCH}' (93 MB), or name a GGUF file with --gguf PATH"
+                f"the bundled model is not in {cache_folder()} yet: run '{FETCH}' (93 MB), or name a GGUF file with "
+                "--gguf PATH"
             )
         if style not in ("qa-few-shot", "chat"):
             raise BadInput(f"style {style!r} is unknown; known: qa-few-shot, chat")
@@ -265,7 +278,9 @@ class Embedded:
         (event loop only).
         """
         if not self._lanes:
-            self._lanes = [_Instance(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)]
+            self._lanes = [
+                _Instance(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)
+            ]
         chosen = min(self._lanes, key=lambda lane: (lane.text != text, lane.waiting, len(lane.text)))
         chosen.text = text
         chosen.waiting += 1
@@ -286,7 +301,8 @@ class Embedded:
         if size > self.n_ctx * _LONGEST_TOKEN:  # llama.cpp would take a hundred bytes for each, only to refuse it
             raise ResponderError(
                 400,
-                f"the request exceeds the available context size ({self.n_ctx} tokens): no {self.n_ctx} tokens hold {size:,} characters",
+                f"the request exceeds the available context size ({self.n_ctx} tokens): no {self.n_ctx} tokens hold "
+                f"{size:,} characters",
                 kind="exceed_context_size_error",
                 extra={"n_ctx": self.n_ctx},
             )
@@ -308,7 +324,9 @@ class Embedded:
             raise ResponderError(400, "the request holds no text to answer")
         told = self._engine().chat(messages, _limit(request))
         choice = told["choices"][0]
-        return self._reply(request, told, str(choice["message"].get("content") or "").strip(), choice["finish_reason"], 0)
+        return self._reply(
+            request, told, str(choice["message"].get("content") or "").strip(), choice["finish_reason"], 0
+        )
 
     def _reply(self, request: WireRequest, told: dict[str, Any], text: str, finish: str, head_tokens: int) -> Reply:
         with self._lock:
@@ -328,7 +346,9 @@ class _Instance:
 
 
 class _Engine:
-    """One llama.cpp server object: one slot. Its own HTTP listener (loopback) is locked with a key that nobody is told."""
+    """One llama.cpp server object: one slot. Its own HTTP listener (loopback) is locked with a key that nobody is
+    told.
+    """
 
     def __init__(self, path: Path, n_ctx: int, threads: int, head: str) -> None:
         self._server = _server(path, n_ctx, threads)
@@ -382,7 +402,9 @@ class _Engine:
         return tokens
 
     def _slot(self, text: str) -> int:
-        told = _checked(self._server.handle_completions({"prompt": text, "max_tokens": 0, "cache_prompt": True, **_GREEDY}))
+        told = _checked(
+            self._server.handle_completions({"prompt": text, "max_tokens": 0, "cache_prompt": True, **_GREEDY})
+        )
         return int(told["usage"]["prompt_tokens"])
 
 
@@ -409,7 +431,9 @@ def _checked(told: Any) -> dict[str, Any]:
     error = told.get("error")
     if error:
         extra = {name: value for name, value in error.items() if name not in ("code", "message", "type")}
-        raise ResponderError(int(error.get("code", 500)), str(error.get("message")), kind=error.get("type"), extra=extra)
+        raise ResponderError(
+            int(error.get("code", 500)), str(error.get("message")), kind=error.get("type"), extra=extra
+        )
     return told
 
 

@@ -15,7 +15,9 @@ from context_bench.core.tokens import utf8_safe
 
 DIMENSIONS = 384
 LONGEST = 256  # tokens; the model was trained on no more
-_READ = 2**18  # characters of a text that are read for these: the tokenizer would take a hundred bytes for each of all the others
+_READ = (
+    2**18
+)  # characters of a text that are read for these: the tokenizer would take a hundred bytes for each of all the others
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 
 
@@ -59,7 +61,9 @@ class Embedder:
         encoded = tokenizer.encode_batch(texts)
         ids = np.array([item.ids for item in encoded], dtype=np.int64)
         mask = np.array([item.attention_mask for item in encoded], dtype=np.int64)
-        (hidden,) = session.run(["last_hidden_state"], {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
+        (hidden,) = session.run(
+            ["last_hidden_state"], {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        )
         weights = mask[:, :, None].astype(np.float32)
         mean = (hidden * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1)
         return mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)

@@ -111,7 +111,10 @@ def quotas_told(headers: Mapping[str, str], now: float) -> list[Quota]:
     """
     found = []
     for remains, seconds in _resets(headers, now):
-        left, whole = _number(headers.get(remains, "")), _number(headers.get(remains.replace("-remaining", "-limit"), ""))
+        left, whole = (
+            _number(headers.get(remains, "")),
+            _number(headers.get(remains.replace("-remaining", "-limit"), "")),
+        )
         if left is not None and whole is not None and whole > 0:
             left = max(0.0, left)
             found.append(Quota("tokens" if "token" in remains else "requests", left, left / whole, seconds))
@@ -204,7 +207,9 @@ class Failure:
     body: Any = None
 
 
-def of_status(status: int, headers: Mapping[str, str], body: bytes, *, where: str, now: float, secrets: Sequence[str]) -> Failure:
+def of_status(
+    status: int, headers: Mapping[str, str], body: bytes, *, where: str, now: float, secrets: Sequence[str]
+) -> Failure:
     """A reply whose status is not 2xx. `headers` have lower-case names, `where` is the URL without credentials."""
     text = body.decode("utf-8", "replace")
     words = redact(_words(text), secrets)[:_LONGEST]
@@ -218,13 +223,17 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, where: st
     return failure
 
 
-def of_error_in_reply(error: Any, headers: Mapping[str, str], *, where: str, now: float, secrets: Sequence[str]) -> Failure:
+def of_error_in_reply(
+    error: Any, headers: Mapping[str, str], *, where: str, now: float, secrets: Sequence[str]
+) -> Failure:
     """An `error` told in a reply or stream whose status was 200, in whatever form; the text of one is enough.
     `headers`: of that reply.
     """
     words = error_text(error)
     status = _told_status(error, words)
-    message = f"Unexpected response: an error in a reply with HTTP 200 from {where}: {redact(words, secrets)[:_LONGEST]}"
+    message = (
+        f"Unexpected response: an error in a reply with HTTP 200 from {where}: {redact(words, secrets)[:_LONGEST]}"
+    )
     if status is None:
         kind = ContextTooLong if _TOO_LONG.search(words) else BadReply
         return Failure(kind(message), billed=True)
@@ -234,14 +243,20 @@ def of_error_in_reply(error: Any, headers: Mapping[str, str], *, where: str, now
     return failure
 
 
-def of_exception(error: Exception, *, where: str, seconds: float | None, deadline: bool, secrets: Sequence[str]) -> Failure:
+def of_exception(
+    error: Exception, *, where: str, seconds: float | None, deadline: bool, secrets: Sequence[str]
+) -> Failure:
     """An exchange that failed, broke or took too long: `TimeoutError` or a `Trouble`. `seconds`: the time allowed;
     `deadline`: it was the whole example's.
     """
     if isinstance(error, TimeoutError):
         if deadline:
-            return Failure(TimedOut(f"No whole reply from {where} before the example's deadline (--example-timeout)"), billed=True)
-        return Failure(TimedOut(f"No whole reply from {where} within {seconds:g} s (--timeout)"), again=True, billed=True)
+            return Failure(
+                TimedOut(f"No whole reply from {where} before the example's deadline (--example-timeout)"), billed=True
+            )
+        return Failure(
+            TimedOut(f"No whole reply from {where} within {seconds:g} s (--timeout)"), again=True, billed=True
+        )
     words = redact(" ".join(str(error).split()), secrets)[:_LONGEST] or type(error).__name__
     if isinstance(error, Unusable):
         return Failure(Unreachable(f"Could not connect: {where} is no usable URL"))
@@ -252,8 +267,12 @@ def of_exception(error: Exception, *, where: str, seconds: float | None, deadlin
     if isinstance(error, Oversized):
         return Failure(BadReply(f"Unexpected response from {where}: {words[:200]}"), billed=True)
     if isinstance(error, NotHttp):
-        return Failure(BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True)
-    return Failure(Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True)
+        return Failure(
+            BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True
+        )
+    return Failure(
+        Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True
+    )
 
 
 def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
@@ -263,7 +282,8 @@ def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
         return Failure(Declined(f"The model refused: {reply.refusal[:_LONGEST]}"), billed=True)
     if reply.finish_reason == "content_filter":
         return Failure(
-            Filtered("The provider's content filter " + ("cut the answer short" if text else "held the answer back")), billed=True
+            Filtered("The provider's content filter " + ("cut the answer short" if text else "held the answer back")),
+            billed=True,
         )
     if text or (reply.tool_calls and tool_calls_ok):
         return None
@@ -272,7 +292,10 @@ def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
         return Failure(BadReply(f"The model called {names} instead of answering"), billed=True)
     if reply.finish_reason == "length":
         after = " on reasoning" if reply.reasoning else ""
-        return Failure(OutputSpent(f"No text: the output limit was used up{after} (finish_reason=length); raise --max-tokens"), billed=True)
+        return Failure(
+            OutputSpent(f"No text: the output limit was used up{after} (finish_reason=length); raise --max-tokens"),
+            billed=True,
+        )
     kind = "null content" if reply.text is None else "empty text"
     return Failure(EmptyReply(f"The reply holds no answer: {kind} (finish_reason={reply.finish_reason})"), billed=True)
 
@@ -280,7 +303,10 @@ def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:
 def not_json(body: bytes, content_type: str, *, where: str, secrets: Sequence[str]) -> Failure:
     """A reply with status 200 that is not JSON, such as a login page."""
     shown = redact(_plain(body[:20_000].decode("utf-8", "replace")), secrets)[:200]
-    return Failure(BadReply(f"invalid JSON from {where} ({content_type or 'no content type'}): {shown or 'empty body'}"), billed=True)
+    return Failure(
+        BadReply(f"invalid JSON from {where} ({content_type or 'no content type'}): {shown or 'empty body'}"),
+        billed=True,
+    )
 
 
 def says_too_long(text: str) -> bool:
@@ -315,7 +341,9 @@ def _told_status(error: Any, words: str) -> int | None:
 
 
 def _words(text: str) -> str:
-    """The provider's own words in an error body: the `error` object, `detail` or `message`, else the text without tags."""
+    """The provider's own words in an error body: the `error` object, `detail` or `message`, else the text without
+    tags.
+    """
     try:
         body = load_body(text)
     except ValueError:

@@ -89,7 +89,9 @@ class HopRequest:
         headers = list(self.headers.items())
         if len(self.raw) <= _AT_ONCE:
             return Outgoing(self.method, self.target, headers, self.raw or None)
-        return Outgoing(self.method, self.target, [*headers, ("Content-Length", str(len(self.raw)))], _in_pieces(self.raw))
+        return Outgoing(
+            self.method, self.target, [*headers, ("Content-Length", str(len(self.raw)))], _in_pieces(self.raw)
+        )
 
     def with_raw(self, raw: bytes) -> HopRequest:
         """The same request with other bytes as its body (sent without content coding)."""
@@ -153,7 +155,9 @@ class Hop:
             await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
         except OSError as error:
             await self.stop()
-            raise BadInput(f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port") from None
+            raise BadInput(
+                f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port"
+            ) from None
         self.port = runner.addresses[0][1]
 
     async def stop(self) -> None:
@@ -187,7 +191,9 @@ class _Hopping(Passage):
         incoming = self._incoming
         self._hop.relay.url_of(incoming.raw_path)  # a bad target is refused before anything is asked
         headers = CIMultiDict(end_to_end(raw_headers(incoming), _NOT_PASSED))
-        changed = await self._hop.change(HopRequest(incoming.method, incoming.raw_path, headers, await _whole(incoming)))
+        changed = await self._hop.change(
+            HopRequest(incoming.method, incoming.raw_path, headers, await _whole(incoming))
+        )
         return await _given(incoming, changed) if isinstance(changed, HopAnswer) else changed.outgoing
 
     def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
@@ -195,7 +201,9 @@ class _Hopping(Passage):
             return None
         if isinstance(trouble, BadTarget):
             return _told(self._incoming, ResponderError(400, str(trouble)))
-        return _told(self._incoming, ResponderError(502, f"The upstream {self._hop.relay.base} gave no reply: {trouble}"))
+        return _told(
+            self._incoming, ResponderError(502, f"The upstream {self._hop.relay.base} gave no reply: {trouble}")
+        )
 
 
 async def _in_pieces(data: bytes) -> AsyncIterator[bytes]:

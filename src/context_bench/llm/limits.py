@@ -134,9 +134,13 @@ class Limiter(Protocol):
     """Hands out slots. `release` is called exactly once for each `acquire` that returned."""
 
     async def acquire(self, tokens: int = 0) -> int:
-        """Wait until a request of so many tokens may be sent; returns how many are under way then, this one included."""
+        """Wait until a request of so many tokens may be sent; returns how many are under way then, this one
+        included.
+        """
 
-    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(
+        self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()
+    ) -> None:
         """Give the slot back. `pause`: seconds for which the provider asked everybody to stay away; `tokens`: used
         beyond those told to `acquire`; `quotas`: what the reply's headers say is left.
         """
@@ -283,7 +287,9 @@ class FixedLimiter(_Slots):
     def __init__(self, limit: int, *, clock: Clock = SYSTEM_CLOCK, pace: Pace | None = None) -> None:
         super().__init__(max(1, limit), clock, pace)
 
-    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(
+        self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()
+    ) -> None:
         """Give the slot back; a pause that the provider asked for holds for everybody."""
         with self._lock:
             if outcome is RequestEnd.LIMITED and self._clock.monotonic() >= self._paused_until:
@@ -318,7 +324,9 @@ class AdaptiveLimiter(_Slots):
         self._clean, self._peak, self._cut_before = 0, 0, False
         self._next_cut = -math.inf
 
-    def release(self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()) -> None:
+    def release(
+        self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()
+    ) -> None:
         """Give the slot back and learn from how the request ended and from what is left of the quotas."""
         scarce = self.pace.told(quotas) if quotas else None
         with self._lock:

@@ -16,12 +16,14 @@ def home_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench` or the system's own place for
-    caches; `BadInput` without a home.
+    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench` or the system's
+    own place for caches; `BadInput` without a home.
     """
     from platformdirs import user_cache_path
 
     try:
         return user_cache_path("context-bench", appauthor=False)
     except RuntimeError as error:
-        raise BadInput("there is no home folder to keep a cache in (HOME is not set); set HOME or XDG_CACHE_HOME") from error
+        raise BadInput(
+            "there is no home folder to keep a cache in (HOME is not set); set HOME or XDG_CACHE_HOME"
+        ) from error

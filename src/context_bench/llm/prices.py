@@ -52,7 +52,9 @@ def keep(version: str, day: str, model: str, rates: Rates | None) -> None:
         if len(told) >= MOST:
             return
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".prices-", delete=False, encoding="utf-8") as part:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=file.parent, prefix=".prices-", delete=False, encoding="utf-8"
+        ) as part:
             json.dump({**told, model: rates}, part)
         Path(part.name).replace(file)  # whole at every moment, whoever else writes
         for old in set(file.parent.glob("prices-*.json")) - {file}:
@@ -138,9 +140,13 @@ class GenaiPrices:
     day whose prices hold (default: today). `source` and `date` say in the manifest where the money figures come from.
     """
 
-    def __init__(self, overrides: Mapping[str, Mapping[str, float] | OwnPrice] | None = None, on: datetime.date | None = None) -> None:
+    def __init__(
+        self, overrides: Mapping[str, Mapping[str, float] | OwnPrice] | None = None, on: datetime.date | None = None
+    ) -> None:
         self.overrides = {model: _own(model, price) for model, price in (overrides or {}).items()}
-        self._on = datetime.datetime.combine(on or datetime.datetime.now(datetime.UTC).date(), datetime.time(12), datetime.UTC)
+        self._on = datetime.datetime.combine(
+            on or datetime.datetime.now(datetime.UTC).date(), datetime.time(12), datetime.UTC
+        )
         self._of_model = lru_cache(maxsize=256)(self._look_up)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -233,11 +239,19 @@ class GenaiPrices:
         To ask the table for every call would take longer than all else that is done for the call.
         """
         million = 10**6
-        asked = [Usage(million, 0), Usage(0, million), Usage(million, 0, cache_read=million), Usage(million, 0, cache_write=million)]
+        asked = [
+            Usage(million, 0),
+            Usage(0, million),
+            Usage(million, 0, cache_read=million),
+            Usage(million, 0, cache_write=million),
+        ]
         asked.append(Usage(million, 0, cache_write=million, cache_write_1h=million))
         flat = OwnPrice(*(self._by_table(usage, provider, model) for usage in asked))
         probes = [Usage(0, 0), Usage(7, 3, 2, 1), Usage(3 * million, 900_000, million, million, cache_write_1h=7)]
-        same = all(math.isclose(flat.cost(usage), self._by_table(usage, provider, model), rel_tol=1e-9, abs_tol=1e-15) for usage in probes)
+        same = all(
+            math.isclose(flat.cost(usage), self._by_table(usage, provider, model), rel_tol=1e-9, abs_tol=1e-15)
+            for usage in probes
+        )
         return flat if same else None
 
     def _by_table(self, usage: Usage, provider: Any, model: Any) -> float:
@@ -246,7 +260,9 @@ class GenaiPrices:
         total = usage.input_tokens or 0
         read = min(usage.cache_read or 0, total)
         write = min(usage.cache_write or 0, total - read)
-        billed = Billed(input_tokens=total, output_tokens=usage.output_tokens or 0, cache_read_tokens=read, cache_write_tokens=write)
+        billed = Billed(
+            input_tokens=total, output_tokens=usage.output_tokens or 0, cache_read_tokens=read, cache_write_tokens=write
+        )
         if hour := min(usage.cache_write_1h or 0, write):
             billed.cache_write_1h_tokens = hour
         price = model.calc_price(billed, provider, genai_request_timestamp=self._on, auto_update_timestamp=None)
@@ -262,7 +278,11 @@ def _own(model: str, price: Mapping[str, float] | OwnPrice) -> OwnPrice:
     missing = [name for name in ("input", "output") if name not in price]
     bad = [name for name in _RATES if name in price and money(price[name]) is None]
     if unknown or missing or bad:
-        faults = [f"unknown {unknown}"] * bool(unknown) + [f"missing {missing}"] * bool(missing) + [f"no number ≥ 0: {bad}"] * bool(bad)
+        faults = (
+            [f"unknown {unknown}"] * bool(unknown)
+            + [f"missing {missing}"] * bool(missing)
+            + [f"no number ≥ 0: {bad}"] * bool(bad)
+        )
         raise BadInput(
             f"price of {model!r}: {'; '.join(faults)}; "
             "give input and output, and cache_read, cache_write, cache_write_1h if you like, in $/1M tokens"
@@ -278,7 +298,9 @@ class PricedAs:
 
     def __init__(self, prices: GenaiPrices, model: str) -> None:
         if not prices.known(model):
-            raise BadInput(f"no price is known for {model!r}; name another model, or give one with --price MODEL=INPUT,OUTPUT")
+            raise BadInput(
+                f"no price is known for {model!r}; name another model, or give one with --price MODEL=INPUT,OUTPUT"
+            )
         self._prices, self.model = prices, model
 
     @property
@@ -308,7 +330,13 @@ _OTHER = "any other model"  # the rule that holds where no other does
 _FILE = Path(__file__).with_name("cache_rules.toml")
 _SOME = 1_000  # tokens whose price is asked for: few enough for the lowest tier of every model
 #: Names of families of rules, with the model that stands for each where no other is named.
-FAMILIES = {"openai": "gpt-5", "openai-5.6": "gpt-5.6", "anthropic": "claude-sonnet-5", "vllm": "vllm", "deepseek": "deepseek-chat"}
+FAMILIES = {
+    "openai": "gpt-5",
+    "openai-5.6": "gpt-5.6",
+    "anthropic": "claude-sonnet-5",
+    "vllm": "vllm",
+    "deepseek": "deepseek-chat",
+}
 _HOUR = 3600.0  # seconds that Anthropic keeps what was written for an hour
 _HOUR_WRITE = 2.0  # multiple of the input price, where the price table has none
 

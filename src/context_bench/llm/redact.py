@@ -15,14 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from context_bench.core.secrets import Masker, is_searchable, names_a_secret, secrets_in_url, secrets_in_value, secrets_in_variable
+from context_bench.core.secrets import (
+    Masker,
+    is_searchable,
+    names_a_secret,
+    secrets_in_url,
+    secrets_in_value,
+    secrets_in_variable,
+)
 
 if TYPE_CHECKING:
     from context_bench.wire.apis.shared import Reply
 
 _NAMED: set[str] = set()
 _GIVEN: dict[str, set[str]] = {}  # by option: keys that were typed, and need be in no variable
-_FILE = re.compile(r"(?:~|\.{1,2})?/(?:[\w.+@ -]+/)*[\w.+@ -]*\.(?:json|pem|key|pub|p12|pfx|crt|cer|txt|ya?ml|toml|ini|conf|cfg|env)")
+_FILE = re.compile(
+    r"(?:~|\.{1,2})?/(?:[\w.+@ -]+/)*[\w.+@ -]*\.(?:json|pem|key|pub|p12|pfx|crt|cer|txt|ya?ml|toml|ini|conf|cfg|env)"
+)
 
 
 def key_in(variable: str | None) -> str | None:
@@ -68,17 +77,21 @@ def environment_notes(environment: Mapping[str, str] | None = None) -> list[str]
     }
     short = sorted(name for name, value in found.items() if not is_searchable(value))
     words = sorted(
-        name for name, value in found.items() if is_searchable(value) and len(value) < 16 and (value.isalpha() or value.isdigit())
+        name
+        for name, value in found.items()
+        if is_searchable(value) and len(value) < 16 and (value.isalpha() or value.isdigit())
     )
     notes = []
     if short:
         notes.append(
-            f"Secrets too short to search for: {', '.join(short)}. Such values, and placeholders, are masked only where they are a "
+            f"Secrets too short to search for: {', '.join(short)}. Such values, and placeholders, are masked only "
+            "where they are a "
             "whole value of a header or of a query."
         )
     if words:
         notes.append(
-            f"Secrets that could be ordinary words or figures: {', '.join(words)}. They are masked wherever these occur, in answers "
+            f"Secrets that could be ordinary words or figures: {', '.join(words)}. They are masked wherever these "
+            "occur, in answers "
             "before they are scored as well."
         )
     return notes
@@ -181,7 +194,9 @@ def _hiding(secrets: tuple[str, ...]) -> Masker:
 def without_secrets(reply: Reply, secrets: Sequence[str]) -> Reply:
     """`reply` as it is but for the keys of its own request, which a provider or a proxy may quote in what it says."""
     hide = _hiding(tuple(secrets))
-    reply.text, reply.reasoning, reply.refusal = (text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal))
+    reply.text, reply.reasoning, reply.refusal = (
+        text and hide.text(text) for text in (reply.text, reply.reasoning, reply.refusal)
+    )
     for call in reply.tool_calls:
         if isinstance(call.get("arguments"), str):
             call["arguments"] = hide.text(call["arguments"])

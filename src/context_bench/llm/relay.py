@@ -112,7 +112,9 @@ class Passage:
 
 
 class Untouched(web.StreamResponse):
-    """A response with the upstream's headers only: what the library would add (date, server, type) is taken out again."""
+    """A response with the upstream's headers only: what the library would add (date, server, type) is taken out
+    again.
+    """
 
     async def _prepare_headers(self) -> None:
         came = {name for name in (hdrs.CONTENT_TYPE, hdrs.DATE, hdrs.SERVER) if name in self.headers}

@@ -56,7 +56,7 @@ comments = true             # a comment before every event of a stream
 With an answer key a question counts as asked when its text is in the prompt (the one that comes last, if several are);
 the answer is right only if the evidence is in the prompt too. White space is compared loosely. Rules go before the key.
 So quality follows from what a proxy lets through, exactly and repeatably. Tokens are counted with `core.tokens`.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -80,8 +80,20 @@ from context_bench.llm.echo import counted, prompt_of
 from context_bench.wire.apis.shared import Reply, arguments_text, dump
 from context_bench.wire.request import WireRequest
 
-_AS_THEY_ARE = {"chunk_delay", "chunk_bytes", "pieces", "disconnect", "reset", "content_length", "done", "line_end", "comments"}
-_PAGE = "<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"
+_AS_THEY_ARE = {
+    "chunk_delay",
+    "chunk_bytes",
+    "pieces",
+    "disconnect",
+    "reset",
+    "content_length",
+    "done",
+    "line_end",
+    "comments",
+}
+_PAGE = (
+    "<!DOCTYPE html>\n<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n"
+)
 _EMPTY = {"openai-chat": "choices", "openai-responses": "output", "anthropic": "content"}
 _DEFAULT = "I do not know."
 
@@ -105,7 +117,9 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self, script: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]] = (), *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, script: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]] = (), *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         thing, spec = _read(script)
         faults = list(_faults(spec))
         if faults:
@@ -217,7 +231,10 @@ def _as_body(delivery: Delivery, raw: Mapping[str, Any], reply: Reply, request: 
     from context_bench.wire.apis.read import render_reply
 
     if raw.get("html"):
-        delivery.body, delivery.content_type = (raw["html"] if isinstance(raw["html"], str) else _PAGE).encode(), "text/html"
+        delivery.body, delivery.content_type = (
+            (raw["html"] if isinstance(raw["html"], str) else _PAGE).encode(),
+            "text/html",
+        )
     elif isinstance(raw.get("malformed"), str):
         delivery.body = raw["malformed"].encode("utf-8", "surrogatepass")
     elif raw.get("malformed") or raw.get("empty_choices"):
@@ -234,8 +251,12 @@ class _Rule:
     def __init__(self, raw: Mapping[str, Any], number: int) -> None:
         self.raw, self._number = raw, number
         self._when: Mapping[str, Any] = raw.get("when", {})
-        self._patterns = {name: re.compile(self._when[name]) for name in ("text", "last", "system", "model") if name in self._when}
-        self._headers = {name.lower(): re.compile(str(pattern)) for name, pattern in self._when.get("header", {}).items()}
+        self._patterns = {
+            name: re.compile(self._when[name]) for name in ("text", "last", "system", "model") if name in self._when
+        }
+        self._headers = {
+            name.lower(): re.compile(str(pattern)) for name, pattern in self._when.get("header", {}).items()
+        }
         self._matched = 0
         self._attempts: Counter[str] = Counter()
 
@@ -261,7 +282,9 @@ class _Rule:
         texts = {
             "text": lambda: prompt,
             "last": lambda: next((message.text for message in reversed(messages) if message.role == "user"), ""),
-            "system": lambda: "\n".join(message.text for message in messages if message.role in ("system", "developer")),
+            "system": lambda: "\n".join(
+                message.text for message in messages if message.role in ("system", "developer")
+            ),
             "model": lambda: request.model or "",
         }
         if any(not pattern.search(texts[name]()) for name, pattern in self._patterns.items()):
@@ -286,7 +309,11 @@ def _numbers(value: Any) -> list[int]:
 
 
 def _known(key: Any) -> Iterable[KeyedAnswer]:
-    entries = [{"question": question, **_entry(entry)} for question, entry in key.items()] if isinstance(key, Mapping) else key
+    entries = (
+        [{"question": question, **_entry(entry)} for question, entry in key.items()]
+        if isinstance(key, Mapping)
+        else key
+    )
     for entry in entries:
         evidence = entry.get("evidence", [])
         texts = [evidence] if isinstance(evidence, str) else evidence
@@ -367,7 +394,11 @@ def _calls(value: Any) -> bool:
 
 def _wait(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return value.keys() <= {"ms", "date_in"} and all(_scalar(inner) for inner in value.values()) and _finite(value.get("date_in", 0))
+        return (
+            value.keys() <= {"ms", "date_in"}
+            and all(_scalar(inner) for inner in value.values())
+            and _finite(value.get("date_in", 0))
+        )
     return _scalar(value)
 
 
@@ -418,7 +449,10 @@ _RULE: dict[str, _Check] = {
     "delay": (lambda value: value == "forever" or _number(value), 'a number ≥ 0 or "forever"'),
     "chunk_delay": (_number, "a number ≥ 0"),
     **dict.fromkeys(("chunk_bytes", "pieces", "content_length"), (_count, "a whole number ≥ 0")),
-    "disconnect": (lambda value: value in ("before-headers", "mid-body", "mid-stream"), "before-headers, mid-body or mid-stream"),
+    "disconnect": (
+        lambda value: value in ("before-headers", "mid-body", "mid-stream"),
+        "before-headers, mid-body or mid-stream",
+    ),
     **dict.fromkeys(("reset", "empty_choices", "done", "comments"), (_flag, "true or false")),
     **dict.fromkeys(("malformed", "html"), (lambda value: _text(value) or _flag(value), "true, false or text")),
     "line_end": (lambda value: value in ("\n", "\r\n", "\r"), "one of LF, CR LF, CR"),

@@ -33,7 +33,16 @@ from context_bench.wire.apis.read import parse_request, render_reply, render_str
 from context_bench.wire.apis.shared import CREATED, Reply, as_list, dump, load_body
 from context_bench.wire.request import WireRequest, count_request
 
-__all__ = ["Delivery", "ModelServer", "Received", "Responder", "ResponderError", "Staged", "raise_descriptor_limit", "upstream_of"]
+__all__ = [
+    "Delivery",
+    "ModelServer",
+    "Received",
+    "Responder",
+    "ResponderError",
+    "Staged",
+    "raise_descriptor_limit",
+    "upstream_of",
+]
 
 _BODY_LIMIT = 128 * 2**20
 
@@ -53,7 +62,9 @@ class Responder(Protocol):
 
 @dataclass
 class Received:
-    """One request as it reached the server. `headers` have lower-case names and include keys: keep them out of reports."""
+    """One request as it reached the server. `headers` have lower-case names and include keys: keep them out of
+    reports.
+    """
 
     method: str
     path: str
@@ -122,7 +133,9 @@ class ModelServer:
             await web.TCPSite(runner, self.host, self.port, backlog=4096).start()
         except OSError as error:
             await runner.cleanup()
-            raise BadInput(f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port") from None
+            raise BadInput(
+                f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port"
+            ) from None
         self.port = runner.addresses[0][1]
         self._runner = runner
         return self
@@ -207,7 +220,9 @@ class ModelServer:
             return await self.responder.reply(received.request, received.headers)
         except ResponderError:
             raise
-        except Exception as error:  # a fault of the responder is an answer too: the client must not be left with a bare 500
+        except (
+            Exception
+        ) as error:  # a fault of the responder is an answer too: the client must not be left with a bare 500
             logging.getLogger(__name__).exception("%s failed on %s", self.responder.name, received.path)
             raise ResponderError(500, f"{type(error).__name__}: {error}") from error
 
@@ -218,7 +233,9 @@ class ModelServer:
             entries: list[dict[str, Any]] = [{"type": "model", "id": name, "display_name": name} for name in names]
             listed: dict[str, Any] = {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
         else:
-            entries = [{"id": name, "object": "model", "created": CREATED, "owned_by": "context-bench"} for name in names]
+            entries = [
+                {"id": name, "object": "model", "created": CREATED, "owned_by": "context-bench"} for name in names
+            ]
             listed = {"object": "list", "data": entries}
         wanted = received.path.partition("/models/")[2].rstrip("/")
         if not wanted:
@@ -239,7 +256,9 @@ class ModelServer:
         tokens = count_request(received.request, counter_for(received.request.model)).total
         return {
             "object": "list",
-            "data": [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(as_list(vectors))],
+            "data": [
+                {"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(as_list(vectors))
+            ],
             "model": received.request.model or self.responder.name,
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
@@ -323,7 +342,9 @@ def _events(wire: str, staged: Staged, request: WireRequest) -> list[bytes]:
         events = [*events[:half], delivery.stream_error.event(wire, half)]
     if delivery.comments:
         events = [b": keep-alive\n\n" + event for event in events]
-    return [event.replace(b"\n", delivery.line_end.encode()) for event in events] if delivery.line_end != "\n" else events
+    return (
+        [event.replace(b"\n", delivery.line_end.encode()) for event in events] if delivery.line_end != "\n" else events
+    )
 
 
 async def _wait(seconds: float) -> None:
@@ -383,5 +404,7 @@ def upstream_of(text: str) -> Responder | str:
         return cast("Responder", Embedded(keep=True, instances=min(4, os.cpu_count() or 1)) if rest else Embedded())
     if (fault := fault_of(text.strip())) is not None:
         fault = f" ({fault})" if "://" in text else ""
-        raise BadInput(f"{shown(text)!r} is no upstream{fault}: give a URL ({EXPECTED}), echo, embedded, or scripted:FILE")
+        raise BadInput(
+            f"{shown(text)!r} is no upstream{fault}: give a URL ({EXPECTED}), echo, embedded, or scripted:FILE"
+        )
     return text.strip().rstrip("/")

@@ -16,7 +16,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, NotSecure, Transport, TransportError, Unusable, address_of, why
+from context_bench.llm.transport import (
+    Broken,
+    CannotConnect,
+    NotHttp,
+    NotSecure,
+    Transport,
+    TransportError,
+    Unusable,
+    address_of,
+    why,
+)
 
 if TYPE_CHECKING:
     import aiohttp

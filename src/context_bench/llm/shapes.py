@@ -12,7 +12,7 @@
 Descriptions and instructions are our own words and short: what is measured is the handling of the context, not of a
 long system prompt. Every request is a pure function of its arguments: ids are hashes of the example, so a repeated
 request is byte-equal.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def build(
     if maker is None:
         raise UnknownName("shape", shape, _MAKERS)
     if prompt is not None and shape != "plain-user":
-        raise BadInput(f"A prompt template goes with --shape plain-user, not with {shape!r}, whose layout is its client's")
+        raise BadInput(
+            f"A prompt template goes with --shape plain-user, not with {shape!r}, whose layout is its client's"
+        )
     if build_messages is not None:
         if shape in ("claude-code", "codex"):
             raise BadInput(f"build_messages gives chat messages; the shape {shape!r} speaks another wire")
@@ -141,7 +143,7 @@ def context_tokens(
 
 
 # What the example says
-# ------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 
 def _read(example: Example, system_prompt: str | None) -> _Said:
@@ -178,13 +180,17 @@ def render_choices(choices: Any) -> str:
 def _has_choices(choices: Any, *texts: str) -> bool:
     """True if one of the texts already lists all choices behind their letters (`A) x`, `A. x`, `(A) x`, `A: x`)."""
     offered = [(letter, _text(choice).strip()) for letter, choice in zip(_LETTERS, choices, strict=False)]
-    return any(all(re.search(rf"\b{letter}[).:]\s*{re.escape(choice)}", text) for letter, choice in offered) for text in texts)
+    return any(
+        all(re.search(rf"\b{letter}[).:]\s*{re.escape(choice)}", text) for letter, choice in offered) for text in texts
+    )
 
 
 def _separate(said: _Said) -> bool:
     """True if context and question are two things: not where the context is the question, perhaps with its choices."""
     context, question = said.context.strip(), said.question.strip()
-    return not (question.startswith(context) or (context.startswith(question) and _only_choices(context[len(question) :])))
+    return not (
+        question.startswith(context) or (context.startswith(question) and _only_choices(context[len(question) :]))
+    )
 
 
 def _only_choices(rest: str) -> bool:
@@ -198,7 +204,7 @@ def _fill(template: str, said: _Said) -> str:
 
 
 # Plain shapes
-# ---------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 
 def _chat(shape: str, model: str, messages: list[dict[str, Any]], stream: bool, **more: Any) -> ShapedRequest:
@@ -246,7 +252,7 @@ def _plain_user(said: _Said, example: Example, model: str, prompt: str | None, s
 
 
 # Agent shapes
-# ---------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 _TEXT = {"type": "string"}
 _TOOLS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
@@ -259,8 +265,16 @@ _TOOLS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         {"file_path": _TEXT, "offset": {"type": "number"}, "limit": {"type": "number"}},
         ["file_path"],
     ),
-    "Bash": ("Run a shell command.", {"command": _TEXT, "timeout": {"type": "number"}, "description": _TEXT}, ["command"]),
-    "Grep": ("Find lines that match a regular expression.", {"pattern": _TEXT, "path": _TEXT, "glob": _TEXT}, ["pattern"]),
+    "Bash": (
+        "Run a shell command.",
+        {"command": _TEXT, "timeout": {"type": "number"}, "description": _TEXT},
+        ["command"],
+    ),
+    "Grep": (
+        "Find lines that match a regular expression.",
+        {"pattern": _TEXT, "path": _TEXT, "glob": _TEXT},
+        ["pattern"],
+    ),
     "Glob": ("Find files by name.", {"pattern": _TEXT, "path": _TEXT}, ["pattern"]),
     "Edit": (
         "Replace text in a file.",
@@ -273,7 +287,11 @@ _TOOLS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         {"command": {"type": "array", "items": _TEXT}, "workdir": _TEXT, "timeout_ms": {"type": "number"}},
         ["command"],
     ),
-    "update_plan": ("Keep the list of steps.", {"plan": {"type": "array", "items": {"type": "object"}}, "explanation": _TEXT}, ["plan"]),
+    "update_plan": (
+        "Keep the list of steps.",
+        {"plan": {"type": "array", "items": {"type": "object"}}, "explanation": _TEXT},
+        ["plan"],
+    ),
     "view_image": ("Show an image file to the model.", {"path": _TEXT}, ["path"]),
 }
 
@@ -284,7 +302,10 @@ def _schema(name: str) -> dict[str, Any]:
 
 
 def _chat_tools(*names: str) -> list[dict[str, Any]]:
-    return [{"type": "function", "function": {"name": n, "description": _TOOLS[n][0], "parameters": _schema(n)}} for n in names]
+    return [
+        {"type": "function", "function": {"name": n, "description": _TOOLS[n][0], "parameters": _schema(n)}}
+        for n in names
+    ]
 
 
 def _chat_call(said: _Said, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -328,7 +349,8 @@ def _openai_agent(said: _Said, example: Example, model: str, prompt: str | None,
 
 _CLAUDE_SYSTEM = (
     "You are a coding agent working in the user's terminal.",
-    "Use the tools to look at files before you answer. Be brief. Answer questions about a file from the file's own text.",
+    "Use the tools to look at files before you answer. Be brief. Answer questions about a file from the file's own "
+    "text.",
 )
 _CLAUDE_HEADERS = {
     "accept": "application/json",
@@ -372,7 +394,8 @@ def _claude_code(said: _Said, example: Example, model: str, prompt: str | None, 
         ],
         "system": system,
         "tools": [
-            {"name": n, "description": _TOOLS[n][0], "input_schema": _schema(n)} for n in ("Bash", "Read", "Edit", "Write", "Grep", "Glob")
+            {"name": n, "description": _TOOLS[n][0], "input_schema": _schema(n)}
+            for n in ("Bash", "Read", "Edit", "Write", "Grep", "Glob")
         ],
         "metadata": {"user_id": f"user_{stable_hash('context-bench', 64)}_account__session_{session}"},
         "max_tokens": 8192,
@@ -383,7 +406,8 @@ def _claude_code(said: _Said, example: Example, model: str, prompt: str | None, 
 
 
 _CODEX_INSTRUCTIONS = (
-    "You are a coding agent running in a terminal. Look at files with the shell before you answer, and answer from what they say. Be brief."
+    "You are a coding agent running in a terminal. Look at files with the shell before you "
+    "answer, and answer from what they say. Be brief."
 )
 
 
@@ -394,7 +418,9 @@ def _codex(said: _Said, example: Example, model: str, prompt: str | None, stream
         "model": model,
         "instructions": f"{_CODEX_INSTRUCTIONS}\n\n{said.system}" if said.system else _CODEX_INSTRUCTIONS,
         "input": [
-            _spoken("user", "<environment_context>\n  <cwd>/workspace</cwd>\n  <shell>bash</shell>\n</environment_context>"),
+            _spoken(
+                "user", "<environment_context>\n  <cwd>/workspace</cwd>\n  <shell>bash</shell>\n</environment_context>"
+            ),
             *earlier,
             _spoken("user", said.task),
             {
@@ -430,7 +456,11 @@ def _codex(said: _Said, example: Example, model: str, prompt: str | None, stream
 
 
 def _spoken(role: str, text: str) -> dict[str, Any]:
-    return {"type": "message", "role": role, "content": [{"type": "output_text" if role == "assistant" else "input_text", "text": text}]}
+    return {
+        "type": "message",
+        "role": role,
+        "content": [{"type": "output_text" if role == "assistant" else "input_text", "text": text}],
+    }
 
 
 def _uuid(key: str) -> str:

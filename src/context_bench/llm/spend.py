@@ -67,12 +67,16 @@ class SpendLimit:
                 turn = self._waiters.join()
             await turn
         raise CostCapReached(
-            f"The cost cap of ${self.cap:.2f} does not allow the next call: ${self.spent:.4f} spent, the call could cost up to "
-            f"${worst:.4f}. Raise --max-cost, or lower --max-tokens or -n; what is done is kept and the run can be resumed."
+            f"The cost cap of ${self.cap:.2f} does not allow the next call: ${self.spent:.4f} spent, the call could "
+            "cost up to "
+            f"${worst:.4f}. Raise --max-cost, or lower --max-tokens or -n; what is done is kept and the run can be "
+            "resumed."
         )
 
     def settle(self, ticket: int, actual: float | None) -> None:
-        """Replace a reservation by the bill; `None` (unknown) keeps the worst case. A ticket settled twice counts once."""
+        """Replace a reservation by the bill; `None` (unknown) keeps the worst case. A ticket settled twice counts
+        once.
+        """
         with self._lock:
             held = self._held.pop(ticket, None)
             if held is not None:

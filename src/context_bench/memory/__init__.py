@@ -7,7 +7,8 @@ from context_bench.memory import evaluate_memory
 result = evaluate_memory([mine], conversations, [AnswerQuality()])   # mine: reset(), ingest(turns), query(question)
 ```
 
-The command line is `context-bench memory`; both run on the ordinary engine, so runs resume, are judged again and compared like any other.
+The command line is `context-bench memory`; both run on the ordinary engine, so runs resume, are judged again and
+compared like any other.
 """
 
 from __future__ import annotations
@@ -44,9 +45,38 @@ if TYPE_CHECKING:
     from context_bench.memory.systems.memory_specs import make_memory as make_memory
 
 __all__ = [
-    *("BenchmarkResult", "BenchmarkSummary", "Bridge", "Client", "CommandClient", "CortexClient", "Hit", "Item", "Memory", "MemorySystem"),
-    *("NotSupported", "Receipt", "as_memory", "best_candidate", "evaluate_memory", "exact_match", "examples_of", "format_markdown_table"),
-    *("load_memory", "make_memory", "recall_at_k", "run_harness", "score_question", "summarize", "token_f1", "tokenize"),
+    *(
+        "BenchmarkResult",
+        "BenchmarkSummary",
+        "Bridge",
+        "Client",
+        "CommandClient",
+        "CortexClient",
+        "Hit",
+        "Item",
+        "Memory",
+        "MemorySystem",
+    ),
+    *(
+        "NotSupported",
+        "Receipt",
+        "as_memory",
+        "best_candidate",
+        "evaluate_memory",
+        "exact_match",
+        "examples_of",
+        "format_markdown_table",
+    ),
+    *(
+        "load_memory",
+        "make_memory",
+        "recall_at_k",
+        "run_harness",
+        "score_question",
+        "summarize",
+        "token_f1",
+        "tokenize",
+    ),
 ]
 
 __getattr__, __dir__ = lazy(

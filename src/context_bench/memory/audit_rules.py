@@ -1,7 +1,8 @@
 """Rules and input of the export audit.
 
-Patterns recognise secrets, instructions, greetings, tool output and values of which a person has only one. `read_export` reads the
-export of any memory product into records: a text with a date and an owner, whatever the product calls its fields.
+Patterns recognise secrets, instructions, greetings, tool output and values of which a person has only one.
+`read_export` reads the export of any memory product into records: a text with a date and an owner, whatever the product
+calls its fields.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _SHOWN = 160  # characters of an example
 SHORT_CHARACTERS, SHORT_WORDS = 12, 3
 _MASK = "[masked]"
 SECRETS: dict[str, re.Pattern[str]] = {
-    "private key": re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[\s\S]{0,8000}?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|$)"),
+    "private key": re.compile(
+        r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[\s\S]{0,8000}?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|$)"
+    ),
     "API key": re.compile(
         r"\b(?:sk|pk|rk|xai|gsk|hf|pplx|nvapi|glpat|npm|pypi|xox[abeprs])[-_][A-Za-z0-9_\-]{12,}|\bgh[pousr]_[A-Za-z0-9]{20,}"
         r"|\bgithub_pat_\w{20,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w\-]{30,}|\bcb-[0-9a-f]{40}\b"
@@ -51,13 +54,15 @@ ORDERS = re.compile(
     r"|\bjailbreak\b|\bdo anything now\b|<\|(?:im_start|system)\|?>|\[/?INST\]"
 )
 PROMPTS = re.compile(
-    r"(?i)^\s*(?:you are (?:a|an|the) (?:helpful|intelligent|friendly|ai|large|expert|personal|chat)|<system\b|system prompt\b|"
+    r"(?i)^\s*(?:you are (?:a|an|the) (?:helpful|intelligent|friendly|ai|large|expert|personal|chat)|<system\b|system "
+    r"prompt\b|"
     r"# ?(?:system|instructions)\b|as an ai (?:language )?model)"
 )
 GREETINGS = re.compile(
     r"(?i)^\W*(?:(?:user|assistant|human|ai)\s*:\s*)?(?:hi+|hello+|hey+|good (?:morning|evening|afternoon|night)|"
     r"thanks?(?: you)?(?: so much| a lot)?|ok(?:ay)?|sure|yes|no|bye|goodbye|you'?re welcome|great|cool|nice|lol|"
-    r"how are you(?: today)?|see you|hallo|guten (?:morgen|tag|abend)|danke|bonjour|salut|merci|hola|gracias|ciao|grazie|"
+    r"how are you(?: today)?|see you|hallo|guten "
+    r"(?:morgen|tag|abend)|danke|bonjour|salut|merci|hola|gracias|ciao|grazie|"
     r"你好|谢谢|こんにちは|ありがとう|안녕하세요|привет|спасибо)"
     r"(?:[ ,]+(?:there|everyone|all|again|assistant|how are you(?: today)?))?\W*$"
 )
@@ -67,7 +72,8 @@ TOOLS = re.compile(
     r"|<!doctype html|^\s*<html\b|[A-Za-z0-9+/]{200,}={0,2}"
 )
 QUOTING = re.compile(
-    r"(?i)\b(?:according to (?:my|the|your|stored) memor(?:y|ies)|(?:recalled|retrieved|relevant|stored) memor(?:y|ies)\s*[:\]]|"
+    r"(?i)\b(?:according to (?:my|the|your|stored) memor(?:y|ies)|(?:recalled|retrieved|relevant|stored) "
+    r"memor(?:y|ies)\s*[:\]]|"
     r"i (?:remember|recall) that you (?:told|said)|from (?:my|your) memor(?:y|ies)\s*:|"
     r"(?:memory|memories) (?:says?|states?) that)|<memor(?:y|ies)>"
 )
@@ -77,7 +83,10 @@ _WHO = r"(?i)^(.{1,60}?)\s+(?:now |currently )?"
 _SINGLE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (relation, re.compile(f"{_WHO}{shape}"))
     for relation, shape in (
-        ("lives in", r"(?:lives?|is living|resides?|(?:has |have )?(?:just |recently )?moved) (?:in|to|at)\s+(.{2,120})$"),
+        (
+            "lives in",
+            r"(?:lives?|is living|resides?|(?:has |have )?(?:just |recently )?moved) (?:in|to|at)\s+(.{2,120})$",
+        ),
         ("works at", r"(?:works?|is working|is employed|(?:has )?started working) (?:at|for|with)\s+(.{2,120})$"),
         ("works as", r"(?:works?|is working) as\s+(.{2,120})$"),
         ("is married to", r"is (?:married|engaged) to\s+(.{2,120})$"),
@@ -85,9 +94,15 @@ _SINGLE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("name", r"is (?:called|named)\s+(.{2,120})$"),
     )
 )
-_POSSESSED = re.compile(r"(?i)^(my|the user's|.{1,40}?['’]s)\s+([\w\- ]{2,50}?)\s+(?:is|are)(?: now| currently)?\s+(.{1,120})$")
-_OF = re.compile(r"(?i)^the\s+([\w\- ]{2,50}?)\s+(?:of|for)\s+(.{1,60}?)\s+(?:is|are)(?: now| currently)?\s+(.{1,120})$")
-_STATES = re.compile(r"(?i)^(?:a|an|not|very|really|so|too|in|on|at|also|being|going)\b")  # "X's cat is very happy" is no value of one
+_POSSESSED = re.compile(
+    r"(?i)^(my|the user's|.{1,40}?['’]s)\s+([\w\- ]{2,50}?)\s+(?:is|are)(?: now| currently)?\s+(.{1,120})$"
+)
+_OF = re.compile(
+    r"(?i)^the\s+([\w\- ]{2,50}?)\s+(?:of|for)\s+(.{1,60}?)\s+(?:is|are)(?: now| currently)?\s+(.{1,120})$"
+)
+_STATES = re.compile(
+    r"(?i)^(?:a|an|not|very|really|so|too|in|on|at|also|being|going)\b"
+)  # "X's cat is very happy" is no value of one
 _CLAUSE = re.compile(r"[.;,(!?]|\s(?:since|because|and|but|until|while|where|when|which|as of)\s")
 _LABEL = re.compile(r"^\s*(?:\[[^\]]{1,40}\]\s*)?(?:(?:[Uu]ser|[Aa]ssistant|[Hh]uman)\s*:\s*)?")
 
@@ -106,14 +121,19 @@ def is_secret(name: str, found: str) -> bool:
     if name != "card number":
         return True
     digits = [int(digit) for digit in found if digit.isdigit()]
-    doubled = [digit if place % 2 == 0 else (2 * digit - 9 if digit > 4 else 2 * digit) for place, digit in enumerate(reversed(digits))]
+    doubled = [
+        digit if place % 2 == 0 else (2 * digit - 9 if digit > 4 else 2 * digit)
+        for place, digit in enumerate(reversed(digits))
+    ]
     return sum(doubled) % 10 == 0 and len(set(digits)) > 1
 
 
 def tool_output(text: str) -> bool:
     """Recognise the output of a tool: by its words, or as one JSON value."""
     bare = text.strip()
-    return TOOLS.search(text) is not None or (len(bare) > 20 and bare[0] in "{[" and bare[-1] in "}]" and bare.count('"') >= 4)
+    return TOOLS.search(text) is not None or (
+        len(bare) > 20 and bare[0] in "{[" and bare[-1] in "}]" and bare.count('"') >= 4
+    )
 
 
 def too_short(text: str) -> bool:
@@ -149,7 +169,7 @@ def _triple(subject: str, relation: str, value: str) -> tuple[str, str, str] | N
 
 _TEXT = ("text", "memory", "fact", "content", "data", "page_content", "document", "summary", "value")
 _LISTS = (
-    "results", "memories", "edges", "facts", "episodes", "items", "data", "documents", "messages", "records", "hits", "relations", "nodes",
+    "results", "memories", "edges", "facts", "episodes", "items", "data", "documents", "messages", "records", "hits", "relations", "nodes",  # noqa: E501
 )  # fmt: skip
 _ID = ("id", "uuid", "memory_id", "_id", "key")
 _CREATED = ("created_at", "createdAt", "created", "time", "timestamp", "date", "valid_at")
@@ -194,7 +214,9 @@ def read_export(path: str | Path) -> Export:
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
     entries = list(_entries(_parsed(text, path), 0))
-    found = [(record, shape) for entry in entries if (record := _record(entry)) is not None for shape in [_shape(entry)]]
+    found = [
+        (record, shape) for entry in entries if (record := _record(entry)) is not None for shape in [_shape(entry)]
+    ]
     if not found:
         raise BadInput(
             f"{path} holds no memories: expected a list (or lines) of objects with one of {', '.join(_TEXT)}, "
@@ -205,7 +227,9 @@ def read_export(path: str | Path) -> Export:
 
 
 def moment(value: Any) -> datetime | None:
-    """A date as exports write it (ISO 8601, or seconds or milliseconds since 1970), in UTC; `None` for anything else."""
+    """A date as exports write it (ISO 8601, or seconds or milliseconds since 1970), in UTC; `None` for anything
+    else.
+    """
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
@@ -281,7 +305,9 @@ def _record(entry: Any) -> Record | None:
 
 
 def _first(entry: Mapping[str, Any], names: tuple[str, ...], about: Mapping[str, Any]) -> Any:
-    return next((each[name] for each in (entry, about) for name in names if each.get(name) not in (None, "", [], {})), None)
+    return next(
+        (each[name] for each in (entry, about) for name in names if each.get(name) not in (None, "", [], {})), None
+    )
 
 
 def _text(value: Any, depth: int = 0) -> str | None:

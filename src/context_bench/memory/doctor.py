@@ -1,4 +1,6 @@
-"""Find out with a canary what a memory can really do: add, wait, find, delete, gone. What it held before is left alone."""
+"""Find out with a canary what a memory can really do: add, wait, find, delete, gone. What it held before is left
+alone.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _COLOURS = ("amber", "cobalt", "crimson", "teal")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found out. `status`: "n/a" = the memory does not offer it. `seconds` it took; `advice`: what to do about it."""
+    """One thing found out. `status`: "n/a" = the memory does not offer it. `seconds` it took; `advice`: what to do
+    about it.
+    """
 
     name: str
     status: Status
@@ -84,12 +88,13 @@ class _Checkup:
 
 
 async def examine(memory: Memory, *, force: bool = False, seconds: float = 60.0) -> list[Finding]:
-    """True if `memory` does what it says, with a few canaries: add, flush, search, answer, update, delete, namespaces, stats.
+    """True if `memory` does what it says, with a few canaries: add, flush, search, answer, update, delete, namespaces,
+    stats.
 
-    It works in a fresh namespace and empties that afterwards. A memory without namespaces gets the canaries beside what it holds; they are
-    deleted one by one where it can do that. Where it cannot, `BadInput`, unless `force`: then they stay. Nothing else is ever
-    deleted, and `reset` is never called on what we did not make. `seconds`: how long the flush may take. What the memory raises is a
-    finding.
+    It works in a fresh namespace and empties that afterwards. A memory without namespaces gets the canaries beside what
+    it holds; they are deleted one by one where it can do that. Where it cannot, `BadInput`, unless `force`: then they
+    stay. Nothing else is ever deleted, and `reset` is never called on what we did not make. `seconds`: how long the
+    flush may take. What the memory raises is a finding.
     """
     capabilities = memory.capabilities
     if "namespaces" not in capabilities and "delete" not in capabilities and not force:
@@ -122,7 +127,12 @@ def _versions(memory: Memory, findings: list[Finding]) -> None:
         findings.append(Finding("version", "ok", f"{vendor.package} {version}, the version tried here"))
     else:
         findings.append(
-            Finding("version", "warn", f"{vendor.package} {version}; tried here: {vendor.tried}", "their calls change between versions")
+            Finding(
+                "version",
+                "warn",
+                f"{vendor.package} {version}; tried here: {vendor.tried}",
+                "their calls change between versions",
+            )
         )
 
 
@@ -155,7 +165,12 @@ async def _added(checkup: _Checkup) -> bool:
     checkup.receipts = found
     errors = [each.error for each in found if each.error]
     if errors or len(found) != len(checkup.items):
-        return checkup.tell("add", "fail", f"{len(found)} receipts for {len(checkup.items)} items; {'; '.join(errors[:2])}", seconds=took)
+        return checkup.tell(
+            "add",
+            "fail",
+            f"{len(found)} receipts for {len(checkup.items)} items; {'; '.join(errors[:2])}",
+            seconds=took,
+        )
     named = sum(each.memory_id is not None for each in found)
     return checkup.tell("add", "ok", f"{len(found)} items acknowledged, {named} of them with an id", seconds=took)
 
@@ -190,8 +205,17 @@ async def _found(checkup: _Checkup) -> None:
     at = next((rank for rank, hit in enumerate(hits, 1) if _says(hit, wanted)), None)
     if at is None:
         texts = "; ".join(hit.text[:80] for hit in hits[:2]) or "nothing"
-        advice = "a memory that rewrites what it is told may be right; else raise the flush time, or see whether it stores at all"
-        checkup.tell("search", "warn" if hits else "fail", f"the item asked for is not among {len(hits)} hits: {texts}", advice, took)
+        advice = (
+            "a memory that rewrites what it is told may be right; else raise the flush time, or see whether "
+            "it stores at all"
+        )
+        checkup.tell(
+            "search",
+            "warn" if hits else "fail",
+            f"the item asked for is not among {len(hits)} hits: {texts}",
+            advice,
+            took,
+        )
         return
     checkup.tell("search", "ok" if at == 1 else "warn", f"the item asked for is hit {at} of {len(hits)}", seconds=took)
     if len(hits) > _K:
@@ -212,7 +236,9 @@ async def _answered(checkup: _Checkup) -> None:
     if took is not None:
         text = as_answer(found, checkup.memory).text
         right = "43" in text.split() or "43" in normalise(text).split()
-        checkup.tell("answer", "ok" if right else "warn", f"asked for the box of {wanted.id}: {text[:120]!r}", seconds=took)
+        checkup.tell(
+            "answer", "ok" if right else "warn", f"asked for the box of {wanted.id}: {text[:120]!r}", seconds=took
+        )
 
 
 async def _kept_apart(checkup: _Checkup, memory: Memory, name: str) -> None:
@@ -224,7 +250,9 @@ async def _kept_apart(checkup: _Checkup, memory: Memory, name: str) -> None:
         if hits is None:
             return
         if leaked := [hit for hit in hits if checkup.mark in hit.text]:
-            checkup.tell("namespaces", "fail", f"another one finds what was added here: {leaked[0].text[:80]!r}", seconds=took)
+            checkup.tell(
+                "namespaces", "fail", f"another one finds what was added here: {leaked[0].text[:80]!r}", seconds=took
+            )
         else:
             checkup.tell("namespaces", "ok", "what was added in one is not found in another", seconds=took)
     finally:
@@ -241,7 +269,9 @@ async def _counted(checkup: _Checkup) -> None:
     if took is not None:
         told = dict(found) if isinstance(found, dict) else {}
         whole = all(isinstance(told.get(key), int) for key in ("items", "bytes"))
-        checkup.tell("stats", "ok" if whole else "fail", f"items: {told.get('items')}, bytes: {told.get('bytes')}", seconds=took)
+        checkup.tell(
+            "stats", "ok" if whole else "fail", f"items: {told.get('items')}, bytes: {told.get('bytes')}", seconds=took
+        )
 
 
 async def _updated(checkup: _Checkup) -> None:
@@ -261,7 +291,11 @@ async def _updated(checkup: _Checkup) -> None:
         return
     stale = any(normalise(old.text) in normalise(hit.text) for hit in hits)
     fresh = any("drawer 99" in hit.text for hit in hits)
-    detail = "the new text is found and the old one is not" if fresh and not stale else f"new text found: {fresh}; old text found: {stale}"
+    detail = (
+        "the new text is found and the old one is not"
+        if fresh and not stale
+        else f"new text found: {fresh}; old text found: {stale}"
+    )
     checkup.tell("update", "ok" if fresh and not stale else "fail", detail, seconds=took)
 
 
@@ -302,9 +336,15 @@ async def _tidied(checkup: _Checkup, *, fresh: bool) -> None:
     if fresh and not getattr(memory, "leaves_behind", False) and await _emptied(checkup):
         return
     left = [receipt for receipt in checkup.receipts if receipt.error is None and receipt.memory_id not in checkup.gone]
-    delete: Callable[..., Awaitable[Any] | Any] | None = method(memory, "delete") if "delete" in memory.capabilities else None
+    delete: Callable[..., Awaitable[Any] | Any] | None = (
+        method(memory, "delete") if "delete" in memory.capabilities else None
+    )
     if not left and not checkup.gone:
-        checkup.tell("tidy up", "n/a", f"nothing was acknowledged; should something be there all the same, it says {checkup.mark!r}")
+        checkup.tell(
+            "tidy up",
+            "n/a",
+            f"nothing was acknowledged; should something be there all the same, it says {checkup.mark!r}",
+        )
         return
     stay = 0
     for receipt in left:

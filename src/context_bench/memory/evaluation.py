@@ -28,16 +28,20 @@ def evaluate_memory(
     progress: bool = True,
     **more: Any,
 ) -> EvalResult:
-    """Put each conversation into each memory, ask its questions, judge the answers: one row per (system, conversation, question).
+    """Put each conversation into each memory, ask its questions, judge the answers: one row per (system, conversation,
+    question).
 
-    `systems`: anything that `as_memory` understands (`reset`/`ingest`/`query`, `reset`/`store`/`recall`, a `Memory`), or a `Bridge`.
-    `dataset`: conversations `{"id", "turns": [{"role", "content", …}], "qa_pairs": [{"question", "answer", "type"}], "dataset"}`;
-    `max_examples` counts conversations. `more` goes to `evaluate` (`store=`, `run=`, `trials=`, `seed=`, `max_workers=`, `baseline=`, …).
+    `systems`: anything that `as_memory` understands (`reset`/`ingest`/`query`, `reset`/`store`/`recall`, a `Memory`),
+    or a `Bridge`. `dataset`: conversations
+    `{"id", "turns": [{"role", "content", …}], "qa_pairs": [{"question", "answer", "type"}], "dataset"}`; `max_examples`
+    counts conversations. `more` goes to `evaluate` (`store=`, `run=`, `trials=`, `seed=`, `max_workers=`, `baseline=`,
+    …).
 
     Rows are named `<conversation>_<number of the question>`. `input_tokens`: what the system says went into its answer
-    (`last_context_tokens`, an answer's `context_tokens`, the hits), else the tokens of the whole conversation; `output_tokens`: those
-    of the answer; `latency`: seconds of the question alone. `metadata`: `qa_type`, `ingest_latency`, `query_latency`,
-    `conversation_id`, `turn_count`. A failed ingest or query is an error on the row, never an empty answer.
+    (`last_context_tokens`, an answer's `context_tokens`, the hits), else the tokens of the whole conversation;
+    `output_tokens`: those of the answer; `latency`: seconds of the question alone. `metadata`: `qa_type`,
+    `ingest_latency`, `query_latency`, `conversation_id`, `turn_count`. A failed ingest or query is an error on the row,
+    never an empty answer.
     """
     from context_bench.memory.systems.memory_specs import check_separable
     from context_bench.runner import evaluate
@@ -55,7 +59,10 @@ def evaluate_memory(
             counted += 1
             for example in examples_of(raw, counted - 1):
                 if example["group"] not in known:
-                    known[example["group"]] = (example["items"].count("\n") + bool(example["items"]), count_tokens(example["context"]))
+                    known[example["group"]] = (
+                        example["items"].count("\n") + bool(example["items"]),
+                        count_tokens(example["context"]),
+                    )
                 yield example
 
     judged = evaluators if isinstance(evaluators, Sequence) else [evaluators]
@@ -73,26 +80,41 @@ def evaluate_memory(
 
 
 def examples_of(raw: Mapping[str, Any], index: int = 0) -> Iterator[Example]:
-    """The questions of one conversation as examples of the engine, all of one group; `BadInput` for what has no turns or questions."""
+    """The questions of one conversation as examples of the engine, all of one group; `BadInput` for what has no turns
+    or questions.
+    """
     if not isinstance(raw, Mapping):
         raise BadInput(f"conversation {index} is no object with turns and qa_pairs: {raw!r:.80}")
     name = raw.get("id", index)
     turns, pairs = raw.get("turns"), raw.get("qa_pairs")
     if not isinstance(turns, list) or not isinstance(pairs, list):
         raise BadInput(
-            f"conversation {name!r} needs turns (a list of messages) and qa_pairs (a list of questions); its keys: {sorted(raw)}"
+            f"conversation {name!r} needs turns (a list of messages) and qa_pairs (a list of questions); its keys: "
+            f"{sorted(raw)}"
         )
     items = [_item(turn, number, name) for number, turn in enumerate(turns)]
     shared = {"items": packed(items), "context": conversation(items), "group": str(name), "cluster": str(name)}
     for number, pair in enumerate(pairs):
         if not isinstance(pair, Mapping) or not pair.get("question"):
             raise BadInput(f"question {number} of conversation {name!r} is no object with a question: {pair!r:.80}")
-        more = {key: value for key, value in pair.items() if key not in ("id", "type", "question", "answer") and value is not None}
+        more = {
+            key: value
+            for key, value in pair.items()
+            if key not in ("id", "type", "question", "answer") and value is not None
+        }
         answer = pair.get("answer")
         gold = {} if answer is None else {"answer": answer if isinstance(answer, str) else str(answer)}
         kind = {"qa_type": str(pair.get("type") or "unknown")}
         dataset = str(raw.get("dataset") or "")
-        yield {**more, "id": f"{name}_{number}", "dataset": dataset, "question": str(pair["question"]), **gold, **kind, **shared}
+        yield {
+            **more,
+            "id": f"{name}_{number}",
+            "dataset": dataset,
+            "question": str(pair["question"]),
+            **gold,
+            **kind,
+            **shared,
+        }
 
 
 def _item(turn: Any, number: int, name: Any) -> Item:
@@ -136,4 +158,6 @@ def _documented(row: EvalRow, turns: int, tokens: int) -> EvalRow:
 def _again(rows: Sequence[EvalRow], metrics: Sequence[Any], systems: Sequence[str]) -> dict[str, dict[str, float]]:
     """The metrics over the documented rows."""
     of = {name: [row for row in rows if row.system == name] for name in systems}
-    return {name: {key: value for metric in metrics for key, value in metric.compute(of[name]).items()} for name in systems}
+    return {
+        name: {key: value for metric in metrics for key, value in metric.compute(of[name]).items()} for name in systems
+    }

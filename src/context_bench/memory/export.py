@@ -1,7 +1,9 @@
-"""A run of memories as a list of summaries, one a memory: what readers of the seed's evaluation files find at the same places, and more.
+"""A run of memories as a list of summaries, one a memory: what readers of the seed's evaluation files find at the same
+places, and more.
 
-The seed's fields (`name`, `total_questions`, `exact_match_accuracy`, …, `results`) mean what they mean there: containment of the gold text
-in the best of all hits, so upper bounds, with failed recalls and questions without gold as zeros. What to report stands in `metrics`.
+The seed's fields (`name`, `total_questions`, `exact_match_accuracy`, …, `results`) mean what they mean there:
+containment of the gold text in the best of all hits, so upper bounds, with failed recalls and questions without gold as
+zeros. What to report stands in `metrics`.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ _PERCENTILES = ("p50", "p95", "p99", "n")
 
 
 def memory_summary(result: Result, system: str, answers: Iterable[Answered], version: str) -> dict[str, Any]:
-    """One memory of a run: the seed's summary, then protocol, counts, metrics with their intervals, latency, cost, storage, floors; and
-    every question with its hits.
+    """One memory of a run: the seed's summary, then protocol, counts, metrics with their intervals, latency, cost,
+    storage, floors; and every question with its hits.
 
-    `answers`: the system's rows with example and output, in order; `version`: of this package. What is not known is absent.
+    `answers`: the system's rows with example and output, in order; `version`: of this package. What is not known is
+    absent.
     """
     about = mapping(result.manifest.get("memory"))
     ks = [int(k) for k in about.get("k") or ()] or [10]
@@ -46,18 +49,26 @@ def memory_summary(result: Result, system: str, answers: Iterable[Answered], ver
     summary = result.summary.get(system, {})
     run = mapping(result.manifest.get("run"))
     document = {
-        **{key: value for key, value in summarize(system, seeded, ks[-1], counted.failed).as_dict().items() if key != "results"},
+        **{
+            key: value
+            for key, value in summarize(system, seeded, ks[-1], counted.failed).as_dict().items()
+            if key != "results"
+        },
         "mode": mapping(result.manifest.get("options")).get("mode"),
         "schema": SCHEMA,
         "run_id": run.get("id"),
         "started": run.get("started"),
         "protocol": _protocol(result, system, version),
         "counts": counted.told(standing(setups)),
-        "metrics": {name: _interval(each) for name, each in result.estimates.get(system, {}).items() if name != "mean_score"},
+        "metrics": {
+            name: _interval(each) for name, each in result.estimates.get(system, {}).items() if name != "mean_score"
+        },
         "by_category": counted.by_type(),
         "latency": _latency(summary),
         "cost": _cost(summary, counted),
-        "storage": _picked(setup_figures(setups), ("items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss")),
+        "storage": _picked(
+            setup_figures(setups), ("items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss")
+        ),
         "floors": _floors(result, system),
         "results": results,
     }
@@ -73,13 +84,19 @@ def _seeded(answered: Answered, k: int) -> BenchmarkResult:
     texts = [str(hit.get("text") or "") for hit in _hits(answered)]
     kind = qa_type(row)
     category = "" if kind == "unknown" else kind
-    return score_question(str(row.example_id), answered.text("question") or "", gold[0] if gold else "", texts, k, category)
+    return score_question(
+        str(row.example_id), answered.text("question") or "", gold[0] if gold else "", texts, k, category
+    )
 
 
 def _more(answered: Answered, ks: Iterable[int]) -> dict[str, Any]:
     row = answered.row
     rank = score(row, "mrr")
-    per_k = {str(k): {kind: value for kind in _PER_K if (value := score(row, f"{kind}_at_{k}")) is not None} for k in ks if not row.failed}
+    per_k = {
+        str(k): {kind: value for kind in _PER_K if (value := score(row, f"{kind}_at_{k}")) is not None}
+        for k in ks
+        if not row.failed
+    }
     judged = {name: value for name, value in row.scores.items() if name.startswith(("memory_judge", "judge_"))}
     times = {name: 1000 * value for name in _TIMES if (value := score(row, f"{name}_seconds")) is not None}
     told = {
@@ -136,7 +153,12 @@ class _Counted:
     def by_type(self) -> dict[str, dict[str, Any]]:
         """Means of the scores of each type of question; `n` of each, since not every question has every score."""
         return {
-            kind: {"questions": n, **{name: {"mean": sum(known) / len(known), "n": len(known)} for name, known in self.types[kind].items()}}
+            kind: {
+                "questions": n,
+                **{
+                    name: {"mean": sum(known) / len(known), "n": len(known)} for name, known in self.types[kind].items()
+                },
+            }
             for kind, n in sorted(self.asked.items())
         }
 
@@ -147,19 +169,34 @@ def _protocol(result: Result, system: str, version: str) -> dict[str, Any]:
     options, about = mapping(manifest.get("options")), mapping(manifest.get("memory"))
     engine = mapping(manifest.get("engine"))
     fingerprint = next(
-        (mapping(each.get("fingerprint")) for each in engine.get("systems") or [] if mapping(each).get("name") == system), {}
+        (
+            mapping(each.get("fingerprint"))
+            for each in engine.get("systems") or []
+            if mapping(each).get("name") == system
+        ),
+        {},
     )
     reader = mapping(fingerprint.get("reader"))
     can = _picked({"capabilities": mapping(about.get("capabilities")).get(system)}, ("capabilities",))
     datasets = [
-        {**_picked(mapping(each), ("name", "sha256", "revision", "split", "overlay", "mode", "qa_types")), "n": mapping(each).get("used")}
+        {
+            **_picked(mapping(each), ("name", "sha256", "revision", "split", "overlay", "mode", "qa_types")),
+            "n": mapping(each).get("used"),
+        }
         for each in manifest.get("datasets") or []
     ]
     judge = {"url": options.get("judge_url"), "model": options.get("judge_model"), "calibration": about.get("judge")}
     return {
         "dataset": datasets[0] if len(datasets) == 1 else datasets,
-        "system": {"name": system, "config_hash": stable_hash(fingerprint, 16), "config": mapping(fingerprint.get("memory")), **can},
-        "reader": {**reader, "prompt_sha": fingerprint.get("prompt"), "temperature": options.get("temperature")} if reader else None,
+        "system": {
+            "name": system,
+            "config_hash": stable_hash(fingerprint, 16),
+            "config": mapping(fingerprint.get("memory")),
+            **can,
+        },
+        "reader": {**reader, "prompt_sha": fingerprint.get("prompt"), "temperature": options.get("temperature")}
+        if reader
+        else None,
         "judge": judge if judge["url"] else None,
         "k": about.get("k"),
         "budgets": about.get("budget_tokens"),
@@ -177,13 +214,19 @@ def _interval(known: Estimate) -> dict[str, Any]:
 def _latency(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds of single calls."""
     stages = ("search", "search_first", "answer", "overhead", "ingest")
-    found = {stage: _picked({label: summary.get(f"{stage}_{label}") for label in _PERCENTILES}, _PERCENTILES) for stage in stages}
+    found = {
+        stage: _picked({label: summary.get(f"{stage}_{label}") for label in _PERCENTILES}, _PERCENTILES)
+        for stage in stages
+    }
     found["ingest"] |= _picked({"items_per_second": summary.get("ingest_items_per_second")}, ("items_per_second",))
     return {stage: values for stage, values in found.items() if values}
 
 
 def _cost(summary: Mapping[str, Any], counted: _Counted) -> dict[str, Any]:
-    told = {name.removeprefix("setup_"): summary.get(name) for name in ("setup_calls", "setup_input_tokens", "setup_output_tokens")}
+    told = {
+        name.removeprefix("setup_"): summary.get(name)
+        for name in ("setup_calls", "setup_input_tokens", "setup_output_tokens")
+    }
     setup = _picked({**told, "usd": summary.get("setup_cost")}, ("calls", "input_tokens", "output_tokens", "usd"))
     questions = _picked({"usd": counted.cost, **{name: summary.get(name) for name in _PAID}}, ("usd", *_PAID))
     return {"ingest": setup, "questions": questions}

@@ -1,7 +1,8 @@
-"""Audit what has piled up in a memory: duplicates, contradictions, things outlived, junk, loops, secrets, planted orders. Offline.
+"""Audit what has piled up in a memory: duplicates, contradictions, things outlived, junk, loops, secrets, planted
+orders. Offline.
 
-Every count is of candidates, found by rules that can be read here; a person decides. Nothing of the export is sent anywhere or kept, and no
-example shows a secret.
+Every count is of candidates, found by rules that can be read here; a person decides. Nothing of the export is sent
+anywhere or kept, and no example shows a secret.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Figures of an export. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days before `until`."""
+    """Figures of an export. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days
+    before `until`.
+    """
 
     shape: str
     items: int
@@ -69,7 +72,9 @@ class Audit:
 
     def as_rows(self) -> list[dict[str, Any]]:
         """One row a finding."""
-        return [{**asdict(finding), "examples": list(finding.examples), "items": self.items} for finding in self.findings]
+        return [
+            {**asdict(finding), "examples": list(finding.examples), "items": self.items} for finding in self.findings
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as JSON."""
@@ -83,9 +88,10 @@ class Audit:
 def audit(path: str | Path, *, now: datetime | None = None, examples: int = 3) -> Audit:
     """Look through an export (JSON or JSONL: mem0, Zep, LangGraph, ours, or lists of objects with a text).
 
-    `now`: the moment that ages are counted from; the newest date of the export if it is not given. Findings, in this order: duplicates,
-    near-duplicates, contradictions, superseded, junk (too short, greetings, system prompts, tool output), recall loops, secrets,
-    instructions. Duplicates and contradictions are looked for among the memories of one owner. `BadInput` for what holds no memories.
+    `now`: the moment that ages are counted from; the newest date of the export if it is not given. Findings, in this
+    order: duplicates, near-duplicates, contradictions, superseded, junk (too short, greetings, system prompts, tool
+    output), recall loops, secrets, instructions. Duplicates and contradictions are looked for among the memories of one
+    owner. `BadInput` for what holds no memories.
     """
     export = read_export(path)
     records = export.records
@@ -152,7 +158,9 @@ class _Look:
         ]
 
     def _near(self, indices: Sequence[int]) -> tuple[list[int], bool]:
-        """Those with a Jaccard similarity ≥ `NEAR` to an earlier one, exactly: two such texts share one of their rarest words."""
+        """Those with a Jaccard similarity ≥ `NEAR` to an earlier one, exactly: two such texts share one of their rarest
+        words.
+        """
         bags = {index: frozenset(self._plain[index].split()) for index in indices}
         common = Counter(word for bag in bags.values() for word in bag)
         by_word: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -176,7 +184,9 @@ class _Look:
     # --- what cannot both hold ---
 
     def contradicting(self) -> list[AuditFinding]:
-        """Subjects with several values of what one has one of, and what is out of date for it or by the export's own word."""
+        """Subjects with several values of what one has one of, and what is out of date for it or by the export's own
+        word.
+        """
         groups: defaultdict[tuple[str, str, str], dict[str, list[int]]] = defaultdict(dict)
         for index, record in enumerate(self._records):
             found = None if record.ended else value_of(record.text)
@@ -188,12 +198,19 @@ class _Look:
         outlived = [index for index, record in enumerate(self._records) if record.ended]
         for values in several:
             outlived += self._older(values)
-        dated = sum(all(self._records[index].when is not None for indices in values.values() for index in indices) for values in several)
+        dated = sum(
+            all(self._records[index].when is not None for indices in values.values() for index in indices)
+            for values in several
+        )
         return [
             self._found(
-                "contradictions", involved, f"give {len(several)} subjects more than one value of what one has one of ({dated} dated)"
+                "contradictions",
+                involved,
+                f"give {len(several)} subjects more than one value of what one has one of ({dated} dated)",
             ),
-            self._found("superseded", sorted(set(outlived)), "are marked as ended, or a newer value of the same thing is there"),
+            self._found(
+                "superseded", sorted(set(outlived)), "are marked as ended, or a newer value of the same thing is there"
+            ),
         ]
 
     def _older(self, values: dict[str, list[int]]) -> list[int]:
@@ -206,7 +223,11 @@ class _Look:
             newest[value] = max(dates)
         best = max(newest.values())
         current = [value for value, when in newest.items() if when == best]
-        return [index for value, indices in values.items() if value not in current for index in indices] if len(current) == 1 else []
+        return (
+            [index for value, indices in values.items() if value not in current for index in indices]
+            if len(current) == 1
+            else []
+        )
 
     # --- worth nothing ---
 
@@ -235,7 +256,9 @@ class _Look:
                 starts[tuple(words[index][:_QUOTED_WORDS])].append(index)
         which = [index for index in range(len(self._records)) if self._quotes(index, words[index], starts)]
         quoting = set(self._fitting(lambda text: QUOTING.search(text) is not None))
-        return self._found("recall loops", sorted(quoting.union(which)), "quote another memory whole, or tell what was recalled")
+        return self._found(
+            "recall loops", sorted(quoting.union(which)), "quote another memory whole, or tell what was recalled"
+        )
 
     def _quotes(self, index: int, words: Sequence[str], starts: dict[tuple[str, ...], list[int]]) -> bool:
         plain = f" {self._plain[index]} "
@@ -253,7 +276,11 @@ class _Look:
         which = []
         for index, record in enumerate(self._records):
             text = record.text[:LOOKED_AT]
-            found = [name for name, shape in SECRETS.items() if any(is_secret(name, each[0]) for each in shape.finditer(text))]
+            found = [
+                name
+                for name, shape in SECRETS.items()
+                if any(is_secret(name, each[0]) for each in shape.finditer(text))
+            ]
             kinds.update(found)
             which += [index] if found else []
         told = ", ".join(f"{name}: {number}" for name, number in kinds.most_common())

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["FAMILY"]
 
 #: Scores that only runs of memories have.
-_SCORES = frozenset(("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k"))
+_SCORES = frozenset(
+    ("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k")
+)
 #: The scores that the sections on memories show.
 _APART = _SCORES | {
     *("evidence_items", "context_share", "search_seconds", "answer_seconds", "overhead_seconds"),
@@ -35,7 +37,9 @@ def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) ->
     threshold = result.manifest.get("options", {}).get("threshold", 0.7)
     by_system = {name: rows(name) for name in result.summary}
     roles = roles_in(result.manifest, result.summary)
-    above = memory_notes(by_system, about, score_field=score_field, setups=result.setups, threshold=threshold, roles=roles)
+    above = memory_notes(
+        by_system, about, score_field=score_field, setups=result.setups, threshold=threshold, roles=roles
+    )
     dirt = [text for dataset in result.manifest.get("datasets") or [] if (text := dirt_note(dataset))]
     return [*above, *([about["judge"]] if about.get("judge") else [])], dirt
 
@@ -67,7 +71,9 @@ def _below(result: Any) -> str:
     return f"\n{found}" if (found := per_qa_type(result.summary, field)) else ""
 
 
-def _export(result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any) -> None:
+def _export(
+    result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any
+) -> None:
     """For each question what was found, with its evidence, the answer and the scores."""
     import json
 
@@ -108,7 +114,10 @@ FAMILY = Family(
     manifest_key="memory",
     commands={
         "memory": Command(
-            "context_bench.memory.command.app:app", "Measure memories: run, doctor, ops, audit.", after="agent", default="run"
+            "context_bench.memory.command.app:app",
+            "Measure memories: run, doctor, ops, audit.",
+            after="agent",
+            default="run",
         ),
     },
     offers={
@@ -147,16 +156,30 @@ FAMILY = Family(
                     for label in ("p50", "p95", "p99", "n")
                 ),
                 *("score_per_1k_tokens", "items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
-                *(f"ingest_{amount}" for amount in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")),
+                *(
+                    f"ingest_{amount}"
+                    for amount in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")
+                ),
                 *(f"spread_{amount}" for amount in ("trials", "found", "score", "same_hits", "same_answer")),
                 *("same_hits", "same_answers"),
                 *("retrieved_tokens", "context_share", "facts_used", "tokens_per_fact_used", "query_usd_per_fact_used"),
-                *("abstention_precision", "abstention_recall", "abstention_f1", "abstention_f1_always", "coverage", "answered_accuracy"),
+                *(
+                    "abstention_precision",
+                    "abstention_recall",
+                    "abstention_f1",
+                    "abstention_f1_always",
+                    "coverage",
+                    "answered_accuracy",
+                ),
             )
         ),
         apart=_apart,
         alone="--floors runs what it can be compared with",
         below=_below,
     ),
-    exports={"memory": Export(_export, "measured no memories (context-bench memory does); --format json has what it found", newline=True)},
+    exports={
+        "memory": Export(
+            _export, "measured no memories (context-bench memory does); --format json has what it found", newline=True
+        )
+    },
 )

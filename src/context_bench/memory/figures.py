@@ -1,7 +1,8 @@
 """Figures of the rows and set-ups of a memory run: context, latency, cost of what was used, abstention, harm.
 
-Rows say it in scores: those of the evaluators `memory_use`, `retrieval` and `abstention`. Percentiles are by nearest rank, the ⌈p · n⌉-th
-smallest of single calls; the first search of a haystack, which may have to load things, is kept apart.
+Rows say it in scores: those of the evaluators `memory_use`, `retrieval` and `abstention`. Percentiles are by nearest
+rank, the ⌈p · n⌉-th smallest of single calls; the first search of a haystack, which may have to load things, is kept
+apart.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Use:
         for name, kept in plain:
             if (value := score(row, name)) is not None:
                 kept.append(value)
-        if (value := score(row, self.score_field)) is not None and (tokens := score(row, "retrieved_tokens")) is not None:
+        if (value := score(row, self.score_field)) is not None and (
+            tokens := score(row, "retrieved_tokens")
+        ) is not None:
             self.judged += value
             self.judged_tokens += tokens
         if (seconds := score(row, "search_seconds")) is not None:
@@ -116,7 +119,9 @@ class Declined:
                 self.judged += 1
 
     def result(self) -> dict[str, float]:
-        """Rates; `{}` where no row says whether it could be answered, and without what cannot be said (no unanswerable question, say)."""
+        """Rates; `{}` where no row says whether it could be answered, and without what cannot be said (no unanswerable
+        question, say).
+        """
         known, unknown = sum(self.answerable), sum(self.unanswerable)
         if not known + unknown:
             return {}
@@ -139,10 +144,10 @@ class Declined:
 
 
 def setup_figures(records: Sequence[SetupRecord]) -> dict[str, float]:
-    """One system's set-ups: `items` there were, `items_lost` (share not acknowledged), `stored` and `bytes` as the memory tells,
-    `bytes_per_item`, `write_loss` (where exact texts were looked for again: 1 − found / acknowledged), `ingest_seconds_per_item`,
-    `ingest_items_per_second`, `ingest_p50`, `ingest_p95`, `ingest_p99` of single calls in the slowest haystack, `ingest_first` (the slowest
-    first call), and `setup_…` sums over all attempts.
+    """One system's set-ups: `items` there were, `items_lost` (share not acknowledged), `stored` and `bytes` as the
+    memory tells, `bytes_per_item`, `write_loss` (where exact texts were looked for again: 1 − found / acknowledged),
+    `ingest_seconds_per_item`, `ingest_items_per_second`, `ingest_p50`, `ingest_p95`, `ingest_p99` of single calls in
+    the slowest haystack, `ingest_first` (the slowest first call), and `setup_…` sums over all attempts.
     """
     told = [record.output for record in standing(records) if record.error is None]
     found = dict(totals(records))
@@ -185,8 +190,8 @@ def _sum(told: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """Effect of a memory on the same questions, as shares of those both answered: `harmed` were right without it and are wrong with it,
-    `helped` the other way round.
+    """Effect of a memory on the same questions, as shares of those both answered: `harmed` were right without it and
+    are wrong with it, `helped` the other way round.
     """
 
     system: str
@@ -199,17 +204,21 @@ class Harm:
     def sentence(self) -> str:
         """For a report."""
         said = [
-            f"{each.value:.1%}" + (f" [{each.low:.1%}, {each.high:.1%}]" if each.low is not None and each.high is not None else "")
+            f"{each.value:.1%}"
+            + (f" [{each.low:.1%}, {each.high:.1%}]" if each.low is not None and each.high is not None else "")
             for each in (self.harmed, self.helped)
         ]
         return (
-            f"{self.system}: of {self.harmed.n:,} questions {said[1]} are right with it and wrong without any memory, {said[0]} the other "
+            f"{self.system}: of {self.harmed.n:,} questions {said[1]} are right with it and wrong without any memory, "
+            f"{said[0]} the other "
             "way round."
         )
 
 
 def harm(system: str, with_it: Scored, without: str, without_it: Scored, threshold: float) -> Harm | None:
-    """Compare a memory with the arm that has none; an answer is right from `threshold` on. `None` if they share no question."""
+    """Compare a memory with the arm that has none; an answer is right from `threshold` on. `None` if they share no
+    question.
+    """
     mine, theirs = with_it.values, without_it.values
     both = [key for key in mine if key in theirs]
     if not both:

@@ -28,13 +28,19 @@ def memory_notes(
 ) -> list[str]:
     """Sentences for the head of a report, the gravest first.
 
-    `about` is what the run's manifest says of it: `k` (list; the last is what memories were asked for), `reader` (whether anybody
-    answered). `roles`: floors and ceilings are all controls, and all arms of a kind (`none`, `random`, `full_context`, `oracle`).
-    `score_field`: the answers' score. Says: haystacks that `k` empties; random picks that do as well or nearly everything; a reader too
-    weak to show anything; a whole conversation that does no worse; what could not be scored; harm.
+    `about` is what the run's manifest says of it: `k` (list; the last is what memories were asked for), `reader`
+    (whether anybody answered). `roles`: floors and ceilings are all controls, and all arms of a kind (`none`, `random`,
+    `full_context`, `oracle`). `score_field`: the answers' score. Says: haystacks that `k` empties; random picks that do
+    as well or nearly everything; a reader too weak to show anything; a whole conversation that does no worse; what
+    could not be scored; harm.
     """
     ks = [int(k) for k in about.get("k") or ()]
-    names = [*(f"{level}recall_at_{k}" for k in ks for level in ("", "session_")), *_RANK, "hit_count", "retrieved_tokens"]
+    names = [
+        *(f"{level}recall_at_{k}" for k in ks for level in ("", "session_")),
+        *_RANK,
+        "hit_count",
+        "retrieved_tokens",
+    ]
     if score_field and score_field not in names:
         names.append(score_field)
     found = {system: scored(rows, names) for system, rows in rows_by_system.items()}
@@ -43,7 +49,11 @@ def memory_notes(
     answers = score_field if about.get("reader", True) and score_field and "recall_at_" not in score_field else None
     notes = [*_emptied(ks, setups, memories or list(found)), *_against_chance(found, ends, memories, ks)]
     if answers:
-        notes += [*_reader(ends, answers), *_whole(found, ends, memories, answers), *_harms(found, roles, memories, answers, threshold)]
+        notes += [
+            *_reader(ends, answers),
+            *_whole(found, ends, memories, answers),
+            *_harms(found, roles, memories, answers, threshold),
+        ]
     return [*notes, *_unscored(found, memories)]
 
 
@@ -62,22 +72,32 @@ def _emptied(ks: Sequence[int], setups: Sequence[SetupRecord], systems: Sequence
     """`k` ≥ items in store: everything is returned, and no ranking can be seen."""
     sizes: dict[str, list[float]] = {}
     for record in standing(setups):
-        held = [value for name in ("stored", "parts", "items") if isinstance(value := record.output.get(name), int | float) and value]
+        held = [
+            value
+            for name in ("stored", "parts", "items")
+            if isinstance(value := record.output.get(name), int | float) and value
+        ]
         if held and record.system in systems:
             sizes.setdefault(record.system, []).append(held[0])
     notes: dict[str, list[str]] = {}
     for system, held in sizes.items():
         reached = [(k, sum(size <= k for size in held)) for k in ks]
-        if told := ", ".join(f"k = {k} returns everything in {count} of {len(held)} haystacks" for k, count in reached if count):
+        if told := ", ".join(
+            f"k = {k} returns everything in {count} of {len(held)} haystacks" for k, count in reached if count
+        ):
             span = f"{min(held):,.0f}" if min(held) == max(held) else f"{min(held):,.0f} to {max(held):,.0f}"
             notes.setdefault(f"{told} (they hold {span} items)", []).append(system)
     return [
-        f"Not a headline: {told}, so retrieval scores there say nothing of ranking ({', '.join(names)})." for told, names in notes.items()
+        f"Not a headline: {told}, so retrieval scores there say nothing of ranking ({', '.join(names)})."
+        for told, names in notes.items()
     ]
 
 
 def _against_chance(
-    found: Mapping[str, Mapping[str, Scored]], ends: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], ks: Sequence[int]
+    found: Mapping[str, Mapping[str, Scored]],
+    ends: Mapping[str, Mapping[str, Scored]],
+    memories: Sequence[str],
+    ks: Sequence[int],
 ) -> list[str]:
     """Random picks: how far they get, and which memories are not shown to be better."""
     named = [f"{level}recall_at_{ks[-1]}" for level in ("", "session_")] if ks else []
@@ -87,12 +107,16 @@ def _against_chance(
         return []
     notes = []
     if mean.value >= _EASY:
-        notes.append(f"Random picks reach {name} = {_text(mean)}: at this k finding the evidence is little of an achievement.")
+        notes.append(
+            f"Random picks reach {name} = {_text(mean)}: at this k finding the evidence is little of an achievement."
+        )
     notes += _no_better(found, memories, name, ends["random"][name], f"random picks ({_text(mean)})")
     return notes
 
 
-def _no_better(found: Mapping[str, Mapping[str, Scored]], systems: Sequence[str], name: str, other: Scored, called: str) -> list[str]:
+def _no_better(
+    found: Mapping[str, Mapping[str, Scored]], systems: Sequence[str], name: str, other: Scored, called: str
+) -> list[str]:
     """Systems whose score is not shown to be above another's on the same questions."""
 
     def failed(difference: Estimate) -> bool:
@@ -103,7 +127,11 @@ def _no_better(found: Mapping[str, Mapping[str, Scored]], systems: Sequence[str]
 
 
 def _those(
-    found: Mapping[str, Mapping[str, Scored]], systems: Sequence[str], name: str, other: Scored, meets: Callable[[Estimate], bool]
+    found: Mapping[str, Mapping[str, Scored]],
+    systems: Sequence[str],
+    name: str,
+    other: Scored,
+    meets: Callable[[Estimate], bool],
 ) -> list[str]:
     """Systems whose paired difference to `other` meets a condition, each with its mean."""
     named = []
@@ -128,20 +156,25 @@ def _reader(ends: Mapping[str, Mapping[str, Scored]], answers: str) -> list[str]
     notes = []
     if mean.value < _WEAK:
         notes.append(
-            f"With exactly the evidence the reader reaches only {answers} = {_text(mean)}: what memories lose below that is the reader's "
+            f"With exactly the evidence the reader reaches only {answers} = {_text(mean)}: what memories lose below "
+            "that is the reader's "
             "or the questions' fault, and differences between memories come out too small."
         )
     nothing = ends.get("none", {}).get(answers)
     gain = given.against(nothing) if nothing else None
     if gain is not None and (gain.value <= 0 if gain.low is None else gain.low <= 0):
         notes.append(
-            "The reader is not shown to answer better with the evidence than without anything: its answers say nothing of memories."
+            "The reader is not shown to answer better with the evidence than without anything: its answers say "
+            "nothing of memories."
         )
     return notes
 
 
 def _whole(
-    found: Mapping[str, Mapping[str, Scored]], ends: Mapping[str, Mapping[str, Scored]], memories: Sequence[str], answers: str
+    found: Mapping[str, Mapping[str, Scored]],
+    ends: Mapping[str, Mapping[str, Scored]],
+    memories: Sequence[str],
+    answers: str,
 ) -> list[str]:
     """The whole conversation fits, and is not beaten."""
     given = ends.get("full_context", {}).get(answers)
@@ -152,29 +185,43 @@ def _whole(
     gain, floor = (given.against(nothing), nothing.mean()) if nothing else (None, None)
     if gain is not None and floor is not None and gain.value <= 0:
         return [
-            f"The reader makes nothing of the whole conversation: {answers} = {_text(mean)}, without any {_text(floor)}. So full_context "
+            f"The reader makes nothing of the whole conversation: {answers} = {_text(mean)}, without any "
+            f"{_text(floor)}. So full_context "
             "is no ceiling here, and being better than it is no achievement; look at the oracle."
         ]
     names = _those(found, memories, answers, given, lambda difference: difference.value <= 0)
     length = ends["full_context"].get("retrieved_tokens")
-    tokens = f" ({sum(length.values.values()) / len(length.values):,.0f} tokens a question)" if length and length.values else ""
+    tokens = (
+        f" ({sum(length.values.values()) / len(length.values):,.0f} tokens a question)"
+        if length and length.values
+        else ""
+    )
     if not names:
         return []
     return [
         f"The whole conversation{tokens} fits the reader, which then reaches {answers} = {_text(mean)}; "
-        f"no better on the same questions: {', '.join(names)}. At this length a memory can save tokens, not improve answers."
+        f"no better on the same questions: {', '.join(names)}. At this length a memory can save tokens, not improve "
+        "answers."
     ]
 
 
 def _harms(
-    found: Mapping[str, Mapping[str, Scored]], roles: Mapping[str, ArmRole], memories: Sequence[str], answers: str, threshold: float
+    found: Mapping[str, Mapping[str, Scored]],
+    roles: Mapping[str, ArmRole],
+    memories: Sequence[str],
+    answers: str,
+    threshold: float,
 ) -> list[str]:
     changes = [each for each in harms(found, roles, memories, answers, threshold) if each.harmed.value > 0]
     return [each.sentence for each in changes]
 
 
 def harms(
-    found: Mapping[str, Mapping[str, Scored]], roles: Mapping[str, ArmRole], systems: Sequence[str], answers: str, threshold: float
+    found: Mapping[str, Mapping[str, Scored]],
+    roles: Mapping[str, ArmRole],
+    systems: Sequence[str],
+    answers: str,
+    threshold: float,
 ) -> list[Harm]:
     """The effect of each of `systems` against the arm without memory; empty without that arm or its answers."""
     none = of_kind(roles, "none")
@@ -182,7 +229,11 @@ def harms(
     if none is None or without is None:
         return []
     others = [system for system in systems if system != none]
-    changes = [harm(system, mine, none, without, threshold) for system in others if (mine := found[system].get(answers)) is not None]
+    changes = [
+        harm(system, mine, none, without, threshold)
+        for system in others
+        if (mine := found[system].get(answers)) is not None
+    ]
     return [change for change in changes if change is not None]
 
 
@@ -190,7 +241,9 @@ def harms(
 
 
 def _unscored(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str]) -> list[str]:
-    """Questions whose evidence is known (others have a score on them) and on which a memory's hits could not be placed."""
+    """Questions whose evidence is known (others have a score on them) and on which a memory's hits could not be
+    placed.
+    """
     known = {name: {key for by in found.values() if name in by for key in by[name].values} for name in _RANK}
     notes = []
     for system in memories:
@@ -201,11 +254,15 @@ def _unscored(found: Mapping[str, Mapping[str, Scored]], memories: Sequence[str]
         unknown = ((known["mrr"] | known["session_mrr"]) & seen) - own["mrr"] - own["session_mrr"]
         if as_sessions:
             notes.append(
-                f"{system}: hits are whole sessions on {len(as_sessions):,} question(s); they are scored as sessions only "
+                f"{system}: hits are whole sessions on {len(as_sessions):,} question(s); they are scored as sessions "
+                "only "
                 "(session_… columns), for a session is not a turn."
             )
         if unknown:
-            notes.append(f"{system}: hits do not say what they come from on {len(unknown):,} question(s); these have no retrieval scores.")
+            notes.append(
+                f"{system}: hits do not say what they come from on {len(unknown):,} question(s); these have no "
+                "retrieval scores."
+            )
     return notes
 
 

@@ -1,7 +1,7 @@
 """The protocol of a memory: items go in, hits come out, and everything else it can do is optional.
 
-A haystack (one conversation, one user's history) is an example's `group`. Its items travel on every example of the group as one text,
-`packed(items)`, so that a thousand questions share one copy of it.
+A haystack (one conversation, one user's history) is an example's `group`. Its items travel on every example of the
+group as one text, `packed(items)`, so that a thousand questions share one copy of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from context_bench.core.jsontext import load_json
 
 #: What a memory may say it can do; what it does not name is `NotSupported` and shown as "not applicable", never as 0.
 Capability = Literal[
-    "add", "search", "answer", "delete", "delete_all", "update", "timestamps", "metadata", "source_ids", "scores", "namespaces", "stats",
+    "add", "search", "answer", "delete", "delete_all", "update", "timestamps", "metadata", "source_ids", "scores", "namespaces", "stats",  # noqa: E501
     "persistent",
 ]  # fmt: skip
 
@@ -30,8 +30,8 @@ class NotSupported(Exception):
 class Item:
     """One thing to remember: a turn of a conversation, a fact, a document.
 
-    `id` is the source id that evidence refers to. `time`: ISO 8601, or the source's own words where they cannot be read. `session`: id of
-    the sitting it belongs to.
+    `id` is the source id that evidence refers to. `time`: ISO 8601, or the source's own words where they cannot be
+    read. `session`: id of the sitting it belongs to.
     """
 
     id: str
@@ -50,7 +50,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A memory's reply about one item: acknowledged, or why not. `memory_id`: its own name for it, for deleting and updating."""
+    """A memory's reply about one item: acknowledged, or why not. `memory_id`: its own name for it, for deleting and
+    updating.
+    """
 
     item_id: str
     memory_id: str | None = None
@@ -59,7 +61,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One thing remembered. `source_ids`: the items it came from, as far as the memory knows; empty = it does not say."""
+    """One thing remembered. `source_ids`: the items it came from, as far as the memory knows; empty = it does not
+    say.
+    """
 
     text: str
     score: float | None = None
@@ -72,11 +76,11 @@ class Hit:
 class Memory(Protocol):
     """The protocol that every adapter gives the thing it adapts. Methods may be plain or async.
 
-    Required: `name`, `capabilities`, `add`, `search`. With `namespaces`: `namespace(name)` gives an isolated twin (same configuration,
-    own empty state, safe beside its siblings). Optional: `flush(seconds)` waits until what was added can be found and raises
-    `TimedOut` if that takes longer; `delete(memory_id)`, `delete_all()`, `update(memory_id, text)`, `answer(question)`, `fingerprint()`,
-    `close()`, `stats()` → `{"items": …, "bytes": …}`; `reset()` empties this namespace and no other; `granularity` ("turn", "pair",
-    "session") says what it wants as one item.
+    Required: `name`, `capabilities`, `add`, `search`. With `namespaces`: `namespace(name)` gives an isolated twin (same
+    configuration, own empty state, safe beside its siblings). Optional: `flush(seconds)` waits until what was added can
+    be found and raises `TimedOut` if that takes longer; `delete(memory_id)`, `delete_all()`, `update(memory_id, text)`,
+    `answer(question)`, `fingerprint()`, `close()`, `stats()` → `{"items": …, "bytes": …}`; `reset()` empties this
+    namespace and no other; `granularity` ("turn", "pair", "session") says what it wants as one item.
     """
 
     name: str
@@ -86,18 +90,22 @@ class Memory(Protocol):
         """Remember the items; a list of `Receipt`, one per item."""
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> Any:
-        """The best `k` hits, best first. `as_of`: the moment at which the question is asked; what is dated later is not known then."""
+        """The best `k` hits, best first. `as_of`: the moment at which the question is asked; what is dated later is not
+        known then.
+        """
 
 
 def known_until(as_of: str | None) -> str | None:
-    """The text up to which dates in ISO 8601, read as texts, are not after `as_of`: a day holds all its hours. `None`: no limit, which is
-    also so where `as_of` is no such date. Offsets from UTC are not looked at.
+    """The text up to which dates in ISO 8601, read as texts, are not after `as_of`: a day holds all its hours. `None`:
+    no limit, which is also so where `as_of` is no such date. Offsets from UTC are not looked at.
     """
     return f"{as_of.strip()}~" if as_of is not None and _ISO.match(as_of.strip()) else None
 
 
 def known_by(time: str | None, until: str | None) -> bool:
-    """True if what is dated `time` was known then (`until`: of `known_until`). What has no date that can be read always was."""
+    """True if what is dated `time` was known then (`until`: of `known_until`). What has no date that can be read always
+    was.
+    """
     return until is None or time is None or time <= until or not _ISO.match(time)
 
 
@@ -111,7 +119,14 @@ def packed(items: Iterable[Item]) -> str:
 
 
 def _plain(item: Item) -> dict[str, Any]:
-    named = {"id": item.id, "text": item.text, "role": item.role, "speaker": item.speaker, "time": item.time, "session": item.session}
+    named = {
+        "id": item.id,
+        "text": item.text,
+        "role": item.role,
+        "speaker": item.speaker,
+        "time": item.time,
+        "session": item.session,
+    }
     return {key: value for key, value in {**named, "metadata": dict(item.metadata)}.items() if value not in (None, {})}
 
 
@@ -156,7 +171,9 @@ def conversation(items: Sequence[Item]) -> str:
     for item in items:
         if item.session != session:
             session = item.session
-            heading = " ".join(part for part in (f"[session {item.session}]" if item.session else "", item.time or "") if part)
+            heading = " ".join(
+                part for part in (f"[session {item.session}]" if item.session else "", item.time or "") if part
+            )
             lines += ["", heading] if heading and lines else [heading] if heading else []
         lines.append(item.line)
     return "\n".join(lines)

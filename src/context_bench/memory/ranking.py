@@ -1,9 +1,9 @@
 """Measures of a ranking, given the items that hold the answer.
 
-`gold` are the ids of the evidence, `hits` the ranked hits, best first, each as the set of ids it stands for (a summary or a pair of turns
-stands for several, an invention for none). Every measure is in [0, 1]. Without gold nothing can be said: `BadInput`, never 1.0. An id
-counts once, the first time it is covered. Where every hit stands for one id and none comes twice, precision, recall, MRR, MAP and nDCG
-are those of trec_eval.
+`gold` are the ids of the evidence, `hits` the ranked hits, best first, each as the set of ids it stands for (a summary
+or a pair of turns stands for several, an invention for none). Every measure is in [0, 1]. Without gold nothing can be
+said: `BadInput`, never 1.0. An id counts once, the first time it is covered. Where every hit stands for one id and none
+comes twice, precision, recall, MRR, MAP and nDCG are those of trec_eval.
 
 The `official_…` functions repeat the scorers of LoCoMo and LongMemEval, whose rules differ from these.
 """
@@ -38,8 +38,8 @@ def all_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
 
 
 def precision_at(gold: Ids, hits: Sequence[Ids], k: int, *, of_returned: bool = False) -> float:
-    """The share of the first `k` places that touch evidence. Fewer hits than `k` count as misses; with `of_returned` only the hits that
-    there are count (no hits: 0).
+    """The share of the first `k` places that touch evidence. Fewer hits than `k` count as misses; with `of_returned`
+    only the hits that there are count (no hits: 0).
     """
     _check(gold, k)
     first = hits[:k]
@@ -54,16 +54,16 @@ def reciprocal_rank(gold: Ids, hits: Sequence[Ids]) -> float:
 
 
 def average_precision(gold: Ids, hits: Sequence[Ids]) -> float:
-    """For every id of the evidence the share of hits that brought new evidence, down to the hit that covers it (0 if none does),
-    averaged over the ids. Its mean over questions is MAP.
+    """For every id of the evidence the share of hits that brought new evidence, down to the hit that covers it (0 if
+    none does), averaged over the ids. Its mean over questions is MAP.
     """
     _check(gold, 1)
     return math.fsum(new * useful / rank for useful, (rank, new) in enumerate(_new(gold, hits), 1)) / len(gold)
 
 
 def ndcg_at(gold: Ids, hits: Sequence[Ids], k: int) -> float:
-    """Every id of the evidence gains 1 / log2(rank + 1) at the first of `k` hits that covers it; relative to min(|gold|, `k`) hits with one
-    id each at the top. Hits with several ids could pass that, which counts as 1.
+    """Every id of the evidence gains 1 / log2(rank + 1) at the first of `k` hits that covers it; relative to
+    min(|gold|, `k`) hits with one id each at the top. Hits with several ids could pass that, which counts as 1.
     """
     if not gold or k < 1:
         _check(gold, k)
@@ -131,7 +131,8 @@ def _check(gold: Ids, k: int) -> None:
         raise BadInput(f"k counts hits, from 1; got {k}")
 
 
-# --- official scorers ------------------------------------------------------------------------------------------------------------
+# --- official scorers
+# ------------------------------------------------------------------------
 class LongMemEvalScores(NamedTuple):
     """LongMemEval's measures of one ranking."""
 
@@ -140,11 +141,13 @@ class LongMemEvalScores(NamedTuple):
     ndcg_any: float
 
 
-def official_longmemeval(ranked: Sequence[str], correct: Iterable[str], corpus: Sequence[str], k: int) -> LongMemEvalScores:
+def official_longmemeval(
+    ranked: Sequence[str], correct: Iterable[str], corpus: Sequence[str], k: int
+) -> LongMemEvalScores:
     """LongMemEval's retrieval scores. `ranked`: ids of the corpus, best first; `corpus`: all ids.
 
-    Ranks 1 and 2 weigh the same; the ideal counts only evidence that the corpus holds, once for every time it does. Without evidence
-    `recall_all` is 1.0, as there. Source: `src/retrieval/eval_utils.py` of xiaowu0162/LongMemEval.
+    Ranks 1 and 2 weigh the same; the ideal counts only evidence that the corpus holds, once for every time it does.
+    Without evidence `recall_all` is 1.0, as there. Source: `src/retrieval/eval_utils.py` of xiaowu0162/LongMemEval.
     """
     wanted, found = set(correct), set(ranked[:k])
     ideal = _lenient_dcg(sorted((one in wanted for one in corpus), reverse=True)[:k])
@@ -152,9 +155,11 @@ def official_longmemeval(ranked: Sequence[str], correct: Iterable[str], corpus: 
     return LongMemEvalScores(float(not wanted.isdisjoint(found)), float(wanted <= found), ndcg)
 
 
-def official_longmemeval_sessions(ranked: Sequence[str], correct: Iterable[str], corpus: Sequence[str], k: int) -> LongMemEvalScores:
-    """The same of a ranking of turns (`SESSION_N`), scored as sessions: so many first turns count that they are of `k` sessions, and
-    a session counts once for every turn of it among them.
+def official_longmemeval_sessions(
+    ranked: Sequence[str], correct: Iterable[str], corpus: Sequence[str], k: int
+) -> LongMemEvalScores:
+    """The same of a ranking of turns (`SESSION_N`), scored as sessions: so many first turns count that they are of `k`
+    sessions, and a session counts once for every turn of it among them.
     """
     sessions = [_session(one) for one in ranked]
     depth = k
@@ -172,9 +177,10 @@ def _lenient_dcg(relevant: Sequence[bool]) -> float:
 
 
 def official_locomo_recall(evidence: Sequence[str], context: Sequence[str]) -> float:
-    """LoCoMo's recall: the share of `evidence` (ids such as `D3:4`) in `context`, the ids of what was found; session ids (`S3`) count for
-    every turn of theirs if the first id is one. 1.0 without evidence, as there; `BadInput` with evidence and nothing found, where the
-    original stops with an `IndexError`. Source: `task_eval/evaluation.py` of snap-research/locomo.
+    """LoCoMo's recall: the share of `evidence` (ids such as `D3:4`) in `context`, the ids of what was found; session
+    ids (`S3`) count for every turn of theirs if the first id is one. 1.0 without evidence, as there; `BadInput` with
+    evidence and nothing found, where the original stops with an `IndexError`. Source: `task_eval/evaluation.py` of
+    snap-research/locomo.
     """
     if not evidence:
         return 1.0
@@ -193,17 +199,25 @@ _SHORTEST = 12  # characters of a text whose occurrence in another one means any
 
 
 def near_duplicates(texts: Sequence[str]) -> float:
-    """The share of texts whose set of words has a Jaccard similarity ≥ `NEAR` with that of an earlier one. 0 of nothing."""
+    """The share of texts whose set of words has a Jaccard similarity ≥ `NEAR` with that of an earlier one. 0 of
+    nothing.
+    """
     bags = [frozenset(tokens(text)) for text in texts[:LOOKED_AT]]
     again = sum(any(_alike(bag, other) for other in bags[:at]) for at, bag in enumerate(bags))
     return again / len(bags) if bags else 0.0
 
 
 def echoes(texts: Sequence[str]) -> float:
-    """The share of texts that hold the whole text of another, shorter one: what is left of something recalled and stored again."""
+    """The share of texts that hold the whole text of another, shorter one: what is left of something recalled and
+    stored again.
+    """
     plain = [f" {normalise(text)} " for text in texts[:LOOKED_AT]]
     inside = {text for text in plain if len(text) >= _SHORTEST + 2}
-    return sum(any(len(other) < len(text) and other in text for other in inside) for text in plain) / len(plain) if plain else 0.0
+    return (
+        sum(any(len(other) < len(text) and other in text for other in inside) for text in plain) / len(plain)
+        if plain
+        else 0.0
+    )
 
 
 def repeats_question(texts: Sequence[str], question: str) -> float:

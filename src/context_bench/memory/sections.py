@@ -30,7 +30,11 @@ _JUNK = (
     ("as_of_at_1", "as of then", "questions about an earlier moment: the first hit has the value that held"),
     ("answer_stale", "stale answers", "answers that name an outdated value and not the current one"),
     ("near_duplicate_share", "near-duplicates", "of the hits: say nearly the same as an earlier one"),
-    ("recall_loop_share", "recall loops", "of the hits: hold the whole text of another one, as what was recalled and stored again does"),
+    (
+        "recall_loop_share",
+        "recall loops",
+        "of the hits: hold the whole text of another one, as what was recalled and stored again does",
+    ),
     ("query_echo_share", "question echoed", "of the hits: only repeat the question"),
 )
 
@@ -49,12 +53,22 @@ def memory(material: Material) -> list[Section]:
     told = number(mapping(material.result.manifest.get("options")).get("threshold"))
     threshold = _THRESHOLD if told is None else told
     passes = _passes(material, threshold)
-    others = (_taken(material, passes), _stored(material), _answers(material, passes, threshold), _junk(material), _spread(material))
+    others = (
+        _taken(material, passes),
+        _stored(material),
+        _answers(material, passes, threshold),
+        _junk(material),
+        _spread(material),
+    )
     known = [*_found(material), *(table for table in others if table is not None)]
     by_type = _types(material, passes)
     return [
         *([Section("memory", "Memory", tables=known, charts=_charts(material, passes))] if known else []),
-        *([Section("qa_types", "By type of question", tables=[by_type], brief=len(by_type.rows) <= _MOST_LINES)] if by_type else []),
+        *(
+            [Section("qa_types", "By type of question", tables=[by_type], brief=len(by_type.rows) <= _MOST_LINES)]
+            if by_type
+            else []
+        ),
     ]
 
 
@@ -82,7 +96,9 @@ def _passes(material: Material, threshold: float) -> dict[str, _Pass]:
 
 
 def _found(material: Material) -> list[Table]:
-    """Recall and all at every k and at token budgets. Sessions in a table of their own, where items do not tell everything."""
+    """Recall and all at every k and at token budgets. Sessions in a table of their own, where items do not tell
+    everything.
+    """
     names = [name for name in material.found.score_names if _place(name) is not None]
     tables = [_levelled(material, [name for name in names if not name.startswith("session_")], "memory-found", "")]
     if _needs_sessions(material):
@@ -115,8 +131,10 @@ def _levelled(material: Material, names: list[str], table: str, title: str) -> T
         n = max((each.n for each in known if each is not None), default=0)
         rows.append([system, *(_figure(each) for each in known), Figure(n, "count") if n else None])
     about = (
-        "Share of the evidence among the first k hits (recall) and in everything given (of all given), questions with all of it among them "
-        "(all), reciprocal rank of the first hit with any (MRR). Without known evidence, or where hits do not say what they come from, a "
+        "Share of the evidence among the first k hits (recall) and in everything given (of all given), questions with "
+        "all of it among them "
+        "(all), reciprocal rank of the first hit with any (MRR). Without known evidence, or where hits do not say "
+        "what they come from, a "
         "question has none of these. Full context and oracle do not rank."
     )
     return Table(table, columns, rows, title, about if not title else "")
@@ -125,12 +143,15 @@ def _levelled(material: Material, names: list[str], table: str, title: str) -> T
 def _charts(material: Material, passes: Mapping[str, _Pass]) -> list[Chart]:
     """Recall by k, of items or of whole sessions, and how long searches took."""
     about = (
-        "Each line is one memory: the share of the evidence that is among its first k hits, mean over questions. Up is better, and further "
+        "Each line is one memory: the share of the evidence that is among its first k hits, mean over questions. Up "
+        "is better, and further "
         "left found it sooner. Whiskers are 95 % intervals."
     )
     found = []
     for prefix, what in (("", "Recall at k"), ("session_", "Recall at k, whole sessions")):
-        levels = sorted((int(each[3]), each[0]) for name in material.found.score_names if (each := _recall_at(prefix, name)))
+        levels = sorted(
+            (int(each[3]), each[0]) for name in material.found.score_names if (each := _recall_at(prefix, name))
+        )
         points = [
             CurvePoint(system, k, shown)
             for system in material.systems
@@ -138,7 +159,18 @@ def _charts(material: Material, passes: Mapping[str, _Pass]) -> list[Chart]:
             if (shown := _figure(_estimate(material, system, name))) is not None
         ]
         if not prefix or _needs_sessions(material):
-            found.append(Chart(f"{prefix}recall".replace("_", "-"), "recall", what, about, "k, hits", "recall", points, span=(0.0, 1.0)))
+            found.append(
+                Chart(
+                    f"{prefix}recall".replace("_", "-"),
+                    "recall",
+                    what,
+                    about,
+                    "k, hits",
+                    "recall",
+                    points,
+                    span=(0.0, 1.0),
+                )
+            )
     searches = [own for system, one in passes.items() if (own := spread(system, one.use.search)) is not None]
     told = about_spread("search") + " Each haystack's first search, which may load things, is left out."
     found.append(Chart("search", "distribution", "Search time", told, "time of a search", "", searches))
@@ -151,7 +183,9 @@ def _recall_at(prefix: str, name: str) -> re.Match[str] | None:
 
 
 def _place(name: str) -> tuple[int, int] | None:
-    """The place of a score in the table; `None` for what gets no column: hit, precision and nDCG are in the data, and say little more."""
+    """The place of a score in the table; `None` for what gets no column: hit, precision and nDCG are in the data, and
+    say little more.
+    """
     if found := _AT_K.fullmatch(name):
         return (("recall", "all").index(found[2]), int(found[3])) if found[2] in ("recall", "all") else None
     if found := _AT_TOKENS.fullmatch(name):
@@ -161,7 +195,12 @@ def _place(name: str) -> tuple[int, int] | None:
 
 
 def _titled(name: str) -> str:
-    title = name.removeprefix("session_").replace("_at_", "@").replace("mrr", "MRR").replace("evidence_recall", "of all given")
+    title = (
+        name.removeprefix("session_")
+        .replace("_at_", "@")
+        .replace("mrr", "MRR")
+        .replace("evidence_recall", "of all given")
+    )
     title = f"{title.removesuffix('_tokens')} tokens" if title.endswith("_tokens") else title
     return f"session {title}" if name.startswith("session_") else title
 
@@ -174,7 +213,12 @@ def _taken(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
     shown: list[tuple[str, str, Unit | None, str]] = [
         ("retrieved_tokens", "tokens/question", "tokens", "of what was found, o200k_base"),
         ("context_share", "of full context", "share", "of the tokens of the whole conversation"),
-        ("score_per_1k_tokens", "score/1k tokens", "number", "of the report's score; read it beside the score: little text can lead here"),
+        (
+            "score_per_1k_tokens",
+            "score/1k tokens",
+            "number",
+            "of the report's score; read it beside the score: little text can lead here",
+        ),
         ("search_p50", "search p50, ms", None, "single searches by nearest rank, without each haystack's first"),
         ("search_p95", "search p95, ms", None, ""),
         ("search_p99", "search p99, ms", None, ""),
@@ -193,8 +237,12 @@ def _taken(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
     if not kept:
         return None
     columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in kept)]
-    rows: list[list[Cell]] = [[system, *(_cell(by.get(name), unit) for name, _, unit, _ in kept)] for system, by in numbers.items()]
-    return Table("memory-taken", columns, rows, about="Percentiles are of single calls, the ⌈p·n⌉-th smallest; never of means.")
+    rows: list[list[Cell]] = [
+        [system, *(_cell(by.get(name), unit) for name, _, unit, _ in kept)] for system, by in numbers.items()
+    ]
+    return Table(
+        "memory-taken", columns, rows, about="Percentiles are of single calls, the ⌈p·n⌉-th smallest; never of means."
+    )
 
 
 def _stored(material: Material) -> Table | None:
@@ -210,13 +258,23 @@ def _stored(material: Material) -> Table | None:
         ("stored", "kept", "count", "memories there are, as the memory says"),
         ("bytes_per_item", "bytes/item", "count", "what the memory says it holds, for each turn"),
     ]
-    numbers = {system: setup_figures([each for each in material.result.setups if each.system == system]) for system in material.systems}
+    numbers = {
+        system: setup_figures([each for each in material.result.setups if each.system == system])
+        for system in material.systems
+    }
     kept = [each for each in shown if any(each[0] in by for by in numbers.values())]
     if not any(name.startswith("ingest_") for name, *_ in kept):
         return None
     columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in kept)]
-    rows: list[list[Cell]] = [[system, *(_cell(by.get(name), unit) for name, _, unit, _ in kept)] for system, by in numbers.items()]
-    return Table("memory-stored", columns, rows, about="Before the first question; growth against the number of turns: memory ops.")
+    rows: list[list[Cell]] = [
+        [system, *(_cell(by.get(name), unit) for name, _, unit, _ in kept)] for system, by in numbers.items()
+    ]
+    return Table(
+        "memory-stored",
+        columns,
+        rows,
+        about="Before the first question; growth against the number of turns: memory ops.",
+    )
 
 
 def _spread(material: Material) -> Table | None:
@@ -235,10 +293,14 @@ def _spread(material: Material) -> Table | None:
     if not kept:
         return None
     columns = [Column("System", False), *(Column(title) for _, title, _ in kept)]
-    rows: list[list[Cell]] = [[system, *(figure(by.get(name), unit) for name, _, unit in kept)] for system, by in numbers.items()]
+    rows: list[list[Cell]] = [
+        [system, *(figure(by.get(name), unit) for name, _, unit in kept)] for system, by in numbers.items()
+    ]
     about = (
-        "Standard deviation between repetitions, of means over all questions. What was found: ingest and search. Of the score's, what is "
-        "left where the reader was shown the same hits is the reader's and the judge's; where it said the same, the judge's. Same hits, "
+        "Standard deviation between repetitions, of means over all questions. What was found: ingest and search. Of "
+        "the score's, what is "
+        "left where the reader was shown the same hits is the reader's and the judge's; where it said the same, the "
+        "judge's. Same hits, "
         "same answers: share of questions where all repetitions agree."
     )
     return Table("memory-spread", columns, rows, "Between repetitions", about)
@@ -258,7 +320,9 @@ def _numbers(material: Material, system: str, passes: Mapping[str, _Pass]) -> di
     if "write_loss" in told:
         found["write_loss"] = told["write_loss"]
     if "query_usd_per_fact_used" in found and all(record.cost is not None or not record.calls for record in records):
-        found["usd_per_fact_used"] = found["query_usd_per_fact_used"] + told.get("setup_cost", 0.0) / found["facts_used"]
+        found["usd_per_fact_used"] = (
+            found["query_usd_per_fact_used"] + told.get("setup_cost", 0.0) / found["facts_used"]
+        )
     return found
 
 
@@ -282,7 +346,11 @@ def _answers(material: Material, passes: Mapping[str, _Pass], threshold: float) 
         ("answered_accuracy", "of answered", f"mean {answers} of answerable questions that were answered"),
     ]
     kept = [each for each in rates if any(each[0] in by for by in declined.values())]
-    columns = [Column("System", False), Column(f"{answers} (95 %)"), *(Column(title, about=about) for _, title, about in kept)]
+    columns = [
+        Column("System", False),
+        Column(f"{answers} (95 %)"),
+        *(Column(title, about=about) for _, title, about in kept),
+    ]
     if changes:
         columns += [
             Column("helped (95 %)", about="right with this memory, wrong without any"),
@@ -292,12 +360,21 @@ def _answers(material: Material, passes: Mapping[str, _Pass], threshold: float) 
     for system in material.systems:
         own = passes[system].scores.get(answers) if system in passes else None
         by = declined.get(system, {})
-        cells: list[Cell] = [_figure(own.mean() if own else None), *(figure(by.get(name), "score") for name, _, _ in kept)]
+        cells: list[Cell] = [
+            _figure(own.mean() if own else None),
+            *(figure(by.get(name), "score") for name, _, _ in kept),
+        ]
         if changes:
             change = changes.get(system)
-            cells += [_figure(change.helped, "share") if change else None, _figure(change.harmed, "share") if change else None]
+            cells += [
+                _figure(change.helped, "share") if change else None,
+                _figure(change.harmed, "share") if change else None,
+            ]
         rows.append([system, *cells])
-    about = f"Right: {answers} ≥ {threshold:g}. Helped and harmed: shares of the questions that both this memory and none answered."
+    about = (
+        f"Right: {answers} ≥ {threshold:g}. Helped and harmed: shares of the questions that both this memory "
+        "and none answered."
+    )
     return Table("memory-answers", columns, rows, about=about)
 
 
@@ -329,7 +406,11 @@ def _by_type_scores(material: Material) -> list[str]:
             place = (found[1] or "", found[2])
             deepest[place] = max(deepest.get(place, (0, "")), (int(found[3]), name))
     names = [material.score_field] if material.score_field else []
-    return list(dict.fromkeys([*names, *(deepest[place][1] for place in sorted(deepest, key=lambda each: (each[0], each[1] != "recall")))]))
+    return list(
+        dict.fromkeys(
+            [*names, *(deepest[place][1] for place in sorted(deepest, key=lambda each: (each[0], each[1] != "recall")))]
+        )
+    )
 
 
 def _types(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
@@ -355,29 +436,42 @@ def _types(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
         if once:
             rows.append([kind, system, *map(_figure, means), next(n for n in counts if n is not None)])
         else:
-            rows.append([kind, system, *(cell for pair in zip(map(_figure, means), counts, strict=True) for cell in pair)])
+            rows.append(
+                [kind, system, *(cell for pair in zip(map(_figure, means), counts, strict=True) for cell in pair)]
+            )
     return Table(
-        "qa_types", columns, rows, about="n: questions with this score. Few questions of few haystacks: no interval, or a wide one."
+        "qa_types",
+        columns,
+        rows,
+        about="n: questions with this score. Few questions of few haystacks: no interval, or a wide one.",
     )
 
 
 def per_qa_type(summary: Mapping[str, Mapping[str, float]], score_field: str) -> str:
-    """The Markdown section "Per-QA-Type Breakdown": one row per system, one column per number of the summary whose name begins with
-    `score_field` and an underscore (`…_mean` aside), sorted, 4 decimals, an em dash for what is absent. "" without any such number.
+    """The Markdown section "Per-QA-Type Breakdown": one row per system, one column per number of the summary whose name
+    begins with `score_field` and an underscore (`…_mean` aside), sorted, 4 decimals, an em dash for what is absent. ""
+    without any such number.
     """
     keys = _type_keys(summary.values(), score_field)
     if not keys:
         return ""
-    lines = [" | ".join(("System", *(markdown(key, 300) for key in keys))), " | ".join(("---", *("---:" for _ in keys)))]
+    lines = [
+        " | ".join(("System", *(markdown(key, 300) for key in keys))),
+        " | ".join(("---", *("---:" for _ in keys))),
+    ]
     for system, numbers in summary.items():
         values = (number(numbers.get(key)) for key in keys)
-        lines.append(" | ".join((markdown(system, 300), *(MISSING if value is None else f"{value:.4f}" for value in values))))
+        lines.append(
+            " | ".join((markdown(system, 300), *(MISSING if value is None else f"{value:.4f}" for value in values)))
+        )
     table = "\n".join(f"| {line} |" for line in lines)
     return f"## Per-QA-Type Breakdown\n\n{table}\n"
 
 
 def _type_keys(summaries: Collection[Mapping[str, float]], score_field: str) -> list[str]:
-    return sorted({key for by in summaries for key in by if key.startswith(f"{score_field}_") and key != f"{score_field}_mean"})
+    return sorted(
+        {key for by in summaries for key in by if key.startswith(f"{score_field}_") and key != f"{score_field}_mean"}
+    )
 
 
 # --- cells ---
@@ -388,7 +482,11 @@ def _estimate(material: Material, system: str, name: str) -> Estimate | None:
     known = material.estimates.get(system, {}).get(name)
     if known is not None:
         return known
-    means = [by for (line, _), each in material.found.lines.items() if line == system and (by := each.scores.get(name)) and by.n]
+    means = [
+        by
+        for (line, _), each in material.found.lines.items()
+        if line == system and (by := each.scores.get(name)) and by.n
+    ]
     total = sum(each.n for each in means)
     return Estimate(sum(each.total for each in means) / total, n=total) if total else None
 

@@ -15,10 +15,12 @@ from context_bench.wire.request import WireRequest
 
 @dataclass(slots=True)
 class CacheFigures:
-    """Cache metrics of one session, or sums over several (`+`). All counts are tokens but `requests`, `pairs` and `prefix_breaks`.
+    """Cache metrics of one session, or sums over several (`+`). All counts are tokens but `requests`, `pairs` and
+    `prefix_breaks`.
 
-    `read + write + uncached = tokens`. `later` are the tokens from the second request of each session on, `stability` the sum over `pairs`
-    (a request and the one before it) of the share of the earlier prompt that the later one repeats at its start.
+    `read + write + uncached = tokens`. `later` are the tokens from the second request of each session on, `stability`
+    the sum over `pairs` (a request and the one before it) of the share of the earlier prompt that the later one repeats
+    at its start.
     """
 
     requests: int = 0
@@ -41,7 +43,9 @@ class CacheFigures:
 
     @property
     def prefix_stability(self) -> float | None:
-        """Mean share of the previous prompt that the next one repeats at its start; `None` without two requests in a session."""
+        """Mean share of the previous prompt that the next one repeats at its start; `None` without two requests in a
+        session.
+        """
         return self.stability / self.pairs if self.pairs else None
 
     @property
@@ -69,8 +73,8 @@ class CacheFigures:
 
 @dataclass(slots=True)
 class SessionCache:
-    """One session's prompts in order, run through a cache model. `marked`: only prefixes that a request marks are stored; `warm`: tokens of
-    the first prompt that an earlier session had left in the cache.
+    """One session's prompts in order, run through a cache model. `marked`: only prefixes that a request marks are
+    stored; `warm`: tokens of the first prompt that an earlier session had left in the cache.
     """
 
     profile: CacheProfile
@@ -90,14 +94,16 @@ class SessionCache:
     def add(self, request: WireRequest, at: float | None = None) -> int:
         """Take the session's next prompt in, sent `at` seconds; returns its tokens.
 
-        `parts` then says what they are: read from the cache; rewritten (as much as the prompt before had there, and neither begins like it
-        nor was read); the rest, which is new or what the cache's rules do not hold.
+        `parts` then says what they are: read from the cache; rewritten (as much as the prompt before had there, and
+        neither begins like it nor was read); the rest, which is new or what the cache's rules do not hold.
         """
         t = len(self.prompts.lengths)
         length = self.prompts.add(segments(request))
         stops: Sequence[int] | None = [self.prompts.before(t, end) for end in marks(request)] if self.marked else None
         moment = at if at is not None and self.timed else 0.0
-        read, written = self._cache.add(length, lambda s: self.prompts.shared(s, t), at=moment, stops=stops, warm=0 if t else self.warm)
+        read, written = self._cache.add(
+            length, lambda s: self.prompts.shared(s, t), at=moment, stops=stops, warm=0 if t else self.warm
+        )
         self.read_per_request.append(read)
         self.figures += CacheFigures(requests=1, tokens=length, read=read, write=written)
         rewritten = self._compare(t, length, read) if t else 0
@@ -121,10 +127,12 @@ Price = Callable[[Usage], float | None]
 
 @dataclass(frozen=True, slots=True)
 class SessionCost:
-    """One session's bill in US dollars (or relative to an input price of 1 per million tokens), `alone` and through the system.
+    """One session's bill in US dollars (or relative to an input price of 1 per million tokens), `alone` and through the
+    system.
 
-    `alone`: the prompts as they were sent, had nothing stood in between; same cache rules, same replies. `extra`: the system's own calls to
-    the provider, part of `through`. `sent`, `forwarded`: prompt tokens, those of extra calls included.
+    `alone`: the prompts as they were sent, had nothing stood in between; same cache rules, same replies. `extra`: the
+    system's own calls to the provider, part of `through`. `sent`, `forwarded`: prompt tokens, those of extra calls
+    included.
     """
 
     sent: int
@@ -161,8 +169,8 @@ def session_cost(
     extra_output: int = 0,
     scale: float = 1.0,
 ) -> SessionCost:
-    """The bill of one session. Both sides pay for the same replies (`output_tokens`); extra calls find nothing in the cache. `scale`: the
-    provider's prompt tokens for one of ours.
+    """The bill of one session. Both sides pay for the same replies (`output_tokens`); extra calls find nothing in the
+    cache. `scale`: the provider's prompt tokens for one of ours.
     """
     replies = profile.p_out * output_tokens / 1e6
     extra = (profile.p_in * extra_tokens * scale + profile.p_out * extra_output) / 1e6
@@ -179,10 +187,10 @@ def session_cost(
 class StatedBill:
     """Usage that logs state, and the prediction of the cache rules for the same requests. Tokens; `usd` in US dollars.
 
-    `requests`, of which `stated` state their prompt tokens; `predicted_outputs`: replies whose output tokens are our own count.
-    `usd` is the price of the stated usage, `None` where a request states none or its price is not known. `predicted`, `predicted_read`:
-    tokens by our count of the requests whose log states what the cache served, and what the rules would have served of them;
-    `told`, `told_read`: the same as stated.
+    `requests`, of which `stated` state their prompt tokens; `predicted_outputs`: replies whose output tokens are our
+    own count. `usd` is the price of the stated usage, `None` where a request states none or its price is not known.
+    `predicted`, `predicted_read`: tokens by our count of the requests whose log states what the cache served, and what
+    the rules would have served of them; `told`, `told_read`: the same as stated.
     """
 
     requests: int = 0
@@ -196,7 +204,9 @@ class StatedBill:
     told_read: int = 0
 
     def add(self, usage: Usage | None, output_tokens: int, price: Price, tokens: int, read: int) -> None:
-        """Take in a request: what its log states, tokens of its reply, its tokens by our count and those that the cache would serve."""
+        """Take in a request: what its log states, tokens of its reply, its tokens by our count and those that the cache
+        would serve.
+        """
         self.requests += 1
         self.predicted_outputs += usage is None or usage.output_tokens is None
         if usage is None or not usage.input_tokens:
@@ -204,7 +214,15 @@ class StatedBill:
             return
         self.stated += 1
         self.usage += usage
-        cost = price(Usage(usage.input_tokens, output_tokens, usage.cache_read, usage.cache_write, cache_write_1h=usage.cache_write_1h))
+        cost = price(
+            Usage(
+                usage.input_tokens,
+                output_tokens,
+                usage.cache_read,
+                usage.cache_write,
+                cache_write_1h=usage.cache_write_1h,
+            )
+        )
         self.usd = None if self.usd is None or cost is None else self.usd + cost
         if usage.cache_read is not None:
             self.predicted += tokens
@@ -227,15 +245,20 @@ class StatedBill:
     @property
     def reads(self) -> tuple[float, float] | None:
         """Share of the prompt read from the cache, predicted and stated; `None` where no log states it."""
-        return (self.predicted_read / self.predicted, self.told_read / self.told) if self.predicted and self.told else None
+        return (
+            (self.predicted_read / self.predicted, self.told_read / self.told) if self.predicted and self.told else None
+        )
 
 
-def recorded_facts(bill: StatedBill, accounts: Sequence[Account], *, moved: int = 0, own_rules: bool = True) -> dict[str, Any]:
+def recorded_facts(
+    bill: StatedBill, accounts: Sequence[Account], *, moved: int = 0, own_rules: bool = True
+) -> dict[str, Any]:
     """Facts that a report shows beside the money of recorded sessions, JSON-ready; unknown keys are left out.
 
-    `rebuilt_share`: billed prompt tokens that the logs' own texts explain; `after_head_share`: the same of what follows each first request.
-    `moved`: requests behind the system in which the stand-in for the head was gone. `own_rules`: the bill is by the recorded models' rules,
-    so that it can be held against what the logs state. `no_verdict` gives the reason why nothing can be said about money.
+    `rebuilt_share`: billed prompt tokens that the logs' own texts explain; `after_head_share`: the same of what follows
+    each first request. `moved`: requests behind the system in which the stand-in for the head was gone. `own_rules`:
+    the bill is by the recorded models' rules, so that it can be held against what the logs state. `no_verdict` gives
+    the reason why nothing can be said about money.
     """
     billed, after = bill.usage.input_tokens or 0, sum(account.after for account in accounts)
     missing = sorted({part for account in accounts for part in account.missing})
@@ -267,36 +290,52 @@ def recorded_facts(bill: StatedBill, accounts: Sequence[Account], *, moved: int 
     return {name: value for name, value in found.items() if value not in (None, [])}
 
 
-def _no_verdict(bill: StatedBill, missing: Sequence[str], found: dict[str, Any], moved: int, own_rules: bool) -> str | None:
+def _no_verdict(
+    bill: StatedBill, missing: Sequence[str], found: dict[str, Any], moved: int, own_rules: bool
+) -> str | None:
     """Reason for which the money cannot be known; `None` where it can."""
     if missing and bill.stated < bill.requests:
         return (
-            f"the log leaves out {', '.join(missing)}, and {bill.requests - bill.stated:,} of its {bill.requests:,} replies do not state "
+            f"the log leaves out {', '.join(missing)}, and {bill.requests - bill.stated:,} of its {bill.requests:,} "
+            "replies do not state "
             "the tokens that were billed"
         )
     if missing and (share := found["after_head_share"]) is not None and share < LEAST_REBUILT:
-        return f"only {share:.0%} of the tokens billed after the first request could be rebuilt from the log".replace("%", " %")
+        return f"only {share:.0%} of the tokens billed after the first request could be rebuilt from the log".replace(
+            "%", " %"
+        )
     if missing and moved:
         return (
-            f"in {moved:,} of {bill.requests:,} requests the system changed what stands for the parts that the log leaves out "
+            f"in {moved:,} of {bill.requests:,} requests the system changed what stands for the parts that the log "
+            "leaves out "
             f"({', '.join(missing)}), so what it does to the real ones is not known"
         )
     if own_rules and bill.reads is not None and abs(bill.reads[0] - bill.reads[1]) > MOST_APART:
         predicted, stated = (f"{share:.0%}".replace("%", " %") for share in bill.reads)
-        return f"the log states that {stated} of the prompts came from the cache, but the rules predict {predicted} of the same requests"
+        return (
+            f"the log states that {stated} of the prompts came from the cache, but the rules predict "
+            f"{predicted} of the same requests"
+        )
     return None
 
 
 @dataclass(slots=True)
 class Costs:
-    """Bills of many sessions: ratios of sums (what the invoice says) and means of the sessions' ratios (what a session may expect)."""
+    """Bills of many sessions: ratios of sums (what the invoice says) and means of the sessions' ratios (what a session
+    may expect).
+    """
 
     sessions: list[SessionCost] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """`net_cost_ratio`, `token_saving`, `cache_penalty` and their `…_mean`s, dollars, tokens; undefined ones are left out."""
+        """`net_cost_ratio`, `token_saving`, `cache_penalty` and their `…_mean`s, dollars, tokens; undefined ones are
+        left out.
+        """
         whole = SessionCost(
-            *(sum(getattr(each, name) for each in self.sessions) for name in ("sent", "forwarded", "alone", "through", "extra"))
+            *(
+                sum(getattr(each, name) for each in self.sessions)
+                for name in ("sent", "forwarded", "alone", "through", "extra")
+            )
         )
         ratio, saving = whole.net_cost_ratio, whole.token_saving
         mean_ratio = _mean([each.net_cost_ratio for each in self.sessions])

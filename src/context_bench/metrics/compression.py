@@ -14,8 +14,8 @@ from context_bench.core.rows import tallied
 class CompressionRatio:
     """`compression_ratio` = 1 − Σ forwarded / Σ sent over the rows where both are known (negative: the prompts grew).
 
-    Also `mean_input_tokens` (sent) and `mean_output_tokens` (forwarded), over the same rows. 0.0 if nothing was sent. What no row knows
-    is absent, unless there are no rows at all (then zeros).
+    Also `mean_input_tokens` (sent) and `mean_output_tokens` (forwarded), over the same rows. 0.0 if nothing was sent.
+    What no row knows is absent, unless there are no rows at all (then zeros).
     """
 
     name: ClassVar[str] = "compression_ratio"

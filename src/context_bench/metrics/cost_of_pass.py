@@ -13,10 +13,11 @@ from context_bench.core.rows import completion_tokens, cost_usd, score, tallied
 
 @dataclass
 class CostOfPass:
-    """`cost_of_pass`: tokens (forwarded prompt + reply, failed attempts included) per row that passes; infinite if none does.
+    """`cost_of_pass`: tokens (forwarded prompt + reply, failed attempts included) per row that passes; infinite if none
+    does.
 
-    Also `num_passing` (scores of at least `threshold`), and `cost_of_pass_usd` where the price of every answered row is known. Without any
-    known token count `cost_of_pass` is absent.
+    Also `num_passing` (scores of at least `threshold`), and `cost_of_pass_usd` where the price of every answered row is
+    known. Without any known token count `cost_of_pass` is absent.
     """
 
     threshold: float = 0.7

@@ -15,10 +15,11 @@ from context_bench.stats.distributions import interpolated
 
 @dataclass
 class Latency:
-    """Seconds per answered row: `latency_mean`, `latency_median`, `latency_p95`, `latency_p99`; streamed also `ttft_median`, `ttft_p95`.
+    """Seconds per answered row: `latency_mean`, `latency_median`, `latency_p95`, `latency_p99`; streamed also
+    `ttft_median`, `ttft_p95`.
 
-    Percentiles interpolate between the sorted values, as numpy does by default. Failed rows are left out. No rows: zeros; no known latency:
-    absent.
+    Percentiles interpolate between the sorted values, as numpy does by default. Failed rows are left out. No rows:
+    zeros; no known latency: absent.
     """
 
     name: ClassVar[str] = "latency"

@@ -12,7 +12,9 @@ from context_bench.core.rows import score, tallied
 
 @dataclass
 class MeanScore:
-    """`mean_score`: mean of `score_field` over the rows that have it (0.0 if none has). Rows without it are left out, not counted as 0."""
+    """`mean_score`: mean of `score_field` over the rows that have it (0.0 if none has). Rows without it are left out,
+    not counted as 0.
+    """
 
     score_field: str = "score"
     name: ClassVar[str] = "mean_score"

@@ -12,12 +12,14 @@ from context_bench.stats.pareto import rank_systems
 
 @dataclass
 class ParetoRank:
-    """`pareto_rank` = 1 + number of systems that are no worse in quality and cost and better in one of them (1 = on the front).
+    """`pareto_rank` = 1 + number of systems that are no worse in quality and cost and better in one of them (1 = on the
+    front).
 
-    One system's rows cannot tell: `compute` gives the placeholder 0.0. A run of two or more systems writes the rank into each summary,
-    over all arms that share model and shape, controls included, since a control that is as good and cheaper is the news; it is absent
-    where quality or cost was not measured, and of `full#2`, which is there for the noise. Differences within both systems' intervals are
-    none. A rank has no interval: see `stats.front_shares` for how often it would hold.
+    One system's rows cannot tell: `compute` gives the placeholder 0.0. A run of two or more systems writes the rank
+    into each summary, over all arms that share model and shape, controls included, since a control that is as good and
+    cheaper is the news; it is absent where quality or cost was not measured, and of `full#2`, which is there for the
+    noise. Differences within both systems' intervals are none. A rank has no interval: see `stats.front_shares` for how
+    often it would hold.
     """
 
     quality_field: str = "score"

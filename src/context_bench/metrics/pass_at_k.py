@@ -14,7 +14,8 @@ from context_bench.core.rows import score, tallied
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """1 − C(n−c, k) / C(n, k): without bias, the chance that k of n tries, c of which passed, hold one that passed (Chen et al. 2021).
+    """1 − C(n−c, k) / C(n, k): without bias, the chance that k of n tries, c of which passed, hold one that passed
+    (Chen et al. 2021).
 
     Raises `ValueError` unless 0 ≤ c ≤ n and 1 ≤ k ≤ n.
     """
@@ -27,8 +28,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 class PassAtK:
     """`pass_at_<k>` for each k: `pass_at_k` of the trials of one example, averaged over examples.
 
-    A trial passes if its `score_field` is 1. Trials without the score (a failed system) are no tries; examples with fewer than k tries are
-    left out, and where none has k the number is absent. `k`: a number, several, or a text such as "1 5 10".
+    A trial passes if its `score_field` is 1. Trials without the score (a failed system) are no tries; examples with
+    fewer than k tries are left out, and where none has k the number is absent. `k`: a number, several, or a text such
+    as "1 5 10".
     """
 
     k: int | str | tuple[int, ...] = (1,)
@@ -36,7 +38,13 @@ class PassAtK:
     name: ClassVar[str] = "pass_at_k"
 
     def __post_init__(self) -> None:
-        given = (self.k,) if isinstance(self.k, int) else re.findall(r"-?\d+", self.k) if isinstance(self.k, str) else tuple(self.k)
+        given = (
+            (self.k,)
+            if isinstance(self.k, int)
+            else re.findall(r"-?\d+", self.k)
+            if isinstance(self.k, str)
+            else tuple(self.k)
+        )
         found = tuple(sorted({int(one) for one in given}))
         if not found or found[0] < 1:
             raise BadInput(f"PassAtK: k={self.k!r}; expected whole numbers from 1, such as (1, 5)")

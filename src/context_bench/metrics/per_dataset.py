@@ -12,7 +12,8 @@ from context_bench.core.rows import score, tallied
 
 @dataclass
 class PerDatasetBreakdown:
-    """`dataset:<tag>`: mean of `score_field` over the dataset's rows that have it, sorted by tag; rows without a tag are `dataset:unknown`.
+    """`dataset:<tag>`: mean of `score_field` over the dataset's rows that have it, sorted by tag; rows without a tag
+    are `dataset:unknown`.
 
     A dataset on which nothing has this score is absent: a score that does not apply is no 0.
     """

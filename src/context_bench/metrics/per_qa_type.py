@@ -12,8 +12,9 @@ from context_bench.core.rows import qa_type, score, tallied
 
 @dataclass
 class PerQATypeMetric:
-    """`<score_field>_<type>`: mean of the score over the rows of each `metadata["qa_type"]` (absent = `unknown`), sorted by type;
-    `<score_field>_mean`: over all of them. Rows without the score are left out; no scored row gives `{}`.
+    """`<score_field>_<type>`: mean of the score over the rows of each `metadata["qa_type"]` (absent = `unknown`),
+    sorted by type; `<score_field>_mean`: over all of them. Rows without the score are left out; no scored row gives
+    `{}`.
     """
 
     score_field: str = "f1"
@@ -43,4 +44,6 @@ class _Types:
         if not self.sums:
             return {}
         found = {f"{self.read}_{kind}": total / n for kind, (total, n) in sorted(self.sums.items())}
-        return found | {f"{self.read}_mean": sum(total for total, _ in self.sums.values()) / sum(n for _, n in self.sums.values())}
+        return found | {
+            f"{self.read}_mean": sum(total for total, _ in self.sums.values()) / sum(n for _, n in self.sums.values())
+        }

@@ -15,12 +15,14 @@ _MEANS = ("mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_
 
 @dataclass
 class TokenEfficiencyMetric:
-    """`token_efficiency` = mean score · (100 / mean input tokens)^0.1, and `token_efficiency_raw` = mean score per 1,000 input tokens.
+    """`token_efficiency` = mean score · (100 / mean input tokens)^0.1, and `token_efficiency_raw` = mean score per
+    1,000 input tokens.
 
-    The first is an ad hoc index kept for its documented formula: a thousand times fewer tokens are worth a factor of 2, and nothing says
-    that this is the right exchange. Do not decide by it; look at `mean_score` and `mean_input_tokens`, given beside it, or at
-    `pareto_rank`. Also `mean_ingest_latency`, `mean_query_latency` (seconds, from the rows' metadata). Each mean is over the rows that
-    know it. 0 where score or tokens are 0. Called directly, `compute` gives 0.0 for what no row knows; in a run it is absent.
+    The first is an ad hoc index kept for its documented formula: a thousand times fewer tokens are worth a factor of 2,
+    and nothing says that this is the right exchange. Do not decide by it; look at `mean_score` and `mean_input_tokens`,
+    given beside it, or at `pareto_rank`. Also `mean_ingest_latency`, `mean_query_latency` (seconds, from the rows'
+    metadata). Each mean is over the rows that know it. 0 where score or tokens are 0. Called directly, `compute` gives
+    0.0 for what no row knows; in a run it is absent.
     """
 
     score_field: str = "f1"

@@ -1,7 +1,7 @@
 """Numbers → a page → text: table, Markdown, JSON, CSV, HTML, or a reporter of your own.
 
-`build_page(result)` makes the one model; `render(result, format)` turns a result into text; `write(result, format, stream)` does it
-row by row. Everything loads when it is first used.
+`build_page(result)` makes the one model; `render(result, format)` turns a result into text;
+`write(result, format, stream)` does it row by row. Everything loads when it is first used.
 """
 
 from __future__ import annotations

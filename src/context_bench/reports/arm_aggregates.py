@@ -18,7 +18,8 @@ from context_bench.core.records import EvalRow
 from context_bench.core.rows import in_pieces, ordered
 from context_bench.stats.distributions import interpolated
 
-#: A line of a table: a system under one request shape (`None` where shapes play no part). Shapes are never averaged together.
+#: A line of a table: a system under one request shape (`None` where shapes play no part). Shapes are never averaged
+#: together.
 Line = tuple[str, str | None]
 
 
@@ -107,7 +108,9 @@ class Tally:
     grown: int = 0  # rows whose prompt got longer on the way
     changed: int = 0  # rows of which something else went on than was sent
     compared: int = 0  # rows where both are known
-    instance: tuple[int, EvalRow] | None = None  # the first changed row, failed ones last, with its place among all rows
+    instance: tuple[int, EvalRow] | None = (
+        None  # the first changed row, failed ones last, with its place among all rows
+    )
     inexact: int = 0  # rows counted by a tokenizer that is not the model's
     seen: Seen = field(default_factory=Seen)
     sources: Counter[str] = field(default_factory=Counter)
@@ -185,7 +188,9 @@ class Tallies:
     lines: dict[Line, Tally] = field(default_factory=dict)
     datasets: dict[tuple[Line, str], Tally] = field(default_factory=dict)
     failures: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
-    samples: dict[tuple[str, str, str], str] = field(default_factory=dict)  # (system, source, class) → the first message
+    samples: dict[tuple[str, str, str], str] = field(
+        default_factory=dict
+    )  # (system, source, class) → the first message
     score_names: list[str] = field(default_factory=list)
     examples: int = 0
     rows: int = 0
@@ -218,7 +223,9 @@ def changed(row: EvalRow) -> bool | None:
 
 
 def source_of(row: EvalRow) -> str:
-    """Source of a row's forwarded tokens: `tap`, `usage` (the provider's own count) or `context` (what a Python system returned)."""
+    """Source of a row's forwarded tokens: `tap`, `usage` (the provider's own count) or `context` (what a Python system
+    returned).
+    """
     if row.wire:
         told = row.wire.get("source")
         return told if isinstance(told, str) else "tap"

@@ -12,8 +12,8 @@ from context_bench.reports.text import markdown as escaped
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One condition. `name`: what was looked at; `message`: what was found, as a sentence. `skipped`: it could not be looked at, so that it
-    has neither held nor not.
+    """One condition. `name`: what was looked at; `message`: what was found, as a sentence. `skipped`: it could not be
+    looked at, so that it has neither held nor not.
     """
 
     name: str
@@ -23,11 +23,15 @@ class Check:
 
 
 def junit(checks: Sequence[Check], suite: str = "context-bench gate") -> str:
-    """A JUnit XML document with one test case per check; what did not hold is a failure with its message, what was skipped is neither."""
+    """A JUnit XML document with one test case per check; what did not hold is a failure with its message, what was
+    skipped is neither.
+    """
     failed = sum(not check.passed and not check.skipped for check in checks)
     skipped = str(sum(check.skipped for check in checks))
     root = ElementTree.Element("testsuites", tests=str(len(checks)), failures=str(failed))
-    cases = ElementTree.SubElement(root, "testsuite", name=suite, tests=str(len(checks)), failures=str(failed), errors="0", skipped=skipped)
+    cases = ElementTree.SubElement(
+        root, "testsuite", name=suite, tests=str(len(checks)), failures=str(failed), errors="0", skipped=skipped
+    )
     for check in checks:
         case = ElementTree.SubElement(cases, "testcase", classname=suite, name=visible(check.name))
         if check.skipped:
@@ -47,6 +51,7 @@ def markdown(checks: Sequence[Check], title: str = "context-bench gate") -> str:
     state = "passed" if not failed else f"failed: {failed} of {len(checks)} checks"
     lines = [f"## {title} {state}", "", "| | check | found |", "|---|---|---|"]
     lines += [
-        f"| {'ok' if check.passed else '**failed**'} | {escaped(check.name)} | {escaped(check.message, TEXT_LIMIT)} |" for check in checks
+        f"| {'ok' if check.passed else '**failed**'} | {escaped(check.name)} | {escaped(check.message, TEXT_LIMIT)} |"
+        for check in checks
     ]
     return "\n".join(lines) + "\n"

@@ -15,7 +15,18 @@ from context_bench.reports.json_out import Writable
 from context_bench.reports.page import Page
 from context_bench.reports.text import csv_cell, json_ready
 
-FIXED = ("system", "example_id", "dataset", "trial", "shape", "group", "cluster", "input_tokens", "output_tokens", "latency")
+FIXED = (
+    "system",
+    "example_id",
+    "dataset",
+    "trial",
+    "shape",
+    "group",
+    "cluster",
+    "input_tokens",
+    "output_tokens",
+    "latency",
+)
 LAST = ("billed_tokens", "completion_tokens", "cost", "errors")
 
 
@@ -29,8 +40,9 @@ def render(page: Page) -> str:
 def write_csv(page: Page, stream: Writable) -> None:
     """Write header and rows, one row in memory at a time. Open files with `newline=""`.
 
-    Columns: identity, tokens, latency (seconds), every score in sorted order (`score:NAME` where a score is called like another column),
-    billed and completion tokens, money (US dollars), errors as JSON. What is not known is an empty cell.
+    Columns: identity, tokens, latency (seconds), every score in sorted order (`score:NAME` where a score is called like
+    another column), billed and completion tokens, money (US dollars), errors as JSON. What is not known is an empty
+    cell.
     """
     writer = csv.writer(stream)
     writer.writerow([csv_cell(name) for name in header(page.score_names)])
@@ -45,7 +57,10 @@ def header(score_names: list[str]) -> list[str]:
 
 
 def _cells(row: EvalRow, score_names: list[str]) -> Iterator[str]:
-    yield from (_text(value) for value in (row.system, row.example_id, row.dataset, row.trial, shape_of(row), row.group, row.cluster))
+    yield from (
+        _text(value)
+        for value in (row.system, row.example_id, row.dataset, row.trial, shape_of(row), row.group, row.cluster)
+    )
     yield from (_number(value) for value in (row.input_tokens, row.output_tokens, row.latency))
     yield from (_number(row.scores.get(name)) for name in score_names)
     yield _number(first(row.usage, "input_tokens", "prompt_tokens"))

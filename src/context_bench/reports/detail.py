@@ -1,8 +1,8 @@
 """Detail of a row, as HTML for report and viewer and as text for a terminal.
 
-It holds question, gold, answer, scores with their reasons, what was sent and forwarded. As text it is readable without colour: dropped
-words stand in `[-…-]`, added ones in `{+…+}`, as `wdiff` and `git diff --word-diff` write them. As HTML thousands of pieces stand in a
-page, so they are joined here and not by a template; every text goes through `escape`.
+It holds question, gold, answer, scores with their reasons, what was sent and forwarded. As text it is readable without
+colour: dropped words stand in `[-…-]`, added ones in `{+…+}`, as `wdiff` and `git diff --word-diff` write them. As HTML
+thousands of pieces stand in a page, so they are joined here and not by a template; every text goes through `escape`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from rich.text import Text
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import first
-from context_bench.reports.exchanges import Difference, Piece, ShownExchange, ShownMessage, Unchanged, differences, shown_piece
+from context_bench.reports.exchanges import (
+    Difference,
+    Piece,
+    ShownExchange,
+    ShownMessage,
+    Unchanged,
+    differences,
+    shown_piece,
+)
 from context_bench.reports.table import drawn
 from context_bench.reports.text import json_ready, visible
 
@@ -92,7 +100,10 @@ def _alone(piece: Piece) -> str:
         return f'<p class="same">… and {words} more, changed and unchanged, not in this page</p>\n'
     if piece.text is None:
         return f'<p class="same">… {words} unchanged</p>\n'
-    return f'<details class="same"><summary>… {words} unchanged</summary><div class="text">{_text(piece)}</div></details>\n'
+    return (
+        f'<details class="same"><summary>… {words} unchanged</summary><div '
+        f'class="text">{_text(piece)}</div></details>\n'
+    )
 
 
 def _cell(pieces: Iterable[Piece], kinds: Sequence[str]) -> str:
@@ -121,10 +132,15 @@ _KNOWN = ("question", "answer", "context", "response", "context_after", "judges"
 
 
 def detail_html(
-    row: EvalRow, told: Mapping[str, Any] | None, *, limit: int | None = None, worked_out: Sequence[Difference] | None = None
+    row: EvalRow,
+    told: Mapping[str, Any] | None,
+    *,
+    limit: int | None = None,
+    worked_out: Sequence[Difference] | None = None,
 ) -> Markup:
-    """The fragment for one row. `told`: what `details(row)` gave (see `runner.details`). `limit`: characters kept of each text (`None`:
-    all of it, long unchanged runs folded); what was cut is said, with the command that shows all. Needs the style of `detail.css`.
+    """The fragment for one row. `told`: what `details(row)` gave (see `runner.details`). `limit`: characters kept of
+    each text (`None`: all of it, long unchanged runs folded); what was cut is said, with the command that shows all.
+    Needs the style of `detail.css`.
 
     `worked_out`: the differences of `told`, for a caller that tries several limits.
     """
@@ -145,7 +161,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Everything in the fragment, ready to be laid out; texts are visible and cut already, those of exchanges are not."""
+    """Everything in the fragment, ready to be laid out; texts are visible and cut already, those of exchanges are
+    not.
+    """
 
     texts: list[tuple[str, str]]
     scores: list[tuple[str, str]]
@@ -173,7 +191,9 @@ class Detail:
     )
 
     @classmethod
-    def of(cls, row: EvalRow, told: Mapping[str, Any], limit: int | None, worked_out: Sequence[Difference] | None = None) -> Detail:
+    def of(
+        cls, row: EvalRow, told: Mapping[str, Any], limit: int | None, worked_out: Sequence[Difference] | None = None
+    ) -> Detail:
         """All of it from a row and what stands behind it."""
         most = _WHOLE if limit is None else limit
         exchanges = [each.shown(limit) for each in (differences(told) if worked_out is None else worked_out)]
@@ -198,7 +218,14 @@ def command_for(where: Mapping[str, Any]) -> str:
     """The command that shows a row whole in a terminal; empty where it is not known which run it is of."""
     if not where:
         return ""
-    parts = ["context-bench", "diff", _quoted(where.get("run")), _quoted(where.get("example_id")), "--system", _quoted(where.get("system"))]
+    parts = [
+        "context-bench",
+        "diff",
+        _quoted(where.get("run")),
+        _quoted(where.get("example_id")),
+        "--system",
+        _quoted(where.get("system")),
+    ]
     parts += ["--trial", str(where["trial"])] if where.get("trial") else []
     return " ".join([*parts, "--full"])
 
@@ -225,7 +252,9 @@ def _judged(told: Mapping[str, Any], most: int) -> Judged:
     score = told.get("score")
     shown = f"{score:.4g}" if isinstance(score, int | float) else ""
     return Judged(
-        visible(told.get("evaluator") or "judge"), shown, visible(readable_reason(str(told.get("reason") or "")), most, lines=True)
+        visible(told.get("evaluator") or "judge"),
+        shown,
+        visible(readable_reason(str(told.get("reason") or "")), most, lines=True),
     )
 
 
@@ -239,7 +268,10 @@ def readable_reason(reply: str) -> str:
         return reply
     results = value.get("criterionResults")
     if isinstance(results, list) and all(isinstance(each, dict) for each in results):
-        return "\n".join(f"{each.get('criterionId')}: {each.get('score')}. {each.get('reasoning') or ''}".rstrip() for each in results)
+        return "\n".join(
+            f"{each.get('criterionId')}: {each.get('score')}. {each.get('reasoning') or ''}".rstrip()
+            for each in results
+        )
     if "reasoning" in value:
         rest = ", ".join(f"{name} {each}" for name, each in value.items() if name != "reasoning")
         return f"{rest}. {value['reasoning']}" if rest else str(value["reasoning"])
@@ -284,9 +316,17 @@ _SIGNS = {"kept": ("", ""), "dropped": ("[-", "-]"), "added": ("{+", "+}")}
 
 
 def detail_text(
-    row: EvalRow, told: Mapping[str, Any] | None, *, full: bool = False, width: int | None = None, color: bool = False, texts: bool = True
+    row: EvalRow,
+    told: Mapping[str, Any] | None,
+    *,
+    full: bool = False,
+    width: int | None = None,
+    color: bool = False,
+    texts: bool = True,
 ) -> str:
-    """A row as text of at most `width` columns. `full`: nothing is cut or folded. Without `texts` only what was sent and forwarded."""
+    """A row as text of at most `width` columns. `full`: nothing is cut or folded. Without `texts` only what was sent
+    and forwarded.
+    """
     detail = Detail.of(row, told or {}, None if full else LIMIT)
 
     def parts(columns: int) -> Iterator[RenderableType]:
@@ -297,7 +337,9 @@ def detail_text(
         for each in detail.exchanges:
             yield from _exchange_lines(each, full)
         if detail.cut:
-            yield Text(f"\nNot all of it is shown here; whole: {detail.command or 'the same command with --full'}", style="dim")
+            yield Text(
+                f"\nNot all of it is shown here; whole: {detail.command or 'the same command with --full'}", style="dim"
+            )
 
     return drawn(parts, width=width, color=color)
 

@@ -1,7 +1,8 @@
 """The exchanges of a row as they are shown: one model for the report, the viewer and the terminal.
 
-An exchange is one request of ours and what was forwarded of it. Here it becomes a sentence with the counts, the changes beside the texts,
-and messages as pieces: long unchanged runs folded, texts cut to a limit. Pure; the pieces hold text as it is, renderers make it visible.
+An exchange is one request of ours and what was forwarded of it. Here it becomes a sentence with the counts, the changes
+beside the texts, and messages as pieces: long unchanged runs folded, texts cut to a limit. Pure; the pieces hold text
+as it is, renderers make it visible.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _MARKUP = 24  # characters that a piece costs beside its text
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of text of one kind. `folded`: not shown at first; its text is `None` where there was no room for it. `rest`: all that follows,
-    of any kind, for which there was none.
+    """A run of text of one kind. `folded`: not shown at first; its text is `None` where there was no room for it.
+    `rest`: all that follows, of any kind, for which there was none.
     """
 
     kind: Kind
@@ -79,8 +80,8 @@ class Unchanged:
 
 @dataclass(slots=True)
 class ShownExchange:
-    """`sentence` tells the counts, `why` why something is missing. `changed`: parameters and tools, told like messages. `hidden_words`: of
-    texts that there was no room for.
+    """`sentence` tells the counts, `why` why something is missing. `changed`: parameters and tools, told like messages.
+    `hidden_words`: of texts that there was no room for.
     """
 
     title: str
@@ -95,7 +96,9 @@ class ShownExchange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An exchange with what was done to it worked out, whatever of it is shown later. `diff`: `None` if no body is known."""
+    """An exchange with what was done to it worked out, whatever of it is shown later. `diff`: `None` if no body is
+    known.
+    """
 
     title: str
     sentence: str
@@ -114,7 +117,9 @@ class Difference:
 
 
 def shown_exchanges(told: Mapping[str, Any], *, limit: int | None = None) -> list[ShownExchange]:
-    """The exchanges of `runner.details`, and what a system that gives back a context made of it. `limit`: characters of each side."""
+    """The exchanges of `runner.details`, and what a system that gives back a context made of it. `limit`: characters of
+    each side.
+    """
     return [each.shown(limit) for each in differences(told)]
 
 
@@ -124,19 +129,30 @@ def differences(told: Mapping[str, Any]) -> list[Difference]:
     before, after = told.get("context"), told.get("context_after")
     if isinstance(before, str) and isinstance(after, str):
         diff = diff_requests(_as_request(before), _as_request(after))
-        found.append(Difference("What the system made of the context", _sentence(diff, {}), "", "both", not diff.unchanged, diff))
+        found.append(
+            Difference("What the system made of the context", _sentence(diff, {}), "", "both", not diff.unchanged, diff)
+        )
     return found
 
 
 def compared(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The exchanges of `runner.details` whose both sides are known, as JSON values: what was done to each message, in spans."""
+    """The exchanges of `runner.details` whose both sides are known, as JSON values: what was done to each message, in
+    spans.
+    """
     found = []
     for each in told.get("exchanges") or []:
         sent, forwarded = _sides(each)
         if sent is not None and forwarded is not None:
             diff = diff_requests(sent, forwarded)
             words = {"sent": diff.sent_words, "forwarded": diff.forwarded_words, "kept": diff.kept_words}
-            found.append({"turn": each.get("turn"), "said": _sentence(diff, each.get("tokens") or {}), "words": words, **asdict(diff)})
+            found.append(
+                {
+                    "turn": each.get("turn"),
+                    "said": _sentence(diff, each.get("tokens") or {}),
+                    "words": words,
+                    **asdict(diff),
+                }
+            )
     return found
 
 
@@ -170,11 +186,14 @@ def _request(body: Any, wire: str | None) -> WireRequest | None:
     return parse_request(wire or ("openai-responses" if "input" in body else "openai-chat"), body)
 
 
-# In words -------------------------------------------------------------------------------------------------------------------------------
+# In words
+# ------------------------------------------------------------------------
 
 
 def _sentence(diff: RequestDiff, tokens: Mapping[str, Any]) -> str:
-    """The counts: "Sent 1,204 tokens, forwarded 640: 48 % of the words kept as they were, 3 messages dropped, 2 roles changed"."""
+    """The counts: "Sent 1,204 tokens, forwarded 640: 48 % of the words kept as they were, 3 messages dropped, 2 roles
+    changed".
+    """
     if diff.unchanged:
         return f"{_tokens(tokens) or 'Compared word by word'}: forwarded as sent."
     done = []
@@ -185,7 +204,10 @@ def _sentence(diff: RequestDiff, tokens: Mapping[str, Any]) -> str:
     for what, one, many in _COUNTED:
         if count := diff.count(what):
             done.append(f"{count:,} {one if count == 1 else many}")
-    for kind, one, many in (("parameter", "parameter changed", "parameters changed"), ("tool", "tool changed", "tools changed")):
+    for kind, one, many in (
+        ("parameter", "parameter changed", "parameters changed"),
+        ("tool", "tool changed", "tools changed"),
+    ):
         if count := sum(each.kind == kind for each in diff.changed):
             done.append(f"{count:,} {one if count == 1 else many}")
     done += [f"another {each.name}" for each in diff.changed if each.kind in ("model", "stream", "wire")]
@@ -222,7 +244,8 @@ def _tokens(tokens: Mapping[str, Any]) -> str:
     return ", ".join([f"{first} token{'' if first.endswith(' 1') else 's'}", *rest]).capitalize()
 
 
-# In pieces ------------------------------------------------------------------------------------------------------------------------------
+# In pieces
+# ------------------------------------------------------------------------
 
 
 class _Room:
@@ -271,10 +294,16 @@ def _change(it: Changed, limit: int | None) -> ShownMessage:
     spans: list[Span] = [("dropped", before), ("added", after)] if short else diff_texts(before, after)
     state = "added" if it.before is None else "dropped" if it.after is None else "changed"
     whole = it.kind == "tool" and state != "changed"  # which one it is says enough
-    raw = [Piece(kind, text, count_words(text), folded=whole) for kind, text in spans if text] if whole or short else list(_folded(spans))
+    raw = (
+        [Piece(kind, text, count_words(text), folded=whole) for kind, text in spans if text]
+        if whole or short
+        else list(_folded(spans))
+    )
     pieces = _joined([piece for each in raw for piece in room.take(each)])
     title = f"{it.kind} {visible(it.name, 60)}" if it.kind in ("parameter", "tool") else it.name
-    return ShownMessage(title, "", state, () if state != "changed" else ("changed",), pieces, sum(piece.words for piece in pieces))
+    return ShownMessage(
+        title, "", state, () if state != "changed" else ("changed",), pieces, sum(piece.words for piece in pieces)
+    )
 
 
 _PLAIN = 120  # characters of both values
@@ -323,7 +352,9 @@ def _folded(spans: Sequence[Span]) -> Iterator[Piece]:
         elif words <= KEPT_SHOWN:
             yield Piece(kind, text, words)
         else:
-            yield from _fold(kind, text, words, 0 if place == 0 and len(spans) > 1 else EDGE, 0 if place == len(spans) - 1 else EDGE)
+            yield from _fold(
+                kind, text, words, 0 if place == 0 and len(spans) > 1 else EDGE, 0 if place == len(spans) - 1 else EDGE
+            )
 
 
 _WORDS = re.compile(r"\s*\S+")
@@ -364,7 +395,9 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def shown_piece(piece: Piece) -> str:
-    """A piece's text as it is seen; white space alone that was dropped or added is written out, since nobody could see that."""
+    """A piece's text as it is seen; white space alone that was dropped or added is written out, since nobody could see
+    that.
+    """
     text = piece.text or ""
     if piece.kind != "kept" and text.isspace():
         return "".join(_BLANKS.get(character, "␣") for character in text)

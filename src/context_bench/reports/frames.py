@@ -61,10 +61,12 @@ _BATCH = 1000
 
 
 def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
-    """One line per row: `COLUMNS`, then scores, then metadata (a later name overwrites an earlier one), then what else a row says.
+    """One line per row: `COLUMNS`, then scores, then metadata (a later name overwrites an earlier one), then what else
+    a row says.
 
-    The last are `trial`, `group`, `cluster` and `error` (the system's failure), unless a score or metadata is called so. Ids are as they
-    are in the rows; tokens are nullable integers. Rows are read once and none is kept. Raises `MissingExtra` without pandas.
+    The last are `trial`, `group`, `cluster` and `error` (the system's failure), unless a score or metadata is called
+    so. Ids are as they are in the rows; tokens are nullable integers. Rows are read once and none is kept. Raises
+    `MissingExtra` without pandas.
     """
     try:
         import pandas
@@ -81,7 +83,9 @@ def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
     for column in columns.values():
         column += [None] * (count - len(column))
     middle = [name for name in columns if name not in (*COLUMNS, *_LAST)]
-    frame = pandas.DataFrame({name: columns[name] for name in (*COLUMNS, *middle, *(name for name in _LAST if name in columns))})
+    frame = pandas.DataFrame(
+        {name: columns[name] for name in (*COLUMNS, *middle, *(name for name in _LAST if name in columns))}
+    )
     for name, kind in (("input_tokens", "Int64"), ("output_tokens", "Int64"), ("latency", "float64")):
         if all(each is None or isinstance(each, int | float) for each in columns[name]):
             frame[name] = frame[name].astype(kind)  # type: ignore[call-overload]
@@ -89,7 +93,9 @@ def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
 
 
 def to_arrow(rows: Iterable[EvalRow]) -> Any:
-    """A `pyarrow.Table` of the columns above. Rows are read once, and a thousand are held at a time beside the table."""
+    """A `pyarrow.Table` of the columns above. Rows are read once, and a thousand are held at a time beside the
+    table.
+    """
     try:
         import pyarrow as pa
     except ImportError:
@@ -122,7 +128,9 @@ def _flat(row: EvalRow) -> dict[str, Any]:
     values.update(row.scores)
     values.update({str(name): value for name, value in row.metadata.items()})
     more = {"trial": row.trial, "group": row.group, "cluster": row.cluster, "error": row.errors.get("system")}
-    return {name: unicode_safe(value) if isinstance(value, str) else value for name, value in {**more, **values}.items()}
+    return {
+        name: unicode_safe(value) if isinstance(value, str) else value for name, value in {**more, **values}.items()
+    }
 
 
 def _schema(scores: Iterable[str]) -> Any:
@@ -131,9 +139,24 @@ def _schema(scores: Iterable[str]) -> Any:
     from context_bench.reports.text import unicode_safe
 
     text, count, amount = pa.string(), pa.int64(), pa.float64()
-    known = [("system", text), ("example_id", text), ("dataset", text), ("input_tokens", count), ("output_tokens", count)]
-    known += [("latency", amount), ("trial", pa.int32()), ("group", text), ("cluster", text), ("error", text), ("cost", amount)]
-    return pa.schema([*known, *((f"score.{unicode_safe(name)}", amount) for name in scores), *((name, text) for name in _JSON)])
+    known = [
+        ("system", text),
+        ("example_id", text),
+        ("dataset", text),
+        ("input_tokens", count),
+        ("output_tokens", count),
+    ]
+    known += [
+        ("latency", amount),
+        ("trial", pa.int32()),
+        ("group", text),
+        ("cluster", text),
+        ("error", text),
+        ("cost", amount),
+    ]
+    return pa.schema(
+        [*known, *((f"score.{unicode_safe(name)}", amount) for name in scores), *((name, text) for name in _JSON)]
+    )
 
 
 def _record(row: EvalRow, scores: Iterable[str]) -> dict[str, Any]:
@@ -189,7 +212,9 @@ def write_parquet(answers: Iterable[Answered], score_names: Sequence[str], sink:
     waiting = iter(answers)
     with parquet.ParquetWriter(sink, columns, compression="zstd") as writer:
         while some := list(islice(waiting, BATCH)):
-            writer.write_table(pa.Table.from_pylist([_parquet_record(each, score_names) for each in some], schema=columns))
+            writer.write_table(
+                pa.Table.from_pylist([_parquet_record(each, score_names) for each in some], schema=columns)
+            )
 
 
 def _parquet_record(answered: Answered, score_names: Sequence[str]) -> dict[str, Any]:

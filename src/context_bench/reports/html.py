@@ -1,7 +1,8 @@
 """A page as one HTML file: no network, no foreign script, opens from disk, light and dark, printable.
 
-The policy in the file allows exactly our own style and script, by hash. Everything that comes from data is escaped by the template, or
-stands in a data block from which the script makes text, or what the template made, never markup of its own.
+The policy in the file allows exactly our own style and script, by hash. Everything that comes from data is escaped by
+the template, or stands in a data block from which the script makes text, or what the template made, never markup of its
+own.
 
 Charts are drawn and intervals are placed on a scale before the template runs.
 """
@@ -107,7 +108,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class DrawnVerdict:
-    """A verdict with its bar: zero, the loss that would be too much (everything left of `margin`), the difference and its interval."""
+    """A verdict with its bar: zero, the loss that would be too much (everything left of `margin`), the difference and
+    its interval.
+    """
 
     sentence: Sentence
     bar: Interval | None
@@ -130,14 +133,18 @@ class DrawnVerdicts:
         scale = _scale(sentences)
         drawn = [(each.control, _verdict(each, scale)) for each in sentences]
         ends = (f"{scale.low:+.2f}", f"{scale.high:+.2f}") if scale else ("", "")
-        return cls([each for control, each in drawn if not control], [each for control, each in drawn if control], *ends)
+        return cls(
+            [each for control, each in drawn if not control], [each for control, each in drawn if control], *ends
+        )
 
 
 def _scale(sentences: Iterable[Sentence]) -> Scale | None:
     ends = [0.0]
     for each in sentences:
         if each.difference is not None:
-            ends += [end for end in (each.difference.value, each.difference.low, each.difference.high) if end is not None]
+            ends += [
+                end for end in (each.difference.value, each.difference.low, each.difference.high) if end is not None
+            ]
             ends += [] if each.margin is None else [-2 * each.margin, 2 * each.margin]
     pad = 0.06 * (max(ends) - min(ends))
     return Scale(min(ends) - pad, max(ends) + pad) if pad else None
@@ -178,7 +185,8 @@ def render(page: Page) -> str:
 
 
 def summary_html(page: Page, *, link: Callable[[Change], str | None] | None = None) -> Markup:
-    """The page from its verdicts to its manifest, for a document that brings its own head, style (`style_text`) and rows.
+    """The page from its verdicts to its manifest, for a document that brings its own head, style (`style_text`) and
+    rows.
 
     `link`: the address of the row that stands for what a system changed; without it the example is named only.
     """
@@ -202,7 +210,10 @@ def repr_html(page: Page) -> str:
 
 def policy(style: str, script: str) -> str:
     """A content security policy that allows exactly this style and this script."""
-    return f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def _hash(text: str) -> str:
@@ -224,15 +235,19 @@ def _summary(page: Page, link: Callable[[Change], str | None] | None, *, rows_no
             changes=[(change, link(change) if link else None) for change in page.changes],
             sections=[DrawnSection.of(section) for section in page.sections],
             timing=sorted(
-                page.timing.items(), key=lambda entry: page.systems.index(entry[0]) if entry[0] in page.systems else len(page.systems)
+                page.timing.items(),
+                key=lambda entry: page.systems.index(entry[0]) if entry[0] in page.systems else len(page.systems),
             ),
             rows_note=rows_note,
-            manifest=visible(json.dumps(page.manifest, indent=2, ensure_ascii=False), 200_000, lines=True) if page.manifest else "",
+            manifest=visible(json.dumps(page.manifest, indent=2, ensure_ascii=False), 200_000, lines=True)
+            if page.manifest
+            else "",
         )
     )
 
 
-# Templates -----------------------------------------------------------------------------------------------------------------------------
+# Templates
+# ------------------------------------------------------------------------
 @lru_cache
 def template_text(name: str) -> str:
     """A file of `templates/`."""
@@ -241,7 +256,9 @@ def template_text(name: str) -> str:
 
 @lru_cache
 def environment() -> Environment:
-    """The environment that renders templates: everything is escaped, unknown names are faults, `visible` tames outside text."""
+    """The environment that renders templates: everything is escaped, unknown names are faults, `visible` tames outside
+    text.
+    """
     made = Environment(
         loader=FunctionLoader(template_text),
         autoescape=True,

@@ -1,7 +1,9 @@
-"""A run as a log of Inspect (inspect_ai), version 2, in its JSON form: `inspect view` shows it, Inspect's reader opens it.
+"""A run as a log of Inspect (inspect_ai), version 2, in its JSON form: `inspect view` shows it, Inspect's reader opens
+it.
 
-One log is one task on one model there, so it holds one system on one dataset. The JSON form, not the ZIP archive: it is text like every
-other report, written sample by sample, and can be read, compared and searched without Inspect; its reader takes both alike.
+One log is one task on one model there, so it holds one system on one dataset. The JSON form, not the ZIP archive: it is
+text like every other report, written sample by sample, and can be read, compared and searched without Inspect; its
+reader takes both alike.
 
 | Inspect | here |
 |---|---|
@@ -42,7 +44,9 @@ _ROLES = {"system": "system", "developer": "system", "user": "user"}
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """Facts that a log gives about its run. Times in seconds since the epoch; `status` as the store has it; `version` is ours."""
+    """Facts that a log gives about its run. Times in seconds since the epoch; `status` as the store has it; `version`
+    is ours.
+    """
 
     run: str
     run_id: str
@@ -72,9 +76,17 @@ def write_log(facts: LogFacts, rows: Iterable[EvalRow], answers: Iterable[Answer
         "version": 2,
         "status": _STATUS.get(facts.status, "cancelled"),
         "eval": _eval(facts, sums),
-        "plan": {"name": "plan", "steps": [{"solver": "context_bench", "params": {"system": facts.system}}], "config": {}},
+        "plan": {
+            "name": "plan",
+            "steps": [{"solver": "context_bench", "params": {"system": facts.system}}],
+            "config": {},
+        },
         "results": sums.results(),
-        "stats": {"started_at": _moment(facts.created), "completed_at": _moment(facts.ended), "model_usage": sums.usage},
+        "stats": {
+            "started_at": _moment(facts.created),
+            "completed_at": _moment(facts.ended),
+            "model_usage": sums.usage,
+        },
     }
     stream.write("{\n")
     for name, value in head.items():
@@ -100,7 +112,8 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-# --- the log as a whole --------------------------------------------------------------------------------------------------------
+# --- the log as a whole
+# ------------------------------------------------------------------------
 
 
 class _Sums:
@@ -151,7 +164,9 @@ class _Sums:
             "scored_samples": found.n,
             "unscored_samples": self.rows - found.n,
             "params": {},
-            "metrics": {key: {"name": key, "value": value, "params": {}} for key, value in metrics.items() if value is not None},
+            "metrics": {
+                key: {"name": key, "value": value, "params": {}} for key, value in metrics.items() if value is not None
+            },
         }
 
 
@@ -165,7 +180,12 @@ def _eval(facts: LogFacts, sums: _Sums) -> dict[str, Any]:
         "task_version": 0,
         "dataset": {"name": facts.dataset or "examples", "samples": -(-sums.rows // max(1, sums.trials))},
         "model": f"{facts.system}/{sums.model}" if sums.model else facts.system,
-        "config": {"epochs": max(1, sums.trials), "epochs_reducer": ["mean"], "fail_on_error": False, "continue_on_fail": True},
+        "config": {
+            "epochs": max(1, sums.trials),
+            "epochs_reducer": ["mean"],
+            "fail_on_error": False,
+            "continue_on_fail": True,
+        },
         "packages": {"context-bench-tool": facts.version},
         "metadata": {
             "context_bench": {
@@ -198,7 +218,8 @@ def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, **({"total_cost": known["cost"]} if "cost" in known else {})}
 
 
-# --- samples -----------------------------------------------------------------------------------------------------------------------
+# --- samples
+# ------------------------------------------------------------------------
 
 
 def _sample(answered: Answered, facts: LogFacts, model: str | None, seen: dict[tuple[str, int], int]) -> dict[str, Any]:
@@ -215,7 +236,9 @@ def _sample(answered: Answered, facts: LogFacts, model: str | None, seen: dict[t
         "target": gold[0] if len(gold) == 1 else gold or "",
         "messages": _messages(answered),
         "output": _output(answered, named),
-        "scores": {name: _score(value, answered.response) for name, value in row.scores.items() if number(value) is not None},
+        "scores": {
+            name: _score(value, answered.response) for name, value in row.scores.items() if number(value) is not None
+        },
         "metadata": {"example": answered.example or {}, "context_bench": _facts(row, answered)},
         "model_usage": _usages(row, named),
         "role_usage": {"judge": judged} if judged else {},
@@ -249,7 +272,13 @@ def _facts(row: EvalRow, answered: Answered) -> dict[str, Any]:
     more = {name: value for name, value in answered.output.items() if name != "response"}
     told = {
         **{"example_id": row.example_id, "dataset": row.dataset, "group": row.group, "cluster": row.cluster},
-        **{"input_tokens": row.input_tokens, "output_tokens": row.output_tokens, "row": row.metadata, "wire": row.wire, "output": more},
+        **{
+            "input_tokens": row.input_tokens,
+            "output_tokens": row.output_tokens,
+            "row": row.metadata,
+            "wire": row.wire,
+            "output": more,
+        },
         "errors": {source: error for source, error in row.errors.items() if source != "system"},
     }
     return {name: value for name, value in told.items() if value not in (None, {})}
@@ -271,7 +300,11 @@ def _output(answered: Answered, model: str) -> dict[str, Any]:
 
 def _answer(answered: Answered, response: str) -> dict[str, Any]:
     calls = answered.output.get("tool_calls")
-    made = [_tool_call(call, i) for i, call in enumerate(calls) if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    made = (
+        [_tool_call(call, i) for i, call in enumerate(calls) if isinstance(call, Mapping)]
+        if isinstance(calls, list)
+        else []
+    )
     return {"role": "assistant", "content": response, "source": "generate", **({"tool_calls": made} if made else {})}
 
 
@@ -284,12 +317,18 @@ def _tool_call(call: Mapping[str, Any], position: int) -> dict[str, Any]:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             arguments = {"arguments": arguments}
-    named = {"id": str(call.get("id") or f"call_{position}"), "function": str(told.get("name") or ""), "type": "function"}
+    named = {
+        "id": str(call.get("id") or f"call_{position}"),
+        "function": str(told.get("name") or ""),
+        "type": "function",
+    }
     return {**named, "arguments": dict(arguments) if isinstance(arguments, Mapping) else {}}
 
 
 def _messages(answered: Answered) -> list[dict[str, Any]]:
-    """The messages that were sent, as far as it was plain conversation; else context and question as the example has them."""
+    """The messages that were sent, as far as it was plain conversation; else context and question as the example has
+    them.
+    """
     sent = (answered.request or {}).get("messages")
     asked = [_message(message) for message in sent] if isinstance(sent, list) else []
     known = [message for message in asked if message is not None]
@@ -312,4 +351,8 @@ def _content(content: Any) -> str | None:
     if not isinstance(content, Sequence):
         return None
     texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in content]
-    return "\n".join(text for text in texts if isinstance(text, str)) if all(isinstance(text, str) for text in texts) else None
+    return (
+        "\n".join(text for text in texts if isinstance(text, str))
+        if all(isinstance(text, str) for text in texts)
+        else None
+    )

@@ -21,13 +21,16 @@ from context_bench.reports.text import json_ready
 
 SCHEMA = "context-bench/result/1"
 
-#: Left out of canonical JSON, since they differ between two equal runs: times (in scores only what ends in `_seconds`) …
+#: Left out of canonical JSON, since they differ between two equal runs: times (in scores only what ends in `_seconds`)
+#: …
 _TIMES = re.compile(
     "(age|attempts|duration|elapsed|in_flight|late|latency|latencies|resumed|retries|seconds|timestamp|timing|ttft|waited|wall)"
     "|.*_(at|seconds|latency|ms|ttft|date)|(latency|seconds|ttft)_.*|(search|answer|overhead)_(first_)?p[0-9]+|ingest_.*"
 )
 #: … and the occasion, outside rows.
-_OCCASION = re.compile("at|created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when")
+_OCCASION = re.compile(
+    "at|created|date|ended|finished|host|hostname|id|pid|run|run_id|run_name|started|stopped|store|time|updated|when"
+)
 #: … and what counts attempts on the wire: a request that was tried twice came twice.
 _ATTEMPTS = ("calls", "client_calls", "calls_per_request", "bytes", "prefix_tokens")
 _FIGURES = "families"  # stands for the figures of families, each of which is written under its own key
@@ -55,14 +58,17 @@ def render(page: Page, *, canonical: bool = False) -> str:
 def write_json(page: Page, stream: Writable, *, canonical: bool = False) -> None:
     """Write the document; rows are read and written one at a time, one per line, last.
 
-    With `canonical`, two runs that found the same give the same bytes: no times, latencies, dates, run names or retries; keys sorted.
+    With `canonical`, two runs that found the same give the same bytes: no times, latencies, dates, run names or
+    retries; keys sorted.
     """
     head = _stable_head(_document(_unhindered(_unrepeated(page)))) if canonical else _document(page)
     stream.write("{\n")
     order = [key for name in _TOP for key in (sorted(page.families) if name == _FIGURES else [name])]
     for name in order:
         if name in head:
-            text = json.dumps(head[name], indent=2, allow_nan=False, ensure_ascii=False, sort_keys=canonical).replace("\n", "\n  ")
+            text = json.dumps(head[name], indent=2, allow_nan=False, ensure_ascii=False, sort_keys=canonical).replace(
+                "\n", "\n  "
+            )
             stream.write(f"  {json.dumps(name)}: {text},\n")
     stream.write('  "rows": [')
     encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, sort_keys=canonical).encode
@@ -123,7 +129,9 @@ def _unhindered(page: Page) -> Page:
 
 
 def row_record(row: EvalRow) -> dict[str, Any]:
-    """A row as JSON values: the documented fields first; unknown ones, and empty ones that are not documented, are absent."""
+    """A row as JSON values: the documented fields first; unknown ones, and empty ones that are not documented, are
+    absent.
+    """
     values = {
         "system": row.system,
         "example_id": row.example_id,
@@ -147,7 +155,9 @@ def _stable(value: Any, name: str = "", *, in_row: bool = False) -> Any:
     if isinstance(value, list):
         return [_stable(item, in_row=in_row) for item in value if not _timed(item)]
     if isinstance(value, Mapping) and name == "scores":
-        return {key: item for key, item in value.items() if not key.endswith("_seconds")}  # an evaluator that took a time
+        return {
+            key: item for key, item in value.items() if not key.endswith("_seconds")
+        }  # an evaluator that took a time
     if not isinstance(value, Mapping) or name in ("errors", "failures"):
         return value
     if name in ("summary", "estimates", "wire") and not in_row:
@@ -157,11 +167,15 @@ def _stable(value: Any, name: str = "", *, in_row: bool = False) -> Any:
 
 def _stable_head(document: dict[str, Any]) -> Any:
     """All but the rows, without times, occasions and attempts."""
-    return _stable({**document, "wire": {system: _without(told, _ATTEMPTS) for system, told in document["wire"].items()}})
+    return _stable(
+        {**document, "wire": {system: _without(told, _ATTEMPTS) for system, told in document["wire"].items()}}
+    )
 
 
 def _stable_row(record: dict[str, Any]) -> dict[str, Any]:
-    """A row without times and attempts; what is empty without them is left out. For equal answers a judge is paid once: by any of them."""
+    """A row without times and attempts; what is empty without them is left out. For equal answers a judge is paid once:
+    by any of them.
+    """
     record["usage"] = _without(record.get("usage", {}), ("calls", "judge"))
     record["wire"] = _without(record.get("wire", {}), _ATTEMPTS)
     kept: dict[str, Any] = _stable(record, in_row=True)
@@ -174,7 +188,9 @@ def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def _timed(item: Any) -> bool:
     """True for a comparison of latencies."""
-    return isinstance(item, Mapping) and isinstance(metric := item.get("metric"), str) and _volatile(metric, in_row=True)
+    return (
+        isinstance(item, Mapping) and isinstance(metric := item.get("metric"), str) and _volatile(metric, in_row=True)
+    )
 
 
 def _volatile(name: str, in_row: bool) -> bool:
@@ -183,8 +199,8 @@ def _volatile(name: str, in_row: bool) -> bool:
 
 @dataclass(slots=True)
 class Answered:
-    """`example` as the system got it (`None` where the run kept none), `output` what the system added to it, `request` the body that was
-    sent first (`None` where there was none, or it was not kept).
+    """`example` as the system got it (`None` where the run kept none), `output` what the system added to it, `request`
+    the body that was sent first (`None` where there was none, or it was not kept).
     """
 
     row: EvalRow
@@ -219,8 +235,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def write_jsonl(answers: Iterable[Answered], stream: Writable) -> None:
-    """One line per row: the fields of a row in the JSON report, then `response`, what else the system gave back under `output`, and
-    `example` as it was asked. What is not known or was not kept is absent.
+    """One line per row: the fields of a row in the JSON report, then `response`, what else the system gave back under
+    `output`, and `example` as it was asked. What is not known or was not kept is absent.
     """
     encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
     for answered in answers:

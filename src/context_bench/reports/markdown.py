@@ -12,7 +12,9 @@ NO_METRICS = "No metrics computed."
 
 
 def render(page: Page) -> str:
-    """Heading, verdicts, the table of all metrics (4 decimals), one table per section, timing, notes; the last line counts the examples."""
+    """Heading, verdicts, the table of all metrics (4 decimals), one table per section, timing, notes; the last line
+    counts the examples.
+    """
     blocks = [f"# {markdown(page.title)}", *(_body(page) if page.summary else [EMPTY])]
     if page.summary:
         blocks.append(f"*{page.examples} examples evaluated*")

@@ -1,4 +1,6 @@
-"""Context of a report, from which sections are made: a result without what was not measured, and the tallies of its rows."""
+"""Context of a report, from which sections are made: a result without what was not measured, and the tallies of its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from context_bench.reports.page import Figure, Unit
 from context_bench.reports.text import json_ready
 
 PRIMARY = "mean_score"
-_TOKEN_KEYS = ("cost_usd", "compression_ratio", "mean_input_tokens", "mean_output_tokens", "cost_of_pass", "num_passing")
+_TOKEN_KEYS = (
+    "cost_usd",
+    "compression_ratio",
+    "mean_input_tokens",
+    "mean_output_tokens",
+    "cost_of_pass",
+    "num_passing",
+)
 
 
 @dataclass(slots=True)
@@ -78,10 +87,15 @@ def gather(result: Result) -> Material:
             line.scores = {name: mean for name, mean in line.scores.items() if not of_rank(name)}
     baselines = [each.baseline for each in result.comparisons]
     estimates = {
-        system: {name: each for name, each in by.items() if number(each.value) is not None and (each.n or not found.rows)}
+        system: {
+            name: each for name, each in by.items() if number(each.value) is not None and (each.n or not found.rows)
+        }
         for system, by in result.estimates.items()
     }
-    summary = {system: _measured_only(system, values, result.estimates.get(system, {}), found) for system, values in result.summary.items()}
+    summary = {
+        system: _measured_only(system, values, result.estimates.get(system, {}), found)
+        for system, values in result.summary.items()
+    }
     return Material(
         result=result,
         found=found,
@@ -101,11 +115,16 @@ def _wire(result: Result, found: Tallies) -> dict[str, dict[str, Any]]:
     for (system, _), each in found.lines.items():
         seen[system] = seen[system] + each.seen if system in seen else each.seen
     told = {str(system): mapping(facts) for system, facts in result.wire.items()}
-    both = {system: attributed({**(seen[system].facts() if system in seen else {}), **told.get(system, {})}) for system in [*seen, *told]}
+    both = {
+        system: attributed({**(seen[system].facts() if system in seen else {}), **told.get(system, {})})
+        for system in [*seen, *told]
+    }
     return {system: facts for system, facts in both.items() if facts}
 
 
-def _measured_only(system: str, values: Mapping[str, float], estimates: Mapping[str, Estimate], found: Tallies) -> dict[str, float]:
+def _measured_only(
+    system: str, values: Mapping[str, float], estimates: Mapping[str, Estimate], found: Tallies
+) -> dict[str, float]:
     """The finite values of a summary, without the zeros that documented metrics return for what nobody measured."""
     own = [each for (name, _), each in found.lines.items() if name == system]
     unknown: set[str] = {name for name, each in estimates.items() if found.rows and not each.n}
@@ -124,14 +143,21 @@ def _measured_only(system: str, values: Mapping[str, float], estimates: Mapping[
 
 def _score_field(result: Result, found: Tallies) -> str | None:
     """The score that verdicts are about, if the run says; else the only one there is."""
-    for place in (result.manifest, mapping(result.manifest.get("margin")), mapping(result.manifest.get("options")), result.config):
+    for place in (
+        result.manifest,
+        mapping(result.manifest.get("margin")),
+        mapping(result.manifest.get("options")),
+        result.config,
+    ):
         if isinstance(told := place.get("score_field"), str):
             return told
     return found.score_names[0] if len(found.score_names) == 1 else None
 
 
 def estimate_of(material: Material, line: Line, metric: str) -> Estimate | None:
-    """The best known statement about a metric of a line: an estimate, else the summary's number, else the mean of the line's rows."""
+    """The best known statement about a metric of a line: an estimate, else the summary's number, else the mean of the
+    line's rows.
+    """
     system = line[0]
     if material.whole(line):
         if (known := material.estimates.get(system, {}).get(metric)) is not None:
@@ -145,9 +171,18 @@ def estimate_of(material: Material, line: Line, metric: str) -> Estimate | None:
 
 
 def interval_of(
-    material: Material, line: Line, metric: str, value: float | None, unit: Unit, *, scale: float = 1.0, approximate: bool = False
+    material: Material,
+    line: Line,
+    metric: str,
+    value: float | None,
+    unit: Unit,
+    *,
+    scale: float = 1.0,
+    approximate: bool = False,
 ) -> Figure | None:
-    """A cell of `metric`: the run's estimate with its interval where there is one for this line, else `value`; both times `scale`."""
+    """A cell of `metric`: the run's estimate with its interval where there is one for this line, else `value`; both
+    times `scale`.
+    """
     known = material.estimates.get(line[0], {}).get(metric) if material.whole(line) else None
     if known is None:
         return figure(None if value is None else scale * value, unit, approximate=approximate)
@@ -176,4 +211,10 @@ def subject(key: str) -> str:
     """Subject of a metric: quality, tokens, latency or set-up."""
     if key == "groups" or key.startswith(("setup_", "setups_")):
         return "set-up"
-    return "tokens" if key in _TOKEN_KEYS or key.endswith("_usd") else "latency" if key.startswith(("latency_", "ttft")) else "quality"
+    return (
+        "tokens"
+        if key in _TOKEN_KEYS or key.endswith("_usd")
+        else "latency"
+        if key.startswith(("latency_", "ttft"))
+        else "quality"
+    )

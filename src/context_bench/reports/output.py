@@ -18,11 +18,12 @@ _STREAMED = {"json": "write_json", "csv": "write_csv"}
 
 
 def render(result: Result | Page, format: str = "table", *, details: Details | None = None, **options: Any) -> str:  # noqa: A002
-    """`result` as text of `format`: table, markdown, json, csv, html, a registered reporter's name, or `py:module:Name`.
+    """`result` as text of `format`: table, markdown, json, csv, html, a registered reporter's name, or
+    `py:module:Name`.
 
-    `options` go to the renderer (`width`, `color` for table; `canonical` for json). A reporter is an object (or class) with
-    `render(page) -> str`, or a callable that takes the result. A name that users registered comes before a built-in one. Raises
-    `UnknownName`, or `BadInput` for a reporter that is neither or gives no text.
+    `options` go to the renderer (`width`, `color` for table; `canonical` for json). A reporter is an object (or class)
+    with `render(page) -> str`, or a callable that takes the result. A name that users registered comes before a
+    built-in one. Raises `UnknownName`, or `BadInput` for a reporter that is neither or gives no text.
     """
     own = _registered(format)
     if own is not None:
@@ -32,7 +33,14 @@ def render(result: Result | Page, format: str = "table", *, details: Details | N
     return text
 
 
-def write(result: Result | Page, format: str, stream: Writable, *, details: Details | None = None, **options: Any) -> None:  # noqa: A002
+def write(
+    result: Result | Page,
+    format: str,  # noqa: A002
+    stream: Writable,
+    *,
+    details: Details | None = None,
+    **options: Any,
+) -> None:
     """As `render`, into `stream`; JSON and CSV row by row, so that memory does not grow with the run."""
     if format in _STREAMED and _registered(format) is None:
         writer = getattr(import_module(f"context_bench.reports.{FORMATS[format]}"), _STREAMED[format])
@@ -94,7 +102,8 @@ def _by_user(name: str, reporter: Any, result: Result | Page, details: Details |
         text = made(result)
     else:
         raise BadInput(
-            f"reporter {name!r} is a {type(made).__name__}: expected an object with render(page), or a callable that takes the result"
+            f"reporter {name!r} is a {type(made).__name__}: expected an object with render(page), or a callable that "
+            "takes the result"
         )
     if not isinstance(text, str):
         raise BadInput(f"reporter {name!r} gave a {type(text).__name__}; expected text")

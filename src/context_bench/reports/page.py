@@ -1,7 +1,7 @@
 """The one model that feeds every output. It is built once; renderers only read it, so no two outputs can disagree.
 
-A page is: verdict sentences, then sections of tables and charts in reading order, notes, the rows, and the run's manifest. A new kind of
-content is a new section or a new `Chart.kind`; no renderer needs to know the sections by name.
+A page is: verdict sentences, then sections of tables and charts in reading order, notes, the rows, and the run's
+manifest. A new kind of content is a new section or a new `Chart.kind`; no renderer needs to know the sections by name.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Details = Callable[[EvalRow], Mapping[str, Any] | None]
 class Figure:
     """A measured number, with its 95 % interval where there is one, and how to print it.
 
-    `approximate`: counted by a tokenizer that is not the model's (printed with `≈`). `digits` overrides the unit's decimals. `n`: how many
-    values it rests on, where that is not what the row says (printed behind it).
+    `approximate`: counted by a tokenizer that is not the model's (printed with `≈`). `digits` overrides the unit's
+    decimals. `n`: how many values it rests on, where that is not what the row says (printed behind it).
     """
 
     value: float
@@ -41,7 +41,9 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """`0.712 [0.601, 0.801]`, or without the bracket where no interval can be given; `0.712, n 12` where the number is its own."""
+        """`0.712 [0.601, 0.801]`, or without the bracket where no interval can be given; `0.712, n 12` where the number
+        is its own.
+        """
         n = None if self.n is None else f"n {self.n:,}"
         return ", ".join(part for part in (f"{self.short} {self.interval or ''}".rstrip(), n) if part)
 
@@ -55,7 +57,9 @@ class Figure:
         """`[low, high]`."""
         if self.low is None or self.high is None:
             return None
-        return "[" + ", ".join(self._one(end).removesuffix(" %").removesuffix(" s") for end in (self.low, self.high)) + "]"
+        return (
+            "[" + ", ".join(self._one(end).removesuffix(" %").removesuffix(" s") for end in (self.low, self.high)) + "]"
+        )
 
     def _one(self, value: float) -> str:
         text = _PRINT[self.unit](value) if self.digits is None else f"{value:.{self.digits}f}"
@@ -139,8 +143,8 @@ class Section:
 class Sentence:
     """The verdict on one system, in words; `tone` only colours what the words already say.
 
-    What it rests on, where it is known: `difference` to `baseline` and the `margin` it is held against; `saved`: shares of tokens and
-    of money, by name. `control`: a system that only shows what the others are to be measured against.
+    What it rests on, where it is known: `difference` to `baseline` and the `margin` it is held against; `saved`: shares
+    of tokens and of money, by name. `control`: a system that only shows what the others are to be measured against.
     """
 
     system: str
@@ -156,7 +160,9 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Number of a system's requests that did not go on as they were sent, and the first such row (`place` among all rows) to look at."""
+    """Number of a system's requests that did not go on as they were sent, and the first such row (`place` among all
+    rows) to look at.
+    """
 
     system: str
     changed: int
@@ -167,12 +173,13 @@ class Change:
 
 @dataclass
 class Page:
-    """Everything a report shows. `summary` and `estimates` hold only what was measured; `rows` are read lazily and in plan order.
+    """Everything a report shows. `summary` and `estimates` hold only what was measured; `rows` are read lazily and in
+    plan order.
 
-    `facts` are short (label, text) pairs about the run for the head of the page. `details` gives the example behind a row, if bodies are
-    at hand: a mapping such as `{"question", "answer", "response"}`. `setups`: every set-up of a group; `setup` sums them up by system.
-    `families[manifest key]`: figures of the family that the run belongs to. `changes`: what became of requests on their way, by system,
-    where anything can be said of it.
+    `facts` are short (label, text) pairs about the run for the head of the page. `details` gives the example behind a
+    row, if bodies are at hand: a mapping such as `{"question", "answer", "response"}`. `setups`: every set-up of a
+    group; `setup` sums them up by system. `families[manifest key]`: figures of the family that the run belongs to.
+    `changes`: what became of requests on their way, by system, where anything can be said of it.
     """
 
     title: str

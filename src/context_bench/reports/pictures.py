@@ -23,7 +23,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A point of the line of `name` (`rates`, `recall`, `coverage`). `panel`: the plot it stands in, where there are several."""
+    """A point of the line of `name` (`rates`, `recall`, `coverage`). `panel`: the plot it stands in, where there are
+    several.
+    """
 
     name: str
     x: float
@@ -33,7 +35,9 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Spread of `n` values (`distribution`). `values`: all of them if they are few, else quantiles at even distances, in order."""
+    """Spread of `n` values (`distribution`). `values`: all of them if they are few, else quantiles at even distances,
+    in order.
+    """
 
     name: str
     n: int
@@ -59,8 +63,8 @@ class Gap:
 class Turn:
     """Prompt tokens of requests number `first` to `last` of a session, mean per request (`waterfall`).
 
-    `cached`: read from the prompt cache; `rewritten`: as much as stood in the request before and was changed, or moved by a change in front
-    of it; `new`: the rest.
+    `cached`: read from the prompt cache; `rewritten`: as much as stood in the request before and was changed, or moved
+    by a change in front of it; `new`: the rest.
     """
 
     name: str
@@ -82,7 +86,9 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A bar, or a part of one: `part` of `name` (`failures`, `strategies`). `of`: what the amount is a share of, where that is counted."""
+    """A bar, or a part of one: `part` of `name` (`failures`, `strategies`). `of`: what the amount is a share of, where
+    that is counted.
+    """
 
     name: str
     part: str
@@ -98,8 +104,9 @@ M = TypeVar("M", Point, CurvePoint, Spread, Gap, Turn, Rated, Part)
 class Chart:
     """Content of one chart: `kind` is known to `reports.charts`, and says which record `data` consists of.
 
-    `about` says in a sentence or two how to read it; `x` and `y` title the axes. `names`: all systems of the page in their order, so that
-    each has the same colour in every chart. `span`: the ends of the scale, where values have them by definition.
+    `about` says in a sentence or two how to read it; `x` and `y` title the axes. `names`: all systems of the page in
+    their order, so that each has the same colour in every chart. `span`: the ends of the scale, where values have them
+    by definition.
     """
 
     id: str

@@ -27,7 +27,9 @@ AGAINST_TRUNCATION = {
 }
 _COLUMNS = (
     Column("System", False),
-    Column("difference (95 %)", about="mean of the differences on the same examples; negative: worse than the baseline"),
+    Column(
+        "difference (95 %)", about="mean of the differences on the same examples; negative: worse than the baseline"
+    ),
     Column("verdict", False),
     Column("margin", about="loss that would still be acceptable, fixed before the run"),
     Column("p", about="of a loss as large as the margin: small means ruled out"),
@@ -61,9 +63,13 @@ def quality(material: Material) -> Section | None:
 def quality_metrics(material: Material) -> list[str]:
     """The primary score, the pass rate, then every other score that has an estimate."""
     named = [name for by in material.estimates.values() for name in by]
-    again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {material.score_field}  # the same under another name
+    again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {
+        material.score_field
+    }  # the same under another name
     again |= {name for name in named if material.apart(name)}
-    scores = [name for name in named if subject(name) == "quality" and not name.startswith("dataset:") and name not in again]
+    scores = [
+        name for name in named if subject(name) == "quality" and not name.startswith("dataset:") and name not in again
+    ]
     known = [PRIMARY, *([] if material.apart("pass_rate") else ["pass_rate"]), *scores]
     present = {name for by in material.summary.values() for name in by} | set(named)
     return [name for name in dict.fromkeys(known) if name in present]
@@ -73,7 +79,9 @@ def _quality_cells(material: Material, line: Line, primary: str, others: list[st
     known = estimate_of(material, line, primary)
     failed = Figure(known.failures if known and known.failures else material.found.lines[line].failed, "count")
     bounds = (
-        f"{known.worst:.3f} … {known.best:.3f}" if known and known.worst is not None and known.best is not None and known.failures else None
+        f"{known.worst:.3f} … {known.best:.3f}"
+        if known and known.worst is not None and known.best is not None and known.failures
+        else None
     )
     n = Figure(known.n, "count") if known and known.n else None
     rest = (_score(estimate_of(material, line, name), known.n if known else 0) for name in others)
@@ -90,11 +98,26 @@ def _score(known: Estimate | None, said: int | None = None) -> Figure | None:
 
 def _quality_about(material: Material) -> str:
     shown = quality_metrics(material)
-    methods = sorted({each.method for by in material.estimates.values() for name, each in by.items() if name in shown and each.method})
-    clusters = sorted(
-        {each.clusters for by in material.estimates.values() for name, each in by.items() if name == PRIMARY and each.clusters}
+    methods = sorted(
+        {
+            each.method
+            for by in material.estimates.values()
+            for name, each in by.items()
+            if name in shown and each.method
+        }
     )
-    said = "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … as right."
+    clusters = sorted(
+        {
+            each.clusters
+            for by in material.estimates.values()
+            for name, each in by.items()
+            if name == PRIMARY and each.clusters
+        }
+    )
+    said = (
+        "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … "
+        "as right."
+    )
     said += "".join(family.sections.graded(material) for family in material.families)
     if methods:
         said += f" 95 % intervals: {'; '.join(methods)}"
@@ -121,11 +144,17 @@ def comparisons(material: Material) -> Section | None:
         rows,
         about="Same examples, paired. A system with #2 is the baseline run again: its difference is the noise floor.",
     )
-    return Section("comparisons", "Paired differences" if several else f"Against {names}", tables=[table, *_against_truncation(material)])
+    return Section(
+        "comparisons",
+        "Paired differences" if several else f"Against {names}",
+        tables=[table, *_against_truncation(material)],
+    )
 
 
 def _against_truncation(material: Material) -> list[Table]:
-    """The same of each system against truncation to its own size. (Runs over probes have it beside what is retained.)"""
+    """The same of each system against truncation to its own size. (Runs over probes have it beside what is
+    retained.)
+    """
     found = material.result.lifts
     if not found or material.replaced("truncation"):
         return []
@@ -136,7 +165,11 @@ def _against_truncation(material: Material) -> list[Table]:
 
 def _compared(material: Material, each: Comparison, several: bool, shapes: bool) -> str:
     """Title of a line. Several baselines, or several shapes, are part of the name."""
-    parts = [f"{each.system} − {each.baseline}" if several else each.system, each.dataset, each.shape if shapes else None]
+    parts = [
+        f"{each.system} − {each.baseline}" if several else each.system,
+        each.dataset,
+        each.shape if shapes else None,
+    ]
     extra = [] if each.metric in (PRIMARY, material.score_field, "") else [each.metric]
     return " · ".join([part for part in parts if part] + extra)
 
@@ -166,15 +199,20 @@ _DOTS = 20  # of a distribution
 _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MOST_BARS = 30  # of a system's requests, one after another
 _MARKS = (
-    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other system is both better "
+    "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other "
+    "system is both better "
     "and cheaper by more than the intervals leave open. Marks that would cover one another stand side by side."
 )
 _FOREST = (
-    "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of zero is better. "
-    "Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is better; red square: it is worse by "
+    "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of "
+    "zero is better. "
+    "Dashed: the loss that would still be acceptable. Green disc: such a loss is ruled out, or it is better; red "
+    "square: it is worse by "
     "more than that; ring: open."
 )
-_SPREAD = "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."
+_SPREAD = (
+    "Thick stroke: median; thin stroke: p95, the slowest one in twenty; both in figures at the right, in that order."
+)
 
 
 def add_charts(material: Material, sections: Iterable[Section]) -> None:
@@ -186,11 +224,16 @@ def add_charts(material: Material, sections: Iterable[Section]) -> None:
             chart.names = chart.names or [material.label(line) for line, _ in material.lines]
 
 
-# Quality -------------------------------------------------------------------------------------------------------------------------------
+# Quality
+# ------------------------------------------------------------------------
 def _paretos(material: Material, section: Section) -> list[Chart]:
     primary = quality_metrics(material)[0]
     title = section.tables[0].columns[1].title.removesuffix(" (95 %)")
-    floors = {material.label(line) for line, _ in material.lines if material.roles.get(line[0], CANDIDATE).role == "noise_floor"}
+    floors = {
+        material.label(line)
+        for line, _ in material.lines
+        if material.roles.get(line[0], CANDIDATE).role == "noise_floor"
+    }
     made = []
     for name, what, axis, cost in (
         ("pareto", "tokens", "tokens forwarded to the model, mean per example", _tokens),
@@ -204,11 +247,20 @@ def _paretos(material: Material, section: Section) -> list[Chart]:
                 baseline=line[0] == material.baseline,
             )
             for line, each in material.lines
-            if (known := estimate_of(material, line, primary)) is not None and (price := cost(material, line, each)) is not None
+            if (known := estimate_of(material, line, primary)) is not None
+            and (price := cost(material, line, each)) is not None
         ]
         if len(points) > 1:
             made.append(
-                Chart(name, "pareto", f"Quality against {what}", _MARKS, axis, title, [_on_front(each, points, floors) for each in points])
+                Chart(
+                    name,
+                    "pareto",
+                    f"Quality against {what}",
+                    _MARKS,
+                    axis,
+                    title,
+                    [_on_front(each, points, floors) for each in points],
+                )
             )
     return made
 
@@ -216,7 +268,11 @@ def _paretos(material: Material, section: Section) -> list[Chart]:
 def _tokens(material: Material, line: Line, each: Tally) -> Figure | None:
     mean = forwarded_mean(each)
     known = interval_of(material, line, "mean_output_tokens", mean, "tokens")
-    return known if known is None or mean is None or abs(known.value - mean) < 1e-6 * (1 + mean) else Figure(mean, "tokens")
+    return (
+        known
+        if known is None or mean is None or abs(known.value - mean) < 1e-6 * (1 + mean)
+        else Figure(mean, "tokens")
+    )
 
 
 def _money(material: Material, line: Line, each: Tally) -> Figure | None:
@@ -224,8 +280,12 @@ def _money(material: Material, line: Line, each: Tally) -> Figure | None:
 
 
 def _on_front(point: Point, points: Sequence[Point], floors: Collection[str]) -> Point:
-    """The mark, filled if nobody beats it by more than the intervals leave open. `floors`: marks that are there for the noise only."""
-    beaten = point.name in floors or any(beats(_read(other), _read(point)) for other in points if other.name not in floors)
+    """The mark, filled if nobody beats it by more than the intervals leave open. `floors`: marks that are there for the
+    noise only.
+    """
+    beaten = point.name in floors or any(
+        beats(_read(other), _read(point)) for other in points if other.name not in floors
+    )
     return Point(point.name, point.quality, point.cost, not beaten, point.baseline)
 
 
@@ -235,7 +295,8 @@ def _read(point: Point) -> tuple[Reading, Reading]:
     return Reading(-quality.value, low, high), Reading(cost.value, cost.low, cost.high)
 
 
-# Differences ---------------------------------------------------------------------------------------------------------------------------
+# Differences
+# ------------------------------------------------------------------------
 def _forests(material: Material, section: Section) -> list[Chart]:
     result = material.result
     baselines = ", ".join(dict.fromkeys(each.baseline for each in result.comparisons)) or "the baseline"
@@ -244,15 +305,29 @@ def _forests(material: Material, section: Section) -> list[Chart]:
     found = sorted(result.comparisons, key=lambda each: each.dataset or "")
     kinds, few = _telling(sorted(result.by_type, key=lambda each: each.qa_type or ""))
     others = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
-    left_out = f" Left out, for too few independent examples for an interval: {', '.join(few[:_MOST_NAMED])}{others}." if few else ""
+    left_out = (
+        f" Left out, for too few independent examples for an interval: {', '.join(few[:_MOST_NAMED])}{others}."
+        if few
+        else ""
+    )
     return [
         Chart("forest", "forest", "Paired differences", about, axis, "", _gaps(found, lambda each: each.dataset)),
-        Chart("forest-types", "forest", "By kind of question", about + left_out, axis, "", _gaps(kinds, lambda each: each.qa_type)),
+        Chart(
+            "forest-types",
+            "forest",
+            "By kind of question",
+            about + left_out,
+            axis,
+            "",
+            _gaps(kinds, lambda each: each.qa_type),
+        ),
     ]
 
 
 def _telling(found: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
-    """Kinds of question for which some system has an interval, and the names of the others; all of them where none has."""
+    """Kinds of question for which some system has an interval, and the names of the others; all of them where none
+    has.
+    """
     kinds = dict.fromkeys(each.qa_type or "" for each in found)
     known = {each.qa_type or "" for each in found if number(each.low) is not None}
     if not known:
@@ -273,17 +348,44 @@ def _gaps(found: Sequence[Comparison], group: Callable[[Comparison], str | None]
         name = f"{each.system} − {each.baseline}" if several else each.system
         told = Figure(value, "score", number(each.low), number(each.high), signed=True)
         name = f"{name} · {each.shape}" if shapes and each.shape else name
-        gaps.append(Gap(name, told, each.verdict, TONES.get(each.verdict, "neutral"), each.n, number(each.margin), group(each) or ""))
+        gaps.append(
+            Gap(
+                name,
+                told,
+                each.verdict,
+                TONES.get(each.verdict, "neutral"),
+                each.n,
+                number(each.margin),
+                group(each) or "",
+            )
+        )
     return gaps
 
 
-# Time ----------------------------------------------------------------------------------------------------------------------------------
+# Time
+# ------------------------------------------------------------------------
 def _times(material: Material, section: Section) -> list[Chart]:
     latency = [_spread(material, line, "latency", each.latency) for line, each in material.lines]
     ttft = [_spread(material, line, "ttft", each.ttft) for line, each in material.lines]
     return [
-        Chart("latency", "distribution", "Latency", about_spread("request"), "time until the reply", "", [s for s in latency if s]),
-        Chart("ttft", "distribution", "Time to first token", about_spread("request"), "time to first token", "", [s for s in ttft if s]),
+        Chart(
+            "latency",
+            "distribution",
+            "Latency",
+            about_spread("request"),
+            "time until the reply",
+            "",
+            [s for s in latency if s],
+        ),
+        Chart(
+            "ttft",
+            "distribution",
+            "Time to first token",
+            about_spread("request"),
+            "time to first token",
+            "",
+            [s for s in ttft if s],
+        ),
     ]
 
 
@@ -311,10 +413,14 @@ def spread(name: str, values: Sequence[float]) -> Spread | None:
     return Spread(name, len(ordered), Figure(at(0.5), "seconds"), Figure(at(0.95), "seconds"), tuple(dots))
 
 
-# Failures ------------------------------------------------------------------------------------------------------------------------------
+# Failures
+# ------------------------------------------------------------------------
 def _failures(material: Material, section: Section) -> list[Chart]:
     counted = material.result.failures or material.found.failures
-    of = {system: sum(each.rows for (name, _), each in material.found.lines.items() if name == system) for system in material.systems}
+    of = {
+        system: sum(each.rows for (name, _), each in material.found.lines.items() if name == system)
+        for system in material.systems
+    }
     parts: list[Mark] = []
     for system in material.systems:
         found = [
@@ -324,16 +430,23 @@ def _failures(material: Material, section: Section) -> list[Chart]:
         ]
         parts += found or [Part(system, "", Figure(0, "count"), of[system])]
     about = (
-        "Each bar is one system, as long as the share of its rows in which something failed; colours tell the class of failure, with the "
-        "evaluator in brackets where the answer was there and only its score is missing. A row may fail in several evaluators."
+        "Each bar is one system, as long as the share of its rows in which something failed; colours tell the class "
+        "of failure, with the "
+        "evaluator in brackets where the answer was there and only its score is missing. A row may fail in several "
+        "evaluators."
     )
     return [Chart("failures", "failures", "Failures by class", about, "share of the system's rows", "", parts)]
 
 
-# Prompt cache --------------------------------------------------------------------------------------------------------------------------
+# Prompt cache
+# ------------------------------------------------------------------------
 def turns_of(name: str, told: Any) -> list[Mark]:
-    """Bars from sums by request number: `[[requests, cached, rewritten, new], …]`. Neighbours share a bar where there are many."""
-    sums = [[float(value) for value in each] for each in told or [] if isinstance(each, list) and len(each) == 4 and each[0]]
+    """Bars from sums by request number: `[[requests, cached, rewritten, new], …]`. Neighbours share a bar where there
+    are many.
+    """
+    sums = [
+        [float(value) for value in each] for each in told or [] if isinstance(each, list) and len(each) == 4 and each[0]
+    ]
     step = -(-len(sums) // _MOST_BARS) or 1
     turns: list[Mark] = []
     for start in range(0, len(sums), step):

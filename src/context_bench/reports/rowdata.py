@@ -1,7 +1,7 @@
 """The rows of a page as data for its script: cells, and what each row opens to, packed so that the file stays small.
 
-What a row opens to is HTML that the one template made when the page was built. It is packed in chunks, which the script unpacks when a
-row is opened; nothing of it can run, for the policy of the page allows our own script alone.
+What a row opens to is HTML that the one template made when the page was built. It is packed in chunks, which the script
+unpacks when a row is opened; nothing of it can run, for the policy of the page allows our own script alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _TEXT_COLUMNS = ("system", "example", "dataset", "shape", "trial")
 
 @dataclass(slots=True)
 class RowData:
-    """`block`: JSON for a data block; `chunks`: what rows open to, packed; `note`: what is not in the file and where to see it."""
+    """`block`: JSON for a data block; `chunks`: what rows open to, packed; `note`: what is not in the file and where to
+    see it.
+    """
 
     block: str
     chunks: list[str]
@@ -41,7 +43,9 @@ class RowData:
 
 
 def row_data(page: Page) -> RowData:
-    """Columns, rows as lists in their order, which of them were changed on the way, and where in the chunks their details are."""
+    """Columns, rows as lists in their order, which of them were changed on the way, and where in the chunks their
+    details are.
+    """
     facts = _Facts.of(page)
     details = _Details(page, facts)
     data: dict[str, Any] = {
@@ -67,12 +71,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-# Cells ---------------------------------------------------------------------------------------------------------------------------------
+# Cells
+# ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Facts:
-    """Facts from one pass over the rows: the columns worth showing, and of each row whether it failed and whether it was changed."""
+    """Facts from one pass over the rows: the columns worth showing, and of each row whether it failed and whether it
+    was changed.
+    """
 
     used: list[str]
     failed: bytearray
@@ -88,7 +95,13 @@ class _Facts:
             trials.add(row.trial)
             failed.append(bool(row.errors))
             differs.append(changed(row) is True)
-        shown = {"system": True, "example": True, "dataset": len(datasets) > 1, "shape": len(shapes) > 1, "trial": len(trials) > 1}
+        shown = {
+            "system": True,
+            "example": True,
+            "dataset": len(datasets) > 1,
+            "shape": len(shapes) > 1,
+            "trial": len(trials) > 1,
+        }
         return cls([name for name in _TEXT_COLUMNS if shown[name]], failed, differs)
 
 
@@ -104,7 +117,13 @@ def _columns(page: Page, used: list[str]) -> list[dict[str, Any]]:
 
 
 def _cells(row: EvalRow, page: Page, used: list[str]) -> list[Any]:
-    texts = {"system": row.system, "example": row.example_id, "dataset": row.dataset, "shape": shape_of(row), "trial": row.trial}
+    texts = {
+        "system": row.system,
+        "example": row.example_id,
+        "dataset": row.dataset,
+        "shape": shape_of(row),
+        "trial": row.trial,
+    }
     failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
     return [
         *(None if texts[name] is None else visible(texts[name]) for name in used),
@@ -122,7 +141,8 @@ def _rounded(value: Any, digits: int) -> float | None:
     return None if known is None else round(known, digits)
 
 
-# Details -------------------------------------------------------------------------------------------------------------------------------
+# Details
+# ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -142,7 +162,9 @@ class _Room:
 
 @dataclass(slots=True)
 class _Details:
-    """Details of rows. Where there is no room for all, failed rows come first, then those that were changed on the way."""
+    """Details of rows. Where there is no room for all, failed rows come first, then those that were changed on the
+    way.
+    """
 
     places: list[int] = field(default_factory=list)  # by row: chunk * PER_CHUNK + place in it, or -1
     chunks: list[str] = field(default_factory=list)
@@ -210,7 +232,8 @@ def _notes(page: Page, details: _Details) -> Iterator[str]:
         yield f"The first {MOST_ROWS:,} of {len(page.rows):,} rows; the JSON and CSV reports hold all of them."
     if details.left_out:
         yield (
-            f"{rows - details.left_out:,} of {rows:,} rows open here: failed ones first, then those that were changed on the way. "
+            f"{rows - details.left_out:,} of {rows:,} rows open here: failed ones first, then those that were changed "
+            "on the way. "
             "There is no room for the texts of the others."
         )
     if details.cut:

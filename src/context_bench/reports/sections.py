@@ -1,4 +1,5 @@
-"""From a result to the sections of a page, in reading order: the verdict, how good, how much, what happened, what failed.
+"""From a result to the sections of a page, in reading order: the verdict, how good, how much, what happened, what
+failed.
 
 Preparation of groups (ingest, compression) is paid once, and is in no figure of a question.
 """
@@ -26,11 +27,14 @@ _ITEMS = (("items", "items"), ("acknowledged", "acknowledged"), ("failed", "item
 
 
 def setup_facts(records: Sequence[SetupRecord]) -> dict[str, dict[str, Any]]:
-    """By system: `groups`, `failed` and `again` (groups), `items`, `acknowledged` and `items_failed` as its set-ups tell (of the attempts
-    that hold), `seconds`, `seconds_p50` and `seconds_p95` of an attempt, and `calls`, `input_tokens`, `output_tokens`, `cost` of all
-    attempts. What nobody told is absent.
+    """By system: `groups`, `failed` and `again` (groups), `items`, `acknowledged` and `items_failed` as its set-ups
+    tell (of the attempts that hold), `seconds`, `seconds_p50` and `seconds_p95` of an attempt, and `calls`,
+    `input_tokens`, `output_tokens`, `cost` of all attempts. What nobody told is absent.
     """
-    return {system: _setup_sums([each for each in records if each.system == system]) for system in dict.fromkeys(r.system for r in records)}
+    return {
+        system: _setup_sums([each for each in records if each.system == system])
+        for system in dict.fromkeys(r.system for r in records)
+    }
 
 
 def _setup_sums(records: list[SetupRecord]) -> dict[str, Any]:
@@ -58,7 +62,12 @@ def _items(records: Iterable[SetupRecord]) -> dict[str, float]:
     for record in records:
         for told, ours in _ITEMS:
             value = record.output.get(told)
-            if isinstance(value, int | float) and not isinstance(value, bool) and number(value) is not None and value >= 0:
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and number(value) is not None
+                and value >= 0
+            ):
                 sums[ours] = sums.get(ours, 0) + value
     return sums
 
@@ -66,7 +75,12 @@ def _items(records: Iterable[SetupRecord]) -> dict[str, float]:
 _COLUMNS: tuple[tuple[str, str, Any, str], ...] = (
     ("groups", "groups", "count", "groups of examples that share what was set up, in each trial"),
     ("failed", "failed", "count", "groups that could not be set up: all their rows failed"),
-    ("again", "again", "count", "groups that took more than one attempt, since the run was interrupted or the first one failed"),
+    (
+        "again",
+        "again",
+        "count",
+        "groups that took more than one attempt, since the run was interrupted or the first one failed",
+    ),
     ("acknowledged", "items stored", "count", "items of which the system said that it has them"),
     ("items_failed", "items lost", "count", "items that it did not take"),
     ("seconds_p50", "median", "seconds", "time on the clock for one group"),
@@ -89,7 +103,9 @@ def setup(facts: dict[str, dict[str, Any]]) -> Section | None:
         if any(entry[0] in told and (told[entry[0]] or entry[0] not in _OFTEN_NOTHING) for told in facts.values())
     ]
     columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in shown)]
-    rows: list[list[Cell]] = [[system, *(figure(told.get(name), unit) for name, _, unit, _ in shown)] for system, told in facts.items()]
+    rows: list[list[Cell]] = [
+        [system, *(figure(told.get(name), unit) for name, _, unit, _ in shown)] for system, told in facts.items()
+    ]
     about = "Before a group's first question, once. It is in no question's latency, tokens or money."
     return Section("setup", "Set-up", tables=[Table("setup", columns, rows, about=about)])
 
@@ -144,7 +160,9 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         estimates=material.estimates,
         comparisons=list(result.comparisons),
         wire=material.wire,
-        failures={s: {k: dict(v) for k, v in by.items()} for s, by in (result.failures or material.found.failures).items()},
+        failures={
+            s: {k: dict(v) for k, v in by.items()} for s, by in (result.failures or material.found.failures).items()
+        },
         timing={str(k): float(v) for k, v in result.timing.items() if number(v) is not None},
         config=mapping(result.config),
         manifest=manifest,
@@ -195,7 +213,9 @@ def _headlines(material: Material) -> list[Sentence]:
 
 
 def _verdicts(material: Material) -> list[Sentence]:
-    """One sentence per comparison; those of single datasets stand in the table only, where the same system has one over all of them."""
+    """One sentence per comparison; those of single datasets stand in the table only, where the same system has one over
+    all of them.
+    """
     comparisons = material.result.comparisons
     whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
     chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
@@ -217,13 +237,15 @@ def _verdicts(material: Material) -> list[Sentence]:
 
 
 def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Figure]:
-    """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as many examples.
+    """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as
+    many examples.
 
-    Else the tokens that a measured system took from what it was sent; of a control that says nothing, for it shortens before it sends.
-    A control that saves nothing was not meant to.
+    Else the tokens that a measured system took from what it was sent; of a control that says nothing, for it shortens
+    before it sends. A control that saves nothing was not meant to.
     """
     line, base = (
-        (name, each.shape) if (name, each.shape) in material.found.lines else (name, None) for name in (each.system, each.baseline)
+        (name, each.shape) if (name, each.shape) in material.found.lines else (name, None)
+        for name in (each.system, each.baseline)
     )
     tallies = material.found.lines
     if each.dataset is not None or line not in tallies:
@@ -281,7 +303,15 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
     margin = margin.get("value") if isinstance(margin, dict) else margin
     trials = f" × {material.found.trials} trials" if material.found.trials > 1 else ""
     asked: list[tuple[str, Any]] = [
-        ("Model", _listed(_models(manifest) or options.get("model") or manifest.get("model") or material.result.config.get("model"))),
+        (
+            "Model",
+            _listed(
+                _models(manifest)
+                or options.get("model")
+                or manifest.get("model")
+                or material.result.config.get("model")
+            ),
+        ),
         ("Shape", _listed(material.found.shapes or options.get("shape"))),
     ]
     own = [family.sections for family in material.families]
@@ -300,9 +330,13 @@ def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]
 
 
 def _models(manifest: dict[str, Any]) -> list[str]:
-    """The models that answered, as the comparisons of a run name it: an option's value may be a default that nobody was asked by."""
+    """The models that answered, as the comparisons of a run name it: an option's value may be a default that nobody was
+    asked by.
+    """
     cells = manifest.get("cells")
-    labels = [mapping(cell.get("labels")) for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    labels = (
+        [mapping(cell.get("labels")) for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    )
     return list(dict.fromkeys(each["model"] for each in labels if isinstance(each.get("model"), str)))
 
 
@@ -325,7 +359,16 @@ def _failures(material: Material) -> Section | None:
         for source, classes in sources.items():
             for kind, times in sorted(classes.items(), key=lambda item: (-item[1], item[0])):
                 sample = material.found.samples.get((system, source, kind)) or None
-                rows.append([system, source, kind, Figure(times, "count"), Figure(times / total, "share") if total else None, sample])
+                rows.append(
+                    [
+                        system,
+                        source,
+                        kind,
+                        Figure(times, "count"),
+                        Figure(times / total, "share") if total else None,
+                        sample,
+                    ]
+                )
     if not rows:
         return None
     columns = [
@@ -337,19 +380,25 @@ def _failures(material: Material) -> Section | None:
         Column("for instance", False),
     ]
     return Section(
-        "failures", "Failures", tables=[Table("failures", columns, rows, about="A failed row has no score; it is never counted as 0.")]
+        "failures",
+        "Failures",
+        tables=[Table("failures", columns, rows, about="A failed row has no score; it is never counted as 0.")],
     )
 
 
 def _responder(manifest: dict[str, Any]) -> Section | None:
     told = mapping(manifest.get("responder"))
     rows: list[list[Cell]] = [
-        [title, what, _told(told[key])] for key, title, what in _RESPONDER if key in told and _told(told[key]) is not None
+        [title, what, _told(told[key])]
+        for key, title, what in _RESPONDER
+        if key in told and _told(told[key]) is not None
     ]
     if not rows:
         return None
     model = f" ({told['model']})" if isinstance(told.get("model"), str) else ""
-    about = str(told.get("sentence") or "How much this model can show at all: verdicts about your proxy need your model.")
+    about = str(
+        told.get("sentence") or "How much this model can show at all: verdicts about your proxy need your model."
+    )
     columns = [Column("Context given", False), Column("meaning", False), Column("score (95 %)")]
     return Section("responder", f"Responder{model}", tables=[Table("responder", columns, rows, about=about)])
 
@@ -375,7 +424,10 @@ def _datasets(material: Material) -> Section | None:
     ]
     own = _own_scores(found, field)
     if own:
-        columns += [Column("own score", False, about="what only sets of its kind are measured by"), Column("mean of it")]
+        columns += [
+            Column("own score", False, about="what only sets of its kind are measured by"),
+            Column("mean of it"),
+        ]
     rows: list[list[Cell]] = []
     for (line, name), each in sorted(found.datasets.items(), key=lambda item: material.systems.index(item[0][0][0])):
         mean = each.scores.get(field)
@@ -415,7 +467,9 @@ def _metrics(material: Material) -> Section | None:
 
 def _metric_table(material: Material, name: str, keys: list[str]) -> Table:
     columns = [Column("System", False), *(Column(key, repeated=_repeated(key)) for key in keys)]
-    rows: list[list[Cell]] = [[system, *(_metric(key, values.get(key)) for key in keys)] for system, values in material.summary.items()]
+    rows: list[list[Cell]] = [
+        [system, *(_metric(key, values.get(key)) for key in keys)] for system, values in material.summary.items()
+    ]
     return Table(name, columns, rows)
 
 
@@ -432,4 +486,8 @@ def _grouped(keys: list[str]) -> list[list[str]]:
     families: dict[str, list[str]] = {}
     for key in keys:
         families.setdefault(subject(key), []).append(key)
-    return [group[start : start + MOST_COLUMNS] for group in families.values() for start in range(0, len(group), MOST_COLUMNS)]
+    return [
+        group[start : start + MOST_COLUMNS]
+        for group in families.values()
+        for start in range(0, len(group), MOST_COLUMNS)
+    ]

@@ -1,7 +1,7 @@
 """A page in the terminal: narrow tables that fit, readable without colour.
 
-Beside it the list of the runs of a store, and small tables for commands that are not about a run. The less important columns of the
-list are left out where there is no room.
+Beside it the list of the runs of a store, and small tables for commands that are not about a run. The less important
+columns of the list are left out where there is no room.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ _STYLES = {"good": "green", "bad": "red", "neutral": "yellow"}
 
 
 def render(page: Page, *, width: int | None = None, color: bool = False) -> str:
-    """The page as text of at most `width` columns (80 if not given). Without `color` there is not one escape sequence in it."""
+    """The page as text of at most `width` columns (80 if not given). Without `color` there is not one escape sequence
+    in it.
+    """
     return drawn(lambda _: [Report(page)], width=width, color=color)
 
 
 def drawn(parts: Callable[[int], Iterable[RenderableType]], *, width: int | None = None, color: bool = False) -> str:
-    """The output of `parts` for a width, one below the other, as `render` draws it; nothing in it is taken for markup."""
+    """The output of `parts` for a width, one below the other, as `render` draws it; nothing in it is taken for
+    markup.
+    """
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -133,11 +137,19 @@ def _packed_columns(widths: list[int], keys: int, room: int) -> list[list[int]]:
 
 
 def _widths(table: Table, width: int) -> list[int]:
-    """Width of each column: no more than its content, and never so much that keys and one column have no room side by side."""
+    """Width of each column: no more than its content, and never so much that keys and one column have no room side by
+    side.
+    """
     share = max(4, (width * 2 // 5) // table.keys - _GAP) if table.keys and width < WIDTH else width
-    keys = [_natural(table, position, min(share, _KEY_WIDTH if position == 0 else _TEXT_WIDTH)) for position in range(table.keys)]
+    keys = [
+        _natural(table, position, min(share, _KEY_WIDTH if position == 0 else _TEXT_WIDTH))
+        for position in range(table.keys)
+    ]
     left = max(4, width - sum(keys) - _GAP * table.keys)
-    return [*keys, *(_natural(table, position, min(left, _TEXT_WIDTH)) for position in range(table.keys, len(table.columns)))]
+    return [
+        *keys,
+        *(_natural(table, position, min(left, _TEXT_WIDTH)) for position in range(table.keys, len(table.columns))),
+    ]
 
 
 def _natural(table: Table, position: int, limit: int) -> int:
@@ -160,14 +172,18 @@ def _rich(table: Table, positions: list[int], width: int) -> RichTable:
 
 
 def _broken(text: str, width: int) -> str:
-    """`text`, words longer than a line of `width` columns broken as names are; the rest is wrapped where it is drawn."""
+    """`text`, words longer than a line of `width` columns broken as names are; the rest is wrapped where it is
+    drawn.
+    """
     if cell_len(text) <= width:
         return text
     return " ".join(word if cell_len(word) <= width else folded(word, width) for word in text.split(" "))
 
 
 def folded(text: str, width: int) -> str:
-    """A name in lines of at most `width` columns, broken after a mark of the name's own where there is one (`head_tail@` / `window`)."""
+    """A name in lines of at most `width` columns, broken after a mark of the name's own where there is one
+    (`head_tail@` / `window`).
+    """
     lines: list[str] = []
     while cell_len(text) > width:
         whole = next((at for at in range(len(text) - 1, 0, -1) if cell_len(text[:at]) <= width), 1)
@@ -221,7 +237,8 @@ _STATUS_STYLES = {"done": "32", "interrupted": "33", "stopped": "33", "running":
 def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, color: bool = False) -> str:
     """Runs, as `RunRecord.describe` tells them, in lines of at most `width` columns (80 if not given).
 
-    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on the next.
+    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on
+    the next.
     """
     width = max(20, width or WIDTH)
     lines = [_cells(run) for run in runs]
@@ -255,14 +272,20 @@ def _room(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int
     return width - first - sum(least[title] + _RUN_GAP for title in shown)
 
 
-def _row(line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool) -> str:
+def _row(
+    line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool
+) -> str:
     name = line["run"]
     cells = []
     for title in shown:
         cell = line[title]
         if title in sizes:
             space = " " * (sizes[title] - cell_len(cell))
-            styled = f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m" if color and title == "status" and cell in _STATUS_STYLES else cell
+            styled = (
+                f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m"
+                if color and title == "status" and cell in _STATUS_STYLES
+                else cell
+            )
             cell = space + styled if title in _NUMBERS else styled + space
         cells.append(" " * _RUN_GAP + cell)
     rest = "".join(cells).rstrip()
@@ -294,7 +317,9 @@ _FIRST = 20  # least width of the first column
 
 @dataclass(slots=True)
 class Grid:
-    """A table: the first column names what a row is about, the others are numbers (with `words`: text). `about`: a sentence below it."""
+    """A table: the first column names what a row is about, the others are numbers (with `words`: text). `about`: a
+    sentence below it.
+    """
 
     title: str
     columns: Sequence[str]
@@ -324,7 +349,12 @@ def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) ->
     stream = io.StringIO()
     width = max([width, *(_needed(grid) for grid in grids if not grid.words)])
     console = Console(
-        file=stream, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False, emoji=False
+        file=stream,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        emoji=False,
     )
     for position, grid in enumerate(grids):
         if position:
@@ -351,7 +381,9 @@ def _heading(column: str) -> list[str]:
 
 def _needed(grid: Grid) -> int:
     """The least width in which every number can be read."""
-    cells = [[*_heading(column), *(visible(row[place]) for row in grid.rows)] for place, column in enumerate(grid.columns)]
+    cells = [
+        [*_heading(column), *(visible(row[place]) for row in grid.rows)] for place, column in enumerate(grid.columns)
+    ]
     return _FIRST + sum(_GRID_GAP + max(map(len, cell), default=0) for cell in cells[1:])
 
 

@@ -1,7 +1,8 @@
 r"""Hostile text made harmless, in one place; every renderer shows text only through these functions.
 
-Names, ids, answers and error messages come from datasets, models and logs. What a reader could not see, or what would steer a terminal,
-a browser or a spreadsheet, is written out as a visible escape (`\x1b`, `\u202e`): nothing is hidden, nothing acts.
+Names, ids, answers and error messages come from datasets, models and logs. What a reader could not see, or what would
+steer a terminal, a browser or a spreadsheet, is written out as a visible escape (`\x1b`, `\u202e`): nothing is hidden,
+nothing acts.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _MOST_MARKS = 4  # stacked on one letter: enough for every script, too few to pa
 def visible(text: object, limit: int = NAME_LIMIT, *, lines: bool = False) -> str:
     r"""`text` on one line, with every invisible or steering character escaped, at most about `limit` characters.
 
-    With `lines`, line ends and tabs are kept (line ends as `\n`). A text that is cut ends in `…` and six hex digits of its hash, so
-    that two long names never look the same.
+    With `lines`, line ends and tabs are kept (line ends as `\n`). A text that is cut ends in `…` and six hex digits of
+    its hash, so that two long names never look the same.
     """
     shown = str(text)
     digest = ""
@@ -92,8 +93,8 @@ _FORMULA = re.compile("'*[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20]")
 def csv_cell(text: object) -> str:
     """`text` for a CSV cell: what a spreadsheet would run as a formula gets a leading apostrophe.
 
-    Reversible: take one apostrophe away from every cell that matches `'+` followed by one of `= + - @`, tab or CR (their full-width
-    forms included). NUL and lone surrogates, which no reader takes, become U+FFFD.
+    Reversible: take one apostrophe away from every cell that matches `'+` followed by one of `= + - @`, tab or CR
+    (their full-width forms included). NUL and lone surrogates, which no reader takes, become U+FFFD.
     """
     shown = unicode_safe(str(text)).replace("\0", "\ufffd")
     return f"'{shown}" if _FORMULA.match(shown) else shown
@@ -110,8 +111,8 @@ HIDDEN = "(hidden)"
 def json_ready(value: Any) -> Any:
     """`value` as something strict JSON can hold: what was not measured is left out of mappings (and is null in lists).
 
-    A second fence behind whoever wrote the manifest: values under names such as `api_key` are replaced by "(hidden)", passwords in
-    URLs are cut out.
+    A second fence behind whoever wrote the manifest: values under names such as `api_key` are replaced by "(hidden)",
+    passwords in URLs are cut out.
     """
     kind = type(value)
     if kind is str:
@@ -166,6 +167,12 @@ def _without_password(text: str) -> str:
 
 def script_json(text: str) -> str:
     """JSON text for a `<script type="application/json">` block: nothing in it can end the block or start markup."""
-    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
+    for character, escape in (
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
         text = text.replace(character, escape)
     return text

@@ -12,7 +12,12 @@ from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.wire.violations import NOTES
 
 _WIRE = (
-    ("calls_per_request", "calls/request", "number", "requests that reached the provider for one of ours; above 1: extra calls"),
+    (
+        "calls_per_request",
+        "calls/request",
+        "number",
+        "requests that reached the provider for one of ours; above 1: extra calls",
+    ),
     ("extra_calls", "extra calls", "count", "requests to the provider beyond ours"),
     ("unmatched", "unmatched", "count", "requests to the provider that could not be attributed"),
     ("role_changes", "roles changed", "count", "messages that arrived under another role"),
@@ -22,32 +27,45 @@ _WIRE = (
     ("uncounted_parts", "not counted", "count", "images, files and other parts without text"),
     ("late", "late", "count", "requests that came after the reply"),
 )
-_ALWAYS = ("calls_per_request", "unmatched", "role_changes", "param_changes", "violations")  # shown at 0 too: 0 is what one wants to read
+_ALWAYS = (
+    "calls_per_request",
+    "unmatched",
+    "role_changes",
+    "param_changes",
+    "violations",
+)  # shown at 0 too: 0 is what one wants to read
 
 
 def tokens(material: Material) -> Section | None:
     """Sent, forwarded, billed; where the forwarded count comes from; compression and growth."""
     if not any(each.sent.n or each.forwarded.n or each.billed.n for _, each in material.lines):
         return None
-    if material.replaced("tokens") and all(set(each.sources) <= {"context"} and not each.billed.n for _, each in material.lines):
+    if material.replaced("tokens") and all(
+        set(each.sources) <= {"context"} and not each.billed.n for _, each in material.lines
+    ):
         return None  # nothing was sent to a model; what became of the sessions' tokens has a section of its own
     columns = [
         Column("System", False),
-        Column("sent", about="tokens our client sent; of a system that shortens before it asks: of the request before that"),
+        Column(
+            "sent", about="tokens our client sent; of a system that shortens before it asks: of the request before that"
+        ),
         Column("forwarded", about="tokens that went on to the model"),
         Column("billed", about="prompt tokens on the provider's bill"),
         Column("compression (95 %)", about="1 − forwarded / sent; negative: the prompt grew"),
         Column(
             "seen by",
             False,
-            about="who counted the forwarded tokens: the tap, the provider's usage, or the context a Python system returned",
+            about="who counted the forwarded tokens: the tap, the provider's usage, or the context a Python system "
+            "returned",
         ),
         Column("cached", about="billed tokens read from the provider's cache"),
         Column("reply", about="completion tokens"),
         Column("grew", about="examples whose prompt got longer on the way"),
         Column("n", about="examples with both sent and forwarded tokens"),
     ]
-    rows: list[list[Cell]] = [[material.label(line), *_token_cells(material, line, each)] for line, each in material.lines]
+    rows: list[list[Cell]] = [
+        [material.label(line), *_token_cells(material, line, each)] for line, each in material.lines
+    ]
     about = "Mean tokens per example. Compression = 1 - forwarded/sent, over examples where both are known."
     if any(isinstance(cell, Figure) and cell.approximate for row in rows for cell in row):
         about += " ≈: counted by a tokenizer that is not the model's."
@@ -90,7 +108,9 @@ def wire(material: Material) -> Section | None:
     """Figures of the tap besides tokens: extra calls, changed roles and parameters, lost keys, truncation."""
     told = list(_told(material))
     shown = [
-        entry for entry in _WIRE if any(_amount(facts.get(entry[0])) if entry[0] not in _ALWAYS else entry[0] in facts for _, facts in told)
+        entry
+        for entry in _WIRE
+        if any(_amount(facts.get(entry[0])) if entry[0] not in _ALWAYS else entry[0] in facts for _, facts in told)
     ]
     keyed = any("authorization_forwarded" in facts for _, facts in told)
     if not shown and not keyed:
@@ -99,7 +119,9 @@ def wire(material: Material) -> Section | None:
     columns += [Column("key passed on", False, about="did the provider get the key we sent")] if keyed else []
     rows: list[list[Cell]] = []
     for label, facts in told:
-        cells: list[Cell] = [figure(_amount(facts.get(key)), unit, digits=2 if unit == "number" else None) for key, _, unit, _ in shown]
+        cells: list[Cell] = [
+            figure(_amount(facts.get(key)), unit, digits=2 if unit == "number" else None) for key, _, unit, _ in shown
+        ]
         rows.append([label, *cells, *([_yes(facts.get("authorization_forwarded"))] if keyed else [])])
     tables = [Table("wire", columns, rows, about="As the tap saw it, over all examples of a system.")]
     if changes := [row for label, facts in told for row in _changes(label, facts)]:
@@ -146,7 +168,10 @@ def _changes(label: str, facts: dict[str, Any]) -> list[list[Cell]]:
     for key in ("violations", "changes", "role_changes", "param_changes"):
         told = facts.get(key)
         if isinstance(told, list):
-            texts = [f"{item.get('kind', key)}: {item.get('detail', '')}" if isinstance(item, dict) else str(item) for item in told]
+            texts = [
+                f"{item.get('kind', key)}: {item.get('detail', '')}" if isinstance(item, dict) else str(item)
+                for item in told
+            ]
             told = {text: texts.count(text) for text in dict.fromkeys(texts)}
         if isinstance(told, dict):
             rows += [[label, str(what), figure(_amount(times), "count")] for what, times in told.items()]
@@ -162,7 +187,11 @@ def money(material: Material, manifest: dict[str, Any], ready: dict[str, dict[st
     if not paid and not any(each.cost.n for _, each in material.lines):
         return None
     known = {line: _money_cells(material, line, each, paid) for line, each in material.lines}
-    columns = [entry for entry in _MONEY if entry[0] in ("price", "total", "n") or any(cells.get(entry[0]) for cells in known.values())]
+    columns = [
+        entry
+        for entry in _MONEY
+        if entry[0] in ("price", "total", "n") or any(cells.get(entry[0]) for cells in known.values())
+    ]
     titles = {"saved": f"saved against {material.baseline}"}
     table = Table(
         "money",
@@ -177,7 +206,11 @@ def money(material: Material, manifest: dict[str, Any], ready: dict[str, dict[st
 _MONEY = (
     ("price", "per 1,000 examples (95 %)", ""),
     ("saved", "saved", "share of the money per example; negative: it costs more"),
-    ("cached", "from cache", "share of the billed prompt tokens that the provider read from its cache, at its lower price"),
+    (
+        "cached",
+        "from cache",
+        "share of the billed prompt tokens that the provider read from its cache, at its lower price",
+    ),
     ("written", "written to cache", "share of the billed prompt tokens that were written to the provider's cache"),
     ("set-up", "set-up", "getting groups ready, before any question"),
     ("total", "total", "all attempts, failed ones and set-up included"),
@@ -202,7 +235,9 @@ def _money_cells(material: Material, line: Line, each: Tally, paid: dict[str, fl
 
 
 def saved_money(material: Material, line: Line, base: Line) -> Figure | None:
-    """Share of the money per example that a line saves against another one; `None` unless both were paid for on as many examples."""
+    """Share of the money per example that a line saves against another one; `None` unless both were paid for on as many
+    examples.
+    """
     own, other = (material.found.lines.get(each) for each in (line, base))
     if own is None or other is None or not own.cost.n or own.cost.n != other.cost.n or not other.cost.total:
         return None
@@ -210,9 +245,17 @@ def saved_money(material: Material, line: Line, base: Line) -> Figure | None:
 
 
 def saved_tokens(material: Material, line: Line, base: Line) -> Figure | None:
-    """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of as many examples."""
+    """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of as many
+    examples.
+    """
     own, other = (material.found.lines.get(each) for each in (line, base))
-    if own is None or other is None or not own.forwarded.n or own.forwarded.n != other.forwarded.n or not other.forwarded.total:
+    if (
+        own is None
+        or other is None
+        or not own.forwarded.n
+        or own.forwarded.n != other.forwarded.n
+        or not other.forwarded.total
+    ):
         return None
     return Figure(1 - own.forwarded.total / other.forwarded.total, "share")
 
@@ -227,7 +270,8 @@ def _about_money(manifest: dict[str, Any], shown: set[str]) -> str:
     about = "US dollars" + "".join(f", {part}" for part in parts if part) + "."
     if "cached" in shown:
         about += (
-            " What the provider read from its cache is billed at its cache price; a system that rewrites history gives this discount away."
+            " What the provider read from its cache is billed at its cache price; a system that rewrites "
+            "history gives this discount away."
         )
     return about
 
@@ -247,7 +291,9 @@ def time(material: Material) -> Section | None:
         Column("TTFT p95"),
         Column("n"),
     ]
-    rows: list[list[Cell]] = [[material.label(line), *_time_cells(material, line, each)] for line, each in material.lines]
+    rows: list[list[Cell]] = [
+        [material.label(line), *_time_cells(material, line, each)] for line, each in material.lines
+    ]
     about = "Seconds per example without time spent waiting for a slot or in back-off; failed rows left out."
     return Section("time", "Latency", tables=[Table("time", columns, rows, about=about)])
 
@@ -256,7 +302,9 @@ def _time_cells(material: Material, line: Line, each: Tally) -> list[Cell]:
     told = material.summary.get(line[0], {}) if material.whole(line) else {}
     mean = sum(each.latency) / len(each.latency) if each.latency else None
     return [
-        interval_of(material, line, "latency_median", told.get("latency_median", quantile(each.latency, 0.5)), "seconds"),
+        interval_of(
+            material, line, "latency_median", told.get("latency_median", quantile(each.latency, 0.5)), "seconds"
+        ),
         figure(told.get("latency_p95", quantile(each.latency, 0.95)), "seconds"),
         figure(told.get("latency_mean", mean), "seconds"),
         interval_of(material, line, "ttft_median", quantile(each.ttft, 0.5), "seconds"),

@@ -1,8 +1,9 @@
 """The programs that make a sandbox: bubblewrap, docker or podman, or, only if asked for, none.
 
-Each runs two things. A *program* is Python that a model wrote: it sees this interpreter and an empty /tmp. A *command* is an agent's or a
-verifier's: it sees the programs of this machine, read-only, and the folders that it is given. Around both stand the same walls: namespaces,
-refused system calls (`seccomp`), limits of the kernel on all that they hold together (`groups`).
+Each runs two things. A *program* is Python that a model wrote: it sees this interpreter and an empty /tmp. A *command*
+is an agent's or a verifier's: it sees the programs of this machine, read-only, and the folders that it is given. Around
+both stand the same walls: namespaces, refused system calls (`seccomp`), limits of the kernel on all that they hold
+together (`groups`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,30 @@ PYTHON_OPTIONS = ("-s", "-S", "-B")
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32")
 _READABLE = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/nix/store")
-#: Shown to agents read-only: the programs of this machine, and of /etc what network and users need. No home, no /var, no /run, no /root.
+#: Shown to agents read-only: the programs of this machine, and of /etc what network and users need. No home, no /var,
+#: no /run, no /root.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
 _ETC = (
-    *("alternatives", "ca-certificates", "ca-certificates.conf", "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust"),
-    *("hosts", "resolv.conf", "nsswitch.conf", "protocols", "services", "localtime", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
+    *(
+        "alternatives",
+        "ca-certificates",
+        "ca-certificates.conf",
+        "ssl/certs",
+        "ssl/openssl.cnf",
+        "pki/tls/certs",
+        "pki/ca-trust",
+    ),
+    *(
+        "hosts",
+        "resolv.conf",
+        "nsswitch.conf",
+        "protocols",
+        "services",
+        "localtime",
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+    ),
     "mime.types",
 )
 _SHARED_MEMORY = 256 * 2**20
@@ -57,8 +77,8 @@ PATH = ":".join(dict.fromkeys(_FOLDERS))
 
 @dataclass(slots=True)
 class Places:
-    """What a command sees besides the system. `binds`: (folder here, place inside, may be written); `cwd`: where it starts; `user`: the one
-    that these folders belong to (`Sandbox.user`).
+    """What a command sees besides the system. `binds`: (folder here, place inside, may be written); `cwd`: where it
+    starts; `user`: the one that these folders belong to (`Sandbox.user`).
     """
 
     binds: list[tuple[Path, str, bool]] = field(default_factory=list)
@@ -69,8 +89,8 @@ class Places:
 class Sandbox(Protocol):
     """One kind of walls. `contained`: they are real; without, what runs has all the rights of this user.
 
-    `same_python`: programs run under this very interpreter, so that compiled code can be sent. `count_by_user`: the number of processes
-    is to be limited inside as well.
+    `same_python`: programs run under this very interpreter, so that compiled code can be sent. `count_by_user`: the
+    number of processes is to be limited inside as well.
     """
 
     name: str
@@ -85,11 +105,15 @@ class Sandbox(Protocol):
     def program(self, boot: str, limits: Limits) -> RunningCommand:
         """The process of this machine that runs Python's `boot` in the sandbox."""
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
+    def command(
+        self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
+    ) -> RunningCommand:
         """The process of this machine that runs `argv` inside, with nothing in its environment but `environment`."""
 
     def user(self) -> int:
-        """A new user id that what runs inside changes to, and that has to own what it writes; 0 = it does not change."""
+        """A new user id that what runs inside changes to, and that has to own what it writes; 0 = it does not
+        change.
+        """
 
     def started(self, finished: Finished, command: RunningCommand) -> str:
         """The fault of the sandbox itself; "" if the command did start."""
@@ -99,7 +123,9 @@ class Sandbox(Protocol):
 
 
 def _grouped(groups: ControlGroups | None, caps: Caps) -> Group | None:
-    """Raises `SandboxFailed` where a group could be made before and cannot now: what was said of the walls would be wrong."""
+    """Raises `SandboxFailed` where a group could be made before and cannot now: what was said of the walls would be
+    wrong.
+    """
     if groups is None:
         return None
     try:
@@ -132,8 +158,9 @@ def _and(words: list[str]) -> str:
 class Bubblewrap:
     """bwrap: namespaces of its own for everything; no capability, no set-uid program works.
 
-    `as_root`: no user namespace is made (root's processes would not be counted in it): what runs becomes a user of its own instead.
-    `options`: further ones that not every version knows. `filtered`: system calls are refused; `groups`: where control groups are made.
+    `as_root`: no user namespace is made (root's processes would not be counted in it): what runs becomes a user of its
+    own instead. `options`: further ones that not every version knows. `filtered`: system calls are refused; `groups`:
+    where control groups are made.
     """
 
     path: str = "bwrap"
@@ -152,7 +179,20 @@ class Bubblewrap:
 
     def program(self, boot: str, limits: Limits) -> RunningCommand:
         size = str(limits.memory + 2 * _WATCHER[0])  # what is over the limit is ended for that, whatever holds it
-        own = ["--proc", "/proc", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]
+        own = [
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--size",
+            size,
+            "--tmpfs",
+            "/dev/shm",
+            "--size",
+            size,
+            "--tmpfs",
+            "/tmp",
+        ]
         order = [
             *("--unshare-net", "--as-pid-1", *_libraries(_PYTHON), *own, "--remount-ro", "/dev", "--remount-ro", "/"),
             *("--chdir", "/tmp", "--", _PYTHON, *PYTHON_OPTIONS, "-c", boot),
@@ -170,9 +210,22 @@ class Bubblewrap:
     def user(self) -> int:
         return 1_900_000_000 + secrets.randbelow(2**24) if self.as_root else 0
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
+    def command(
+        self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
+    ) -> RunningCommand:
         own = [
-            *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"),
+            *(
+                "--proc",
+                "/proc",
+                "--dev",
+                "/dev",
+                "--perms",
+                "1777",
+                "--size",
+                str(_SHARED_MEMORY),
+                "--tmpfs",
+                "/dev/shm",
+            ),
             *("--size", str(2**20), "--tmpfs", "/run"),
         ]
         told = _as_file()
@@ -187,12 +240,16 @@ class Bubblewrap:
             *argv,
         ]
         rights = self._rights() if places.user else ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-        command = self._command(rights, order, environment, Caps(bounds.memory, bounds.tasks, one_share=True), tracing=True)
+        command = self._command(
+            rights, order, environment, Caps(bounds.memory, bounds.tasks, one_share=True), tracing=True
+        )
         command.told = told
         command.handles.append(told)
         return command
 
-    def _command(self, rights: list[str], order: list[str], environment: Mapping[str, str], caps: Caps, *, tracing: bool) -> RunningCommand:
+    def _command(
+        self, rights: list[str], order: list[str], environment: Mapping[str, str], caps: Caps, *, tracing: bool
+    ) -> RunningCommand:
         """`order` behind what stands around every sandbox."""
         apart = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
         handles: list[IO[bytes]] = []
@@ -211,14 +268,28 @@ class Bubblewrap:
     def started(self, finished: Finished, command: RunningCommand) -> str:
         command.told.seek(0)
         said = command.told.read()
-        if b'"exit-code"' in said or finished.timed_out or finished.killed or finished.exit is None or finished.exit < 0:
+        if (
+            b'"exit-code"' in said
+            or finished.timed_out
+            or finished.killed
+            or finished.exit is None
+            or finished.exit < 0
+        ):
             return ""
         return " ".join(finished.stderr_tail.split())[-500:] or f"exit status {finished.exit}"
 
     def walls(self) -> str:
         filtered = self._filter(True) is not None
-        calls = "system calls filtered by seccomp" if filtered else "system calls NOT filtered (no seccomp filter could be loaded here)"
-        nested = "no nested user namespaces" if filtered or "--disable-userns" in self.options else "nested user namespaces possible"
+        calls = (
+            "system calls filtered by seccomp"
+            if filtered
+            else "system calls NOT filtered (no seccomp filter could be loaded here)"
+        )
+        nested = (
+            "no nested user namespaces"
+            if filtered or "--disable-userns" in self.options
+            else "nested user namespaces possible"
+        )
         who = "; as root without capabilities" if os.geteuid() == 0 and not self.as_root else ""
         return f"Sandbox: {self.name}; {calls}; {nested}{who}; {_limited(self.groups)}."
 
@@ -243,7 +314,9 @@ def _as_file(data: bytes = b"") -> IO[bytes]:
 
 def _libraries(python: str) -> list[str]:
     """The folders that this Python needs to start, read-only and at their own places."""
-    places = dict.fromkeys(map(Path, [*_LIBRARIES, *_READABLE, python, f"{sys.base_prefix}/lib", f"{sys.base_prefix}/lib64"]))
+    places = dict.fromkeys(
+        map(Path, [*_LIBRARIES, *_READABLE, python, f"{sys.base_prefix}/lib", f"{sys.base_prefix}/lib64"])
+    )
     bound = [path for path in places if path.exists() and not path.is_symlink()]
     # The folders on the way are made here: bwrap would close them to the program's own user.
     ways = dict.fromkeys(way for path in bound for way in reversed(path.parents[:-1]))
@@ -302,25 +375,50 @@ class Container:
     def user(self) -> int:
         return 0
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
-        # values stay off the command line, where every user of the machine could read them; what steers the client itself goes by value
+    def command(
+        self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
+    ) -> RunningCommand:
+        # values stay off the command line, where every user of the machine could read them; what steers the client
+        # itself goes by value
         steering = {"PATH", "HOME", "DOCKER_HOST", "DOCKER_CONFIG", "TMPDIR", "XDG_RUNTIME_DIR", "LANG"}
-        named = [part for name in environment for part in ("--env", f"{name}={environment[name]}" if name in steering else name)]
+        named = [
+            part
+            for name in environment
+            for part in ("--env", f"{name}={environment[name]}" if name in steering else name)
+        ]
         order = [
             *("--init", "--network", "host" if network else "none", "--user", f"{os.getuid()}:{os.getgid()}"),
             *("--shm-size", str(_SHARED_MEMORY)),
-            *(part for host, inside, write in places.binds for part in ("--volume", f"{host}:{inside}:{'rw' if write else 'ro'}")),
+            *(
+                part
+                for host, inside, write in places.binds
+                for part in ("--volume", f"{host}:{inside}:{'rw' if write else 'ro'}")
+            ),
             *("--workdir", places.cwd, *named, "--entrypoint", argv[0], self.image, *argv[1:]),
         ]
         client = {**os.environ, **{name: value for name, value in environment.items() if name not in steering}}
         return self._command(order, client, bounds.memory, bounds.tasks, tracing=True)
 
-    def _command(self, order: list[str], environment: Mapping[str, str], memory: int, tasks: int, *, tracing: bool) -> RunningCommand:
+    def _command(
+        self, order: list[str], environment: Mapping[str, str], memory: int, tasks: int, *, tracing: bool
+    ) -> RunningCommand:
         """`order` behind what stands around every container."""
         label = f"context-bench-{secrets.token_hex(8)}"
         handles: list[IO[bytes]] = []
         whole = [
-            *(self.path, "run", "--rm", "--interactive", "--pull", "never", "--name", label, "--read-only", "--log-driver", "none"),
+            *(
+                self.path,
+                "run",
+                "--rm",
+                "--interactive",
+                "--pull",
+                "never",
+                "--name",
+                label,
+                "--read-only",
+                "--log-driver",
+                "none",
+            ),
             *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
             *("--memory", str(memory), "--memory-swap", str(memory), "--pids-limit", str(tasks)),
         ]
@@ -338,7 +436,9 @@ class Container:
         return ""
 
     def walls(self) -> str:
-        calls = "filtered by seccomp with our own list" if self.filtered else f"filtered as {self.name} does it of itself"
+        calls = (
+            "filtered by seccomp with our own list" if self.filtered else f"filtered as {self.name} does it of itself"
+        )
         return f"Sandbox: {self.name}; system calls {calls}; memory and processes limited by the container."
 
 
@@ -362,7 +462,9 @@ class NoSandbox:
     def user(self) -> int:
         return 0
 
-    def command(self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds) -> RunningCommand:
+    def command(
+        self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
+    ) -> RunningCommand:
         reaper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("reaper.py"))]
         enter = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", places.cwd]
         group = _grouped(self.groups, Caps(bounds.memory, bounds.tasks, one_share=True))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a program. `timeout`: seconds on the clock. `memory`: bytes, for each process and for all of them with their files. `processes`:
-    at one time.
+    """Of a program. `timeout`: seconds on the clock. `memory`: bytes, for each process and for all of them with their
+    files. `processes`: at one time.
     """
 
     timeout: float = 10.0
@@ -18,10 +18,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the processes of one command may take together. `memory`, `disk`: bytes (disk: of the whole workspace); `processes`: at a time.
+    """What the processes of one command may take together. `memory`, `disk`: bytes (disk: of the whole workspace);
+    `processes`: at a time.
 
-    A command that goes over is killed whole. The kernel keeps memory and `tasks` where the system grants us control groups; the number of
-    processes and the disk are looked at several times a second, as is memory elsewhere: it can be over for that long.
+    A command that goes over is killed whole. The kernel keeps memory and `tasks` where the system grants us control
+    groups; the number of processes and the disk are looked at several times a second, as is memory elsewhere: it can be
+    over for that long.
     """
 
     memory: int = 4 * 2**30
@@ -38,10 +40,11 @@ class Bounds:
 class Finished:
     """The end of one command.
 
-    `exit`: its status (negative: the signal that ended it), None if it was killed for a limit. `stdout_tail`, `stderr_tail`: the last of
-    what it said, at most `keep` bytes each, bad UTF-8 replaced; `dropped`: how many bytes of both came before. `seconds`: on the clock.
-    `timed_out`: killed because its time was over. `killed`: "memory", "disk", "processes" or "stopped" if it was killed for that, else "".
-    Whatever it started has ended when this is there.
+    `exit`: its status (negative: the signal that ended it), None if it was killed for a limit. `stdout_tail`,
+    `stderr_tail`: the last of what it said, at most `keep` bytes each, bad UTF-8 replaced; `dropped`: how many bytes of
+    both came before. `seconds`: on the clock. `timed_out`: killed because its time was over. `killed`: "memory",
+    "disk", "processes" or "stopped" if it was killed for that, else "". Whatever it started has ended when this is
+    there.
     """
 
     exit: int | None
@@ -62,9 +65,10 @@ class Finished:
 class Verdict:
     """The result of the hidden tests. `solved`: the verifier's own condition holds (see `verify`).
 
-    `passed`, `failed`: of the tests that were named beforehand; those that were not seen in the output are in `failed` too. `reward`: the
-    number that a Harbor verifier wrote. `undone`: files with power over tests that the agent had changed and that were put back or taken
-    away (`conftest.py`, a planted `unittest.py` …). `reason`: why it is not solved, in words; "" if it is.
+    `passed`, `failed`: of the tests that were named beforehand; those that were not seen in the output are in `failed`
+    too. `reward`: the number that a Harbor verifier wrote. `undone`: files with power over tests that the agent had
+    changed and that were put back or taken away (`conftest.py`, a planted `unittest.py` …). `reason`: why it is not
+    solved, in words; "" if it is.
     """
 
     solved: bool

@@ -1,7 +1,8 @@
 """Control groups: limits of the kernel on everything that one run holds together, where this system lets us make them.
 
-Memory counted so includes what belongs to no process: files in memory, memfds, buffers of sockets and pipes. A group is made for each run
-and removed after it; what a process of ours that was killed left behind is removed by the next one that looks for groups.
+Memory counted so includes what belongs to no process: files in memory, memfds, buffers of sockets and pipes. A group is
+made for each run and removed after it; what a process of ours that was killed left behind is removed by the next one
+that looks for groups.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ _PREFIX = "context-bench"
 _OURS = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-(\d+)-[0-9a-f]+")
 _CONTROLLERS = ("memory", "pids", "cpu")
 _ENDING = 10.0
-#: The command becomes a member before it is anything else. A thread that moves itself waits for nobody, unlike one that is moved.
+#: The command becomes a member before it is anything else. A thread that moves itself waits for nobody, unlike one that
+#: is moved.
 _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits of one group. `memory`: bytes; `tasks`: processes and threads; `one_share`: however many processes there are, they get no more
-    of a busy processor than one (which costs a short program some time to begin with).
+    """Limits of one group. `memory`: bytes; `tasks`: processes and threads; `one_share`: however many processes there
+    are, they get no more of a busy processor than one (which costs a short program some time to begin with).
     """
 
     memory: int
@@ -39,7 +41,9 @@ class Caps:
 
 
 class Group:
-    """The group of one run. `folders`: controller → its folder; with the second version of control groups they are the same one."""
+    """The group of one run. `folders`: controller → its folder; with the second version of control groups they are the
+    same one.
+    """
 
     def __init__(self, version: int, folders: Mapping[str, Path]) -> None:
         self.version, self.folders = version, dict(folders)
@@ -58,7 +62,9 @@ class Group:
         return []
 
     def exceeded(self) -> str:
-        """The limit that was reached at any time so far: "memory" (a process was ended for it), "processes" (one was not made), or ""."""
+        """The limit that was reached at any time so far: "memory" (a process was ended for it), "processes" (one was
+        not made), or "".
+        """
         memory = "memory.oom_control" if self.version == 1 else "memory.events"
         if self._count("memory", memory, "oom_kill"):
             return "memory"
@@ -110,7 +116,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ControlGroups:
-    """A place where groups can be made. `version`: of control groups, 1 or 2; `roots`: controller → the folder to make them in."""
+    """A place where groups can be made. `version`: of control groups, 1 or 2; `roots`: controller → the folder to make
+    them in.
+    """
 
     version: int
     roots: Mapping[str, Path]
@@ -122,7 +130,11 @@ class ControlGroups:
     def make(self, caps: Caps) -> Group:
         """A new, empty group under `caps`. Raises `OSError`."""
         name = _name()
-        wanted = {controller: root / name for controller, root in self.roots.items() if caps.one_share or controller in _LIMITS}
+        wanted = {
+            controller: root / name
+            for controller, root in self.roots.items()
+            if caps.one_share or controller in _LIMITS
+        }
         group = Group(self.version, wanted)
         try:
             for folder in dict.fromkeys(group.folders.values()):
@@ -183,7 +195,9 @@ def _limit_memory(group: Group, caps: Caps) -> None:
     if group.version == 1:
         _must(folder / "memory.limit_in_bytes", str(caps.memory))
         _write(folder / "memory.memsw.limit_in_bytes", str(caps.memory))  # where swap is counted
-        _write(folder / "memory.kmem.tcp.limit_in_bytes", str(caps.memory))  # buffers of internet sockets are counted apart, if at all
+        _write(
+            folder / "memory.kmem.tcp.limit_in_bytes", str(caps.memory)
+        )  # buffers of internet sockets are counted apart, if at all
     else:
         _must(folder / "memory.max", str(caps.memory))
         _write(folder / "memory.swap.max", "0")
@@ -199,7 +213,9 @@ _LIMITS = {"memory": _limit_memory, "pids": _limit_tasks}
 
 @cache
 def find_groups() -> ControlGroups | None:
-    """What this system grants us, tried out; None if neither memory nor processes can be limited. Removes what the dead left."""
+    """What this system grants us, tried out; None if neither memory nor processes can be limited. Removes what the dead
+    left.
+    """
     mounts, own = _read("/proc/self/mountinfo"), _read("/proc/self/cgroup")
     for found in _candidates(mounts, own):
         if _works(found):
@@ -225,7 +241,9 @@ def _candidates(mounts: str, own: str) -> Iterator[ControlGroups]:
 
 
 def _second(mounts: str, own: str) -> Iterator[ControlGroups]:
-    """Our own group's ancestors: only in one whose controllers are passed on, and which may have no processes, groups are made."""
+    """Our own group's ancestors: only in one whose controllers are passed on, and which may have no processes, groups
+    are made.
+    """
     path = next((line.split("::", 1)[1] for line in own.splitlines() if line.startswith("0::")), None)
     for kind, root, place, _ in _mounts(mounts):
         if kind == "cgroup2" and path is not None:
@@ -260,7 +278,9 @@ def _mounts(text: str) -> Iterator[tuple[str, str, Path, set[str]]]:
 
 
 def _below(place: Path, path: str, root: str) -> Path:
-    """Where the group `path` is seen in a mount at `place` that shows `root`; in a container the mount itself may be our group."""
+    """Where the group `path` is seen in a mount at `place` that shows `root`; in a container the mount itself may be
+    our group.
+    """
     inner = path if root == "/" else path[len(root) :] if path.startswith(root) else ""
     there = place.joinpath(*(part for part in inner.split("/") if part not in ("", "..")))
     return there if there.is_dir() else place

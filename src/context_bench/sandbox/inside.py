@@ -1,15 +1,16 @@
 """The first process of a sandbox: it starts the program in a child, watches it, and says how it ended.
 
-This file is not imported but sent into the sandbox and run there, by whatever Python is found there, with the standard library only;
-every import is paid for in each run, so there are few.
+This file is not imported but sent into the sandbox and run there, by whatever Python is found there, with the standard
+library only; every import is paid for in each run, so there are few.
 
-The host sends a job, the data, then a word it keeps to itself. The word is read when the child exists but does not run yet, so that the
-child's memory never holds it: what the host reads back with the word in front comes from this process. The child in turn holds a token,
-which it gives back when `main` has run to its end, so that leaving early by whatever door, with whatever status, is not an end.
+The host sends a job, the data, then a word it keeps to itself. The word is read when the child exists but does not run
+yet, so that the child's memory never holds it: what the host reads back with the word in front comes from this process.
+The child in turn holds a token, which it gives back when `main` has run to its end, so that leaving early by whatever
+door, with whatever status, is not an end.
 
-Code that goes looking for the token in its own process would find it. So a unit that runs what it does not trust is two processes: the
-one with that code is made before there is a token and before the data is read, and may not look into the others, which are closed to
-debuggers and to readers of `/proc`.
+Code that goes looking for the token in its own process would find it. So a unit that runs what it does not trust is two
+processes: the one with that code is made before there is a token and before the data is read, and may not look into the
+others, which are closed to debuggers and to readers of `/proc`.
 """
 
 # pathlib and contextlib would be imported for each run:
@@ -31,7 +32,9 @@ _DISK = ("/tmp", "/dev/shm")
 
 
 def supervise(job: dict[str, Any]) -> None:
-    """Run `job["unit"]`'s `main(data)` under its limits; write "S", and in the end the host's word, 1 or 0, and what happened."""
+    """Run `job["unit"]`'s `main(data)` under its limits; write "S", and in the end the host's word, 1 or 0, and what
+    happened.
+    """
     os.write(1, b"S")
     os.umask(0o077)
     for folder in _DISK:

@@ -40,23 +40,27 @@ _BOOT = (
     "s['begin']()\n"
 )
 _MOST_OUTPUT = 8192
-#: Seconds in which a sandbox must be up and gone beyond the program's own time; the inside keeps the time, this is for when it cannot.
+#: Seconds in which a sandbox must be up and gone beyond the program's own time; the inside keeps the time, this is for
+#: when it cannot.
 _GRACE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`passed`: the program ran to its end. `reason`: "passed", or what happened instead (text from inside: of no authority)."""
+    """`passed`: the program ran to its end. `reason`: "passed", or what happened instead (text from inside: of no
+    authority).
+    """
 
     passed: bool
     reason: str
 
 
 class Unit:
-    """Source files, run inside one after the other; they may use the standard library only. `main(data)` of the last one is the unit.
+    """Source files, run inside one after the other; they may use the standard library only. `main(data)` of the last
+    one is the unit.
 
-    `apart`: the unit is two processes, connected by two pipes: `far(data, read, write)`, which does not get what stands under these names,
-    and `main(data, read, write)`, whose end is the unit's.
+    `apart`: the unit is two processes, connected by two pipes: `far(data, read, write)`, which does not get what stands
+    under these names, and `main(data, read, write)`, whose end is the unit's.
     """
 
     def __init__(self, *paths: Path, apart: tuple[str, ...] = ()) -> None:
@@ -158,11 +162,13 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
 
 
 def run_in(
-    sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str], places: Places, *, network: bool, bounds: Bounds, timeout: float,
+    sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str], places: Places, *, network: bool, bounds: Bounds, timeout: float,  # noqa: E501
     stdin: bytes, keep: int, disk: Path, stop: StopRequest,
 ) -> Finished:  # fmt: skip
     """One command inside. Raises `SandboxFailed` if the walls do not come up."""
-    command = sandbox.command(["/bin/sh", "-c", _limits(sandbox, bounds), "sh", *argv], environment, places, network, bounds)
+    command = sandbox.command(
+        ["/bin/sh", "-c", _limits(sandbox, bounds), "sh", *argv], environment, places, network, bounds
+    )
     command.stdin = stdin
     try:
         finished = watched(command, bounds, timeout, keep=keep, disk=disk, stop=stop)
@@ -189,7 +195,14 @@ def _limits(sandbox: Sandbox, bounds: Bounds) -> str:
 
 _PROBE = Unit(Path(__file__).with_name("probe.py"))
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-_IMAGES = (f"python:{_VERSION}-slim", f"python:{_VERSION}", f"python:{_VERSION}-alpine", "python:3-slim", "python:3", "python:latest")
+_IMAGES = (
+    f"python:{_VERSION}-slim",
+    f"python:{_VERSION}",
+    f"python:{_VERSION}-alpine",
+    "python:3-slim",
+    "python:3",
+    "python:latest",
+)
 #: The same for agents. $1: a file outside.
 _AGENT_PROBE = """
 say() { echo "$1"; exit 9; }
@@ -202,8 +215,8 @@ exit 0
 
 
 async def find_sandbox() -> Sandbox:
-    """The first kind that runs a program here and shows it no network, no environment and no home; raises `MissingProgram`, saying what
-    was tried and what to install.
+    """The first kind that runs a program here and shows it no network, no environment and no home; raises
+    `MissingProgram`, saying what was tried and what to install.
     """
     faults: list[str] = []
     kinds = _kinds(faults, None)
@@ -213,17 +226,19 @@ async def find_sandbox() -> Sandbox:
             return kind
         faults.append(fault)
     raise MissingProgram(
-        "Code written by a model is run only in a sandbox, and none works here. Install bubblewrap (apt-get install bubblewrap, "
-        f"dnf install bubblewrap), or docker or podman with a Python image (docker pull {_IMAGES[0]}). Tried: {_once(faults)}."
+        "Code written by a model is run only in a sandbox, and none works here. Install bubblewrap (apt-get install "
+        "bubblewrap, "
+        f"dnf install bubblewrap), or docker or podman with a Python image (docker pull {_IMAGES[0]}). Tried: "
+        f"{_once(faults)}."
     )
 
 
 def find_house(*, unsafe: bool = False, image: str | None = None) -> Sandbox:
-    """The first kind of walls that works here for agents: bubblewrap, then docker or podman with `image` (default: a Python image that is
-    there).
+    """The first kind of walls that works here for agents: bubblewrap, then docker or podman with `image` (default: a
+    Python image that is there).
 
-    `unsafe`: take none where nothing works (a CI machine without user namespaces): whoever reports must say so, `contained` is False.
-    Raises `MissingProgram` with what was tried and what to install.
+    `unsafe`: take none where nothing works (a CI machine without user namespaces): whoever reports must say so,
+    `contained` is False. Raises `MissingProgram` with what was tried and what to install.
     """
     faults: list[str] = []
     for kind in _kinds(faults, image):
@@ -234,8 +249,10 @@ def find_house(*, unsafe: bool = False, image: str | None = None) -> Sandbox:
     if unsafe:
         return NoSandbox()
     raise MissingProgram(
-        "An agent is run only in a sandbox, and none works here. Install bubblewrap (apt-get install bubblewrap) and allow user "
-        "namespaces, or docker or podman with an image that holds the agent, git and Python. On a machine that is thrown away afterwards "
+        "An agent is run only in a sandbox, and none works here. Install bubblewrap (apt-get install bubblewrap) and "
+        "allow user "
+        "namespaces, or docker or podman with an image that holds the agent, git and Python. On a machine that is "
+        "thrown away afterwards "
         f"the sandbox can be done without, by choice. Tried: {_once(faults)}."
     )
 
@@ -303,7 +320,11 @@ def _fault_with_agents(kind: Sandbox) -> str:
             )
         except (SandboxFailed, OSError) as error:  # not every disk knows every user
             return str(error)
-        return "" if finished.ok else finished.stdout_tail.strip() or finished.stderr_tail.strip()[-300:] or f"exit status {finished.exit}"
+        return (
+            ""
+            if finished.ok
+            else finished.stdout_tail.strip() or finished.stderr_tail.strip()[-300:] or f"exit status {finished.exit}"
+        )
 
 
 def image_here(program: str, wanted: tuple[str, ...] | None = None) -> str | None:

@@ -1,6 +1,8 @@
-"""Started in front of a command that has no walls around it: becomes the parent of whatever the command leaves, and ends it.
+"""Started in front of a command that has no walls around it: becomes the parent of whatever the command leaves, and
+ends it.
 
-Run as a program, not imported. It only helps against what is left by mistake: a command of the same user can end this process as well.
+Run as a program, not imported. It only helps against what is left by mistake: a command of the same user can end this
+process as well.
 """
 
 from __future__ import annotations

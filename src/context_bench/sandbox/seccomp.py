@@ -1,8 +1,10 @@
-"""The system calls that nothing in a sandbox may make: a program for the kernel (bubblewrap), and a profile (docker, podman).
+"""The system calls that nothing in a sandbox may make: a program for the kernel (bubblewrap), and a profile (docker,
+podman).
 
-Refused are calls by which a process without rights gets new ones to try them with (user namespaces, mounts), those that lead past the
-network namespace (vsock, foreign families of sockets), those of large and seldom needed parts of the kernel (BPF, io_uring, keys,
-performance counters), and, where no control group counts them, those that take memory which no other limit sees.
+Refused are calls by which a process without rights gets new ones to try them with (user namespaces, mounts), those that
+lead past the network namespace (vsock, foreign families of sockets), those of large and seldom needed parts of the
+kernel (BPF, io_uring, keys, performance counters), and, where no control group counts them, those that take memory
+which no other limit sees.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _TYPING = (0x5412, 0x541C)
 
 @dataclass(frozen=True, slots=True)
 class _If:
-    """A condition on one argument of a call. `sign`: "==" and ">" look at its lower 32 bits, "&" for any bit of `value` in these,
-    ">>" is ">" on all 64.
+    """A condition on one argument of a call. `sign`: "==" and ">" look at its lower 32 bits, "&" for any bit of `value`
+    in these, ">>" is ">" on all 64.
     """
 
     argument: int
@@ -41,8 +43,8 @@ class _If:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A refused call. `numbers`: on x86_64 and aarch64, -1 where there is none. `when`: it is refused where all conditions of one of
-    these hold; empty = always. `error`: what the caller gets.
+    """A refused call. `numbers`: on x86_64 and aarch64, -1 where there is none. `when`: it is refused where all
+    conditions of one of these hold; empty = always. `error`: what the caller gets.
     """
 
     name: str
@@ -127,7 +129,9 @@ _UNCOUNTED = (
     _Call("memfd_create", (319, 279), _ENOSYS),
     _Call("shmget", (29, 194), when=((_If(1, ">>", _SMALL_SEGMENT),),)),
     _Call("msgget", (68, 186)),
-    _Call("setsockopt", (54, 208), when=tuple((_If(1, "==", _SOCKET_LEVEL), _If(2, "==", option)) for option in _BUFFERS)),
+    _Call(
+        "setsockopt", (54, 208), when=tuple((_If(1, "==", _SOCKET_LEVEL), _If(2, "==", option)) for option in _BUFFERS)
+    ),
 )
 #: Machine → the kernel's name for its calls (AUDIT_ARCH_*), and which of a call's numbers is meant.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -147,14 +151,20 @@ def _refused(counted: bool, tracing: bool) -> tuple[_Call, ...]:
 def program(counted: bool, tracing: bool, machine: str | None = None) -> bytes | None:
     """The filter for the kernel (an array of `sock_filter`); None for a machine whose calls are not in the table.
 
-    `counted`: a control group counts memory, so what else is uncounted need not be refused. `tracing`: processes may look into each other
-    (debuggers, leak checkers). Calls of another architecture than the machine's own do not exist inside. `machine`: default this one.
+    `counted`: a control group counts memory, so what else is uncounted need not be refused. `tracing`: processes may
+    look into each other (debuggers, leak checkers). Calls of another architecture than the machine's own do not exist
+    inside. `machine`: default this one.
     """
     known = _MACHINES.get(machine or platform.machine())
     if known is None:
         return None
     architecture, column = known
-    code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _ERROR | _ENOSYS), (_LOAD, 0, 0, _NUMBER)]
+    code = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _ERROR | _ENOSYS),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
     if column == 0:
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERROR | _ENOSYS)]
     for call in _refused(counted, tracing):

@@ -27,10 +27,11 @@ _WALLS = 1  # the process of bwrap itself is a member of the group too
 
 @dataclass(slots=True)
 class RunningCommand:
-    """What is started: `argv`, exactly this `environment`; `end` is called when it has to go and may do more than killing its processes.
+    """What is started: `argv`, exactly this `environment`; `end` is called when it has to go and may do more than
+    killing its processes.
 
-    `handles`: files that it gets; `told`: one of them, in which bwrap says whether the command was started (what runs inside does not have
-    it); `group`: the control group it is in. Whoever makes one lets it go with `over`.
+    `handles`: files that it gets; `told`: one of them, in which bwrap says whether the command was started (what runs
+    inside does not have it); `group`: the control group it is in. Whoever makes one lets it go with `over`.
     """
 
     argv: Sequence[str]
@@ -59,8 +60,12 @@ class StopRequest:
     asked: threading.Event = field(default_factory=threading.Event)
 
 
-def watched(command: RunningCommand, bounds: Bounds, timeout: float, *, keep: int, disk: Path, stop: StopRequest) -> Finished:
-    """Run `command` to its end, at most `timeout` seconds; `disk`: the folder whose size counts. `OSError` if it cannot start."""
+def watched(
+    command: RunningCommand, bounds: Bounds, timeout: float, *, keep: int, disk: Path, stop: StopRequest
+) -> Finished:
+    """Run `command` to its end, at most `timeout` seconds; `disk`: the folder whose size counts. `OSError` if it cannot
+    start.
+    """
     started = time.monotonic()
     pipe = subprocess.PIPE
     process = subprocess.Popen(
@@ -95,7 +100,14 @@ def watched(command: RunningCommand, bounds: Bounds, timeout: float, *, keep: in
     )
 
 
-def _why_over(process: subprocess.Popen[bytes], group: Group | None, bounds: Bounds, deadline: float, disk: Path, stop: StopRequest) -> str:
+def _why_over(
+    process: subprocess.Popen[bytes],
+    group: Group | None,
+    bounds: Bounds,
+    deadline: float,
+    disk: Path,
+    stop: StopRequest,
+) -> str:
     """Wait; "" when it ended by itself, else for what it has to be killed."""
     look_at_disk = 0.0
     while True:
@@ -148,7 +160,9 @@ def _end(process: subprocess.Popen[bytes], command: RunningCommand) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Ids of all processes that descend from `root`, without itself; those that are dead and not yet fetched do not count."""
+    """Ids of all processes that descend from `root`, without itself; those that are dead and not yet fetched do not
+    count.
+    """
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")  # noqa: PTH208 (hundreds of names, several times a second)
@@ -181,7 +195,9 @@ def _resident(pid: int) -> int:
 
 
 def size_of(folder: Path, enough: int) -> int:
-    """Bytes that the tree takes on the disk; adding up ends as soon as there are more than `enough`. Links are not followed."""
+    """Bytes that the tree takes on the disk; adding up ends as soon as there are more than `enough`. Links are not
+    followed.
+    """
     total, waiting = 0, [os.fspath(folder)]
     while waiting and total <= enough:
         path = waiting.pop()

@@ -29,7 +29,9 @@ from context_bench.core.secrets import names_a_secret
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import redact
 
-DRAIN = 0.5  # seconds in which output may still arrive when the program has ended and something it started holds the pipe
+DRAIN = (
+    0.5  # seconds in which output may still arrive when the program has ended and something it started holds the pipe
+)
 LARGEST = 64 * 1024 * 1024  # bytes of standard output
 _KEPT = 64 * 1024  # bytes of standard error, the last ones
 _LOOK = 0.02  # how often, in seconds, a silent program is asked whether it has ended
@@ -44,12 +46,16 @@ class FinishedProgram:
     err: bytes
 
 
-def run_program(argv: Sequence[str], timeout: float, stdin: str | None = None, env: Mapping[str, str] | None = None) -> FinishedProgram:
-    """Start `argv` in a process group of its own and wait for it, at most `timeout` seconds. `env`: its environment, by default ours.
+def run_program(
+    argv: Sequence[str], timeout: float, stdin: str | None = None, env: Mapping[str, str] | None = None
+) -> FinishedProgram:
+    """Start `argv` in a process group of its own and wait for it, at most `timeout` seconds. `env`: its environment, by
+    default ours.
 
-    When time is up, the whole group is killed and `TimedOut` raised. When the program itself ends well but something it started keeps its
-    output open, what was written until `DRAIN` seconds later counts, and that other program is left alone. `Unreachable`: it cannot be
-    started; `Refused`: an argument cannot be handed over (a NUL character, too long); `BadReply`: more output than `LARGEST`.
+    When time is up, the whole group is killed and `TimedOut` raised. When the program itself ends well but something it
+    started keeps its output open, what was written until `DRAIN` seconds later counts, and that other program is left
+    alone. `Unreachable`: it cannot be started; `Refused`: an argument cannot be handed over (a NUL character, too
+    long); `BadReply`: more output than `LARGEST`.
     """
     if timeout <= 0:
         raise TimedOut(f"{argv[0]} was not started: no time was left")
@@ -68,13 +74,17 @@ def run_program(argv: Sequence[str], timeout: float, stdin: str | None = None, e
     except OSError as error:
         if error.errno == errno.E2BIG:
             longest = max(len(word) for word in argv)
-            raise Refused(f"{argv[0]}: an argument of {longest:,} characters is longer than this machine allows") from None
+            raise Refused(
+                f"{argv[0]}: an argument of {longest:,} characters is longer than this machine allows"
+            ) from None
         raise Unreachable(f"{argv[0]} cannot be started: {error.strerror}") from None
     watched = _Watched(program, argv[0], begun + timeout, utf8_safe(stdin or "").encode())
     try:
         watched.wait()
     except TimeoutError:
-        raise TimedOut(f"{argv[0]} had not ended after {timeout:g} s; it was killed, with all that it had started") from None
+        raise TimedOut(
+            f"{argv[0]} had not ended after {timeout:g} s; it was killed, with all that it had started"
+        ) from None
     finally:
         watched.close()
     return FinishedProgram(program.returncode, bytes(watched.out), bytes(watched.err))
@@ -186,7 +196,9 @@ class Vendor:
         return f"CONTEXT_BENCH_{self.home.upper()}_PYTHON"
 
     def python(self, given: str | None = None) -> str:
-        """The Python that has the package: the one given, the variable's, this one, the one of `make vendors`; else `MissingProgram`."""
+        """The Python that has the package: the one given, the variable's, this one, the one of `make vendors`; else
+        `MissingProgram`.
+        """
         named = given or os.environ.get(self.variable)
         if named:
             return named
@@ -197,7 +209,8 @@ class Vendor:
             if (found := place / ".vendors" / self.home / "bin" / "python").exists():
                 return str(found)
         raise MissingProgram(
-            f"{self.home!r} needs the package {self.package} ({self.tried} is the one tried here) in an environment of its own: "
+            f"{self.home!r} needs the package {self.package} ({self.tried} is the one tried here) in an environment "
+            "of its own: "
             f"`make vendors` in a checkout of context-bench makes it; or set {self.variable} to a Python that has it"
         )
 
@@ -212,14 +225,20 @@ def _version(package: str, python: str, variable: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise MissingProgram(f"{python} cannot be run ({error}); it was to be the Python that has {package}: see {variable}") from None
+        raise MissingProgram(
+            f"{python} cannot be run ({error}); it was to be the Python that has {package}: see {variable}"
+        ) from None
     if done.returncode != 0:
-        raise MissingProgram(f"{python} has no package {package}: run `make vendors`, or set {variable} to a Python that has it")
+        raise MissingProgram(
+            f"{python} has no package {package}: run `make vendors`, or set {variable} to a Python that has it"
+        )
     return done.stdout.strip()
 
 
 def deadline(timeout: float) -> float:
-    """The end of a call that may take `timeout` seconds, or what its run or example has left; on the monotonic clock."""
+    """The end of a call that may take `timeout` seconds, or what its run or example has left; on the monotonic
+    clock.
+    """
     ledger, now = current_ledger(), SYSTEM_CLOCK.monotonic()
     end = now + timeout
     return end if ledger is None or ledger.deadline is None else min(end, ledger.deadline)
@@ -232,10 +251,11 @@ def versioned(relay: str) -> str:
 
 
 class VendorProcess:
-    """A program run by a vendor's Python: one line of JSON in, one line `{"result": …}` or `{"error": …}` out, one at a time.
+    """A program run by a vendor's Python: one line of JSON in, one line `{"result": …}` or `{"error": …}` out, one at a
+    time.
 
-    It gets an environment without the user's keys but `keys` (name → key, as `CONTEXT_BENCH_WORKER_<name>_KEY`), in a process group of
-    its own. A failure, more than `LARGEST` bytes in a line or a missed deadline ends it.
+    It gets an environment without the user's keys but `keys` (name → key, as `CONTEXT_BENCH_WORKER_<name>_KEY`), in a
+    process group of its own. A failure, more than `LARGEST` bytes in a line or a missed deadline ends it.
     Not for several threads at once. Raises `Unreachable` if it cannot be started.
     """
 
@@ -263,8 +283,8 @@ class VendorProcess:
     def ask(self, what: str, asked: Mapping[str, Any], end: float) -> Any:
         """The result of one line, `asked`, before `end` on the monotonic clock; `what` names it in errors.
 
-        Raises `Refused` for what the package raises, under its own name for it. Then the process goes on; after any other error it is
-        over: `TimedOut`, `Unreachable` (it ended), `BadReply` (no JSON, too long).
+        Raises `Refused` for what the package raises, under its own name for it. Then the process goes on; after any
+        other error it is over: `TimedOut`, `Unreachable` (it ended), `BadReply` (no JSON, too long).
         """
         try:
             line = self._exchange(json.dumps(asked).encode() + b"\n", end)
@@ -287,7 +307,9 @@ class VendorProcess:
         return answer["result"]
 
     def close(self, grace: float = 0.0) -> None:
-        """End the process and all that it started; `grace`: seconds in which it may end by itself when its input ends."""
+        """End the process and all that it started; `grace`: seconds in which it may end by itself when its input
+        ends.
+        """
         assert self.program.stdin is not None
         assert self.program.stdout is not None
         with contextlib.suppress(OSError):

@@ -71,7 +71,9 @@ def _ending(rest: str) -> str:
 
 
 def plain_name(test: str) -> str:
-    """One spelling for the ways a test is named: `test_x (a.T)`, `test_x (a.T.test_x)` and `a.T.test_x` are the same."""
+    """One spelling for the ways a test is named: `test_x (a.T)`, `test_x (a.T.test_x)` and `a.T.test_x` are the
+    same.
+    """
     text = test.strip()
     if seen := re.fullmatch(r"(\w+) \(([\w.]+)\)", text):
         name, home = seen[1], seen[2]
@@ -86,14 +88,16 @@ _SECONDS = 600.0
 def verify(workspace: Workspace, task: Mapping[str, Any]) -> Verdict:
     """Run a task's hidden tests in its workspace, once the agent has ended.
 
-    `task` is the example's `verify`. `files` (path in the repository → base64) are copied over whatever is there, `remove` names paths
-    that go, `outside` (absolute path → base64; only with walls) is shown beside the repository. Then `command` (for `sh -c`) runs without
-    network, in a new HOME and /tmp, for at most `timeout` seconds. Before that, files with power over tests are put back (see `guarded`).
+    `task` is the example's `verify`. `files` (path in the repository → base64) are copied over whatever is there,
+    `remove` names paths that go, `outside` (absolute path → base64; only with walls) is shown beside the repository.
+    Then `command` (for `sh -c`) runs without network, in a new HOME and /tmp, for at most `timeout` seconds. Before
+    that, files with power over tests are put back (see `guarded`).
 
-    It is solved if all of `fail_to_pass` and `pass_to_pass` are seen to pass in the output; with neither, if `reward` (the path of a file
-    that the command writes) says 1 or more; with neither, if the command ends with status 0. What is *not* prevented: code under test
-    that runs in the process of its tests can print what a passing test prints. Raises `CopyUnusable` where the tests cannot be put into
-    what the agent left, `SandboxFailed` if the walls do not come up.
+    It is solved if all of `fail_to_pass` and `pass_to_pass` are seen to pass in the output; with neither, if `reward`
+    (the path of a file that the command writes) says 1 or more; with neither, if the command ends with status 0. What
+    is *not* prevented: code under test that runs in the process of its tests can print what a passing test prints.
+    Raises `CopyUnusable` where the tests cannot be put into what the agent left, `SandboxFailed` if the walls do not
+    come up.
     """
     files = {name: decoded(name, data) for name, data in (task.get("files") or {}).items()}
     with left_by_agent("the hidden tests cannot be put into what the agent left"):
@@ -107,7 +111,9 @@ def verify(workspace: Workspace, task: Mapping[str, Any]) -> Verdict:
     binds, rewards = _outside(workspace, task)
     timeout = float(task.get("timeout") or _SECONDS)
     # one stream, as a terminal shows it: runners write to both
-    done = workspace.run(f"{{ {task['command']}\n}} 2>&1", env=task.get("env"), timeout=timeout, keep=_KEEP, binds=binds)
+    done = workspace.run(
+        f"{{ {task['command']}\n}} 2>&1", env=task.get("env"), timeout=timeout, keep=_KEEP, binds=binds
+    )
     reward = _reward(rewards)
     seen = results(done.stdout_tail) if wanted else {}
     passed = tuple(test for test in wanted if seen.get(plain_name(test)) == PASSED)
@@ -122,7 +128,8 @@ def _outside(workspace: Workspace, task: Mapping[str, Any]) -> tuple[list[tuple[
     given, reward = task.get("outside") or {}, task.get("reward")
     if (given or reward) and not workspace.contained:
         raise BadInput(
-            "this task's tests belong at absolute places (/tests, /logs), which needs a sandbox; without one it cannot be verified"
+            "this task's tests belong at absolute places (/tests, /logs), which needs a sandbox; without one it "
+            "cannot be verified"
         )
     tops = {Path(name).parts[1] for name in given}
     for top in sorted(tops):
@@ -153,7 +160,12 @@ def _reward(folder: Path | None) -> float | None:
                 value = value.get("reward", sum(found) / len(found) if found else None)
             if (reward := score(value)) is not None:
                 return reward
-    except (OSError, ValueError, RecursionError, OverflowError):  # the verifier ran beside what it verifies: this is text from outside
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        OverflowError,
+    ):  # the verifier ran beside what it verifies: this is text from outside
         return None
     return None
 
@@ -177,7 +189,10 @@ def _why_not(
             return ""
         unseen = sum(plain_name(test) not in seen for test in failed)
         more = f", {unseen} of them never seen to run" if unseen else ""
-        return f"{len(failed)} of {len(wanted)} tests did not pass{more}: {', '.join(failed[:3])}{' …' if len(failed) > 3 else ''}"
+        return (
+            f"{len(failed)} of {len(wanted)} tests did not pass{more}: "
+            f"{', '.join(failed[:3])}{' …' if len(failed) > 3 else ''}"
+        )
     if by_reward:
         if reward is None:
             return f"the verifier wrote no reward (status {done.exit})"

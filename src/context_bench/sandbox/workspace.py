@@ -38,7 +38,16 @@ from context_bench.sandbox.workspace_files import (
 )
 
 #: Read by Python or by test runners without being asked for.
-_NAMES = {"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "tox.ini", ".coveragerc", "nose2.cfg"}
+_NAMES = {
+    "conftest.py",
+    "sitecustomize.py",
+    "usercustomize.py",
+    "pytest.ini",
+    ".pytest.ini",
+    "tox.ini",
+    ".coveragerc",
+    "nose2.cfg",
+}
 #: `__init__.py` in folders with these names is guarded too: it is run before the tests in it.
 _TEST_FOLDERS = {"test", "tests", "testing"}
 _RUNNERS = {"pytest", "_pytest", "pluggy", "nose", "nose2", "coverage", "tox"}
@@ -48,9 +57,10 @@ _LARGEST = 2**20
 class Guarded:
     """Taken when the task begins; `undo` brings that state of the guarded files back.
 
-    Guarded are `conftest.py`, `sitecustomize.py` and their like, `*.pth` files, `__init__.py` of folders called tests, and modules that
-    would stand in front of the standard library or of a test runner (`unittest.py`, `pytest/`) in the repository's root or in a folder
-    that hidden tests go to. Compiled modules (`__pycache__`) are all removed: one could be loaded in the place of a test.
+    Guarded are `conftest.py`, `sitecustomize.py` and their like, `*.pth` files, `__init__.py` of folders called tests,
+    and modules that would stand in front of the standard library or of a test runner (`unittest.py`, `pytest/`) in the
+    repository's root or in a folder that hidden tests go to. Compiled modules (`__pycache__`) are all removed: one
+    could be loaded in the place of a test.
     """
 
     def __init__(self, root: Path) -> None:
@@ -59,7 +69,9 @@ class Guarded:
         self._there = {str(path.relative_to(root)) for folder in _folders(root) for path in _modules_in(folder)}
 
     def undo(self, tests: list[str]) -> tuple[str, ...]:
-        """Put back and take away; the paths where something had to be done, sorted. `tests`: where the hidden tests go."""
+        """Put back and take away; the paths where something had to be done, sorted. `tests`: where the hidden tests
+        go.
+        """
         undone = set()
         for folder, folders, _ in os.walk(self._root):
             if "__pycache__" in folders:
@@ -139,12 +151,13 @@ def workspace(
 ) -> Iterator[Workspace]:
     """A copy of `repo` for one trial; nothing of it is left afterwards, and the original is never written.
 
-    `repo`: `{"kind": "folder", "path"}`, `{"kind": "files", "files": {path: text or {"base64"}}}` or `{"kind": "git", "path", "commit",
-    "depth"?}`; `at`: where commands see the copy (default
-    `/workspace/repo`). A folder becomes a git repository of one commit; of a git repository come the commit and its past, with no other
-    branch, tag, reflog or object. `house`: the walls (default: `find_house`, with `unsafe` passed on). `readable`: further paths that
-    commands may read, at their own places (an agent's installation). `setup`: shell text that is run in the copy first; what it does is
-    part of the start. Raises `BadInput` for a repository that is not there, `MissingProgram` without walls, `SetupFailed`.
+    `repo`: `{"kind": "folder", "path"}`, `{"kind": "files", "files": {path: text or {"base64"}}}` or
+    `{"kind": "git", "path", "commit", "depth"?}`; `at`: where commands see the copy (default
+    `/workspace/repo`). A folder becomes a git repository of one commit; of a git repository come the commit and its
+    past, with no other branch, tag, reflog or object. `house`: the walls (default: `find_house`, with `unsafe` passed
+    on). `readable`: further paths that commands may read, at their own places (an agent's installation). `setup`: shell
+    text that is run in the copy first; what it does is part of the start. Raises `BadInput` for a repository that is
+    not there, `MissingProgram` without walls, `SetupFailed`.
     """
     walls = house or find_house(unsafe=unsafe)
     extra = [_readable(path) for path in readable]
@@ -157,7 +170,9 @@ def workspace(
             done = made.run(setup, timeout=_SETUP_SECONDS)
             if not done.ok:
                 tail = " ".join((done.stderr_tail or done.stdout_tail).split())[-300:]
-                raise SetupFailed(f"the task's set-up ended with {done.exit if not done.timed_out else 'its time over'}: {tail}")
+                raise SetupFailed(
+                    f"the task's set-up ended with {done.exit if not done.timed_out else 'its time over'}: {tail}"
+                )
         made.begin()
         yield made
 
@@ -177,10 +192,11 @@ def _open_to_others(path: Path) -> bool:
 
 
 class Workspace:
-    """One trial's copy. `path`: the folder on this machine; `inside`: the same as commands see it; `home`, `home_inside` likewise.
+    """One trial's copy. `path`: the folder on this machine; `inside`: the same as commands see it; `home`,
+    `home_inside` likewise.
 
-    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not); `walls`: a sentence
-    that says which of them stand.
+    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not);
+    `walls`: a sentence that says which of them stand.
     """
 
     def __init__(self, root: Path, house: Sandbox, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
@@ -221,10 +237,11 @@ class Workspace:
     ) -> Finished:
         """Run a command (a list, or text for `sh -c`) in the copy; nothing it started is left when this returns.
 
-        `env`: all of its environment besides PATH, HOME, TMPDIR, USER and LANG (which may be replaced): nothing of this process's.
-        `network`: this machine's network with all that listens on its loopback address; else none. `keep`: bytes kept of each output.
-        `binds`: (folder here, place inside, may be written) for this command only; without walls they are not put anywhere.
-        Raises `SandboxFailed` if the walls do not come up; whatever the command does is its own end.
+        `env`: all of its environment besides PATH, HOME, TMPDIR, USER and LANG (which may be replaced): nothing of this
+        process's. `network`: this machine's network with all that listens on its loopback address; else none. `keep`:
+        bytes kept of each output. `binds`: (folder here, place inside, may be written) for this command only; without
+        walls they are not put anywhere. Raises `SandboxFailed` if the walls do not come up; whatever the command does
+        is its own end.
         """
         words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else list(argv)
         if not words:
@@ -260,14 +277,23 @@ class Workspace:
     def _environment(self) -> dict[str, str]:
         tmp = "/tmp" if self.contained else str(self._tmp)
         path = PATH if self.contained else PATH.replace(TOOLS, str(self._root / "bin"))
-        return {"PATH": path, "HOME": self.home_inside, "TMPDIR": tmp, "USER": "agent", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+        return {
+            "PATH": path,
+            "HOME": self.home_inside,
+            "TMPDIR": tmp,
+            "USER": "agent",
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
 
     def patch(self) -> str:
-        """What was changed since the start, as `git apply` takes it: new files (but those that `.gitignore` names) and binary ones too.
+        """What was changed since the start, as `git apply` takes it: new files (but those that `.gitignore` names) and
+        binary ones too.
 
-        Compared with a git folder that the agent has never seen, whatever became of the copy's own; git runs inside the walls, since the
-        files may name programs to it. Raises `CopyUnusable` where the agent left what no patch can be made of (folders without end, files
-        beyond number, more than 64 MiB of changes), `SandboxFailed` where this machine is at fault.
+        Compared with a git folder that the agent has never seen, whatever became of the copy's own; git runs inside the
+        walls, since the files may name programs to it. Raises `CopyUnusable` where the agent left what no patch can be
+        made of (folders without end, files beyond number, more than 64 MiB of changes), `SandboxFailed` where this
+        machine is at fault.
         """
         out = self.folder("out")
         try:
@@ -275,7 +301,10 @@ class Workspace:
                 left = open_all(self.path, most=self._left.entries + _MOST_NEW)
                 with self._without_inner_repositories():
                     self._require_small(left, out)
-                    script = f"{self._git} add -A && {self._git} diff --cached {_DIFF} --output={self._shown(out)}/patch HEAD"
+                    script = (
+                        f"{self._git} add -A && {self._git} diff --cached {_DIFF} "
+                        f"--output={self._shown(out)}/patch HEAD"
+                    )
                     done = self._git_run(script, out, _PATCH_SECONDS)
             data = bytes_of(out / "patch", LARGE) if done.ok else None
         finally:
@@ -293,34 +322,53 @@ class Workspace:
         return "/out" if self.contained else str(out)
 
     def _git_run(self, script: str, out: Path, seconds: float) -> Finished:
-        return self.run(script, env=QUIET, timeout=seconds, binds=[(self._start, "/start.git", True), (out, "/out", True)])
+        return self.run(
+            script, env=QUIET, timeout=seconds, binds=[(self._start, "/start.git", True), (out, "/out", True)]
+        )
 
     def _require_small(self, left: Left, out: Path) -> None:
-        """That no file that would be part of the patch is too large for it; git would read all of it first, were it a hole of 1 TB."""
+        """That no file that would be part of the patch is too large for it; git would read all of it first, were it a
+        hole of 1 TB.
+        """
         grown = [name for name, about in left.large.items() if self._left.large.get(name) != about]
         if not grown:
             return
-        done = self._git_run(f"{self._git} ls-files -z --modified --others --exclude-standard > {self._shown(out)}/names", out, 60.0)
+        done = self._git_run(
+            f"{self._git} ls-files -z --modified --others --exclude-standard > {self._shown(out)}/names", out, 60.0
+        )
         names = bytes_of(out / "names", LARGE) if done.ok else None
         if names is None:
             raise self._no_patch(done, "its files cannot be listed")
         changed = set(names.split(b"\0"))
         if found := next((name for name in sorted(grown) if os.fsencode(name) in changed), None):
-            raise CopyUnusable(f"the file {found[-200:]!a} has {left.large[found][0]:,} bytes; a patch holds at most {LARGE:,}")
+            raise CopyUnusable(
+                f"the file {found[-200:]!a} has {left.large[found][0]:,} bytes; a patch holds at most {LARGE:,}"
+            )
 
     def _no_patch(self, done: Finished, otherwise: str) -> SandboxFailed:
-        """The error for a patch that git could not make. Git did run, so what is wrong is what the agent left; unless there is no room."""
-        why = done.killed or ("its time was over" if done.timed_out else " ".join(done.stderr_tail.split())[-300:]) or otherwise
+        """The error for a patch that git could not make. Git did run, so what is wrong is what the agent left; unless
+        there is no room.
+        """
+        why = (
+            done.killed
+            or ("its time was over" if done.timed_out else " ".join(done.stderr_tail.split())[-300:])
+            or otherwise
+        )
         said = f"the patch of what the agent changed could not be made: {why}"
         if done.killed == "stopped" or done.exit == 127:
             return SandboxFailed(said)
-        if shutil.disk_usage(self._root).free < LARGE and size_of(self._root, self._bounds.disk) < self._bounds.disk // 2:
+        if (
+            shutil.disk_usage(self._root).free < LARGE
+            and size_of(self._root, self._bounds.disk) < self._bounds.disk // 2
+        ):
             return SandboxFailed(said)  # others filled it
         return CopyUnusable(said)
 
     @contextmanager
     def _without_inner_repositories(self) -> Iterator[None]:
-        """Repositories that the agent made within the copy, made plain folders for a moment: git would not look into them."""
+        """Repositories that the agent made within the copy, made plain folders for a moment: git would not look into
+        them.
+        """
         aside = self.folder("aside")
         moved: list[tuple[Path, Path]] = []
         for folder, folders, files in os.walk(self.path):
@@ -341,8 +389,8 @@ class Workspace:
         self._stop.asked.set()
 
     def read(self, name: str, *, home: bool = False, limit: int = 64 * 2**20) -> bytes | None:
-        """A regular file of the copy (or of HOME), at most `limit` bytes; None where there is none. No link is followed, so that nothing
-        outside is ever read.
+        """A regular file of the copy (or of HOME), at most `limit` bytes; None where there is none. No link is
+        followed, so that nothing outside is ever read.
         """
         base = self.home if home else self.path
         place = base.joinpath(*parts_of(name))
@@ -354,8 +402,8 @@ class Workspace:
         return bytes_of(place, limit)
 
     def write(self, name: str, data: bytes, *, home: bool = False, executable: bool = False) -> None:
-        """Put a file into the copy (or into HOME). What is in the way (a link, a folder, a file where a folder has to be) is removed; no
-        link is followed. Only while no command runs.
+        """Put a file into the copy (or into HOME). What is in the way (a link, a folder, a file where a folder has to
+        be) is removed; no link is followed. Only while no command runs.
         """
         base = self.home if home else self.path
         put(base, name, data, executable=executable)
@@ -384,7 +432,9 @@ class Workspace:
         return self._guarded.undo(list(tests)) if self._guarded is not None else ()
 
     def leave_agent(self) -> None:
-        """A new, empty HOME and /tmp: nothing that the agent put there steers what is run afterwards. Closed files are opened again."""
+        """A new, empty HOME and /tmp: nothing that the agent put there steers what is run afterwards. Closed files are
+        opened again.
+        """
         open_all(self.path, most=self._left.entries + _MOST_NEW)
         for folder in (self.home, self._tmp):
             remove_tree(folder)

@@ -74,16 +74,20 @@ def put(base: Path, name: str, data: bytes, *, executable: bool = False) -> None
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a tree holds: how many files and folders, and size and time of change (ns) of its large files by their paths in it."""
+    """What a tree holds: how many files and folders, and size and time of change (ns) of its large files by their paths
+    in it.
+    """
 
     entries: int
     large: dict[str, tuple[int, int]]
 
 
 def open_all(root: Path, *, most: int | None = None) -> Left:
-    """Give this user back the rights on files and folders below that an agent took away from itself, and say what is there.
+    """Give this user back the rights on files and folders below that an agent took away from itself, and say what is
+    there.
 
-    Raises `CopyUnusable` for folders so deep that their names are longer than programs take, and for more than `most` files and folders.
+    Raises `CopyUnusable` for folders so deep that their names are longer than programs take, and for more than `most`
+    files and folders.
     """
     _open_up(root)
     entries, large, waiting = 0, {}, [os.fspath(root)]
@@ -96,7 +100,9 @@ def open_all(root: Path, *, most: int | None = None) -> Left:
                     raise CopyUnusable(f"there are more than {most:,} files and folders in it")
                 if len(os.fsencode(entry.path)) - base > _LONGEST:
                     depth = entry.path.count("/", base) + 1
-                    raise CopyUnusable(f"its folders are nested more than {depth} deep, which makes paths of over {_LONGEST:,} bytes")
+                    raise CopyUnusable(
+                        f"its folders are nested more than {depth} deep, which makes paths of over {_LONGEST:,} bytes"
+                    )
                 about = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(about.st_mode):
                     waiting.append(entry.path)
@@ -115,7 +121,9 @@ def _give_back(place: str, mode: int) -> None:
 
 @contextmanager
 def left_by_agent(doing: str) -> Iterator[None]:
-    """What goes wrong with files that an agent left is the agent's doing (`CopyUnusable`), unless this machine has no room or is broken."""
+    """What goes wrong with files that an agent left is the agent's doing (`CopyUnusable`), unless this machine has no
+    room or is broken.
+    """
     try:
         yield
     except OSError as error:
@@ -127,7 +135,9 @@ def left_by_agent(doing: str) -> Iterator[None]:
 
 
 def give(root: Path, user: int) -> None:
-    """Make a tree belong to `user`, if that is not 0; links are not followed. Only root can, and only while nothing runs in it."""
+    """Make a tree belong to `user`, if that is not 0; links are not followed. Only root can, and only while nothing
+    runs in it.
+    """
     if user and root.exists():
         os.chown(root, user, user, follow_symlinks=False)
         for folder, folders, files in os.walk(root):
@@ -156,7 +166,9 @@ def bytes_of(place: Path, limit: int) -> bytes | None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a tree however deep, folders without rights included; links are removed, not followed. What cannot be removed stays."""
+    """Remove a tree however deep, folders without rights included; links are removed, not followed. What cannot be
+    removed stays.
+    """
     with contextlib.suppress(OSError):
         if not folder.is_symlink():
             _open_up(folder)
@@ -286,7 +298,16 @@ QUIET = {
 }
 PLAIN = (
     *("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.autocrlf=false", "-c", "gc.auto=0"),
-    *("-c", "safe.directory=*", "-c", "core.logAllRefUpdates=false", "-c", "advice.detachedHead=false", "-c", "protocol.file.allow=always"),
+    *(
+        "-c",
+        "safe.directory=*",
+        "-c",
+        "core.logAllRefUpdates=false",
+        "-c",
+        "advice.detachedHead=false",
+        "-c",
+        "protocol.file.allow=always",
+    ),
 )
 #: What running a program leaves and nobody counts as a change.
 _LEFT_BY_RUNNING = "__pycache__/\n*.py[co]\n.pytest_cache/\n"
@@ -298,7 +319,9 @@ def git(argv: Sequence[str], *, cwd: Path, stdin: bytes = b"", env: Mapping[str,
     if program is None:
         raise MissingProgram("Copies of repositories need git (apt-get install git).")
     environment = {**QUIET, "PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", **(env or {})}
-    done = subprocess.run([program, *PLAIN, *argv], cwd=cwd, input=stdin, env=environment, capture_output=True, check=False)
+    done = subprocess.run(
+        [program, *PLAIN, *argv], cwd=cwd, input=stdin, env=environment, capture_output=True, check=False
+    )
     if done.returncode:
         said = " ".join(done.stderr.decode("utf-8", "replace").split())[-500:]
         raise BadInput(f"git {argv[0]} in {cwd} failed (status {done.returncode}): {said}")
@@ -346,12 +369,18 @@ def _copy_folder(source: Path, place: Path) -> None:
 
 
 def _copy_commit(source: Path, commit: str, place: Path, depth: object) -> None:
-    """The commit and what came before it, by a fetch of exactly that: no other branch, tag, reflog or object comes along."""
+    """The commit and what came before it, by a fetch of exactly that: no other branch, tag, reflog or object comes
+    along.
+    """
     if not source.is_dir():
         raise BadInput(f"{source} is no folder; expected a git repository, bare or with its files")
     if not commit or commit.startswith("-"):
         raise BadInput(f"the commit of {source} is {commit!r}; expected the name of one")
-    exact = git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}"], cwd=source).decode().strip()
+    exact = (
+        git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}"], cwd=source)
+        .decode()
+        .strip()
+    )
     place.mkdir()
     git(["init", "-q", "-b", "main"], cwd=place)
     shallow = ["--depth", str(int(depth))] if isinstance(depth, int) and depth > 0 else []

@@ -1,7 +1,8 @@
-"""Find out whether a proxy changes requests at all. A report says "does nothing" only if the proxy was seen to do something elsewhere.
+"""Find out whether a proxy changes requests at all. A report says "does nothing" only if the proxy was seen to do
+something elsewhere.
 
-Requests are sent through the proxy, each as a conversation of its own, and compared with what the recorder behind the proxy saw. Texts of
-about 1,500 tokens of the kinds that compressing proxies say they shorten are the positive control.
+Requests are sent through the proxy, each as a conversation of its own, and compared with what the recorder behind the
+proxy saw. Texts of about 1,500 tokens of the kinds that compressing proxies say they shorten are the positive control.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ NOTHING, SOMETHING = 0.01, 0.05
 
 
 async def activity_notes(options: RunOptions, tap: Any, cells: list[Any], result: Any) -> list[str]:
-    """One sentence per proxy and shape that left the requests as long as they were. Sends a positive control where the run holds none."""
+    """One sentence per proxy and shape that left the requests as long as they were. Sends a positive control where the
+    run holds none.
+    """
     may_send = tap is not None and options.max_cost is None
     urls = {arm.system.name: arm.system.base_url for cell in cells for arm in cell.arms if _is_proxy(arm, cell)}
     ratios = {name: result.summary.get(name, {}).get("compression_ratio") for name in urls}
@@ -42,7 +45,9 @@ async def activity_notes(options: RunOptions, tap: Any, cells: list[Any], result
             ratio = ratios[name]
             if ratio is None or abs(ratio) >= NOTHING:
                 continue
-            control = _in_the_run(urls, ratios, name) or (await _sent_now(options, tap, urls[name]) if may_send else None)
+            control = _in_the_run(urls, ratios, name) or (
+                await _sent_now(options, tap, urls[name]) if may_send else None
+            )
             notes.append(_sentence(name, cell.labels.get("shape", ""), control, sent=may_send))
     return notes
 
@@ -60,7 +65,9 @@ def _in_the_run(urls: dict[str, str], ratios: dict[str, Any], name: str) -> str 
 
 
 async def _sent_now(options: RunOptions, tap: Any, url: str) -> str | None:
-    return await positive_control(url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=key_in(options.api_key_env))
+    return await positive_control(
+        url, tap, model=(options.model or [DEFAULT_MODEL])[0], api_key=key_in(options.api_key_env)
+    )
 
 
 def _sentence(name: str, shape: str, control: str | None, *, sent: bool) -> str:
@@ -151,7 +158,9 @@ class Raw:
 
 @dataclass(slots=True)
 class Asker:
-    """Sends requests, each as a conversation of its own, and collects what the recorder saw of them. `offered`: models, if it lists any."""
+    """Sends requests, each as a conversation of its own, and collects what the recorder saw of them. `offered`: models,
+    if it lists any.
+    """
 
     client: ChatClient
     recorder: Recorder | None
@@ -168,11 +177,13 @@ class Asker:
     async def ask(self, name: str, request: ShapedRequest, mode: str | None = None) -> Seen:
         """Send one request, marked by `mode` where there is a recorder.
 
-        A server that failed may end the connection a moment later: a request that was lost with it says nothing, and is sent once more on
-        a new one.
+        A server that failed may end the connection a moment later: a request that was lost with it says nothing, and is
+        sent once more on a new one.
         """
         seen = await self._ask(name, request, mode)
-        lost = seen.call is not None and seen.call.status is None and str(seen.call.error).startswith(Unreachable.__name__)
+        lost = (
+            seen.call is not None and seen.call.status is None and str(seen.call.error).startswith(Unreachable.__name__)
+        )
         return await self._ask(name, request, mode) if lost else seen
 
     async def _ask(self, name: str, request: ShapedRequest, mode: str | None) -> Seen:
@@ -199,7 +210,9 @@ class Asker:
             url = endpoint(self.client.base_url, path)
             async with (
                 aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
-                session.request(method, url, json=body, headers={**(headers or {}), **own}, allow_redirects=False) as reply,
+                session.request(
+                    method, url, json=body, headers={**(headers or {}), **own}, allow_redirects=False
+                ) as reply,
             ):
                 told = bytearray()
                 async for piece in reply.content.iter_any():
@@ -251,14 +264,17 @@ def first(items: list[str], count: int) -> str:
 def _rows(chance: random.Random) -> str:
     cities = ["Arden", "Brill", "Corran", "Dunmore", "Elvas"]
     rows = (
-        f'{{"id": {i}, "city": "{chance.choice(cities)}", "status": "delivered", "weight_kg": {chance.randint(1, 40)}, "note": null}}'
+        f'{{"id": {i}, "city": "{chance.choice(cities)}", "status": "delivered", "weight_kg": '
+        f'{chance.randint(1, 40)}, "note": null}}'
         for i in range(60)
     )
     return "[" + ",\n ".join(rows) + "]"
 
 
 def _log(chance: random.Random) -> str:
-    lines = [f"2031-04-{i // 24 + 1:02} {i % 24:02}:00:00 INFO worker-{chance.randint(1, 4)} heartbeat ok" for i in range(70)]
+    lines = [
+        f"2031-04-{i // 24 + 1:02} {i % 24:02}:00:00 INFO worker-{chance.randint(1, 4)} heartbeat ok" for i in range(70)
+    ]
     lines[chance.randint(20, 60)] = "2031-04-02 11:00:00 ERROR worker-3 disk full on /var/spool"
     return "\n".join(lines)
 
@@ -283,7 +299,12 @@ def _code(chance: random.Random) -> str:
 
 
 #: Kind → maker of such a text; the same seed gives the same text.
-PAYLOADS: dict[str, Callable[[random.Random], str]] = {"JSON rows": _rows, "log lines": _log, "prose": _prose, "code": _code}
+PAYLOADS: dict[str, Callable[[random.Random], str]] = {
+    "JSON rows": _rows,
+    "log lines": _log,
+    "prose": _prose,
+    "code": _code,
+}
 
 
 #: A change of fewer tokens, in share and number, is no shrinking.
@@ -292,7 +313,9 @@ _FEW_TOKENS = 12
 
 
 async def activity(asker: Asker, working: list[str]) -> list[Finding]:
-    """Which kinds of text are shortened in which shapes; each request has text of its own, so that no memory of the proxy's interferes."""
+    """Which kinds of text are shortened in which shapes; each request has text of its own, so that no memory of the
+    proxy's interferes.
+    """
     shapes = shapes_of(working)
     seen: dict[str, dict[str, Seen]] = {}
     for shape in shapes:
@@ -327,7 +350,9 @@ def _shape_finding(shape: str, by_kind: dict[str, Seen], control: str | None) ->
     shares = {kind: seen.shrunk for kind, seen in by_kind.items()}
     known = {kind: share for kind, share in shares.items() if share is not None}
     if not known:
-        return Finding(name, "unknown", "nothing of it arrived at the tap", "does the proxy send this route to another upstream?")
+        return Finding(
+            name, "unknown", "nothing of it arrived at the tap", "does the proxy send this route to another upstream?"
+        )
     grown = [f"{kind} +{-share:.0%}" for kind, share in known.items() if share <= -NOTICEABLE]
     shrunk = [f"{kind} −{share:.0%}" for kind, share in known.items() if _did_shrink(by_kind[kind])]
     if shrunk or grown:
@@ -336,15 +361,20 @@ def _shape_finding(shape: str, by_kind: dict[str, Seen], control: str | None) ->
         return Finding(name, "warn" if grown else "ok", detail, "requests grow on the way" if grown else "")
     if control is None:
         return Finding(
-            name, "unknown", "inactive or degraded here: nothing was shortened in any shape", "is the proxy's compression switched on?"
+            name,
+            "unknown",
+            "inactive or degraded here: nothing was shortened in any shape",
+            "is the proxy's compression switched on?",
         )
     return Finding(name, "warn", f"does nothing here ({control})", "clients of this shape save nothing")
 
 
 async def positive_control(proxy_url: str, recorder: Recorder, *, model: str, api_key: str | None = None) -> str | None:
-    """Does the proxy shorten anything at all? Sends one text of each kind that compressors say they shorten, as plain requests.
+    """Does the proxy shorten anything at all? Sends one text of each kind that compressors say they shorten, as plain
+    requests.
 
-    Returns what shrank, in words, or `None`: then "it does nothing" must not be said, for it may be switched off or degraded.
+    Returns what shrank, in words, or `None`: then "it does nothing" must not be said, for it may be switched off or
+    degraded.
     """
     client = ChatClient(proxy_url, api_key=api_key, max_retries=0)
     try:

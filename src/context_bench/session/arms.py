@@ -1,7 +1,7 @@
 """The arms of a run: proxies, other systems and controls, once per combination of factors.
 
-A factor (model, shape) with several values makes one *cell* per combination. Arms are compared within their cell only, so shapes and models
-are never averaged together.
+A factor (model, shape) with several values makes one *cell* per combination. Arms are compared within their cell only,
+so shapes and models are never averaged together.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def cells(options: RunOptions, around: Surroundings, prices: Any) -> list[Cell]:
     """All cells of the run; two arms with one name stop it."""
     factors = list(itertools.product(options.model, options.shape))
     accounts = around.accounts or Accounts(options)
-    made = [_cell(ArmMaker(options, around, prices, model, shape, _suffix(options, model, shape), accounts)) for model, shape in factors]
+    made = [
+        _cell(ArmMaker(options, around, prices, model, shape, _suffix(options, model, shape), accounts))
+        for model, shape in factors
+    ]
     refuse_equal_names([name for cell in made for name in cell.names])
     return made
 
@@ -99,7 +102,8 @@ def controls_of(options: RunOptions) -> list[str]:
 
 
 def sized_controls(maker: ArmMaker, names: list[str], measured: list[Any]) -> tuple[list[Any], list[str]]:
-    """Truncating controls: of a fixed size, or each in the size of a system that is measured; and what is to be said of those left out.
+    """Truncating controls: of a fixed size, or each in the size of a system that is measured; and what is to be said of
+    those left out.
 
     One that was asked for by name and cannot be made is refused.
     """
@@ -114,8 +118,15 @@ def sized_controls(maker: ArmMaker, names: list[str], measured: list[Any]) -> tu
         if kind not in BUDGETED_CONTROLS:
             continue
         if partner and fixed:
-            raise BadInput(f"--controls {name}: --keep and --budget fix the size of every control; ask for {kind}, or leave them out")
-        matched = [partner + maker.suffix if partner + maker.suffix in partners else partner] if partner else _of_other_kind(kind, partners)
+            raise BadInput(
+                f"--controls {name}: --keep and --budget fix the size of every control; ask for {kind}, or leave them "
+                "out"
+            )
+        matched = (
+            [partner + maker.suffix if partner + maker.suffix in partners else partner]
+            if partner
+            else _of_other_kind(kind, partners)
+        )
         if not fixed and (not matched or (partner and matched[0] not in partners)):
             if options.controls != DEFAULT:
                 raise BadInput(_no_size(name, partner, list(partners)))
@@ -126,8 +137,12 @@ def sized_controls(maker: ArmMaker, names: list[str], measured: list[Any]) -> tu
 
 
 def _of_other_kind(kind: str, partners: Mapping[str, Any]) -> list[str]:
-    """The systems that a control of this kind tells something of: truncation beside truncation of the same size is twice the same."""
-    return [name for name, system in partners.items() if getattr(getattr(system, "compressor", None), "name", None) != kind]
+    """The systems that a control of this kind tells something of: truncation beside truncation of the same size is
+    twice the same.
+    """
+    return [
+        name for name, system in partners.items() if getattr(getattr(system, "compressor", None), "name", None) != kind
+    ]
 
 
 def _no_size(control: str, partner: str, known: list[str]) -> str:
@@ -160,7 +175,8 @@ def has_size(system: Any) -> bool:
 class ArmMaker:
     """Makes the arms of one cell, all with the same model, shape and sampling parameters.
 
-    `accounts`: the limiters, shared by all cells: with several workers, how many requests are under way adapts to what an endpoint takes.
+    `accounts`: the limiters, shared by all cells: with several workers, how many requests are under way adapts to what
+    an endpoint takes.
     """
 
     options: RunOptions
@@ -179,7 +195,9 @@ class ArmMaker:
 
     def plain_control(self, name: str) -> Any:
         """Passthrough (twice, for the noise floor) or no context at all."""
-        client = self._client(self._hop(), name + self.suffix, identity=f"{self.options.upstream or self.options.tap} through full")
+        client = self._client(
+            self._hop(), name + self.suffix, identity=f"{self.options.upstream or self.options.tap} through full"
+        )
         role = control_role(name, suffix=self.suffix)
         return self._arm(client if name != "none" else self._control("none", client, name + self.suffix), role=role)
 
@@ -189,9 +207,13 @@ class ArmMaker:
         return self._arm(self._control(name, self._inner(name), name + self.suffix, **options), role=control_role(name))
 
     def budgeted_control(self, name: str, partner: str) -> Any:
-        """A truncating control that gets, per example, exactly the tokens that `partner` forwarded, or left of the context."""
+        """A truncating control that gets, per example, exactly the tokens that `partner` forwarded, or left of the
+        context.
+        """
         full_name = f"{name}@{partner}"
-        return self._arm(self._control(name, self._inner(name), full_name), budget_from=partner, role=control_role(name, of=partner))
+        return self._arm(
+            self._control(name, self._inner(name), full_name), budget_from=partner, role=control_role(name, of=partner)
+        )
 
     def system(self, spec: str) -> Any:
         """A Python system, or a built-in control given with its own options."""
@@ -200,15 +222,21 @@ class ArmMaker:
         return self._arm(system_of(spec, inner=self._reader(), suffix=self.suffix), role=system_role(spec))
 
     def _reader(self) -> Any:
-        """Who answers for systems that only return a context: `--reader`, else the provider; nobody if there is neither."""
+        """Who answers for systems that only return a context: `--reader`, else the provider; nobody if there is
+        neither.
+        """
         if self.around.reader is not None:
             return self._client(self.around.reader, "reader", identity=f"reader {self.options.reader}")
         return self._inner("reader") if (self.around.hop or self.around.tap or self.around.upstream) else None
 
     def keep_caches_apart(self, arms: list[Any]) -> None:
-        """Give each arm its own first line, so that one arm's requests never profit from another's entries in a prompt cache."""
+        """Give each arm its own first line, so that one arm's requests never profit from another's entries in a prompt
+        cache.
+        """
         local = self.options.upstream is not None and is_local(self.options.upstream)
-        if self.options.cache_namespace == "none" or (self.options.cache_namespace == "auto" and (local or len(arms) < 2)):
+        if self.options.cache_namespace == "none" or (
+            self.options.cache_namespace == "auto" and (local or len(arms) < 2)
+        ):
             return
         taken: set[int] = set()
         for arm in arms:
@@ -229,15 +257,21 @@ class ArmMaker:
         from context_bench.systems.control import Control, compressor_of
 
         seed = {"seed": self.options.seed} if name == "random_drop" else {}
-        return Control(compressor_of(name, **seed), inner, name=full_name, **{k: v for k, v in options.items() if v is not None})
+        return Control(
+            compressor_of(name, **seed), inner, name=full_name, **{k: v for k, v in options.items() if v is not None}
+        )
 
     def _inner(self, purpose: str) -> Any:
         return self._client(self._hop(), purpose, identity=f"{self.options.upstream or self.options.tap} through full")
 
     def _hop(self) -> str:
-        found = self.around.hop or (self.around.tap.url if self.around.tap is not None else None) or self.around.upstream
+        found = (
+            self.around.hop or (self.around.tap.url if self.around.tap is not None else None) or self.around.upstream
+        )
         if found is None:
-            raise BadInput("this system only returns a context; give --upstream (or --reader) so that somebody can answer from it")
+            raise BadInput(
+                "this system only returns a context; give --upstream (or --reader) so that somebody can answer from it"
+            )
         return str(found)
 
     def _client(self, url: str, name: str, *, version: str | None = None, identity: str | None = None) -> Any:
@@ -287,5 +321,6 @@ def refuse_equal_names(names: list[str]) -> None:
     double = [name for name, count in Counter(names).items() if count > 1]
     if double:
         raise SameName(
-            f"two systems are called {double[0]!r}, so their rows could not be told apart; name each once, or give proxies their own --name"
+            f"two systems are called {double[0]!r}, so their rows could not be told apart; name each once, or give "
+            "proxies their own --name"
         )

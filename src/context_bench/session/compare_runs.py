@@ -1,4 +1,6 @@
-"""`context-bench compare`: two runs of the same questions, paired, with a verdict; or one run against another baseline or margin."""
+"""`context-bench compare`: two runs of the same questions, paired, with a verdict; or one run against another baseline
+or margin.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,24 @@ from context_bench.session.options import StoredOptions
 
 @takes(
     StoredOptions,
-    metric=own("The score to compare.", unit=None, names="--metric --score-field", rare=False, note="what the runs were about"),
+    metric=own(
+        "The score to compare.", unit=None, names="--metric --score-field", rare=False, note="what the runs were about"
+    ),
     margin=own(note="as in a run"),
     system=own("Compare only this system; repeatable.", unit=None, note="all that both have"),
 )
 def command(
     first: Annotated[
         str,
-        typer.Argument(help="The earlier run: its name, `last`, or an exported JSON file.", metavar="RUN", autocompletion=runs),
+        typer.Argument(
+            help="The earlier run: its name, `last`, or an exported JSON file.", metavar="RUN", autocompletion=runs
+        ),
     ],
     second: Annotated[
         str | None,
-        typer.Argument(help="The later run. Without it, the first run's systems against its baseline.", autocompletion=runs),
+        typer.Argument(
+            help="The later run. Without it, the first run's systems against its baseline.", autocompletion=runs
+        ),
     ] = None,
     *,
     metric: str | None,
@@ -39,7 +47,8 @@ def command(
 ) -> int:
     """Pair rows by dataset, example and trial, and say what may be said.
 
-    Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not given.
+    Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not
+    given.
     """
     from context_bench.comparison import compare, within
     from context_bench.session.reporting import write_report

@@ -25,7 +25,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 def standard_streams() -> Iterator[None]:
     """For as long as a command runs, the three standard streams are there, whatever was closed by who started it.
 
-    A closed standard output cannot be written, and says so; else the next file that is opened would get what is printed.
+    A closed standard output cannot be written, and says so; else the next file that is opened would get what is
+    printed.
     """
     if sys.stdout is None or sys.stderr is None or sys.stdin is None:
         _make_streams()
@@ -37,7 +38,9 @@ def standard_streams() -> Iterator[None]:
     yield
 
 
-_places: list[tuple[int, int] | None] = []  # device and number of the files behind output and errors, as they were at the beginning
+_places: list[
+    tuple[int, int] | None
+] = []  # device and number of the files behind output and errors, as they were at the beginning
 
 
 def _place(stream: IO[Any]) -> tuple[int, int] | None:
@@ -56,7 +59,11 @@ def _make_streams() -> None:
     sys.stdin = sys.stdin if sys.stdin is not None else open(0, closefd=False)  # noqa: SIM115
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "w", buffering=1 if number == 2 else -1, errors="backslashreplace", closefd=False))  # noqa: SIM115
+            setattr(
+                sys,
+                name,
+                open(number, "w", buffering=1 if number == 2 else -1, errors="backslashreplace", closefd=False),  # noqa: SIM115
+            )
 
 
 def flush() -> None:
@@ -66,7 +73,9 @@ def flush() -> None:
 
 
 def unwritable() -> str | None:
-    """The standard stream that takes nothing (any more), "output" or "errors"; what is meant for it goes nowhere. `None`: both do."""
+    """The standard stream that takes nothing (any more), "output" or "errors"; what is meant for it goes nowhere.
+    `None`: both do.
+    """
     found = None
     for name, stream, place in zip(("output", "errors"), (sys.stdout, sys.stderr), _places, strict=True):
         if place != _place(stream):  # a library has given it up already
@@ -104,14 +113,18 @@ def _give_up(stream: IO[Any]) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the person at the terminal; never on standard output, and with nothing in it that steers the terminal."""
+    """A line for the person at the terminal; never on standard output, and with nothing in it that steers the
+    terminal.
+    """
     from context_bench.reports.text import visible
 
     print(f"context-bench: {visible(text, 4000, lines=True)}", file=sys.stderr)
 
 
 def harmless(stream: IO[str]) -> IO[str]:
-    """Standard output for what is not made for a terminal (CSV, JSON): on one, what would steer it is visible, else bytes are exact."""
+    """Standard output for what is not made for a terminal (CSV, JSON): on one, what would steer it is visible, else
+    bytes are exact.
+    """
     return cast("IO[str]", _Harmless(stream)) if stream.isatty() else stream
 
 
@@ -135,7 +148,9 @@ class _Harmless:
 
 @contextmanager
 def destination(out: Path | None, mode: str = "w", what: str = "") -> Iterator[IO[Any]]:
-    """Where a result goes: standard output, or a file that is there once it is whole, which is said. `what` it is: report, picture."""
+    """Where a result goes: standard output, or a file that is there once it is whole, which is said. `what` it is:
+    report, picture.
+    """
     if out is None:
         stream: IO[Any] = sys.stdout.buffer if "b" in mode else harmless(sys.stdout)
         yield stream
@@ -154,7 +169,8 @@ def write_out(text: str, out: Path | None, what: str = "") -> None:
 
 @contextmanager
 def replacing(path: Path, mode: str, **how: Any) -> Iterator[IO[Any]]:
-    """A new file that takes the place of `path`, whose folder is made, when the block ends well; until then the old one stays as it is.
+    """A new file that takes the place of `path`, whose folder is made, when the block ends well; until then the old one
+    stays as it is.
 
     What is no plain file (a pipe, a device) is written as it is. Raises `BadInput` where it cannot be written.
     """

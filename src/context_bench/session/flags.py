@@ -1,7 +1,8 @@
-"""Options declared once: the parser's parameter, its help, its completion and a field of a validated record come from one line.
+"""Options declared once: the parser's parameter, its help, its completion and a field of a validated record come from
+one line.
 
-A class of options names each with its type and `flag(...)`; `own(...)` states in what a command's option differs from the
-declared one. pydantic is not loaded before values are read, so that help stays quick.
+A class of options names each with its type and `flag(...)`; `own(...)` states in what a command's option differs from
+the declared one. pydantic is not loaded before values are read, so that help stays quick.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ DECLARED: dict[str, Flag] = {}
 
 @dataclass_transform(kw_only_default=True)
 class Options:
-    """Base of the classes of options. An instance is a validated pydantic record; until one is made, no pydantic is loaded."""
+    """Base of the classes of options. An instance is a validated pydantic record; until one is made, no pydantic is
+    loaded.
+    """
 
     flags: ClassVar[dict[str, Flag]] = {}
     #: In what inherited options differ here.
@@ -190,9 +193,11 @@ Read = TypeVar("Read", bound=Options)
 
 
 def takes(kind: type[Options], names: str = "", /, **changes: Mapping[str, Any]) -> Callable[[Command], Command]:
-    """Give a command its options: those of `names`, as `**given`, and its own parameters, each as `kind` or another class declares it.
+    """Give a command its options: those of `names`, as `**given`, and its own parameters, each as `kind` or another
+    class declares it.
 
-    `changes` states in what they differ from that. A parameter whose type admits `None` stays `None` if it is not given.
+    `changes` states in what they differ from that. A parameter whose type admits `None` stays `None` if it is not
+    given.
     """
 
     def with_options(function: Command) -> Command:
@@ -284,7 +289,9 @@ def options_of(context: typer.Context, kind: type[Read], **more: Any) -> Read:
 
 
 def read_options(given: dict[str, Any], config: Path | None, kind: type[Read]) -> Read:
-    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, by the name it has there."""
+    """Defaults, then the TOML file, then the flags really given. Every fault is reported at once, by the name it has
+    there.
+    """
     from pydantic import ValidationError
 
     values = {**(_read_toml(config) if config else {}), **given}
@@ -293,7 +300,9 @@ def read_options(given: dict[str, Any], config: Path | None, kind: type[Read]) -
     except ValidationError as error:
         found = error.errors()
         in_file = config is not None and not any(item["loc"][:1] and item["loc"][0] in given for item in found)
-        raise BadSpec(str(config) if in_file else "the command line", [_fault(item, kind, given, config) for item in found]) from None
+        raise BadSpec(
+            str(config) if in_file else "the command line", [_fault(item, kind, given, config) for item in found]
+        ) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -312,13 +321,18 @@ def _fault(item: Any, kind: type[Options], given: Mapping[str, Any], config: Pat
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where, kind.flags, n=1)
-        return f"{where}: no such option; {f'did you mean {near[0]}? ' if near else ''}Known: {', '.join(sorted(kind.flags))}"
+        return (
+            f"{where}: no such option; {f'did you mean {near[0]}? ' if near else ''}Known: "
+            f"{', '.join(sorted(kind.flags))}"
+        )
     from context_bench.llm.redact import redact  # what stands where a URL was meant may be a URL with a login
 
     value = repr(item["input"])[:400]
     if config is not None and isinstance(item["input"], dict) and where in kind.flags and where not in given:
         inside = ", ".join(map(str, list(item["input"])[:10]))
-        return redact(f"[{where}] is a table, and {where} is not: options stand at the top of the file, without one ({inside})")
+        return redact(
+            f"[{where}] is a table, and {where} is not: options stand at the top of the file, without one ({inside})"
+        )
     if config is not None and item["loc"] and item["loc"][0] not in given:
         return redact(f"{where} = {value}: {_expected(item, kind)}")
     if len(item["loc"]) == 2 and isinstance(item["loc"][1], int):  # one of several, each with a flag of its own
@@ -327,7 +341,14 @@ def _fault(item: Any, kind: type[Options], given: Mapping[str, Any], config: Pat
     return redact(f"{names[0] if names else '--' + where.replace('_', '-')} {value}: {_expected(item, kind)}")
 
 
-_SORTS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list", "dict": "a table"}
+_SORTS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "dict": "a table",
+}
 _BOUNDS = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}", "lt": "below {:g}"}
 
 

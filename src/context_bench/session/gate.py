@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     max_failures=own("Largest share of a system's rows that may have failed.", rare=False, note="not checked"),
 )
 def command(
-    run: Annotated[str, typer.Argument(help="A JSON file (exported run, or a `compress` output), or the name of a stored run, or `last`.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="A JSON file (exported run, or a `compress` output), or the name of a stored run, or `last`."
+        ),
+    ],
     against: str | None,
     minimum: list[str] | None,
     maximum: list[str] | None,
@@ -42,14 +47,16 @@ def command(
 ) -> int:
     """Exit code 4 if a limit does not hold or a metric got worse; 0 if all is well.
 
-    For a run every system that is no control is held to the limits; SYSTEM/METRIC=X names one. With `--metric M`, `--margin X` or
-    `--against` each of them must be shown to be at most X worse: than itself in the run given by `--against`, else than the run's own
-    baseline. A margin that the run was not planned with was chosen when the answers were there: such a verdict is exploratory, and says so.
+    For a run every system that is no control is held to the limits; SYSTEM/METRIC=X names one. With `--metric M`,
+    `--margin X` or `--against` each of them must be shown to be at most X worse: than itself in the run given by
+    `--against`, else than the run's own baseline. A margin that the run was not planned with was chosen when the
+    answers were there: such a verdict is exploratory, and says so.
     """
     compared = metric is not None or margin is not None or against is not None
     if not compared and not minimum and not maximum and max_failures is None:
         raise BadInput(
-            "nothing to hold the numbers against: give --min METRIC=X, --max METRIC=X, --max-failures X, or --metric M --margin X"
+            "nothing to hold the numbers against: give --min METRIC=X, --max METRIC=X, --max-failures X, or --metric "
+            "M --margin X"
         )
     checks: list[Check] = []
     with _read(run, store) as document:
@@ -109,7 +116,11 @@ def limit_of(text: str) -> tuple[str, float]:
 def _values(document: Mapping[str, Any] | EvalResult, name: str) -> list[tuple[str, float | None]]:
     if isinstance(document, Mapping):
         metrics = document["metrics"]
-        if name not in metrics and name not in document.get("known", []) and name.partition(".")[0] not in document.get("known", []):
+        if (
+            name not in metrics
+            and name not in document.get("known", [])
+            and name.partition(".")[0] not in document.get("known", [])
+        ):
             raise UnknownName("metric", name, {*metrics, *document.get("known", [])})
         return [(f"{document['system']}/" if "system" in document else "", metrics.get(name))]
     from context_bench.comparison import candidates
@@ -118,7 +129,9 @@ def _values(document: Mapping[str, Any] | EvalResult, name: str) -> list[tuple[s
     if slash and system not in document.summary:
         raise UnknownName("system", system, document.summary)
     means = {one: {score: each.value for score, each in found.items()} for one, found in document.estimates.items()}
-    known = {one: {**means.get(one, {}), **found} for one, found in document.summary.items()}  # scores by their own names count too
+    known = {
+        one: {**means.get(one, {}), **found} for one, found in document.summary.items()
+    }  # scores by their own names count too
     if not any(metric in found for found in known.values()):
         raise UnknownName("metric", metric, {key for found in known.values() for key in found})
     return [(f"{one}/", known[one].get(metric)) for one in ([system] if slash else candidates(document))]
@@ -137,7 +150,11 @@ def _failures(document: Mapping[str, Any] | EvalResult, most: float) -> list[Che
             rows[row.system] += 1
             failed[row.system] += bool(row.errors)
     return [
-        Check(f"{name} failures ≤ {most:g}", failed[name] <= most * rows[name], f"{name} failed on {failed[name]} of {rows[name]} rows")
+        Check(
+            f"{name} failures ≤ {most:g}",
+            failed[name] <= most * rows[name],
+            f"{name} failed on {failed[name]} of {rows[name]} rows",
+        )
         for name in rows
     ]
 
@@ -156,19 +173,29 @@ def _read(run: str, store: str) -> Iterator[Mapping[str, Any] | EvalResult]:
         yield result
 
 
-# Not worse ------------------------------------------------------------------------------------------------------------------------------
+# Not worse
+# ------------------------------------------------------------------------
 
 
 def _not_worse(
-    document: Mapping[str, Any] | EvalResult, against: str | None, store: str, metric: str | None, margin: float | None, force: bool
+    document: Mapping[str, Any] | EvalResult,
+    against: str | None,
+    store: str,
+    metric: str | None,
+    margin: float | None,
+    force: bool,
 ) -> list[Check]:
     from context_bench.comparison import compare, within
 
     if isinstance(document, Mapping):
         if metric is None or margin is None:
-            raise BadInput("two outputs of a compress command have no margin of their own: give --metric METRIC and --margin X")
+            raise BadInput(
+                "two outputs of a compress command have no margin of their own: give --metric METRIC and --margin X"
+            )
         if against is None:
-            raise BadInput("--metric and --margin compare two files of the same command: give the other one with --against")
+            raise BadInput(
+                "--metric and --margin compare two files of the same command: give the other one with --against"
+            )
     if against is None:
         assert not isinstance(document, Mapping)
         return _shown(within(document, metric=metric, margin=margin))
@@ -183,7 +210,9 @@ def _not_worse(
 
 
 def _shown(result: EvalResult) -> list[Check]:
-    """Each holds if it was shown that the system is worse by no more than the margin, in a run that could have shown a greater loss."""
+    """Each holds if it was shown that the system is worse by no more than the margin, in a run that could have shown a
+    greater loss.
+    """
     from context_bench.reports.checks import Check
 
     checks = []
@@ -206,7 +235,11 @@ def _number_not_worse(document: Mapping[str, Any], earlier: Mapping[str, Any], m
         return Check(title, False, f"{metric} was not measured in both")
     fewer = metric.partition(".")[0] in (document.get("less_is_better") or [])
     loss = now - before if fewer else before - now
-    return Check(title, loss <= margin, f"{metric} went from {before:.6g} to {now:.6g}{f', more than {margin:g} worse' * (loss > margin)}")
+    return Check(
+        title,
+        loss <= margin,
+        f"{metric} went from {before:.6g} to {now:.6g}{f', more than {margin:g} worse' * (loss > margin)}",
+    )
 
 
 def _write(checks: Sequence[Check], junit: Path | None, markdown: Path | None) -> None:

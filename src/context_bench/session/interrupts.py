@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM in every command: the message names what is safe, and the command that resumes. Leftover programs are ended.
+"""Ctrl-C and SIGTERM in every command: the message names what is safe, and the command that resumes. Leftover programs
+are ended.
 
-The first asks a command to end: what is finished is stored, servers and sandboxes are taken down. The second ends the process at once;
-nothing is lost by that either, since a row counts as finished only when it is durable.
+The first asks a command to end: what is finished is stored, servers and sandboxes are taken down. The second ends the
+process at once; nothing is lost by that either, since a row counts as finished only when it is durable.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def noticed(argv: Sequence[str]) -> Iterator[None]:
     _typed[:] = argv
     _note_keys(argv)
     _told.clear()
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    ):
         yield
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -63,7 +67,9 @@ def noticed(argv: Sequence[str]) -> Iterator[None]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` in an event loop of its own. Ctrl-C or SIGTERM cancels it and raises `KeyboardInterrupt`; a second ends the process."""
+    """Run `main` in an event loop of its own. Ctrl-C or SIGTERM cancels it and raises `KeyboardInterrupt`; a second
+    ends the process.
+    """
     import asyncio
 
     asked: list[int] = []
@@ -103,7 +109,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def looped(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` in an event loop of its own that gives free memory back now and then, since a command may run for days."""
+    """Run `main` in an event loop of its own that gives free memory back now and then, since a command may run for
+    days.
+    """
     import asyncio
 
     async def tidied() -> T:
@@ -121,7 +129,9 @@ async def _tidying() -> None:
 
     while True:
         await asyncio.sleep(_TIDY)
-        if gc.get_freeze_count():  # a run collects seldom, and what failed leaves circles; what is frozen need not be looked through
+        if (
+            gc.get_freeze_count()
+        ):  # a run collects seldom, and what failed leaves circles; what is frozen need not be looked through
             gc.collect()
         allocator.give_back()
 
@@ -178,13 +188,19 @@ def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
     from context_bench.reports.text import visible
 
     _told.append(True)
-    many = "what was finished is stored" if rows is None else f"{rows:,} {'' if owed is None else f'of {owed:,} '}rows are stored"
+    many = (
+        "what was finished is stored"
+        if rows is None
+        else f"{rows:,} {'' if owed is None else f'of {owed:,} '}rows are stored"
+    )
     place = f" in {visible(redact(str(store)), 300)}" if store else ""
     return f"context-bench: interrupted; {many}{place} (run {visible(run)}). Go on with\n  {again(run)}"
 
 
 def again(run: str | None = None) -> str:
-    """The command line as it was typed, for a shell, with `--run` of the run that it made. What looks like a key is left out."""
+    """The command line as it was typed, for a shell, with `--run` of the run that it made. What looks like a key is
+    left out.
+    """
     argv = list(_typed)
     if run is not None:
         argv = _with_run(argv, run)
@@ -232,7 +248,9 @@ def _program() -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """One word of a shell's command line; what a terminal would not show as it is, is written as an escape in bash's and zsh's `$'…'`."""
+    """One word of a shell's command line; what a terminal would not show as it is, is written as an escape in bash's
+    and zsh's `$'…'`.
+    """
     from context_bench.reports.text import visible
 
     if text.isprintable() and visible(text, 10_000) == text:
@@ -259,9 +277,10 @@ _PYTHONS_OWN = "multiprocessing.resource_tracker"  # ends when this process does
 def leftovers_ended() -> Iterator[None]:
     """End the programs that something within the block started and left running.
 
-    One that still writes to the command's own output keeps it open: a pipeline would wait for it, and its text would land in a prompt.
-    So it is ended with the command, and a message names it. One in a session of its own (`start_new_session=True`), or with an output
-    of its own, was meant to stay, and does; so does any program that it started in turn. Without /proc nothing is done.
+    One that still writes to the command's own output keeps it open: a pipeline would wait for it, and its text would
+    land in a prompt. So it is ended with the command, and a message names it. One in a session of its own
+    (`start_new_session=True`), or with an output of its own, was meant to stay, and does; so does any program that it
+    started in turn. Without /proc nothing is done.
     """
     before = set(children())
     try:
@@ -269,12 +288,18 @@ def leftovers_ended() -> Iterator[None]:
     finally:
         for pid in set(children()) - before:
             with suppress(OSError):
-                if os.getsid(pid) == os.getsid(0) and _writes_here(pid) and _PYTHONS_OWN not in (line := _command_line(pid)):
+                if (
+                    os.getsid(pid) == os.getsid(0)
+                    and _writes_here(pid)
+                    and _PYTHONS_OWN not in (line := _command_line(pid))
+                ):
                     _end(pid, line)
 
 
 def _writes_here(pid: int) -> bool:
-    """Has the process a standard stream that is one of ours? A place that everybody may write to, such as /dev/null, is nobody's."""
+    """Has the process a standard stream that is one of ours? A place that everybody may write to, such as /dev/null, is
+    nobody's.
+    """
     ours = {_output(os.getpid(), number) for number in (1, 2)} - {None, os.devnull}
     return any(_output(pid, number) in ours for number in (1, 2))
 

@@ -1,4 +1,6 @@
-"""Shared by the commands about judges: outputs of a stored run under opaque ids, a sample of them, the judge that a run had."""
+"""Shared by the commands about judges: outputs of a stored run under opaque ids, a sample of them, the judge that a run
+had.
+"""
 
 from __future__ import annotations
 
@@ -82,21 +84,39 @@ def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
         record = found_in(opened, run)
         found = Loaded(opened, record, str(blinding(record.manifest)["seal"]))
         for each in stored(opened, record.number):
-            if each.row.failed or not each.example or not isinstance(each.output.get("response"), str) or not each.example.get("question"):
+            if (
+                each.row.failed
+                or not each.example
+                or not isinstance(each.output.get("response"), str)
+                or not each.example.get("question")
+            ):
                 continue
             example, row = each.example, each.row
-            session, point = str(example.get("cluster") or row.cluster or ""), str(example.get("group") or row.group or "")
+            session, point = (
+                str(example.get("cluster") or row.cluster or ""),
+                str(example.get("group") or row.group or ""),
+            )
             probe = f"{row.example_id}|{row.trial}"
             name = opaque_id(found.run_key, each.system, session, point, probe)
-            kept = {key: value for key, value in example.items() if key != "session"}  # no judge is shown it, and it is long
+            kept = {
+                key: value for key, value in example.items() if key != "session"
+            }  # no judge is shown it, and it is long
             item = Item(name, each.system, kept, _output(example, each.output))
             score_found = row.scores.get(score)
             found.outputs.append(
-                Judged(item, score_found, "rubric_judge" in row.errors, session or str(row.example_id), str(row.example_id), row.trial)
+                Judged(
+                    item,
+                    score_found,
+                    "rubric_judge" in row.errors,
+                    session or str(row.example_id),
+                    str(row.example_id),
+                    row.trial,
+                )
             )
         if not found.outputs:
             raise BadInput(
-                f"run {record.name!r} holds no answer to a question that could be judged; it needs examples with a question and "
+                f"run {record.name!r} holds no answer to a question that could be judged; it needs examples with a "
+                "question and "
                 "outputs with a response, and must not have been made with --bodies none"
             )
         yield found
@@ -108,7 +128,9 @@ def _output(example: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, 
 
 
 def sample(outputs: Sequence[Judged], n: int, seed: int) -> list[Judged]:
-    """So many outputs, as evenly as can be over systems, and within each over the range of its scores, in seeded order."""
+    """So many outputs, as evenly as can be over systems, and within each over the range of its scores, in seeded
+    order.
+    """
     systems: dict[str, list[Judged]] = {}
     for each in sorted(outputs, key=lambda one: one.item.id):
         systems.setdefault(each.item.system, []).append(each)
@@ -123,7 +145,9 @@ def sample(outputs: Sequence[Judged], n: int, seed: int) -> list[Judged]:
 
 
 def _spread(outputs: list[Judged], seed: int) -> list[Judged]:
-    """The outputs of one system in an order whose every beginning covers its scores: one from each band of one point in turn."""
+    """The outputs of one system in an order whose every beginning covers its scores: one from each band of one point in
+    turn.
+    """
     bands: dict[float, list[Judged]] = {}
     for each in outputs:
         bands.setdefault(-1.0 if each.score is None else round(each.score), []).append(each)
@@ -146,19 +170,26 @@ def judge_of(
     cache_only: bool = False,
     **settings: Any,
 ) -> RubricJudge:
-    """The rubric judge that a run had, or one at `url`; settings that are not given are those of the run. `limits`: how it is asked."""
+    """The rubric judge that a run had, or one at `url`; settings that are not given are those of the run. `limits`: how
+    it is asked.
+    """
     from context_bench.judge.rubric_judge import RubricJudge
 
     had = fingerprint_of(record.manifest, "rubric_judge")
     options = record.manifest.get("options") or {}
     base = url or had.get("base_url")
     if not base:
-        raise BadInput("this run was not judged by a rubric judge that could be asked; name one with --judge-url URL (and --judge-model)")
+        raise BadInput(
+            "this run was not judged by a rubric judge that could be asked; name one with --judge-url URL (and "
+            "--judge-model)"
+        )
     known = {"criteria": had.get("criteria"), "visibility": had.get("visibility"), "seed": had.get("seed")}
     known |= {"rubric": options.get("rubric"), "replicates": had.get("replicates")}
     chosen = {name: value for name, value in (known | settings).items() if value is not None}
     name = model or had.get("model") or options.get("judge_model") or "gpt-4"
-    return RubricJudge(str(base), name, key_in(key_env), cache=cache, cache_only=cache_only, **chosen, **asked_by(limits, str(base)))
+    return RubricJudge(
+        str(base), name, key_in(key_env), cache=cache, cache_only=cache_only, **chosen, **asked_by(limits, str(base))
+    )
 
 
 def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
@@ -185,12 +216,19 @@ def under_limits(limits: RunOptions) -> Iterator[None]:
 def fingerprint_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
     """What a run says of an evaluator of its own, or of the latest that judged its answers again; empty without one."""
     own = [each for each in (manifest.get("engine") or {}).get("evaluators") or [] if each.get("name") == name]
-    again = [found for each in manifest.get("rescored") or [] for key, found in (each.get("fingerprints") or {}).items() if key == name]
+    again = [
+        found
+        for each in manifest.get("rescored") or []
+        for key, found in (each.get("fingerprints") or {}).items()
+        if key == name
+    ]
     return dict(again[-1] if again else own[-1]["fingerprint"] if own else {})
 
 
 def methods_of(systems: Sequence[str], told: Mapping[str, str], roles: Mapping[str, ArmRole]) -> dict[str, str]:
-    """System → what it does, where that is known: as told, else for methods built in. Descriptions that two share tell nothing apart."""
+    """System → what it does, where that is known: as told, else for methods built in. Descriptions that two share tell
+    nothing apart.
+    """
     known = {name: told.get(name) or METHODS.get(roles.get(name, CANDIDATE).kind or "") for name in systems}
     found: dict[str, str] = {}
     for name, text in known.items():

@@ -1,6 +1,8 @@
-"""Values that the shell offers for an option: runs of the store, datasets, systems, report formats; and defaults of several commands.
+"""Values that the shell offers for an option: runs of the store, datasets, systems, report formats; and defaults of
+several commands.
 
-Nothing opens the store as a run does, so a key press is answered at once. Errors are silent. Nothing here loads pydantic.
+Nothing opens the store as a run does, so a key press is answered at once. Errors are silent. Nothing here loads
+pydantic.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ Offered = Callable[[Any, list[str], str], list[str]]
 
 
 def _offered(source: Callable[[Any], Iterable[str]], *, listed: bool = False) -> Offered:
-    """Names of a source that begin as what was typed; nothing if it fails. `listed`: the last of several, separated by commas."""
+    """Names of a source that begin as what was typed; nothing if it fails. `listed`: the last of several, separated by
+    commas.
+    """
 
     def offered(ctx: Any, args: list[str], incomplete: str) -> list[str]:
         head, comma, part = incomplete.rpartition(",") if listed else ("", "", incomplete)
@@ -74,7 +78,9 @@ def _systems(context: Any) -> list[str]:
     if "questions" in context.params:
         schemes = [f"{scheme}:" for scheme in offered("memory_schemes")]
         return sorted({*offered("memories"), *registry.names("memory")}) + schemes
-    return sorted({*offered("compressors"), *offered("adapted_compressors"), *brought("system"), *registry.names("system")})
+    return sorted(
+        {*offered("compressors"), *offered("adapted_compressors"), *brought("system"), *registry.names("system")}
+    )
 
 
 def _controls(_: Any) -> list[str]:

@@ -1,4 +1,6 @@
-"""The table of options: each is declared here once. Flags fill a class of them, a TOML file fills it, and the manifest keeps it."""
+"""The table of options: each is declared here once. Flags fill a class of them, a TOML file fills it, and the manifest
+keeps it.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -30,7 +32,9 @@ def _url_or_name(value: str) -> str:
 
 def _port_or_url(value: str) -> str:
     if value.isdigit() and not 0 <= (-1 if (found := whole(value)) is None else found) <= MOST_PORT:
-        raise ValueError(f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap")
+        raise ValueError(
+            f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap"
+        )
     return _url_or_name(value)
 
 
@@ -78,7 +82,9 @@ class Common(Options):
 
 
 class ProxyOptions(Options):
-    """One proxy under test, in a file. `key_env` names the variable that holds the key which the proxy itself checks."""
+    """One proxy under test, in a file. `key_env` names the variable that holds the key which the proxy itself
+    checks.
+    """
 
     url: Url
     name: str | None = None
@@ -91,7 +97,9 @@ class RunOptions(Options):
 
     in_file: ClassVar[bool] = True
 
-    proxy: Urls = flag("Base URL of an OpenAI-compatible proxy (with or without /v1); repeat for several.", [], unit="URL")
+    proxy: Urls = flag(
+        "Base URL of an OpenAI-compatible proxy (with or without /v1); repeat for several.", [], unit="URL"
+    )
     name: Many = flag("Name of the proxy at the same position; default host:port.", [])
     proxies: list[ProxyOptions] = flag("Proxies with keys of their own; in a file alone.", [])
     system: Many = flag(
@@ -151,10 +159,16 @@ class RunOptions(Options):
     extra_body: dict[str, Any] = flag("Further fields of every request; in a file alone.", {})
     timeout: float = flag("Seconds for one attempt.", 300.0, rare=True, gt=0)
     example_timeout: float | None = flag("Seconds for one example, all attempts.", rare=True, gt=0)
-    setup_timeout: float | None = flag("Seconds to get one group ready: a conversation stored, a session compressed.", rare=True, gt=0)
+    setup_timeout: float | None = flag(
+        "Seconds to get one group ready: a conversation stored, a session compressed.", rare=True, gt=0
+    )
     run_timeout: float | None = flag("Seconds for the whole run.", rare=True, gt=0)
-    rpm: float | None = flag("Requests a minute to the account, all systems together.", note="no limit", rare=True, gt=0)
-    tpm: float | None = flag("Tokens a minute, prompts and replies, all systems together.", note="no limit", rare=True, gt=0)
+    rpm: float | None = flag(
+        "Requests a minute to the account, all systems together.", note="no limit", rare=True, gt=0
+    )
+    tpm: float | None = flag(
+        "Tokens a minute, prompts and replies, all systems together.", note="no limit", rare=True, gt=0
+    )
     judge_rpm: float | None = flag(
         "Requests a minute to the judge, where its account is another.",
         note="--rpm, with --judge-key-env none",
@@ -169,7 +183,9 @@ class RunOptions(Options):
         rare=True,
         ge=1,
     )
-    executor: Literal["local", "ray"] = flag("Where the work is done: local, or ray (the nodes of a cluster).", "local", rare=True)
+    executor: Literal["local", "ray"] = flag(
+        "Where the work is done: local, or ray (the nodes of a cluster).", "local", rare=True
+    )
     ray_address: str | None = flag(
         "The Ray cluster, as HOST:PORT or auto.",
         unit="ADDRESS",
@@ -193,14 +209,20 @@ class RunOptions(Options):
         rare=True,
         complete=offers.bodies,
     )
-    budget: int | None = flag("Fixed token budget of truncating controls, instead of the size of each system.", rare=True, ge=1)
+    budget: int | None = flag(
+        "Fixed token budget of truncating controls, instead of the size of each system.", rare=True, ge=1
+    )
     keep: float | None = flag("Fixed share of the context that truncating controls keep.", rare=True, gt=0, lt=1)
-    reader: UrlOrName | None = flag("Who answers for systems that only return a context: URL or embedded.", unit="SPEC", rare=True)
+    reader: UrlOrName | None = flag(
+        "Who answers for systems that only return a context: URL or embedded.", unit="SPEC", rare=True
+    )
     evaluator: Many = flag("Further evaluator; repeatable.", [], unit="SPEC", rare=True, complete=offers.evaluators)
     metric: Many = flag("Further metric; repeatable.", [], unit="SPEC", rare=True, complete=offers.metrics)
     imports: Many = own(default=[], rare=True)
     run: str | None = flag("Name of the run; the same name again resumes it.", complete=offers.runs)
-    resume: str | None = flag("Go on with this run; alone: the last unfinished one.", unit="[RUN]", rare=True, complete=offers.runs)
+    resume: str | None = flag(
+        "Go on with this run; alone: the last unfinished one.", unit="[RUN]", rare=True, complete=offers.runs
+    )
     reuse: bool = flag("Also use rows of other runs with the same content.", False, rare=True)
     proxy_version: str | None = flag("Enters the proxies' identity.", rare=True)
     cache_namespace: Literal["auto", "prompt", "none"] = flag(
@@ -208,7 +230,9 @@ class RunOptions(Options):
     )
     price: Many = flag("MODEL=INPUT,OUTPUT[,READ[,WRITE]] in USD per million tokens; repeatable.", [], rare=True)
     price_model: str | None = flag("Show money as if this model had answered.", rare=True)
-    max_failures: float = flag("Share of failures per system above which the exit code is 1.", 0.02, rare=True, ge=0, le=1)
+    max_failures: float = flag(
+        "Share of failures per system above which the exit code is 1.", 0.02, rare=True, ge=0, le=1
+    )
     force: bool = own("Go on where a check would refuse.", rare=True)
     quiet: bool = own(rare=True)
 
@@ -234,12 +258,17 @@ class RunOptions(Options):
 
 
 class MemoryOptions(RunOptions):
-    """The options of `context-bench memory run`; `max_examples` counts conversations. `relay` empty: the bundled model."""
+    """The options of `context-bench memory run`; `max_examples` counts conversations. `relay` empty: the bundled
+    model.
+    """
 
     changes: ClassVar = {
-        "system": own("bm25, embedding, hybrid, recency, mem0, …; py:pkg.mod:Class; cli:, http:, mcp: and a file; repeatable."),
+        "system": own(
+            "bm25, embedding, hybrid, recency, mem0, …; py:pkg.mod:Class; cli:, http:, mcp: and a file; repeatable."
+        ),
         "dataset": own(
-            "locomo, longmemeval, dmr, beam, convomem, membench, memoryagentbench, bundled:recall-lab, or a file; repeatable.",
+            "locomo, longmemeval, dmr, beam, convomem, membench, memoryagentbench, bundled:recall-lab, or a file; "
+            "repeatable.",
             default=["locomo"],
         ),
         "model": own("Answering model, and the judge's.", parse=str),
@@ -256,14 +285,23 @@ class MemoryOptions(RunOptions):
         "seed": own(default=42),
         "api_key_env": own("Variable with the relay's key."),
         "temperature": own("Sampling temperature of the reader.", note="0"),
-        "reader": own("Who answers: URL, embedded, py:pkg.mod:Class, none (retrieval only).", unit=None, note="the relay", rare=False),
+        "reader": own(
+            "Who answers: URL, embedded, py:pkg.mod:Class, none (retrieval only).",
+            unit=None,
+            note="the relay",
+            rare=False,
+        ),
         "max_failures": own("Share of failures per memory above which the exit code is 1."),
     }
 
     bodies: Any = own(default="changed", note="changed")
 
-    relay: UrlOrName | None = flag("OpenAI-compatible endpoint used by every memory and the reader.", unit="URL", note="the bundled model")
-    api_key: str | None = flag("The relay's key; better in the variable of --api-key-env.", note="OPENAI_API_KEY", secret=True)
+    relay: UrlOrName | None = flag(
+        "OpenAI-compatible endpoint used by every memory and the reader.", unit="URL", note="the bundled model"
+    )
+    api_key: str | None = flag(
+        "The relay's key; better in the variable of --api-key-env.", note="OPENAI_API_KEY", secret=True
+    )
     qa_types: Comma = flag("Only these types of questions, comma-separated.", [], unit="A,B")
     k: Numbers = flag(
         "Numbers of hits to measure at; the reader gets the largest.",
@@ -276,7 +314,8 @@ class MemoryOptions(RunOptions):
     budget_tokens: Numbers = flag("Also measure at these token budgets.", [], unit="N,N")
     floors: bool = flag("Also run none, random, full_context, oracle.", True, pair=True)
     mode: Literal["shared", "isolated", "growing"] = flag(
-        "shared: each conversation once for all its questions; isolated: anew for every question; growing: each beside all before it.",
+        "shared: each conversation once for all its questions; isolated: anew for every question; growing: each "
+        "beside all before it.",
         "shared",
     )
     overlay: str | None = flag("Corrections and exclusions of questions, as a file.", unit="FILE", rare=True)
@@ -284,14 +323,20 @@ class MemoryOptions(RunOptions):
 
 
 class CompressOptions(RunOptions):
-    """The options of `context-bench compress run`; `max_examples` counts sessions. `responder`: who answers (`sentence` asks no model)."""
+    """The options of `context-bench compress run`; `max_examples` counts sessions. `responder`: who answers (`sentence`
+    asks no model).
+    """
 
     changes: ClassVar = {
         "proxy": own("Base URL of a compressing proxy, whose own upstream is the tap; repeatable."),
-        "system": own("Compressor: anchored, mask_observations, head_tail:keep=0.3, py:pkg.mod:Class, cli:COMMAND; repeatable."),
+        "system": own(
+            "Compressor: anchored, mask_observations, head_tail:keep=0.3, py:pkg.mod:Class, cli:COMMAND; repeatable."
+        ),
         "model": own("The responder's model.", note=""),
         "max_examples": own("Limit of sessions.", note=""),
-        "score_field": own("Score that verdicts are about.", default="probe_score", note="probe_score; with a judge rubric_overall"),
+        "score_field": own(
+            "Score that verdicts are about.", default="probe_score", note="probe_score; with a judge rubric_overall"
+        ),
         "judge_url": own("Adds the rubric judge at this endpoint."),
         "max_workers": own("Groups in flight."),
         "upstream": own("Who answers behind the tap: a URL, embedded, scripted:FILE, sentence.", note="the responder"),
@@ -313,7 +358,9 @@ class CompressOptions(RunOptions):
         unit="WHERE",
     )
     window: int | None = flag("Tokens that fractions are of.", unit="TOKENS", note="those of the session", ge=1)
-    responder: str = flag("Who answers: sentence (no model), embedded, scripted:FILE, or a URL.", "sentence", unit="SPEC")
+    responder: str = flag(
+        "Who answers: sentence (no model), embedded, scripted:FILE, or a URL.", "sentence", unit="SPEC"
+    )
     probes: Comma = own(
         "Who makes the probes: structured (rules), model (the responder, checked word for word).",
         default=["structured"],
@@ -358,7 +405,9 @@ class ReplayOptions(RunOptions):
     bodies: Any = own(default="all")  # the figures are read from what was forwarded
 
     sessions: Many = own(default=[])
-    level: int | None = flag("0: tokens, cache, money, wire, loss. 1: also the next action.", note="0 with echo, else 1", least=0, most=1)
+    level: int | None = flag(
+        "0: tokens, cache, money, wire, loss. 1: also the next action.", note="0 with echo, else 1", least=0, most=1
+    )
     profile: str | None = flag(
         "Cache rules and prices: a model's, or a family's rules (openai, openai-5.6, anthropic, vllm, deepseek) "
         "at the recorded model's prices.",
@@ -382,7 +431,9 @@ class WatchOptions(Options):
     output: str = own("The report at the end: table or json.")
     out: Path | None = own()
     model: str | None = own("Count tokens as this model does, whatever the requests name.", default=None)
-    price: list[str] | None = own("MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens.", default=None, rare=False)
+    price: list[str] | None = own(
+        "MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens.", default=None, rare=False
+    )
     price_model: str | None = own("All money as if this model had answered.", unit="NAME", rare=False)
     shadow: str | None = flag("Mirror sampled requests to this proxy; replies are thrown away.", unit="URL")
     shadow_back: int | None = flag("Port for the shadow proxy's own upstream.")
@@ -417,7 +468,9 @@ class TraceOptions(Options):
     """Options of `context-bench trace …`."""
 
     gold: Path | None = flag("Gold: parquet, JSONL, JSON, or a folder of annot.json.", unit="PATH")
-    trace: list[str] | None = flag("Log or folder of logs, of any known agent; NAME=PATH puts it in a set; repeatable.", unit="[NAME=]PATH")
+    trace: list[str] | None = flag(
+        "Log or folder of logs, of any known agent; NAME=PATH puts it in a set; repeatable.", unit="[NAME=]PATH"
+    )
     repo: list[str] | None = flag(
         "Checkout, git clone (PATH@COMMIT), archive, JSON snapshot, or a folder of them; repeatable.", unit="PATH"
     )
@@ -432,7 +485,9 @@ class TraceOptions(Options):
     join: Path | None = flag("CSV of the wanted instances.", unit="FILE")
     instance: str | None = flag("The task that all traces are about, where logs do not say.", unit="ID")
     report: list[Path] | None = flag("Also write a report here; its ending says which; repeatable.", unit="FILE")
-    out_dir: Path | None = flag("Keep rows and all reports here; what is scored already is not scored again.", unit="DIR")
+    out_dir: Path | None = flag(
+        "Keep rows and all reports here; what is scored already is not scored again.", unit="DIR"
+    )
     min_coverage: list[str] | None = flag("Exit 4 if a set's mean coverage is below this; repeatable.", unit="LEVEL=X")
     by: str = flag("A step of the curve: call, or turn (all calls of one reply).", "call")
     longest: int | None = flag("A read of more lines at once counts as the file alone.", unit="LINES")
@@ -449,12 +504,18 @@ class TraceOptions(Options):
 class StoredOptions(Options):
     """Options of the commands on stored runs."""
 
-    any_load: bool = flag("Show latency and time to first token also where the runs were made under different load.", False)
+    any_load: bool = flag(
+        "Show latency and time to first token also where the runs were made under different load.", False
+    )
     against: str | None = flag("The same of an earlier state, to compare with.", unit="RUN|FILE", complete=offers.runs)
-    markdown: Path | None = flag("Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", unit="FILE")
+    markdown: Path | None = flag(
+        "Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", unit="FILE"
+    )
     trial: int = flag("Which trial.", 0, least=0)
     full: bool = flag("Nothing cut, nothing folded.", False)
-    kind: str | None = flag("Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.", complete=offers.kinds)
+    kind: str | None = flag(
+        "Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.", complete=offers.kinds
+    )
     theme: str = flag("light or dark.", "light")
     format: str = flag(
         "json, csv, html, markdown; whole rows with their answers: jsonl, parquet, inspect, memory, results.",

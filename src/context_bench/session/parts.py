@@ -31,14 +31,17 @@ def datasets(options: RunOptions) -> list[Any]:
 
 
 def evaluators(options: RunOptions, data: list[Any], prices: Any = None, accounts: Any = None) -> list[Any]:
-    """What the datasets name, then `--evaluator`, then the judge; each once, in this order. `accounts`: who limits the judge's requests.
+    """What the datasets name, then `--evaluator`, then the judge; each once, in this order. `accounts`: who limits the
+    judge's requests.
 
-    What only some datasets name has no say in the others, though their examples may have all it needs: that a story's answer is no formula
-    does not make it wrong.
+    What only some datasets name has no say in the others, though their examples may have all it needs: that a story's
+    answer is no formula does not make it wrong.
     """
     from context_bench.evaluators import BUILTINS
 
-    names = list(dict.fromkeys(["answer", *(name for dataset in data for name in dataset.evaluators), *options.evaluator]))
+    names = list(
+        dict.fromkeys(["answer", *(name for dataset in data for name in dataset.evaluators), *options.evaluator])
+    )
     if options.judge_url and not any(parse_spec(name).target in ("llm_judge", "rubric_judge") for name in names):
         names.append("llm_judge")
     made = [_evaluator(options, name, BUILTINS, prices, accounts) for name in names]
@@ -52,7 +55,9 @@ def evaluators(options: RunOptions, data: list[Any], prices: Any = None, account
 
 
 def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices: Any, accounts: Any) -> Any:
-    """One evaluator; a judge gets endpoint, model and key of the `--judge-…` options, unless its specification says otherwise."""
+    """One evaluator; a judge gets endpoint, model and key of the `--judge-…` options, unless its specification says
+    otherwise.
+    """
     defaults: dict[str, Any] = {}
     if parse_spec(spec).target in _JUDGES and options.judge_url:
         key = key_in(options.judge_key_env or options.api_key_env)
@@ -70,9 +75,11 @@ def patience(options: RunOptions) -> dict[str, Any]:
 
 
 def settle_score(options: RunOptions, data: list[Any], evaluators: list[Any]) -> str | None:
-    """Choose the score that verdicts are about where the user did not: `f1`, unless no dataset here has answers to compare with.
+    """Choose the score that verdicts are about where the user did not: `f1`, unless no dataset here has answers to
+    compare with.
 
-    Then it is the first score of the first evaluator that the datasets name (or of the judge). Returns a sentence about it.
+    Then it is the first score of the first evaluator that the datasets name (or of the judge). Returns a sentence about
+    it.
     """
     if "score_field" in options.model_fields_set or any("answer" in dataset.evaluators for dataset in data):
         return None
@@ -98,7 +105,15 @@ def _named(evaluator: Any) -> str | None:
 
 def metrics(options: RunOptions, *, several_datasets: bool) -> list[Any]:
     """The documented metrics in the documented order, then `--metric`."""
-    from context_bench.metrics import BUILTINS, CompressionRatio, CostOfPass, Latency, MeanScore, PassRate, PerDatasetBreakdown
+    from context_bench.metrics import (
+        BUILTINS,
+        CompressionRatio,
+        CostOfPass,
+        Latency,
+        MeanScore,
+        PassRate,
+        PerDatasetBreakdown,
+    )
 
     field, threshold = options.score_field, options.threshold
     made = [
@@ -109,7 +124,10 @@ def metrics(options: RunOptions, *, several_datasets: bool) -> list[Any]:
         Latency(),
         *([PerDatasetBreakdown(score_field=field)] if several_datasets else []),
     ]
-    return [*made, *(build("metric", name, BUILTINS, lambda found: hasattr(found, "compute")) for name in options.metric)]
+    return [
+        *made,
+        *(build("metric", name, BUILTINS, lambda found: hasattr(found, "compute")) for name in options.metric),
+    ]
 
 
 def prices(options: RunOptions) -> Any:
@@ -132,7 +150,9 @@ def _price(item: str) -> tuple[str, dict[str, float]]:
     except ValueError:
         values = []
     if not (equals and model and 2 <= len(values) <= 4):
-        raise BadInput(f"--price {item!r}: expected MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens")
+        raise BadInput(
+            f"--price {item!r}: expected MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens"
+        )
     return model, dict(zip(("input", "output", "cache_read", "cache_write"), values, strict=False))
 
 

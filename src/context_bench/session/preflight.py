@@ -1,4 +1,5 @@
-"""Checks before a run spends anything: every system answers, its traffic reaches the tap, the judge judges; and `--dry-run`.
+"""Checks before a run spends anything: every system answers, its traffic reaches the tap, the judge judges; and
+`--dry-run`.
 
 A dry run reports calls, tokens and money of the run, and the differences that it could show. It sends nothing.
 """
@@ -21,11 +22,18 @@ from context_bench.session.files import say
 from context_bench.session.options import RunOptions
 from context_bench.session.session import Surroundings
 
-PROBE = {"id": "preflight", "context": "The gate opens at nine.", "question": "When does the gate open?", "answer": "nine"}
+PROBE = {
+    "id": "preflight",
+    "context": "The gate opens at nine.",
+    "question": "When does the gate open?",
+    "answer": "nine",
+}
 
 
 def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: list[Any]) -> None:
-    """What can be checked without sending anything: the format is known, examples are there and fit, limited money can be counted."""
+    """What can be checked without sending anything: the format is known, examples are there and fit, limited money can
+    be counted.
+    """
     _score_exists(options.score_field, evaluators)
     from context_bench.reports.output import check_format
 
@@ -38,7 +46,8 @@ def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: li
         names = ", ".join(dataset.name for dataset in filled)
         raise PreflightFailed(
             f"{names}: no context apart from the question, so nothing here can show what a compressor loses; "
-            "add a dataset that has one (context-bench datasets --context lists them), drop --controls, or insist with --force"
+            "add a dataset that has one (context-bench datasets --context lists them), drop --controls, or insist "
+            "with --force"
         )
 
 
@@ -48,7 +57,8 @@ def check_price(options: RunOptions, prices: Any) -> None:
     unknown = [model for model in models if options.max_cost is not None and not prices.known(model)]
     if unknown:
         raise PreflightFailed(
-            f"--max-cost needs a price for {unknown[0]!r}, and none is known; give one with --price {unknown[0]}=INPUT,OUTPUT "
+            f"--max-cost needs a price for {unknown[0]!r}, and none is known; give one with --price "
+            f"{unknown[0]}=INPUT,OUTPUT "
             "(USD per million tokens), or --price-model NAME"
         )
 
@@ -59,17 +69,23 @@ def _score_exists(field: str, evaluators: list[Any]) -> None:
         raise BadInput(f"--score-field {field!r} is no score of this run's evaluators; they give: {', '.join(names)}")
 
 
-async def check_systems(options: RunOptions, around: Surroundings, arms: list[Any], evaluators: list[Any], spend: Any) -> None:
+async def check_systems(
+    options: RunOptions, around: Surroundings, arms: list[Any], evaluators: list[Any], spend: Any
+) -> None:
     """One short request per proxy: it must answer, and with a tap be seen there; the judge must tell right from wrong.
 
     Before it keys must be there and somebody must listen at each address, so that what is missing is named at once.
     """
-    asked = [arm.system for arm in arms if arm.budget_from is None and getattr(arm.system, "base_url", None) is not None]
+    asked = [
+        arm.system for arm in arms if arm.budget_from is None and getattr(arm.system, "base_url", None) is not None
+    ]
     await check_endpoints(options)
     tap = around.tap.url if around.tap is not None else None
     for system in asked:
         await require_proxy(system.name, system.base_url, tap)
-        if tap is None and not options.quiet and system.base_url != around.hop:  # behind a tap the wrong one is found out
+        if (
+            tap is None and not options.quiet and system.base_url != around.hop
+        ):  # behind a tap the wrong one is found out
             who = await identified(system.base_url)
             if "/health" in who:
                 say(f"{system.name}: {system.base_url}{who}")
@@ -84,10 +100,14 @@ async def check_endpoints(options: RunOptions) -> None:
     await require_endpoints(options)
 
 
-async def check_sizes(options: RunOptions, around: Surroundings, cells: list[Cell], data: list[Any], spend: Any) -> None:
-    """A control in the size of a Python system needs that system to give back a context: each is tried on the first example.
+async def check_sizes(
+    options: RunOptions, around: Surroundings, cells: list[Cell], data: list[Any], spend: Any
+) -> None:
+    """A control in the size of a Python system needs that system to give back a context: each is tried on the first
+    example.
 
-    Where it gives none, a control asked for by name is refused; of the default ones the cell does without, and notes it.
+    Where it gives none, a control asked for by name is refused; of the default ones the cell does without, and notes
+    it.
     """
     for cell in cells:
         waiting = {name: [arm for arm in cell.arms if arm.budget_from == name] for name in cell.names}
@@ -98,8 +118,10 @@ async def check_sizes(options: RunOptions, around: Surroundings, cells: list[Cel
             left = waiting[arm.system.name]
             names = [one.system.name for one in left]
             told = (
-                f"--controls {', '.join(names)} cannot be made: {arm.system.name} answers by itself and gives back no context of its own, "
-                "so its size is not known. Fix the size with --keep 0.5 or --budget N, return {**example, 'context': what is left}, "
+                f"--controls {', '.join(names)} cannot be made: {arm.system.name} answers by itself and gives back no "
+                "context of its own, "
+                "so its size is not known. Fix the size with --keep 0.5 or --budget N, return {**example, 'context': "
+                "what is left}, "
                 "or let the system ask through a proxy and measure that one (--proxy URL --tap PORT)"
             )
             if options.controls != DEFAULT:
@@ -111,7 +133,9 @@ async def check_sizes(options: RunOptions, around: Surroundings, cells: list[Cel
 
 
 async def _sizeless(system: Any, data: list[Any], ledger: Ledger, timeout: float | None) -> bool:
-    """Does this Python system answer without giving back a context of its own? One that keeps state, or fails here, is not asked twice."""
+    """Does this Python system answer without giving back a context of its own? One that keeps state, or fails here, is
+    not asked twice.
+    """
     from context_bench.engine.work import isolated
     from context_bench.systems.control import Read
 
@@ -132,7 +156,9 @@ async def _sizeless(system: Any, data: list[Any], ledger: Ledger, timeout: float
 
 
 async def check_evaluators(evaluators: list[Any], spend: Any, overhead: list[Call]) -> None:
-    """A judge must tell a known right answer from a known wrong one before it is asked about anything. Its attempts go to `overhead`."""
+    """A judge must tell a known right answer from a known wrong one before it is asked about anything. Its attempts go
+    to `overhead`.
+    """
     for evaluator in evaluators:
         preflight = getattr(evaluator, "preflight", None)
         if preflight is not None:
@@ -153,7 +179,9 @@ async def _reachable(options: RunOptions, around: Surroundings, system: Any, spe
     seen = await around.tap.end(mark) if mark is not None else []
     if failure is not None:
         who = await identified(system.base_url)
-        raise PreflightFailed(f"{system.name} ({system.base_url}) gave no answer to a short request: {failure}{who}") from failure
+        raise PreflightFailed(
+            f"{system.name} ({system.base_url}) gave no answer to a short request: {failure}{who}"
+        ) from failure
     if mark is not None and not seen and options.tap_check:
         raise PreflightFailed(
             f"{system.name} answered, but nothing of it reached the tap, so what it forwards could not be measured"
@@ -164,7 +192,8 @@ async def _reachable(options: RunOptions, around: Surroundings, system: Any, spe
     keyless = mark is not None and mark.mode == "key" and any(record.authorization is False for record in seen)
     if keyless and options.max_workers != 1 and options.tap_check:
         raise PreflightFailed(
-            f"{system.name} does not pass on the key it is given, so of several requests in flight nobody can tell which are its own. "
+            f"{system.name} does not pass on the key it is given, so of several requests in flight nobody can tell "
+            "which are its own. "
             "Use --max-workers 1 (then the report says so, with everything else measured) or --marker header, "
             "or run on without its traffic with --no-tap-check"
         )
@@ -183,11 +212,15 @@ KEYED = {
     "openrouter.ai": "OPENROUTER_API_KEY",
 }
 #: What can stand in the place of a model elsewhere.
-_LOCAL = {flag: f" Or here: {flag} embedded (a bundled model), echo (none) or scripted:FILE." for flag in ("--upstream", "--reader")}
+_LOCAL = {
+    flag: f" Or here: {flag} embedded (a bundled model), echo (none) or scripted:FILE."
+    for flag in ("--upstream", "--reader")
+}
 
 
 def require_keys(options: RunOptions) -> None:
-    """Raises `PreflightFailed` where requests of ours go to a provider that wants a key, and the variable that should hold it is not set.
+    """Raises `PreflightFailed` where requests of ours go to a provider that wants a key, and the variable that should
+    hold it is not set.
 
     A proxy may bring a key of its own: if only proxies are asked, the one request that each gets beforehand tells.
     """
@@ -198,7 +231,9 @@ def require_keys(options: RunOptions) -> None:
     for proxy in options.all_proxies:
         if not key_in(proxy.key_env):
             _require_key("--proxy", proxy.url, "--api-key-env", options.api_key_env, falls_back=True)
-    judged = ("--judge-key-env", options.judge_key_env) if options.judge_key_env else ("--api-key-env", options.api_key_env)
+    judged = (
+        ("--judge-key-env", options.judge_key_env) if options.judge_key_env else ("--api-key-env", options.api_key_env)
+    )
     _require_key("--judge-url", options.judge_url, *judged)
 
 
@@ -209,7 +244,8 @@ def _require_key(flag: str, url: str | None, option: str, variable: str, *, fall
         return
     other = f" (such as {usual})" if usual != variable else ""
     raise PreflightFailed(
-        f"{flag} {bare_url(url or '')} wants a key, and the variable {variable} is not set: export it, or name the one that holds yours "
+        f"{flag} {bare_url(url or '')} wants a key, and the variable {variable} is not set: export it, or name the "
+        "one that holds yours "
         f"with {option}{other}.{_LOCAL.get(flag, '')}"
     )
 
@@ -218,14 +254,19 @@ async def require_endpoints(options: RunOptions) -> None:
     """Raises `PreflightFailed` where nobody listens at the provider's, the reader's or the judge's address."""
     for url, flag in {**({options.judge_url: "--judge-url"} if options.judge_url else {}), **_asked(options)}.items():
         if (reason := await unreachable(url)) is not None:
-            said = f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and the way to it from here."
+            said = (
+                f"{flag} {bare_url(url)} cannot be reached ({reason}): check host and port, and the way to it "
+                "from here."
+            )
             raise PreflightFailed(said + _LOCAL.get(flag, ""))
 
 
 def _asked(options: RunOptions) -> dict[str, str]:
     """Each address of a model → the option that names it; some options fill others."""
     named = {name: getattr(options, name, None) for name in ("relay", "upstream", "responder", "reader")}
-    urls = {name: url for name, url in named.items() if isinstance(url, str) and url.startswith(("http://", "https://"))}
+    urls = {
+        name: url for name, url in named.items() if isinstance(url, str) and url.startswith(("http://", "https://"))
+    }
     return {url: f"--{name}" for name, url in reversed(urls.items())}
 
 
@@ -233,7 +274,9 @@ async def require_proxy(name: str, url: str, tap: str | None) -> None:
     """Raises `PreflightFailed` where no proxy listens. `tap`: where its own upstream should be."""
     if (reason := await unreachable(url)) is not None:
         upstream = f", with {tap} as its upstream," if tap else ""
-        raise PreflightFailed(f"{name}: nothing answers at {bare_url(url)} ({reason}). Start it first{upstream} or check host and port")
+        raise PreflightFailed(
+            f"{name}: nothing answers at {bare_url(url)} ({reason}). Start it first{upstream} or check host and port"
+        )
 
 
 async def identified(url: str) -> str:
@@ -242,7 +285,8 @@ async def identified(url: str) -> str:
     return f" (what answers there says: {who})" if who else ""
 
 
-#: Variance of paired differences of a score in [0, 1] that is assumed before anything is known (compression.md 8.7's example).
+#: Variance of paired differences of a score in [0, 1] that is assumed before anything is known (compression.md 8.7's
+#: example).
 ASSUMED_VARIANCE = 1 / 9
 
 
@@ -265,7 +309,9 @@ class Forecast:
 
 
 def forecast(options: RunOptions, data: list[Any], arms: list[Any], evaluators: list[Any], prices: Any) -> Forecast:
-    """Go through the examples without sending anything. Budgeted controls are counted as if they sent the whole context."""
+    """Go through the examples without sending anything. Budgeted controls are counted as if they sent the whole
+    context.
+    """
     from context_bench.llm.prices import UNLIMITED_OUTPUT
     from context_bench.stats import mde, n_noninferiority, smallest_margin
 
@@ -282,7 +328,9 @@ def forecast(options: RunOptions, data: list[Any], arms: list[Any], evaluators: 
                 tokens += count * options.trials
                 worst = _plus(worst, money, options.trials)
                 for judge in judges:
-                    worst = _plus(worst, judge.worst_case(example, options.max_tokens or UNLIMITED_OUTPUT), options.trials)
+                    worst = _plus(
+                        worst, judge.worst_case(example, options.max_tokens or UNLIMITED_OUTPUT), options.trials
+                    )
     memories = [arm.system for arm in arms if hasattr(arm.system, "memory")]
     rows = examples * (len(arms) - sum(each.reader is None for each in memories)) * options.trials
     margin = options.margin or 0.02
@@ -304,7 +352,9 @@ def forecast(options: RunOptions, data: list[Any], arms: list[Any], evaluators: 
 
 def _one(system: Any, example: dict[str, Any], prices: Any) -> tuple[int, float | None]:
     client = getattr(system, "inner", system)
-    if (largest := getattr(client, "largest_request", None)) is not None:  # of a memory: its reader, with the longest hits
+    if (
+        largest := getattr(client, "largest_request", None)
+    ) is not None:  # of a memory: its reader, with the longest hits
         client, example = largest(example)
     if not hasattr(client, "shaped"):
         return 0, 0.0
@@ -322,16 +372,27 @@ def show(forecast: Forecast, options: RunOptions) -> None:
     """The forecast on stdout, in plain sentences."""
     from rich.console import Console
 
-    money = "no price is known for this model: give --price or --price-model" if forecast.worst_usd is None else _usd(forecast.worst_usd)
+    money = (
+        "no price is known for this model: give --price or --price-model"
+        if forecast.worst_usd is None
+        else _usd(forecast.worst_usd)
+    )
     judges = f" and {forecast.judge_calls:,} judge calls" if forecast.judge_calls else ""
     given = "given" if options.margin else "the default, or 10 % of full − none if that is less"
     lines = [
-        f"{forecast.examples:,} examples in {forecast.clusters:,} clusters × {forecast.systems} systems × {options.trials} trial(s):",
+        f"{forecast.examples:,} examples in {forecast.clusters:,} clusters × {forecast.systems} systems × "
+        f"{options.trials} trial(s):",
         f"  {forecast.calls:,} calls{judges}, {forecast.tokens:,} prompt tokens at most",
-        f"  worst-case money: {money}" + ("" if options.max_tokens else " (no --max-tokens: the longest replies the model allows)"),
-        *(["  not counted: what memories ask models by themselves, mostly while they store"] if forecast.memories else []),
+        f"  worst-case money: {money}"
+        + ("" if options.max_tokens else " (no --max-tokens: the longest replies the model allows)"),
+        *(
+            ["  not counted: what memories ask models by themselves, mostly while they store"]
+            if forecast.memories
+            else []
+        ),
         f"  margin: {forecast.margin:g} ({given})",
-        f"Supposing paired differences with variance 1/9 (sd {math.sqrt(ASSUMED_VARIANCE):.2f}) and independent examples, with 80 % power:",
+        f"Supposing paired differences with variance 1/9 (sd {math.sqrt(ASSUMED_VARIANCE):.2f}) and independent "
+        "examples, with 80 % power:",
         f"  smallest difference this n can show: {forecast.smallest_difference:.3f}",
         f"  smallest margin for which equal systems come out non-inferior: {forecast.smallest_margin:.3f}",
         f"  examples needed at margin {forecast.margin:g}: {forecast.n_for_margin:,}",

@@ -1,4 +1,6 @@
-"""Output of a finished run: the report, the place it went to, the exit code; and `export`, which writes whole rows for other programs."""
+"""Output of a finished run: the report, the place it went to, the exit code; and `export`, which writes whole rows for
+other programs.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
     if out is None:
         if output == "table" and sys.stdout.isatty():
             options |= terminal()
-        write(result, output, harmless(sys.stdout) if output in ("csv", "json", "html", "markdown") else sys.stdout, **options)
+        write(
+            result,
+            output,
+            harmless(sys.stdout) if output in ("csv", "json", "html", "markdown") else sys.stdout,
+            **options,
+        )
         own = families_of(result.manifest) if output == "table" else []
         sys.stdout.write("".join(family.sections.below(result) for family in own))
         return
@@ -39,7 +46,9 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
 
 
 def terminal() -> dict[str, Any]:
-    """How wide stdout is and whether it may be coloured, for what is drawn there: 80 columns where it is no terminal, at most 120."""
+    """How wide stdout is and whether it may be coloured, for what is drawn there: 80 columns where it is no terminal,
+    at most 120.
+    """
     if not sys.stdout.isatty():
         return {"width": None, "color": False}
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -50,9 +59,13 @@ def reused(counts: dict[str, Any]) -> str:
     """A sentence on the rows taken from the store: their number, and the age of the oldest."""
     age = counts.get("reused_age") or 0.0
     unit, size = next(
-        ((unit, size) for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)) if age >= 2 * size), ("seconds", 1)
+        ((unit, size) for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)) if age >= 2 * size),
+        ("seconds", 1),
     )
-    return f"{counts['reused']:,} rows were already in the store (the oldest made {age / size:.0f} {unit} ago) and were not run again"
+    return (
+        f"{counts['reused']:,} rows were already in the store (the oldest made {age / size:.0f} {unit} ago) "
+        "and were not run again"
+    )
 
 
 def exit_code(result: Any, executed: Any, max_failures: float, store: object = None) -> int:
@@ -65,7 +78,10 @@ def exit_code(result: Any, executed: Any, max_failures: float, store: object = N
         return int(executed.stopped.exit_code)
     if not executed.completed:
         known = result.manifest.get("run") or {}
-        print(interrupts.kept(executed.name, store, known.get("rows"), known.get("owed") if executed.planned else None), file=sys.stderr)
+        print(
+            interrupts.kept(executed.name, store, known.get("rows"), known.get("owed") if executed.planned else None),
+            file=sys.stderr,
+        )
         return interrupts.CODE
     return 1 if too_many_failures(result, max_failures) else 0
 
@@ -73,7 +89,8 @@ def exit_code(result: Any, executed: Any, max_failures: float, store: object = N
 def too_many_failures(result: Any, max_failures: float) -> bool:
     """Say which systems failed on more than the allowed share of their examples; true if there is one.
 
-    That a whole conversation does not fit the reader is no fault of a run of memories: as a floor or ceiling it may be too long.
+    That a whole conversation does not fit the reader is no fault of a run of memories: as a floor or ceiling it may be
+    too long.
     """
     if not any(result.failures.values()):
         return False  # no need to read all rows for it
@@ -82,7 +99,9 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
     failed: dict[str, int] = {}
     for row in result.rows:
         rows[row.system] = rows.get(row.system, 0) + 1
-        failed[row.system] = failed.get(row.system, 0) + (bool(row.errors) and not (row.system in floors and _too_long(row)))
+        failed[row.system] = failed.get(row.system, 0) + (
+            bool(row.errors) and not (row.system in floors and _too_long(row))
+        )
     over = {name: count for name, count in failed.items() if count > max_failures * rows[name]}
     for name, count in over.items():
         say(f"{name} failed on {count} of {rows[name]} rows, more than --max-failures {max_failures:g}")
@@ -94,7 +113,12 @@ def _too_long(row: Any) -> bool:
 
 
 def publish(
-    document: Mapping[str, Any], grids: Any, output: str, out: Path | None, minimum: list[str] | None, maximum: list[str] | None
+    document: Mapping[str, Any],
+    grids: Any,
+    output: str,
+    out: Path | None,
+    minimum: list[str] | None,
+    maximum: list[str] | None,
 ) -> None:
     """Write the result, then hold it against the limits."""
     if output not in ("table", "json", "markdown"):
@@ -148,7 +172,11 @@ class Damage:
             return
         first = ", ".join(list(self._found.values())[:_FIRST])
         number = len(self._found)
-        rows = "1 row is damaged and is written as a failure" if number == 1 else f"{number:,} rows are damaged and are written as failures"
+        rows = (
+            "1 row is damaged and is written as a failure"
+            if number == 1
+            else f"{number:,} rows are damaged and are written as failures"
+        )
         say(f"{rows}: first ids {first}")
 
 
@@ -196,7 +224,10 @@ def _inspect(store: Any, record: Any, out: Path | None, system: str | None, dama
         raise BadInput(f"run {record.name} has no rows yet")
     one_file = out is not None and not out.is_dir() and out.suffix == ".json"
     if len(logs) > 1 and (out is None or one_file):
-        raise BadInput(f"an Inspect log is one task on one model, and this run makes {len(logs)} of them: give --out DIR, or --system NAME")
+        raise BadInput(
+            f"an Inspect log is one task on one model, and this run makes {len(logs)} of them: give --out DIR, or "
+            "--system NAME"
+        )
     for facts in logs:
         place = out if out is None or one_file else out / facts.file_name
         mine = _of(facts)
@@ -212,7 +243,9 @@ def _logs(store: Any, record: Any, system: str | None) -> Iterator[LogFacts]:
 
     for name in [system] if system else record.systems:
         for dataset in dict.fromkeys(row.dataset for row in _rows(store, record, name)):
-            yield LogFacts(record.name, record.id, record.status, record.created, record.updated, name, dataset, __version__)
+            yield LogFacts(
+                record.name, record.id, record.status, record.created, record.updated, name, dataset, __version__
+            )
 
 
 def _rows(store: Any, record: Any, system: str) -> Any:
@@ -225,7 +258,14 @@ def _of(facts: LogFacts) -> Callable[[EvalRow], bool]:
     return lambda row: row.dataset == facts.dataset
 
 
-def _of_family(format: str, export: Export, run: tuple[Any, Any], out: Path | None, system: str | None, damage: Damage) -> None:  # noqa: A002
+def _of_family(
+    format: str,  # noqa: A002
+    export: Export,
+    run: tuple[Any, Any],
+    out: Path | None,
+    system: str | None,
+    damage: Damage,
+) -> None:
     """A form that only runs of one family have."""
     from context_bench.runner import answered
     from context_bench.session.runs import result_of

@@ -119,8 +119,12 @@ def rescore(
         evaluators = _judges_again(asked, record, prices, Accounts(asked))
         overhead: list[Call] = []
         interrupts.run(preflight.check_evaluators(evaluators, spend, overhead))
-        settings = RunSettings(max_workers=asked.max_workers, example_timeout=asked.example_timeout, run_timeout=asked.run_timeout)
-        judged = interrupts.run(score_again(opened, record.id, evaluators, settings=settings, spend=spend, overhead=overhead))
+        settings = RunSettings(
+            max_workers=asked.max_workers, example_timeout=asked.example_timeout, run_timeout=asked.run_timeout
+        )
+        judged = interrupts.run(
+            score_again(opened, record.id, evaluators, settings=settings, spend=spend, overhead=overhead)
+        )
         if judged.stopped is not None:
             raise judged.stopped
         result = _result(opened, _find(opened, record.id), score_field, None)
@@ -160,7 +164,9 @@ def export(
     from context_bench.session.reporting import write_report
 
     if system is not None and format not in exporting.formats():
-        raise BadInput(f"--system goes with {', '.join(exporting.formats())}; --format {format} is a report of the whole run")
+        raise BadInput(
+            f"--system goes with {', '.join(exporting.formats())}; --format {format} is a report of the whole run"
+        )
     if canonical and format != "json":
         raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
     with _opened(store) as opened:
@@ -221,7 +227,9 @@ def _opened(url: str) -> Any:
     path = Path(url)
     if not path.exists():
         raise BadInput(f"no store at {url}; a run makes one there, or name another with --store")
-    if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):  # such as one on a read-only disk
+    if path.is_file() and not (
+        os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    ):  # such as one on a read-only disk
         from context_bench.engine.store.browsing import open_reading
 
         return closing(open_reading(url))

@@ -29,10 +29,12 @@ def run_session(options: RunOptions) -> int:
 
 @dataclass(slots=True)
 class Surroundings:
-    """The surroundings of a run: the provider, the tap before it, a passthrough hop for the controls, a reader for systems without answers.
+    """The surroundings of a run: the provider, the tap before it, a passthrough hop for the controls, a reader for
+    systems without answers.
 
-    `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that, until they are
-    written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits of what is asked.
+    `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that,
+    until they are written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits
+    of what is asked.
     """
 
     upstream: str | None = None
@@ -73,11 +75,16 @@ async def surroundings(options: RunOptions, accounts: Accounts | None = None) ->
 
 def _check_wiring(options: RunOptions) -> None:
     if options.tap is not None and options.tap_port is None and options.upstream:
-        raise BadInput(f"--tap {options.tap} is a running tap, which has its own upstream; leave out --upstream, or give --tap a port")
+        raise BadInput(
+            f"--tap {options.tap} is a running tap, which has its own upstream; leave out --upstream, or give --tap a "
+            "port"
+        )
     if options.tap_port is not None and not options.upstream:
         raise BadInput("--tap PORT needs --upstream: the provider's base URL, or embedded, echo, scripted:FILE")
     if options.controls and not (options.upstream or options.tap):
-        raise BadInput("--controls needs --upstream: the endpoint that the controls (passthrough, truncation …) talk to directly")
+        raise BadInput(
+            "--controls needs --upstream: the endpoint that the controls (passthrough, truncation …) talk to directly"
+        )
 
 
 async def _tap(stack: AsyncExitStack, options: RunOptions, around: Surroundings) -> Any:
@@ -123,7 +130,13 @@ def _datasets(options: RunOptions) -> list[Any]:
 
 
 async def carry_out(
-    options: RunOptions, around: Surroundings, prices: Any, data: list[Any], cells: list[Any], evaluators: list[Any], **more: Any
+    options: RunOptions,
+    around: Surroundings,
+    prices: Any,
+    data: list[Any],
+    cells: list[Any],
+    evaluators: list[Any],
+    **more: Any,
 ) -> int:
     """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
     from context_bench.engine import open_store
@@ -197,7 +210,10 @@ async def _run_and_report(
     if executed.completed:
         from context_bench.session.activity import activity_notes
 
-        found = [*await activity_notes(options, around.tap, cells, result), *(note for cell in cells for note in cell.notes)]
+        found = [
+            *await activity_notes(options, around.tap, cells, result),
+            *(note for cell in cells for note in cell.notes),
+        ]
         result.notes += found
         add_notes(store, executed.run_id, found)
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
@@ -206,8 +222,8 @@ async def _run_and_report(
 
 
 def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:
-    """The limit of `--max-cost` for what is asked before the run, and then for the run; `None` without one. What the run has spent before
-    counts, and what runs did that `others` name after it.
+    """The limit of `--max-cost` for what is asked before the run, and then for the run; `None` without one. What the
+    run has spent before counts, and what runs did that `others` name after it.
     """
     from context_bench.engine import open_store
     from context_bench.session import parts
@@ -220,7 +236,9 @@ def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:
 
 
 def run_name(store: Any, options: RunOptions) -> str | None:
-    """The name to run under: `--run`, the run that `--resume` means, or none (then an unfinished run of the same content goes on)."""
+    """The name to run under: `--run`, the run that `--resume` means, or none (then an unfinished run of the same
+    content goes on).
+    """
     from context_bench.engine import list_runs, run_of
 
     if options.resume is None:
@@ -234,11 +252,17 @@ def run_name(store: Any, options: RunOptions) -> str | None:
 
 
 def _circumstances(options: RunOptions, around: Surroundings, prices: Any) -> dict[str, Any]:
-    caches = "shared by all arms" if options.cache_namespace == "none" else "kept apart by a first line of each arm's own"
+    caches = (
+        "shared by all arms" if options.cache_namespace == "none" else "kept apart by a first line of each arm's own"
+    )
     if options.upstream is not None and is_local(options.upstream):
         caches = "off (local model)"
     return {
-        "prices": {"source": prices.source, "date": prices.date, **({"model": options.price_model} if options.price_model else {})},
+        "prices": {
+            "source": prices.source,
+            "date": prices.date,
+            **({"model": options.price_model} if options.price_model else {}),
+        },
         "tap": None if around.tap is None else {"marker": options.marker, "record": options.record},
         "provider_caches": caches,
         **({"load": around.accounts.load()} if around.accounts is not None else {}),
@@ -247,11 +271,22 @@ def _circumstances(options: RunOptions, around: Surroundings, prices: Any) -> di
 
 def _check_basics(options: RunOptions) -> None:
     if not options.all_proxies and not options.system and not options.controls:
-        raise NothingToRun("nothing to measure: give --proxy URL (repeatable), --system SPEC, or --controls with --upstream")
+        raise NothingToRun(
+            "nothing to measure: give --proxy URL (repeatable), --system SPEC, or --controls with --upstream"
+        )
     if not options.dataset:
-        raise NothingToRun("--dataset is missing: a built-in name such as hotpotqa, bundled:pydocs-qa, hf:OWNER/NAME, or a file")
-    if options.max_cost is not None and options.upstream and is_local(options.upstream) and not (options.price or options.price_model):
-        raise PreflightFailed("--max-cost: local models have no price; give one with --price MODEL=INPUT,OUTPUT or --price-model NAME")
+        raise NothingToRun(
+            "--dataset is missing: a built-in name such as hotpotqa, bundled:pydocs-qa, hf:OWNER/NAME, or a file"
+        )
+    if (
+        options.max_cost is not None
+        and options.upstream
+        and is_local(options.upstream)
+        and not (options.price or options.price_model)
+    ):
+        raise PreflightFailed(
+            "--max-cost: local models have no price; give one with --price MODEL=INPUT,OUTPUT or --price-model NAME"
+        )
 
 
 def store_of(options: RunOptions) -> str:
@@ -283,15 +318,19 @@ def _size(dataset: Any, limit: int | None) -> int | None:
 
 
 def executor_of(options: RunOptions, around: Surroundings) -> Any:
-    """What `--executor` means; `None` is this process. Raises `BadInput` for what nodes cannot do, `MissingExtra` without Ray."""
+    """What `--executor` means; `None` is this process. Raises `BadInput` for what nodes cannot do, `MissingExtra`
+    without Ray.
+    """
     if options.executor == "local":
         if options.ray_address is not None:
             raise BadInput("--ray-address needs --executor ray")
         return None
     if options.tap_port is not None:
         raise BadInput(
-            f"--tap {options.tap}: a tap inside this run cannot be asked from Ray's nodes. Start one on this machine (context-bench tap "
-            "--upstream URL) and give --tap its URL; that will do if all nodes are on this machine, else use --executor local"
+            f"--tap {options.tap}: a tap inside this run cannot be asked from Ray's nodes. Start one on this machine "
+            "(context-bench tap "
+            "--upstream URL) and give --tap its URL; that will do if all nodes are on this machine, else use "
+            "--executor local"
         )
     from context_bench.engine.executors.ray_nodes import RayNodes
 
@@ -303,4 +342,6 @@ def only_here(options: RunOptions, around: Surroundings) -> str:
     asked: list[tuple[str, str | None]] = [("--proxy", proxy.url) for proxy in options.all_proxies]
     asked += [("--upstream", around.upstream), ("--controls", around.hop), ("--reader", around.reader)]
     asked += [("--judge-url", options.judge_url), ("--tap", options.tap)]
-    return ", ".join(dict.fromkeys(name for name, url in asked if url and is_loopback(host_of(url if "//" in url else f"//{url}"))))
+    return ", ".join(
+        dict.fromkeys(name for name, url in asked if url and is_loopback(host_of(url if "//" in url else f"//{url}")))
+    )

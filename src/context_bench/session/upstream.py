@@ -1,4 +1,6 @@
-"""Upstream of a run: a real URL, or a local model served on loopback while it is needed; limits and pace of each endpoint."""
+"""Upstream of a run: a real URL, or a local model served on loopback while it is needed; limits and pace of each
+endpoint.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,10 @@ def _responder(upstream: str) -> Any:
 class Accounts:
     """The limiters of a run, made when first asked for.
 
-    With `--fixed-concurrency` one for all endpoints, so that the number under way is the provider's; else one for each endpoint, which
-    adapts. `--rpm` and `--tpm` hold for all of them together: they are the account's, whose key goes to every endpoint. A judge with a
-    key of its own (`--judge-key-env`), or a pace of its own (`--judge-rpm`, `--judge-tpm`), is another account.
+    With `--fixed-concurrency` one for all endpoints, so that the number under way is the provider's; else one for each
+    endpoint, which adapts. `--rpm` and `--tpm` hold for all of them together: they are the account's, whose key goes to
+    every endpoint. A judge with a key of its own (`--judge-key-env`), or a pace of its own (`--judge-rpm`,
+    `--judge-tpm`), is another account.
     """
 
     def __init__(self, options: RunOptions) -> None:
@@ -67,7 +70,9 @@ class Accounts:
         from context_bench.llm.limits import FixedLimiter
 
         if self._options.fixed_concurrency is None:
-            return self._adaptive(url, self._pace) if self._workers > 1 or self._options.rpm or self._options.tpm else None
+            return (
+                self._adaptive(url, self._pace) if self._workers > 1 or self._options.rpm or self._options.tpm else None
+            )
         if "all endpoints" not in self._made:
             self._made["all endpoints"] = FixedLimiter(self._options.fixed_concurrency, pace=self._pace)
         return self._made["all endpoints"]
@@ -84,13 +89,21 @@ class Accounts:
         from context_bench.llm.limits import AdaptiveLimiter
         from context_bench.llm.redact import bare_url
 
-        return self._made.setdefault(f"{bare_url(url)}{whose}", AdaptiveLimiter(max(20, self._workers // 4), high=self._workers, pace=pace))
+        return self._made.setdefault(
+            f"{bare_url(url)}{whose}", AdaptiveLimiter(max(20, self._workers // 4), high=self._workers, pace=pace)
+        )
 
     def load(self) -> dict[str, Any]:
         """The load settings for the run's manifest, see `core.load`."""
         options = self._options
         mode = "fixed" if options.fixed_concurrency else "adaptive" if self._workers > 1 else "single"
-        told = {"mode": mode, "at_once": self._workers, "stream": options.stream, "rpm": options.rpm, "tpm": options.tpm}
+        told = {
+            "mode": mode,
+            "at_once": self._workers,
+            "stream": options.stream,
+            "rpm": options.rpm,
+            "tpm": options.tpm,
+        }
         return {name: value for name, value in told.items() if value is not None}
 
     def told(self) -> dict[str, list[list[Any]]]:

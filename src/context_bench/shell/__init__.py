@@ -65,7 +65,9 @@ def read_shell(
     except (Unknown, RecursionError, BudgetSpent):
         whole = False
     if not whole:
-        stream = LineStream([*(UnknownLines(part.path) for part in named_files(files, command[:_LONGEST])), UnknownLines(None)])
+        stream = LineStream(
+            [*(UnknownLines(part.path) for part in named_files(files, command[:_LONGEST])), UnknownLines(None)]
+        )
     if exit_code is not None and output is None and exit_code != 0 and status == 0:
         stream = stream.blurred()
     found = ShellReads(kind="exec", new_cwd=cwd if (where := files.where()) is None else where)
@@ -74,7 +76,11 @@ def read_shell(
     found.absent = tuple(files.absent)
     if output is None:
         found.reads = _collect(stream)
-        found.listed = tuple(dict.fromkeys(part.path for part in stream.parts if isinstance(part, FileLine) and part.path and not part.no))
+        found.listed = tuple(
+            dict.fromkeys(
+                part.path for part in stream.parts if isinstance(part, FileLine) and part.path and not part.no
+            )
+        )
     else:
         _from_output(found, files, stream, output)
     if budget is not None:
@@ -138,5 +144,7 @@ def _from_output(found: ShellReads, files: Files, stream: LineStream, output: st
     found.reads = {path: ranges_of(numbers) for path, numbers in shown.lines.items() if path not in shown.unknown}
     found.reads.update(dict.fromkeys(shown.unknown, "unknown"))
     found.truncated, found.mismatch = shown.truncated, shown.mismatch
-    found.provenance = "output_numbered" if shown.how == "output_numbered" else "output_matched" if shown.lines else "command"
+    found.provenance = (
+        "output_numbered" if shown.how == "output_numbered" else "output_matched" if shown.lines else "command"
+    )
     found.listed = tuple(files.named(output[:1_000_000].split("\n")[:20_000]))

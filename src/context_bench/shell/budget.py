@@ -32,7 +32,9 @@ class Budget:
     made: int = 64 << 20
     """Characters of words, values and lines that may be made."""
     steps: int = 500_000_000
-    """Characters and lines that may be looked at, and statements that may be run; about so many, ten to a millisecond at the slowest."""
+    """Characters and lines that may be looked at, and statements that may be run; about so many, ten to a millisecond
+    at the slowest.
+    """
     over: bool = False
     """More was asked for than there was."""
 
@@ -74,7 +76,9 @@ class Budget:
 
 
 _Bound = tuple[float, int]
-"""(c, k): a part matches from one place in at most c·nᵏ ways, n being the length of the text; c infinite: exponentially many."""
+"""(c, k): a part matches from one place in at most c·nᵏ ways, n being the length of the text; c infinite: exponentially
+many.
+"""
 _ONE: _Bound = (1.0, 0)
 _ENDLESS: _Bound = (math.inf, 0)
 _REPEATS = (names.MAX_REPEAT, names.MIN_REPEAT, names.POSSESSIVE_REPEAT)

@@ -118,7 +118,7 @@ def patch(call: CommandCall) -> Result:
 
 
 _QUIET = {
-    "stat", "file", "md5sum", "sha1sum", "sha256sum", "cksum", "du", "df", "which", "type", "basename", "dirname", "realpath", "readlink",
+    "stat", "file", "md5sum", "sha1sum", "sha256sum", "cksum", "du", "df", "which", "type", "basename", "dirname", "realpath", "readlink",  # noqa: E501
     "id", "hostname",
 }  # fmt: skip
 _QUIET_AND_WELL = {"pwd", "date", "whoami", "uname", "seq"}

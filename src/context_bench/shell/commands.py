@@ -119,7 +119,9 @@ def xargs(shell: Shell, call: CommandCall) -> Result:
     last: Status = 0
     for at in range(0, max(len(items), 1), size):
         group = items[at : at + size]
-        argv = [_put(shell, arg, holder, group[0] if group else "") for arg in wrapped] if holder else [*wrapped, *group]
+        argv = (
+            [_put(shell, arg, holder, group[0] if group else "") for arg in wrapped] if holder else [*wrapped, *group]
+        )
         shell.budget.look(len(argv))
         made, last = shell.call(argv, None)
         shell.budget.look(len(made.parts))
@@ -181,7 +183,11 @@ def _unknown_find(call: CommandCall) -> LineStream:
     spots = [at for at, arg in enumerate(call.args) if arg.startswith("-exec") or arg == "-delete"]
     if not spots:
         return LineStream([UnknownLines(None)])
-    bases = [path for arg in call.args[: spots[0]] if not arg.startswith("-") and (path := call.files.resolve(arg)) is not None]
+    bases = [
+        path
+        for arg in call.args[: spots[0]]
+        if not arg.startswith("-") and (path := call.files.resolve(arg)) is not None
+    ]
     below = [name for base in bases[:_MOST_BASES] for name in call.files.below(base)[:_MOST_BELOW]]
     return LineStream([*(UnknownLines(name, weak=True) for name in below), UnknownLines(None)], ordered=False)
 
@@ -263,7 +269,11 @@ _KINDS = _by_name(
     [
         ("search", "grep egrep fgrep rgrep rg ag ack"),
         ("list", "ls find tree fd fdfind"),
-        ("read", "cat bat batcat less more head tail nl sed awk gawk diff colordiff sdiff vimdiff comm paste join xxd strings jq"),
+        (
+            "read",
+            "cat bat batcat less more head tail nl sed awk gawk diff colordiff sdiff vimdiff comm paste join xxd "
+            "strings jq",
+        ),
     ]
 )
 _GIT_KINDS = {"grep": "search", "ls-files": "list", "show": "read", "blame": "read", "diff": "read"}

@@ -1,4 +1,6 @@
-"""Commands that put two files side by side: diff and its like, comm, paste; and what an output of diff shows of each."""
+"""Commands that put two files side by side: diff and its like, comm, paste; and what an output of diff shows of
+each.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from itertools import zip_longest
 from context_bench.shell.call import CommandCall, Result, parse_options
 from context_bench.shell.model import FileLine, LineStream, Unknown, UnknownLines, plain
 
-_VALUED = "label exclude exclude-from ignore-matching-lines show-function-line width starting-file horizon-lines tabsize to-file from-file"
+_VALUED = (
+    "label exclude exclude-from ignore-matching-lines show-function-line width starting-file horizon-lines "
+    "tabsize to-file from-file"
+)
 _CHANGE = re.compile(r"(\d{1,7})(?:,\d{1,7})?[acd](\d{1,7})(?:,\d{1,7})?")
 _HUNK = re.compile(r"@@ -(\d{1,7})(?:,(\d{1,7}))? \+(\d{1,7})(?:,(\d{1,7}))? @@")
 _CONTEXT = re.compile(r"(\*\*\*|---) (\d{1,7})(?:,\d{1,7})? (?:\*\*\*\*|----)")
@@ -45,14 +50,22 @@ def _paired(call: CommandCall, names: list[str]) -> list[str]:
     """The two files that are compared: beside a folder, the one in it that is called like the other."""
     if len(names) != 2:
         raise Unknown
-    folders = [bool(call.files.is_dir(path)) if (path := call.files.resolve(name)) is not None else False for name in names]
+    folders = [
+        bool(call.files.is_dir(path)) if (path := call.files.resolve(name)) is not None else False for name in names
+    ]
     if all(folders):
         raise Unknown
-    return [f"{name.rstrip('/')}/{names[1 - at].rsplit('/', 1)[-1]}" if folders[at] else name for at, name in enumerate(names)]
+    return [
+        f"{name.rstrip('/')}/{names[1 - at].rsplit('/', 1)[-1]}" if folders[at] else name
+        for at, name in enumerate(names)
+    ]
 
 
 def _of_both(old: LineStream, new: LineStream) -> LineStream:
-    return LineStream([UnknownLines(path) for path in dict.fromkeys([*old.files(), *new.files()])] or [UnknownLines(None)], ordered=False)
+    return LineStream(
+        [UnknownLines(path) for path in dict.fromkeys([*old.files(), *new.files()])] or [UnknownLines(None)],
+        ordered=False,
+    )
 
 
 def aside(call: CommandCall) -> Result:
@@ -127,7 +140,9 @@ def paste(call: CommandCall) -> Result:
 # -- what an output of diff shows ------------------------------------------------
 
 
-def shown_sides(lines: Sequence[str], sides: Sides, tidy: Callable[[str], str]) -> tuple[list[FileLine], list[FileLine]] | None:
+def shown_sides(
+    lines: Sequence[str], sides: Sides, tidy: Callable[[str], str]
+) -> tuple[list[FileLine], list[FileLine]] | None:
     """The lines of both sides that an output of diff holds, and those that it holds otherwise; `None` where it is no
     such output.
 

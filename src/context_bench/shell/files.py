@@ -42,7 +42,9 @@ def complaints(text: str) -> tuple[list[str], list[str]]:
     return list(files), list(folders)
 
 
-_CONTAINER_ROOTS = re.compile(r"/(?:testbed|repo|app|code|project|workspace/[^/]+|workspace|workspaces/[^/]+|home/[^/]+/[^/]+|root/[^/]+)/")
+_CONTAINER_ROOTS = re.compile(
+    r"/(?:testbed|repo|app|code|project|workspace/[^/]+|workspace|workspaces/[^/]+|home/[^/]+/[^/]+|root/[^/]+)/"
+)
 _SYSTEM = re.compile(r"/(?:usr|etc|proc|sys|dev|opt|tmp|var|lib|lib64|bin|sbin|run|mnt|nix)(?:/|$)")
 _LARGE = 16 << 20
 _KEPT = 256
@@ -69,7 +71,9 @@ class Tree:
                 self.dirs.add(path)
         self._lines: dict[str, list[FileLine] | None] = {}
         self.compared: dict[str, tuple[list[FileLine], list[str], dict[str, list[int]]]] = {}
-        """Of files that outputs were compared with: their lines, these as they are compared, and the numbers of each such text."""
+        """Of files that outputs were compared with: their lines, these as they are compared, and the numbers of each
+        such text.
+        """
         self.tails: dict[str, list[str]] | None = None
         self.names = frozenset(path.rpartition("/")[2] for path in self.paths)
         """Names of the files, without their folders."""
@@ -155,7 +159,9 @@ def split(path: str, blob: bytes) -> list[FileLine]:
 class Files:
     """The file system one command works on: the repository, what the command itself changed, and its pipes."""
 
-    def __init__(self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "", budget: Budget | None = None) -> None:
+    def __init__(
+        self, repo: FilesByPath | None, cwd: str, root: str | None, output: str = "", budget: Budget | None = None
+    ) -> None:
         """`output`: what was printed; where nobody knows which files there are, it says which there are not."""
         self.budget = budget or Budget()
         self.tree = tree_of(repo) if repo is not None else None
@@ -233,10 +239,14 @@ class Files:
         return None if self.tree is None else path in self.tree.paths
 
     def named(self, lines: list[str]) -> list[str]:
-        """The files that these lines name, each once; a line is looked at closely only if it ends like a file there is."""
+        """The files that these lines name, each once; a line is looked at closely only if it ends like a file there
+        is.
+        """
         if self.tree is None:
             return []
-        names = self.tree.names | {path.rpartition("/")[2] for path in self.written} if self.written else self.tree.names
+        names = (
+            self.tree.names | {path.rpartition("/")[2] for path in self.written} if self.written else self.tree.names
+        )
         found: dict[str, None] = {}
         for line in lines:
             word = line.strip()

@@ -91,7 +91,9 @@ def _show(call: CommandCall) -> Result:
 
 def _blame(call: CommandCall) -> Result:
     given = parse_options(call.args, "LMCS", "since contents ignore-rev")
-    names = [name for name in given.rest if (path := call.files.resolve(name)) and call.files.is_file(path) is not False]
+    names = [
+        name for name in given.rest if (path := call.files.resolve(name)) and call.files.is_file(path) is not False
+    ]
     if len(names) != 1 or len(given.rest) > 2 or len(given.values("L")) > 1:
         raise Unknown
     stream = call.files.open(names[0])
@@ -111,13 +113,17 @@ def _blame(call: CommandCall) -> Result:
 
 
 _PATCHED: dict[str | None, Change] = {"Add": "whole", "Delete": "gone"}
-_NAMED = re.compile(r"(\+\+\+|---|rename from|rename to|\*\*\* (?:Update|Add|Delete) File:|\*\*\* Move to:) (?:[ab]/)?(\S+)")
+_NAMED = re.compile(
+    r"(\+\+\+|---|rename from|rename to|\*\*\* (?:Update|Add|Delete) File:|\*\*\* Move to:) (?:[ab]/)?(\S+)"
+)
 _NOWHERE = "/dev/null"
 
 
 def patched(call: CommandCall) -> None:
     """Note the files a patch on standard input changes, adds, renames or takes away."""
-    texts = [part.text or "" for part in call.stdin.parts if isinstance(part, FileLine)] if call.stdin is not None else []
+    texts = (
+        [part.text or "" for part in call.stdin.parts if isinstance(part, FileLine)] if call.stdin is not None else []
+    )
     before = ""
     for text in [*texts, *(line for arg in call.args if "\n" in arg for line in arg.split("\n"))]:
         found = _NAMED.match(text)

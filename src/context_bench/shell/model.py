@@ -104,7 +104,9 @@ class LineStream:
 
     def files(self) -> list[str]:
         """The files whose lines are in it, in order."""
-        return list(dict.fromkeys(part.path for part in self.parts if part.path and (isinstance(part, UnknownLines) or part.no)))
+        return list(
+            dict.fromkeys(part.path for part in self.parts if part.path and (isinstance(part, UnknownLines) or part.no))
+        )
 
     def blurred(self) -> LineStream:
         """An unknown selection of it."""
@@ -144,7 +146,8 @@ class ShellReads:
 
     reads: dict[str, Read] = field(default_factory=dict)
     """Path in the repository → the lines whose text reached the caller. "all": the whole file, whose length is not known;
-    "unknown": text of it did, or may have, and which lines cannot be told. Numbers are those of the repository given."""
+    "unknown": text of it did, or may have, and which lines cannot be told. Numbers are those of the repository given.
+    """  # noqa: E501
     edits: tuple[str, ...] = ()
     """Files written, moved or deleted, as paths in the repository."""
     changes: dict[str, Change] = field(default_factory=dict)

@@ -12,10 +12,13 @@ from context_bench.shell.files import Tree
 from context_bench.shell.model import FileLine, LineStream, UnknownLines, all_lines
 
 _ERROR = re.compile(
-    r"^[\w./+-]+: .*(?:No such file or directory|Is a directory|Permission denied|[Bb]inary file .*matches|can't (?:read|open)|"
+    r"^[\w./+-]+: .*(?:No such file or directory|Is a directory|Permission denied|[Bb]inary file .*matches|can't "
+    r"(?:read|open)|"
     r"cannot (?:open|access|stat)|not found|Not a directory|not in sorted order)"
 )
-_MARKER = re.compile(r"truncat|omitted|elided|\.\.\.|…|clipped|characters? (?:left|more)|more lines|output too long", re.I)
+_MARKER = re.compile(
+    r"truncat|omitted|elided|\.\.\.|…|clipped|characters? (?:left|more)|more lines|output too long", re.I
+)
 _NUMBERED = re.compile(r"^\s*(\d{1,7})(?:[:\t→|-]|\s\s)(.*)$", re.S)
 _NAMED = re.compile(r"^(?P<path>[^:\n]+?)(?P<mark>[:-])(?P<number>\d{1,7})(?P=mark)(?:\d{1,5}:)?(?P<text>.*)$", re.S)
 _HUNK = re.compile(r"^@@ -(\d{1,7})(?:,(\d{1,7}))? \+\d+(?:,\d+)? @@")
@@ -65,7 +68,11 @@ def _lone(text: str) -> bool:
 
 def output_lines(output: str) -> list[str]:
     """The lines of an output, without complaints and trailing blanks."""
-    lines = [line.rstrip() for line in output.split("\n")] if output.isascii() else [tidy(line) for line in output.split("\n")]
+    lines = (
+        [line.rstrip() for line in output.split("\n")]
+        if output.isascii()
+        else [tidy(line) for line in output.split("\n")]
+    )
     if ": " in output:
         lines = [line for line in lines if not _ERROR.match(line)]
     while lines and not lines[-1]:
@@ -101,7 +108,12 @@ def expected(stream: LineStream) -> list[Expected | UnknownLines]:
         if isinstance(one, Expected) and one.text is not None:
             one.text = tidy(one.text.replace("\0", " ") if "\0" in one.text else one.text)
     # blank lines at the end are often cut off an output: they go with the line before them
-    while len(out) > 1 and isinstance(out[-1], Expected) and out[-1].text == "" and isinstance(before := out[-2], Expected):
+    while (
+        len(out) > 1
+        and isinstance(out[-1], Expected)
+        and out[-1].text == ""
+        and isinstance(before := out[-2], Expected)
+    ):
         before.origins += out.pop().origins  # type: ignore[union-attr]
     return out
 
@@ -228,7 +240,11 @@ class OutputReader:
     def _locate(self, chunk: list[Expected], lines: list[str], at: int, floating: bool, last: bool) -> int | None:
         """Start of the chunk at or after `at`."""
         starts: Iterable[int] = (
-            [len(lines) - len(chunk)] if last and floating else range(at, len(lines) - len(chunk) + 1) if floating else [at]
+            [len(lines) - len(chunk)]
+            if last and floating
+            else range(at, len(lines) - len(chunk) + 1)
+            if floating
+            else [at]
         )
         for start in starts:
             if self.effort <= 0:
@@ -244,7 +260,12 @@ class OutputReader:
         paths = list(dict.fromkeys(one.path for one in gap if one.path))
         if not lines:
             return
-        part = self._compared(lines, gap) or self._searched(lines, paths) or self._hunks(lines, paths) or self._matched(lines, paths)
+        part = (
+            self._compared(lines, gap)
+            or self._searched(lines, paths)
+            or self._hunks(lines, paths)
+            or self._matched(lines, paths)
+        )
         shown.blank |= part.blank
         for path, numbers in part.lines.items():
             shown.lines.setdefault(path, set()).update(numbers)
@@ -259,7 +280,11 @@ class OutputReader:
         if not self.stream.ordered:
             return self._reordered(known, lines)
         texts = [one.text or "" for one in known]
-        if texts[: len(lines) - 1] == lines[:-1] and len(lines) <= len(texts) and texts[len(lines) - 1].startswith(lines[-1]):
+        if (
+            texts[: len(lines) - 1] == lines[:-1]
+            and len(lines) <= len(texts)
+            and texts[len(lines) - 1].startswith(lines[-1])
+        ):
             return self._kept(known[: len(lines)])
         printed = frozenset(texts)
         marks = [at for at, line in enumerate(lines) if line not in printed and _MARKER.search(line)]
@@ -274,7 +299,11 @@ class OutputReader:
             texts[: cut - 1] == head[:-1] and cut <= len(texts) and bool(head) and texts[cut - 1].startswith(head[-1])
         )
         rest = len(texts) - len(tail)
-        if not whole or rest < cut - 1 or (tail and not (texts[rest + 1 :] == tail[1:] and texts[rest].endswith(tail[0]))):
+        if (
+            not whole
+            or rest < cut - 1
+            or (tail and not (texts[rest + 1 :] == tail[1:] and texts[rest].endswith(tail[0])))
+        ):
             return None
         return self._kept([*known[:cut], *known[rest:]])
 
@@ -399,7 +428,11 @@ class OutputReader:
             if not lines[at].strip():
                 at += 1
                 continue
-            starts = [(path, number - 1) for path, (_, where) in known.items() for number in where.get(lines[at], ())[:_MOST_SPOTS]]
+            starts = [
+                (path, number - 1)
+                for path, (_, where) in known.items()
+                for number in where.get(lines[at], ())[:_MOST_SPOTS]
+            ]
             length, spots = _longest(lines, at, starts[:_MOST_SPOTS], blobs)
             self.effort -= (length + 1) * len(starts)
             if not length:
@@ -440,7 +473,9 @@ class OutputReader:
                     numbers.add(first)
 
 
-def _longest(lines: list[str], at: int, spots: list[tuple[str, int]], blobs: dict[str, list[str]]) -> tuple[int, list[tuple[str, int]]]:
+def _longest(
+    lines: list[str], at: int, spots: list[tuple[str, int]], blobs: dict[str, list[str]]
+) -> tuple[int, list[tuple[str, int]]]:
     """The longest run of the output from `at` on that stands in a file, and where it does."""
     best = 0
     found: list[tuple[str, int]] = []

@@ -11,7 +11,7 @@ from context_bench.shell.budget import Budget, Ways
 from context_bench.shell.model import UNKNOWN, Unknown
 
 _CLASSES = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",  # noqa: E501
     "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "word": r"\w",
 }  # fmt: skip
 _LONGEST = 2000
@@ -58,7 +58,10 @@ def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
             out.append(star)
         elif char == "?":
             out[-1] += any_char
-        elif char == "[" and (end := pattern.find("]", at + 1 + (pattern[at : at + 1] in "!^" and at < len(pattern)))) > 0:
+        elif (
+            char == "["
+            and (end := pattern.find("]", at + 1 + (pattern[at : at + 1] in "!^" and at < len(pattern)))) > 0
+        ):
             inner = pattern[at:end]
             negated = inner[:1] in ("!", "^")
             out[-1] += "[" + ("^" if negated else "") + re.sub(r"([\\\[&~|^])", r"\\\1", inner[negated:]) + "]"
@@ -155,7 +158,9 @@ def regex(pattern: str, kind: str, ignore_case: bool = False, word: bool = False
 
 
 @lru_cache(1024)
-def _regex(pattern: str, kind: str, ignore_case: bool, word: bool, line: bool) -> tuple[re.Pattern[str], Ways, str | None]:
+def _regex(
+    pattern: str, kind: str, ignore_case: bool, word: bool, line: bool
+) -> tuple[re.Pattern[str], Ways, str | None]:
     if kind == "fixed":
         body = "|".join(re.escape(one) for one in pattern.split("\n"))
     elif kind == "perl":
@@ -182,7 +187,9 @@ def _perl(pattern: str) -> str:
 
 
 def _posix(pattern: str, basic: bool) -> str:
-    """A POSIX regular expression. Longest-match against first-match does not matter: only whether a line matches does."""
+    """A POSIX regular expression. Longest-match against first-match does not matter: only whether a line matches
+    does.
+    """
     out, at, start = [], 0, True
     while at < len(pattern):
         char = pattern[at]

@@ -309,7 +309,8 @@ class Awk:
 
     def _text(self, items: list[Any], line: FileLine, values: dict[str, Any]) -> str:
         return "".join(
-            (line.text or "") if item == ("$0",) else str(values[item[0]]) if isinstance(item, tuple) else str(item) for item in items
+            (line.text or "") if item == ("$0",) else str(values[item[0]]) if isinstance(item, tuple) else str(item)
+            for item in items
         )
 
 
@@ -324,7 +325,7 @@ def _compute(operator: str, left: int, right: int) -> Any:
             raise Unknown
         return left % right
     return {
-        "==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,
+        "==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,  # noqa: E501
         "+": left + right, "-": left - right,
     }[operator]  # fmt: skip
 
@@ -431,7 +432,9 @@ def _chosen(spec: str) -> list[tuple[int, int | None]]:
 
 
 def remainder(line: FileLine, new: str, files: Files) -> Part:
-    """Remainder of a line of a file: still that line, no longer text of it, or a fragment that cannot be called either."""
+    """Remainder of a line of a file: still that line, no longer text of it, or a fragment that cannot be called
+    either.
+    """
     if line.path is None or not line.no:
         return FileLine(None, 0, new)
     tree = files.tree

@@ -7,7 +7,7 @@ with open_repo("clone.git@4f2a91c") as repo:       # bare, partial or ordinary c
 
 Paths are those of the repository, with `/`. A path with `..`, a symbolic link, a special file and what lies outside the
 root are not there.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class Repo(FilesByPath, Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class _Closing:
@@ -70,7 +72,9 @@ class _Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -145,7 +149,9 @@ class Archive(_Closing):
             if zipfile.is_zipfile(path):
                 self._zip = zipfile.ZipFile(path)
                 names = {
-                    info.filename: info for info in self._zip.infolist() if not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
+                    info.filename: info
+                    for info in self._zip.infolist()
+                    if not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
                 }
             else:
                 self._stream = _unpacked(path)
@@ -155,7 +161,9 @@ class Archive(_Closing):
             self.close()
             raise BadInput(f"{path} cannot be read as an archive: {error}") from None
         plain = {name.removeprefix("./"): member for name, member in names.items()}
-        safe = {name: member for name, member in plain.items() if not name.startswith("/") and ".." not in name.split("/")}
+        safe = {
+            name: member for name, member in plain.items() if not name.startswith("/") and ".." not in name.split("/")
+        }
         tops = {name.split("/", 1)[0] if "/" in name else "" for name in safe}
         cut = len(next(iter(tops))) + 1 if len(tops) == 1 and "" not in tops else 0
         self._members = {name[cut:]: member for name, member in safe.items()}
@@ -306,9 +314,13 @@ class GitClone(_Closing):
         try:
             done = subprocess.run(self._command(*words), capture_output=True, env=_environment(), check=False)
         except FileNotFoundError:
-            raise MissingProgram("reading a git repository needs git: install it, or give a folder, an archive or a snapshot") from None
+            raise MissingProgram(
+                "reading a git repository needs git: install it, or give a folder, an archive or a snapshot"
+            ) from None
         if b"dubious ownership" in done.stderr:
-            raise BadInput(f"git refuses {self.folder}: it belongs to somebody else (git config --global --add safe.directory …)")
+            raise BadInput(
+                f"git refuses {self.folder}: it belongs to somebody else (git config --global --add safe.directory …)"
+            )
         return done.stdout
 
     def _command(self, *words: str) -> list[str]:

@@ -41,8 +41,8 @@ def _parser() -> Parser:
 
 
 def _parsed(text: str, budget: Budget) -> Node:
-    """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `BudgetSpent` where
-    it is at that.
+    """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `BudgetSpent`
+    where it is at that.
 
     This alone goes by the clock (of this thread's processor), twenty times and more what any other script takes.
     """
@@ -51,7 +51,11 @@ def _parsed(text: str, budget: Budget) -> Node:
     if len(source) > _QUICKLY_PARSED:
         until = thread_time() + 0.2 + 3e-6 * len(source)
         try:
-            parser.parse(lambda at, _: source[at : at + 65536], encoding="utf8", progress_callback=lambda *_: thread_time() > until)
+            parser.parse(
+                lambda at, _: source[at : at + 65536],
+                encoding="utf8",
+                progress_callback=lambda *_: thread_time() > until,
+            )
         except ValueError:
             parser.reset()
             budget.over = True
@@ -231,7 +235,9 @@ class Shell:
         """Output of `echo "$(cat f)"`: the lines of f, if the text is there whole, else some of them."""
         words = [arg for arg in args if not re.fullmatch(r"-[neE]+|%s(?:\\n)?", arg)]
         text = " ".join(words)
-        self.budget.step(sum(len(captured) + len(text) // 4 + LINE * len(stream.parts) for captured, stream in self.captured))
+        self.budget.step(
+            sum(len(captured) + len(text) // 4 + LINE * len(stream.parts) for captured, stream in self.captured)
+        )
         for captured, stream in reversed(self.captured):
             if captured == text and captured != UNKNOWN and stream.files():
                 return stream
@@ -266,7 +272,11 @@ class Shell:
 
 def _text_of(stream: LineStream) -> str:
     """Text of lines inside `$( )`; unknown where their order is, unless they are no lines of files."""
-    if not stream.ordered and len(stream.parts) > 1 and not all(isinstance(part, FileLine) and not part.no for part in stream.parts):
+    if (
+        not stream.ordered
+        and len(stream.parts) > 1
+        and not all(isinstance(part, FileLine) and not part.no for part in stream.parts)
+    ):
         return UNKNOWN
     try:
         return rendered(stream).rstrip("\n")

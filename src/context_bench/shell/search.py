@@ -117,7 +117,15 @@ def grep(call: CommandCall) -> Result:
     )
     named = (len(names) > 1 or recursive or given.has("H", "with-filename")) and not given.has("h", "no-filename")
     return searched(
-        call, given, patterns, kind, wanted, named, given.has("n", "line-number"), bool(recursive), given.has("i", "ignore-case")
+        call,
+        given,
+        patterns,
+        kind,
+        wanted,
+        named,
+        given.has("n", "line-number"),
+        bool(recursive),
+        given.has("i", "ignore-case"),
     )
 
 
@@ -139,7 +147,9 @@ def _wanted(call: CommandCall, names: list[str], given: Options, recursive: bool
                 inner = below[len(path) :].lstrip("/").split("/")
                 if included and not any(one.match(inner[-1]) for one in included):
                     continue
-                if any(one.match(inner[-1]) for one in excluded) or any(one.match(part) for one in no_dirs for part in inner[:-1]):
+                if any(one.match(inner[-1]) for one in excluded) or any(
+                    one.match(part) for one in no_dirs for part in inner[:-1]
+                ):
                     continue
                 found.append((call.files.spelled(name, path, below), below))
         else:
@@ -150,7 +160,9 @@ def _wanted(call: CommandCall, names: list[str], given: Options, recursive: bool
 def blurred(wanted: list[tuple[str, str | None]], call: CommandCall) -> Result:
     """An unknown selection; a whole tree that was looked through is not a list of files that were read."""
     parts: list[Part] = [
-        UnknownLines(path, weak=len(wanted) > 1) for _, path in wanted[:500] if path is not None and call.files.is_file(path) is not False
+        UnknownLines(path, weak=len(wanted) > 1)
+        for _, path in wanted[:500]
+        if path is not None and call.files.is_file(path) is not False
     ]
     if not wanted and call.stdin is not None:
         return call.stdin.blurred(), None
@@ -183,7 +195,13 @@ def _search(given: Options, patterns: list[str], kind: str, named: bool, numbers
         raise Unknown
     around = given.number("C", "context") or 0
     before, after = given.number("B", "before-context"), given.number("A", "after-context")
-    joined = "\n".join(patterns) if kind != "perl" else "|".join(f"(?:{one})" for one in patterns) if len(patterns) > 1 else patterns[0]
+    joined = (
+        "\n".join(patterns)
+        if kind != "perl"
+        else "|".join(f"(?:{one})" for one in patterns)
+        if len(patterns) > 1
+        else patterns[0]
+    )
     search = LineSearch(
         regex(joined, kind, ignore, given.has("w", "word-regexp"), given.has("x", "line-regexp")),
         inverted=given.has("v", "invert-match"),
@@ -206,7 +224,9 @@ def _search(given: Options, patterns: list[str], kind: str, named: bool, numbers
     return search
 
 
-def _sources(call: CommandCall, wanted: list[tuple[str, str | None]]) -> Iterator[tuple[str, str | None, LineStream | None]]:
+def _sources(
+    call: CommandCall, wanted: list[tuple[str, str | None]]
+) -> Iterator[tuple[str, str | None, LineStream | None]]:
     if not wanted:
         yield "(standard input)", None, call.stdin or LineStream()
     for name, path in wanted:
@@ -280,7 +300,15 @@ def rg(call: CommandCall) -> Result:
     )
     named = (many or len(wanted) > 1 or given.has("H", "with-filename")) and not given.has("I", "no-filename")
     return searched(
-        call, given, patterns, kind, wanted, named, given.has("n", "line-number") and not given.has("N", "no-line-number"), many, ignore
+        call,
+        given,
+        patterns,
+        kind,
+        wanted,
+        named,
+        given.has("n", "line-number") and not given.has("N", "no-line-number"),
+        many,
+        ignore,
     )
 
 
@@ -288,11 +316,17 @@ def _rg_filter(given: Options) -> Callable[[str], bool]:
     """Filter for the files that ripgrep reads in a directory. Ignore files are not consulted: what is committed is
     rarely ignored.
     """
-    hidden = given.has("hidden", ".") or given.has("uu", "uuu") or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
+    hidden = (
+        given.has("hidden", ".")
+        or given.has("uu", "uuu")
+        or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
+    )
     wants = [one for one in given.values("g", "glob") if not one.startswith("!")]
     bans = [one[1:] for one in given.values("g", "glob") if one.startswith("!")]
     types = given.values("t", "type")
-    if any(name not in _TYPES for name in [*types, *given.values("T", "type-not")]) or given.has("iglob", "max-depth", "d"):
+    if any(name not in _TYPES for name in [*types, *given.values("T", "type-not")]) or given.has(
+        "iglob", "max-depth", "d"
+    ):
         raise Unknown
     for name in types:
         wants_of_type = _TYPES[name]
@@ -350,7 +384,8 @@ def git_grep(call: CommandCall) -> Result:
         if len(names) > len(after):
             raise Unknown  # a revision
     elif any(
-        call.files.resolve(name) is None or (not call.files.known(call.files.resolve(name) or "") and not re.search(r"[*?\[]", name))
+        call.files.resolve(name) is None
+        or (not call.files.known(call.files.resolve(name) or "") and not re.search(r"[*?\[]", name))
         for name in names
     ):
         raise Unknown

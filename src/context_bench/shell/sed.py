@@ -230,7 +230,9 @@ class Sed:
         if any(arg.startswith("-i") and not arg.startswith("--") for arg in args):
             # -i takes its suffix only when glued to it, and swallows the letters after it
             given = parse_options(
-                ["-i" if arg.startswith("-i") and arg != "-i" else arg for arg in args], "efl", "expression file line-length"
+                ["-i" if arg.startswith("-i") and arg != "-i" else arg for arg in args],
+                "efl",
+                "expression file line-length",
             )
             self.files, scripts = list(given.rest), given.values("e", "expression")
             quiet = given.has("n", "quiet", "silent")
@@ -274,7 +276,9 @@ class Sed:
 
     def counts(self) -> bool:
         """True if it goes by the position of lines."""
-        kinds = {address.kind for one in _walk(self.script) for address in (one.first, one.second) if address is not None}
+        kinds = {
+            address.kind for one in _walk(self.script) for address in (one.first, one.second) if address is not None
+        }
         return bool(kinds - {"match"}) or any(one.second is not None or one.name in "qQ=" for one in _walk(self.script))
 
     def run(self, lines: list[FileLine]) -> list[Part]:
@@ -282,7 +286,10 @@ class Sed:
         out: list[Part] = []
         for command in _walk(self.script):
             command.open = False
-            for pattern in (command.pattern, *(one.pattern for one in (command.first, command.second) if one is not None)):
+            for pattern in (
+                command.pattern,
+                *(one.pattern for one in (command.first, command.second) if one is not None),
+            ):
                 if pattern is not None:
                     texts = [line.text or "" for line in lines]
                     pattern.prepare(texts, len("".join(texts)), self.budget)
@@ -318,7 +325,9 @@ class Sed:
         out += after
         return ended in ("q", "Q")
 
-    def _commands(self, commands: list[SedCommand], number: int, last: bool, state: _State, out: list[Part], after: list[Part]) -> str:
+    def _commands(
+        self, commands: list[SedCommand], number: int, last: bool, state: _State, out: list[Part], after: list[Part]
+    ) -> str:
         for one in commands:
             if _selected(one, number, last, state.line) == one.negated:
                 continue
@@ -385,7 +394,11 @@ def _at(address: SedAddress, number: int, last: bool, line: FileLine) -> bool:
     if address.kind == "last":
         return last
     if address.kind == "step":
-        return number == address.number if address.step <= 0 else number >= address.number and (number - address.number) % address.step == 0
+        return (
+            number == address.number
+            if address.step <= 0
+            else number >= address.number and (number - address.number) % address.step == 0
+        )
     if address.pattern is None or line.text is None:
         raise Unknown
     return bool(address.pattern.found(line.text))

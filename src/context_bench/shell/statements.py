@@ -1,4 +1,6 @@
-"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments, redirections (`<`, `>`, `<<`, `<<<`)."""
+"""The shell's grammar: lists, pipes, loops, conditions, functions, assignments, redirections (`<`, `>`, `<<`,
+`<<<`).
+"""
 
 from __future__ import annotations
 

@@ -12,13 +12,27 @@ from itertools import pairwise
 
 from context_bench.shell.budget import Budget
 from context_bench.shell.call import CommandCall, Options, Result, joined, parse_options
-from context_bench.shell.model import UNKNOWN, FileLine, LineStream, Part, Unknown, UnknownLines, all_lines, open_ended, plain
+from context_bench.shell.model import (
+    UNKNOWN,
+    FileLine,
+    LineStream,
+    Part,
+    Unknown,
+    UnknownLines,
+    all_lines,
+    open_ended,
+    plain,
+)
 
 
 def keep_lines(call: CommandCall) -> Result:
     """sort, tac, shuf: all lines, in another order."""
     given = parse_options(call.args, "kotST" if call.name == "sort" else "ns", "key output field-separator lines")
-    if given.has("u", "unique", "m", "c", "check", "n") and call.name in ("sort", "shuf") and given.has("u", "unique", "c", "check", "m"):
+    if (
+        given.has("u", "unique", "m", "c", "check", "n")
+        and call.name in ("sort", "shuf")
+        and given.has("u", "unique", "c", "check", "m")
+    ):
         raise Unknown
     if call.name == "shuf" and (given.rest[1:] or given.given):
         raise Unknown
@@ -36,7 +50,9 @@ def keep_lines(call: CommandCall) -> Result:
         lines = sorted(stream.texts(), key=lambda line: line.text or "", reverse=given.has("r", "reverse"))
         stream = LineStream([line._replace(eol=True) for line in lines], ordered=False)
     else:
-        stream = LineStream([part._replace(eol=True) if isinstance(part, FileLine) else part for part in stream.parts], ordered=False)
+        stream = LineStream(
+            [part._replace(eol=True) if isinstance(part, FileLine) else part for part in stream.parts], ordered=False
+        )
     if target:
         call.files.write(target, stream)
         return LineStream(), status
@@ -126,7 +142,11 @@ def head(call: CommandCall) -> Result:
     if not re.fullmatch(r"-?\d{1,9}", size if size is not None else count):
         raise Unknown
     return _per_file(
-        call, given, lambda stream: _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget)
+        call,
+        given,
+        lambda stream: (
+            _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget)
+        ),
     )
 
 
@@ -151,7 +171,11 @@ def tail(call: CommandCall) -> Result:
     size, count = given.get("c", "bytes"), given.get("n", "lines") or "10"
     if not re.fullmatch(r"[+-]?\d{1,9}", size if size is not None else count):
         raise Unknown
-    return _per_file(call, given, lambda stream: _last_bytes(stream, size) if size is not None else _last_lines(stream, count, budget))
+    return _per_file(
+        call,
+        given,
+        lambda stream: _last_bytes(stream, size) if size is not None else _last_lines(stream, count, budget),
+    )
 
 
 def _last_lines(stream: LineStream, count: str, budget: Budget) -> LineStream:
@@ -184,7 +208,9 @@ def _first_bytes(stream: LineStream, size: int) -> LineStream:
         if size <= 0:
             break
         out.append(
-            line if len(raw) <= size else line._replace(text=raw[:size].decode("utf-8", "surrogateescape").removesuffix("\n"), eol=False)
+            line
+            if len(raw) <= size
+            else line._replace(text=raw[:size].decode("utf-8", "surrogateescape").removesuffix("\n"), eol=False)
         )
         size -= len(raw)
     return LineStream(out)
@@ -201,7 +227,9 @@ def _last_bytes(stream: LineStream, count: str) -> LineStream:
         raw = _bytes(line)
         if skip < len(raw):
             left = raw[max(skip, 0) :]
-            out.append(line if skip <= 0 else line._replace(text=left.decode("utf-8", "surrogateescape").removesuffix("\n")))
+            out.append(
+                line if skip <= 0 else line._replace(text=left.decode("utf-8", "surrogateescape").removesuffix("\n"))
+            )
         skip -= len(raw)
     return LineStream(out)
 
@@ -213,7 +241,11 @@ def _per_file(call: CommandCall, given: Options, pick: Callable[[LineStream], Li
     out = LineStream()
     for at, (name, stream) in enumerate(streams):
         if titled:
-            out.extend(LineStream([*([FileLine(None, 0, "")] if at else []), FileLine(None, 0, f"==> {name or 'standard input'} <==")]))
+            out.extend(
+                LineStream(
+                    [*([FileLine(None, 0, "")] if at else []), FileLine(None, 0, f"==> {name or 'standard input'} <==")]
+                )
+            )
         out.extend(pick(stream))
     return out, status
 
@@ -232,7 +264,9 @@ def cat(call: CommandCall) -> Result:
         ends = given.has("A", "show-all", "E", "show-ends", "e")
         call.files.budget.make(*_size(stream, 1))
         parts = [
-            part._replace(text=part.text.replace("\t", "^I") + "$" * ends) if isinstance(part, FileLine) and part.text is not None else part
+            part._replace(text=part.text.replace("\t", "^I") + "$" * ends)
+            if isinstance(part, FileLine) and part.text is not None
+            else part
             for part in stream.parts
         ]
         stream = LineStream(parts, stream.ordered)
@@ -260,7 +294,8 @@ def bat(call: CommandCall) -> Result:
     given = parse_options(
         call.args,
         "lrHm",
-        "language line-range highlight-line map-syntax style theme color paging decorations tabs wrap terminal-width file-name",
+        "language line-range highlight-line map-syntax style theme color paging decorations tabs wrap terminal-width "
+        "file-name",
     )
     streams, status = call.inputs(given.rest)
     window = given.get("r", "line-range")
@@ -284,7 +319,9 @@ def numbered(width: int, tab: str) -> Callable[[int, str], str]:
     return lambda number, text: f"{number:>{width}}{tab}{text}"
 
 
-def number_lines(stream: LineStream, form: Callable[[int, str], str], skip_blank: bool = False, gap: str = "") -> LineStream:
+def number_lines(
+    stream: LineStream, form: Callable[[int, str], str], skip_blank: bool = False, gap: str = ""
+) -> LineStream:
     """The lines with their numbers before them."""
     out: list[Part] = []
     number = 0
@@ -302,11 +339,15 @@ def number_lines(stream: LineStream, form: Callable[[int, str], str], skip_blank
 def nl(call: CommandCall) -> Result:
     """Files with line numbers."""
     given = parse_options(
-        call.args, "bdfhilnsvw", "body-numbering number-width number-separator number-format starting-line-number line-increment"
+        call.args,
+        "bdfhilnsvw",
+        "body-numbering number-width number-separator number-format starting-line-number line-increment",
     )
     style = given.get("b", "body-numbering") or "t"
     streams, status = call.inputs(given.rest)
-    if style not in ("a", "t") or given.has("v", "i", "n", "l", "number-format", "starting-line-number", "line-increment"):
+    if style not in ("a", "t") or given.has(
+        "v", "i", "n", "l", "number-format", "starting-line-number", "line-increment"
+    ):
         raise Unknown
     width = min(given.number("w", "number-width") or 6, 100)
     tab = given.get("s", "number-separator")
@@ -333,7 +374,10 @@ def retold(call: CommandCall) -> Result:
     stream = joined(streams)
     call.files.budget.make(0, len(stream.parts))
     return LineStream(
-        [FileLine(part.path, part.no, None, rest=part.rest) if isinstance(part, FileLine) else part for part in stream.parts],
+        [
+            FileLine(part.path, part.no, None, rest=part.rest) if isinstance(part, FileLine) else part
+            for part in stream.parts
+        ],
         stream.ordered,
     ), status
 
@@ -344,7 +388,11 @@ def other_form(call: CommandCall) -> Result:
     told = plain[1:] if call.name in _PROGRAMMED else plain
     guessed = [arg for arg in told if _FILE.fullmatch(arg)] if call.files.tree is None else ()
     streams, status = call.inputs(
-        [arg for arg in call.args if arg in call.files.pipes or arg in guessed or (arg in plain and _is_file(call, arg))]
+        [
+            arg
+            for arg in call.args
+            if arg in call.files.pipes or arg in guessed or (arg in plain and _is_file(call, arg))
+        ]
     )
     return joined(streams).blurred(), status
 

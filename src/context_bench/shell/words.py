@@ -1,4 +1,6 @@
-"""Words of a shell command: quoting, variables, substitutions, braces and globs, from tree-sitter's nodes to arguments."""
+"""Words of a shell command: quoting, variables, substitutions, braces and globs, from tree-sitter's nodes to
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a"
 
 
 _RESERVED = {
-    "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if", "in", "local", "readonly",
+    "case", "coproc", "declare", "do", "done", "elif", "else", "esac", "export", "fi", "for", "function", "if", "in", "local", "readonly",  # noqa: E501
     "select", "then", "time", "typeset", "unset", "unsetenv", "until", "while",
 }  # fmt: skip
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
-_WORD = r"""(?:[A-Za-z0-9_./][A-Za-z0-9_./,:+-]*|-[A-Za-z0-9_./,:+=-]*|'[\x20-\x26\x28-\x7e]*'|"[\x20\x23\x25-\x5b\x5d-\x5f\x61-\x7e]*")"""
+_WORD = r"""(?:[A-Za-z0-9_./][A-Za-z0-9_./,:+-]*|-[A-Za-z0-9_./,:+=-]*|'[\x20-\x26\x28-\x7e]*'|"[\x20\x23\x25-\x5b\x5d-\x5f\x61-\x7e]*")"""  # noqa: E501
 _PLAIN = re.compile(rf"{_NAME}(?: {_WORD})*")
 _PLAIN_WORD = re.compile(_WORD)
 
@@ -46,13 +48,17 @@ def plain_words(text: str) -> list[str] | None:
     name, blank, rest = text.partition(" ")
     if name in _RESERVED:
         return None
-    return [name, *(word[1:-1] if word[0] in "'\"" else word for word in _PLAIN_WORD.findall(rest))] if blank else [name]
+    return (
+        [name, *(word[1:-1] if word[0] in "'\"" else word for word in _PLAIN_WORD.findall(rest))] if blank else [name]
+    )
 
 
 class Words:
     """Expands words; variables and what `$( )` gives come from the shell that runs."""
 
-    def __init__(self, files: Files, variables: dict[str, str], run: Callable[[Node], str], pipe: Callable[[Node], str]) -> None:
+    def __init__(
+        self, files: Files, variables: dict[str, str], run: Callable[[Node], str], pipe: Callable[[Node], str]
+    ) -> None:
         self.files, self.variables, self.run, self.pipe = files, variables, run, pipe
         self.budget = files.budget
 
@@ -136,7 +142,15 @@ class Words:
         if kind in ("concatenation", "command_name"):
             return self._joined(node)
         text = _text(node)
-        if kind in ("word", "variable_name", "number", "extglob_pattern", "regex", "special_variable_name", "heredoc_start"):
+        if kind in (
+            "word",
+            "variable_name",
+            "number",
+            "extglob_pattern",
+            "regex",
+            "special_variable_name",
+            "heredoc_start",
+        ):
             if kind == "number" and node.named_child_count:
                 return [(UNKNOWN, False)]
             return [(text.replace("\\\n", ""), False)]
@@ -236,7 +250,9 @@ def spelled(text: str) -> bytes:
 def _meant(text: bytes) -> str:
     if b"xU" not in text:
         return text.decode("ascii", "replace")
-    return re.sub(r"xU([0-9a-f]{2,6})Ux", lambda found: chr(min(int(found[1], 16), 0x10FFFF)), text.decode("ascii", "replace"))
+    return re.sub(
+        r"xU([0-9a-f]{2,6})Ux", lambda found: chr(min(int(found[1], 16), 0x10FFFF)), text.decode("ascii", "replace")
+    )
 
 
 def text_of(node: Node) -> str:
@@ -281,7 +297,9 @@ def _braces(word: str, budget: Budget) -> list[str]:
     marks = _brace_marks(word)
     if not marks:
         return [word]
-    outer: list[tuple[list[str], list[str]]] = []  # of each open brace: the alternatives before it, and what stands before it
+    outer: list[
+        tuple[list[str], list[str]]
+    ] = []  # of each open brace: the alternatives before it, and what stands before it
     done: list[str] = []  # alternatives of the innermost brace
     words = [""]  # the alternative that is read
     pending: list[str] = []
@@ -324,7 +342,9 @@ def _side_by_side(words: list[str], ends: list[str], budget: Budget) -> list[str
 
 
 def _brace_marks(word: str) -> dict[int, str]:
-    """The braces and commas of a word that mean something, by place: "{", ",", "}", "itself", or the inside of a range."""
+    """The braces and commas of a word that mean something, by place: "{", ",", "}", "itself", or the inside of a
+    range.
+    """
     marks: dict[int, str] = {}
     open_: list[tuple[int, list[int]]] = []
     for found in _BRACE.finditer(word):

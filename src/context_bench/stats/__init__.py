@@ -31,7 +31,17 @@ if TYPE_CHECKING:
         ratios,
         resampled_sums,
     )
-    from context_bench.stats.intervals import Bounded, Interval, McNemar, bounded, mcnemar, tango, tango_score, tango_test, wilson
+    from context_bench.stats.intervals import (
+        Bounded,
+        Interval,
+        McNemar,
+        bounded,
+        mcnemar,
+        tango,
+        tango_score,
+        tango_test,
+        wilson,
+    )
     from context_bench.stats.lift import Retention, aurq, bd_rate, fold_at, retention
     from context_bench.stats.means import (
         MIN_CLUSTERS,
@@ -166,7 +176,17 @@ _HOMES = {
         "ratios",
         "resampled_sums",
     ),
-    "intervals": ("Bounded", "Interval", "McNemar", "bounded", "mcnemar", "tango", "tango_score", "tango_test", "wilson"),
+    "intervals": (
+        "Bounded",
+        "Interval",
+        "McNemar",
+        "bounded",
+        "mcnemar",
+        "tango",
+        "tango_score",
+        "tango_test",
+        "wilson",
+    ),
     "lift": ("Retention", "aurq", "bd_rate", "fold_at", "retention"),
     "means": (
         "MIN_CLUSTERS",

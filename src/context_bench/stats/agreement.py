@@ -25,7 +25,11 @@ def alpha_ordinal(ratings: Sequence[Sequence[float | None]]) -> float | None:
         rank[value] = passed + totals[value] / 2
         passed += totals[value]
     observed = sum(
-        (rank[a] - rank[b]) ** 2 / (len(unit) - 1) for unit in units for i, a in enumerate(unit) for j, b in enumerate(unit) if i != j
+        (rank[a] - rank[b]) ** 2 / (len(unit) - 1)
+        for unit in units
+        for i, a in enumerate(unit)
+        for j, b in enumerate(unit)
+        if i != j
     )
     expected = sum(totals[a] * totals[b] * (rank[a] - rank[b]) ** 2 for a in values for b in values) / (n - 1)
     return 1 - observed / expected
@@ -42,7 +46,9 @@ class WeightedRating:
     entropy: float
 
 
-def weighted_rating(token_probabilities: Mapping[str, float], ratings: Sequence[int] = (1, 2, 3, 4, 5)) -> WeightedRating | None:
+def weighted_rating(
+    token_probabilities: Mapping[str, float], ratings: Sequence[int] = (1, 2, 3, 4, 5)
+) -> WeightedRating | None:
     """The probability-weighted rating (G-Eval) from the probabilities of the tokens that could stand in one place.
 
     `None` if no rating of the scale is among them.
@@ -130,7 +136,9 @@ def rogan_gladen(share: float, n: int, sensitivity: float, m1: int, specificity:
     return Corrected(value, math.sqrt(spread) / better)
 
 
-def prediction_powered(judged: Sequence[float], judged_sample: Sequence[float], human_sample: Sequence[float]) -> Corrected | None:
+def prediction_powered(
+    judged: Sequence[float], judged_sample: Sequence[float], human_sample: Sequence[float]
+) -> Corrected | None:
     """A mean rating as a judge gives it → as people would: mean_N f + mean_n (y − f), Var = var(f)/N + var(y − f)/n.
 
     `judged`: the judge's ratings f of all N items; the samples: the judge's and people's y of the n labelled ones, in

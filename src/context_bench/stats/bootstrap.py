@@ -114,7 +114,11 @@ def ratio_intervals(
 
 
 def ratio_intervals_of(
-    parts: Iterable[tuple[NDArray[Any], NDArray[Any]]], confidence: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
+    parts: Iterable[tuple[NDArray[Any], NDArray[Any]]],
+    confidence: float = 0.95,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> list[tuple[float, float] | None]:
     """`ratio_intervals` of pairs (top, bottom) that are made one after the other: of many clusters only one pair is
     held.
@@ -167,7 +171,9 @@ def _linearised(top: NDArray[Any], bottom: NDArray[Any], t: float) -> tuple[floa
     ratio = float(top.sum() / bottom.sum())
     off = top - ratio * bottom
     groups = len(top)
-    half = t * math.sqrt(groups / max(1, groups - 1) * float(off @ off)) / abs(float(bottom.sum())) if groups > 1 else 0.0
+    half = (
+        t * math.sqrt(groups / max(1, groups - 1) * float(off @ off)) / abs(float(bottom.sum())) if groups > 1 else 0.0
+    )
     lowest = 0.0 if min(top.min(), bottom.min()) >= 0 else -math.inf
     return max(lowest, ratio - half), ratio + half
 
@@ -225,7 +231,9 @@ def bca_difference(
     return BootstrapInterval(value, float(low), float(high), method, len(d), len(groups))
 
 
-def _bca_tails(value: float, drawn: NDArray[Any], without_one: NDArray[Any], confidence: float) -> tuple[list[float], str]:
+def _bca_tails(
+    value: float, drawn: NDArray[Any], without_one: NDArray[Any], confidence: float
+) -> tuple[list[float], str]:
     """The two shares of the draws to cut off. `without_one`: the estimate with each cluster left out in turn."""
     plain = [0.5 - confidence / 2, 0.5 + confidence / 2]
     below = float((drawn < value).mean() + (drawn <= value).mean()) / 2

@@ -128,7 +128,9 @@ def _half_step(a: float) -> float:
 _MOST_STEPS = 200
 
 
-def root(function: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float = 8.881784197001252e-16) -> float:
+def root(
+    function: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float = 8.881784197001252e-16
+) -> float:
     """A zero of `function` between `low` and `high`, where its signs differ, to within `xtol` + `rtol` · |zero|.
 
     Brent's method (Algorithms for Minimization Without Derivatives, 1973, chapter 4): inverse quadratic or linear

@@ -30,7 +30,8 @@ from context_bench.stats.means import MIN_CLUSTERS, Design, codes_of, design
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SLACK = 0.07  # of a pair; without it the error is up to 6.8 % where nothing but losses can happen (n = 133 … 139 at 2 points)
+# Of a pair; without it the error is up to 6.8 % where nothing but losses can happen (n = 133 … 139 at 2 points)
+SLACK = 0.07
 _NEAR = 1e-9
 
 
@@ -96,7 +97,9 @@ class Bounded:
         outermost = self.low + _NEAR * (self.high - self.low)
         if self.mean <= outermost or self.score(outermost, slack=slack) <= limit:
             return self.low
-        return float(root(lambda null: min(self.score(null, slack=slack), 1e6) - limit, outermost, self.mean, xtol=1e-10))
+        return float(
+            root(lambda null: min(self.score(null, slack=slack), 1e6) - limit, outermost, self.mean, xtol=1e-10)
+        )
 
     def upper_bound(self, confidence: float) -> float:
         """One-sided upper bound of the mean."""
@@ -153,7 +156,13 @@ def bounded(
     import numpy as np
 
     array = np.asarray(values, dtype=float)
-    if array.ndim != 1 or not len(array) or not np.isfinite(array).all() or array.min() < low - _NEAR or array.max() > high + _NEAR:
+    if (
+        array.ndim != 1
+        or not len(array)
+        or not np.isfinite(array).all()
+        or array.min() < low - _NEAR
+        or array.max() > high + _NEAR
+    ):
         raise ValueError(f"expected at least one value, all within [{low}, {high}]")
     points, counts = np.unique(array, return_counts=True)
     codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
@@ -180,7 +189,9 @@ def wilson(k: float, n: float, confidence: float = 0.95, *, df: float = math.inf
     share, shrink = k / n, 1 + z * z / n
     middle = (share + z * z / (2 * n)) / shrink
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / shrink
-    return Interval(share, 0.0 if k == 0 else max(0.0, middle - half), 1.0 if k == n else min(1.0, middle + half), confidence)
+    return Interval(
+        share, 0.0 if k == 0 else max(0.0, middle - half), 1.0 if k == n else min(1.0, middle + half), confidence
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +244,9 @@ def tango_test(b: float, c: float, n: float, difference: float, *, effect: float
     return upper_tail(tango_score(b, c, n, difference) / math.sqrt(effect), df)
 
 
-def tango(b: float, c: float, n: float, confidence: float = 0.95, *, effect: float = 1.0, df: float = math.inf) -> Interval:
+def tango(
+    b: float, c: float, n: float, confidence: float = 0.95, *, effect: float = 1.0, df: float = math.inf
+) -> Interval:
     """Tango's score interval of the paired difference (b − c) / n; never of width 0.
 
     All differences that the score test does not refuse.

@@ -87,7 +87,9 @@ def _pair(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:
     return a, b
 
 
-def aurq(fold: Sequence[float], quality: Sequence[float], baseline_quality: float, *, up_to: float | None = None) -> float:
+def aurq(
+    fold: Sequence[float], quality: Sequence[float], baseline_quality: float, *, up_to: float | None = None
+) -> float:
     """Area under quality over log2(fold), relative to keeping the baseline's quality all the way.
 
     `fold` = tokens before / after, from 1 (uncompressed) upwards; `up_to` = the largest fold to count (default: the
@@ -96,7 +98,10 @@ def aurq(fold: Sequence[float], quality: Sequence[float], baseline_quality: floa
     xs, ys = _points_of(fold, quality)
     end = xs[-1] if up_to is None else math.log2(up_to)
     if not baseline_quality or not xs[0] < end <= xs[-1] + 1e-12:
-        raise ValueError(f"no area up to fold {up_to} of a curve from {fold[0]} to {fold[-1]} against a baseline of {baseline_quality}")
+        raise ValueError(
+            f"no area up to fold {up_to} of a curve from {fold[0]} to {fold[-1]} against a baseline of "
+            f"{baseline_quality}"
+        )
     area = 0.0
     for (x0, x1), (y0, y1) in zip(pairwise(xs), pairwise(ys), strict=True):
         if x0 >= end:
@@ -128,7 +133,10 @@ def _points_of(fold: Sequence[float], quality: Sequence[float]) -> tuple[list[fl
 
 
 def bd_rate(
-    tokens_anchor: Sequence[float], quality_anchor: Sequence[float], tokens_test: Sequence[float], quality_test: Sequence[float]
+    tokens_anchor: Sequence[float],
+    quality_anchor: Sequence[float],
+    tokens_test: Sequence[float],
+    quality_test: Sequence[float],
 ) -> float:
     """Bjøntegaard's rate difference in percent: how many more (+) or fewer (−) tokens the test needs at equal quality.
 
@@ -147,7 +155,9 @@ def bd_rate(
     low, high = max(side[0][0] for side in sides), min(side[0][-1] for side in sides)
     narrower = min(side[0][-1] - side[0][0] for side in sides)
     if high - low < 0.75 * narrower:
-        raise ValueError(f"the quality ranges overlap only from {low:.4g} to {high:.4g}; no rate difference can be given")
+        raise ValueError(
+            f"the quality ranges overlap only from {low:.4g} to {high:.4g}; no rate difference can be given"
+        )
     areas = [float(Akima1DInterpolator(*side).integrate(low, high)) for side in sides]
     return float((10 ** ((areas[1] - areas[0]) / (high - low)) - 1) * 100)
 
@@ -193,13 +203,19 @@ def retention_index(
 
     own, most, least = (np.asarray(values, dtype=float) for values in (system, full, none))
     if not own.shape == most.shape == least.shape or own.ndim != 1:
-        raise ValueError(f"scores of the same probes are needed: {len(own)} of the system, {len(most)} with all, {len(least)} with none")
+        raise ValueError(
+            f"scores of the same probes are needed: {len(own)} of the system, {len(most)} with all, {len(least)} with "
+            "none"
+        )
     if not len(own):
         return RetentionIndex(None, None, None, None, 0, 0, "no probe was scored for the system, full history and none")
     codes = sorted_codes(clusters, len(own))
     count, gap = int(codes.max()) + 1, float((most - least).mean())
     if gap < LEAST_GAP * scale:
-        why = f"full history scores only {gap:.3g} above none (at least {LEAST_GAP * scale:.3g} is needed): nothing to retain"
+        why = (
+            f"full history scores only {gap:.3g} above none (at least {LEAST_GAP * scale:.3g} is needed): "
+            "nothing to retain"
+        )
         return RetentionIndex(None, None, None, gap, len(own), count, why)
     low = high = None
     if count >= MIN_CLUSTERS:
@@ -240,7 +256,9 @@ class Lift:
     known_bad: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-def lifts(pairs: Sequence[Lift], *, metric: str = "score", margin: float | None = None, seed: int = 0) -> list[Comparison]:
+def lifts(
+    pairs: Sequence[Lift], *, metric: str = "score", margin: float | None = None, seed: int = 0
+) -> list[Comparison]:
     """Gain of each system over truncation: mean paired difference, interval and verdict, Holm-corrected over the
     systems.
 
@@ -252,9 +270,14 @@ def lifts(pairs: Sequence[Lift], *, metric: str = "score", margin: float | None 
     questions = []
     for pair in pairs:
         evidence = weigh(pair.scores, pair.truncated, pair.clusters, margin=margin, seed=seed)
-        bad = ((name, weigh(scores, pair.truncated, pair.clusters, margin=margin, seed=seed)) for name, scores in pair.known_bad.items())
+        bad = (
+            (name, weigh(scores, pair.truncated, pair.clusters, margin=margin, seed=seed))
+            for name, scores in pair.known_bad.items()
+        )
         shown = next((name for name, found in bad if shows_inferior(found)), None)
-        questions.append(VerdictQuestion(pair.system, pair.truncation, metric, evidence, Assay(shown, tuple(pair.known_bad))))
+        questions.append(
+            VerdictQuestion(pair.system, pair.truncation, metric, evidence, Assay(shown, tuple(pair.known_bad)))
+        )
     return judge(questions)
 
 
@@ -285,17 +308,27 @@ def rubric_level(probes: Sequence[Mapping[str, float]], clusters: Sequence[Hasha
     values = np.array([[probe.get(name, math.nan) for name in named] for probe, _ in scored])
     there = ~np.isnan(values)
     dimensions = {
-        name: estimate([float(v) for v in values[there[:, at], at]], [int(c) for c in codes[there[:, at]]], low=LOWEST, high=HIGHEST)
+        name: estimate(
+            [float(v) for v in values[there[:, at], at]],
+            [int(c) for c in codes[there[:, at]]],
+            low=LOWEST,
+            high=HIGHEST,
+        )
         for at, name in enumerate(named)
     }
     means = [sum(probe.values()) / len(probe) for probe, _ in scored]
     sums = np.array(
-        [[np.bincount(codes, np.nan_to_num(values[:, at])), np.bincount(codes, there[:, at].astype(float))] for at in range(len(named))]
+        [
+            [np.bincount(codes, np.nan_to_num(values[:, at])), np.bincount(codes, there[:, at].astype(float))]
+            for at in range(len(named))
+        ]
     )
     groups = np.concatenate([sums[:, 0].T, sums[:, 1].T], axis=1)
     width = len(named)
     found = resampled_interval(groups, lambda drawn: (drawn[:, :width] / drawn[:, width:]).mean(axis=1), seed=seed)
-    overall = Estimate(float(np.mean([each.value for each in dimensions.values()])), n=len(scored), clusters=len(groups))
+    overall = Estimate(
+        float(np.mean([each.value for each in dimensions.values()])), n=len(scored), clusters=len(groups)
+    )
     if found is not None:
         overall.low, overall.high, overall.method = max(LOWEST, found[0]), min(HIGHEST, found[1]), "cluster bootstrap"
     return RubricLevel(dimensions, overall, estimate(means, [int(c) for c in codes], low=LOWEST, high=HIGHEST))
@@ -312,7 +345,11 @@ def sorted_codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
 
 
 def resampled_interval(
-    groups: NDArray[Any], statistic: Callable[[NDArray[Any]], NDArray[Any]], *, resamples: int = RESAMPLES, seed: int = 0
+    groups: NDArray[Any],
+    statistic: Callable[[NDArray[Any]], NDArray[Any]],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> tuple[float, float] | None:
     """95 % interval of a statistic of sums over sessions: percentiles of its values over redrawn sessions, moved
     outwards for few of them.
@@ -386,7 +423,11 @@ def family_of(name: str) -> str:
     base, _, options = name.partition(":")
     if not options or "=" not in options:
         return name
-    kept = [each for each in options.split(",") if each.partition("=")[0].strip() not in ("keep", "budget", "tokens", "max_tokens", "n")]
+    kept = [
+        each
+        for each in options.split(",")
+        if each.partition("=")[0].strip() not in ("keep", "budget", "tokens", "max_tokens", "n")
+    ]
     return ":".join([base, *([",".join(kept)] if kept else [])])
 
 
@@ -428,7 +469,9 @@ def _fold(size: Sized) -> float:
     return math.fsum(size.before) / after if after else math.inf
 
 
-def _curve(name: str, sizes: Sequence[Sized], full: Sequence[float], codes: NDArray[Any], up_to: float, seed: int) -> RateCurve:
+def _curve(
+    name: str, sizes: Sequence[Sized], full: Sequence[float], codes: NDArray[Any], up_to: float, seed: int
+) -> RateCurve:
     import numpy as np
 
     from context_bench.stats.bootstrap import cluster_sums
@@ -436,11 +479,16 @@ def _curve(name: str, sizes: Sequence[Sized], full: Sequence[float], codes: NDAr
     columns = [np.asarray(each, dtype=float) for size in sizes for each in (size.scores, size.before, size.after)]
     groups = cluster_sums(codes, np.asarray(full, dtype=float), np.ones(len(full)), *columns)
     totals = groups.sum(axis=0)
-    drawn = [CurvePoint(size.system, _fold(size), 1 / _fold(size), math.fsum(size.scores) / len(size.scores)) for size in sizes]
+    drawn = [
+        CurvePoint(size.system, _fold(size), 1 / _fold(size), math.fsum(size.scores) / len(size.scores))
+        for size in sizes
+    ]
     points = sorted(drawn, key=lambda point: point.fold)
     area, edge = _measures(totals, up_to)
     if math.isnan(area):
-        return RateCurve(name, points, up_to, None, None, False, "no curve: the sizes do not differ, or full history scores 0")
+        return RateCurve(
+            name, points, up_to, None, None, False, "no curve: the sizes do not differ, or full history scores 0"
+        )
     known = []
     for at, value in enumerate((area, edge)):
 

@@ -212,14 +212,19 @@ def paired_difference(
 
 
 def median_interval(
-    values: Sequence[float] | NDArray[Any], clusters: Sequence[Any] | NDArray[Any] | None = None, confidence: float = 0.95
+    values: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    confidence: float = 0.95,
 ) -> tuple[float, float] | None:
     """Interval of the median; see `quantile_interval`."""
     return quantile_interval(values, 0.5, clusters, confidence)
 
 
 def quantile_interval(
-    values: Sequence[float] | NDArray[Any], share: float, clusters: Sequence[Any] | NDArray[Any] | None = None, confidence: float = 0.95
+    values: Sequence[float] | NDArray[Any],
+    share: float,
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    confidence: float = 0.95,
 ) -> tuple[float, float] | None:
     """Interval of the value below which `share` of all values lie (Woodruff 1952: the interval of that share, read off
     the sorted values).

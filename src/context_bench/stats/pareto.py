@@ -48,7 +48,9 @@ class Reading:
 
 def beats(one: Sequence[Reading], other: Sequence[Reading]) -> bool:
     """True if `one` is worse in no objective and better in some; ties are neither."""
-    return not any(b.less(a) for a, b in zip(one, other, strict=True)) and any(a.less(b) for a, b in zip(one, other, strict=True))
+    return not any(b.less(a) for a, b in zip(one, other, strict=True)) and any(
+        a.less(b) for a, b in zip(one, other, strict=True)
+    )
 
 
 def pareto_front(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[bool]:
@@ -137,8 +139,15 @@ def front_shares(
 
     above = np.asarray(tops, dtype=float)
     below = np.ones_like(above) if bottoms is None else np.asarray(bottoms, dtype=float)
-    if above.ndim != 3 or above.shape != below.shape or not above.size or not (np.isfinite(above) & np.isfinite(below)).all():
-        raise ValueError(f"expected finite numbers (systems × objectives × examples), got {above.shape} over {below.shape}")
+    if (
+        above.ndim != 3
+        or above.shape != below.shape
+        or not above.size
+        or not (np.isfinite(above) & np.isfinite(below)).all()
+    ):
+        raise ValueError(
+            f"expected finite numbers (systems × objectives × examples), got {above.shape} over {below.shape}"
+        )
     systems, objectives, n = above.shape
     codes = codes_of(clusters, n)
     flat = [*above.reshape(-1, n), *below.reshape(-1, n)]
@@ -170,13 +179,17 @@ def _points(points: Sequence[Sequence[float]] | NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def combined(metrics: Sequence[Any], numbers: Sequence[Mapping[str, float]], primary: str | None = None) -> dict[str, float]:
+def combined(
+    metrics: Sequence[Any], numbers: Sequence[Mapping[str, float]], primary: str | None = None
+) -> dict[str, float]:
     """The numbers of `metrics`, in their order, as one mapping; keys are named by `key_names`."""
     names = key_names(metrics, numbers, primary)
     return {own[key]: value for own, given in zip(names, numbers, strict=True) for key, value in given.items()}
 
 
-def key_names(metrics: Sequence[Any], numbers: Sequence[Iterable[str]], primary: str | None = None) -> list[dict[str, str]]:
+def key_names(
+    metrics: Sequence[Any], numbers: Sequence[Iterable[str]], primary: str | None = None
+) -> list[dict[str, str]]:
     """For each metric: its key → how that key is called among the numbers of all.
 
     Where two metrics on different scores or pass marks give the same key, the one on the score `primary` (else the
@@ -186,7 +199,8 @@ def key_names(metrics: Sequence[Any], numbers: Sequence[Iterable[str]], primary:
     owners: dict[str, Any] = {}
     names: list[dict[str, str]] = [{} for _ in metrics]
     first_primary = sorted(
-        range(len(metrics)), key=lambda i: primary is not None and getattr(metrics[i], "score_field", primary) != primary
+        range(len(metrics)),
+        key=lambda i: primary is not None and getattr(metrics[i], "score_field", primary) != primary,
     )
     for i in first_primary:
         for key in numbers[i]:

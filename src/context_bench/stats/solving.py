@@ -148,7 +148,14 @@ class Solving:
 def cases_of(rows: Iterable[ScoredRun], *, level: str = "line", infra: Collection[str] = ()) -> list[Case]:
     """The cases of scored traces. `infra`: ids whose machinery failed."""
     return [
-        Case(row.instance_id, row.status, _coverage(row, level), row.repo, row.instance_id in infra or "infra" in row.notes) for row in rows
+        Case(
+            row.instance_id,
+            row.status,
+            _coverage(row, level),
+            row.repo,
+            row.instance_id in infra or "infra" in row.notes,
+        )
+        for row in rows
     ]
 
 
@@ -158,7 +165,12 @@ def _coverage(row: ScoredRun, level: str) -> float | None:
 
 
 def solving(
-    cases: Sequence[Case], *, threshold: float = COVERED, exclude_infra: bool = False, confidence: float = 0.95, seed: int = 0
+    cases: Sequence[Case],
+    *,
+    threshold: float = COVERED,
+    exclude_infra: bool = False,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> Solving:
     """Solve rate and its companions. `threshold`: the coverage from which on a task counts as covered.
 

@@ -121,7 +121,9 @@ def _by_bound(loss: Bounded, gain: Bounded, margin: float, confidence: float) ->
     return Equivalence(loss.mean, low, high, *ps, max(ps), margin, design.n, design.clusters, "score bound")
 
 
-def _by_t(first: NDArray[Any], second: NDArray[Any], clusters: Sequence[Any] | None, margin: float, confidence: float) -> Equivalence:
+def _by_t(
+    first: NDArray[Any], second: NDArray[Any], clusters: Sequence[Any] | None, margin: float, confidence: float
+) -> Equivalence:
     from context_bench.stats.distributions import quantile, upper_tail
     from context_bench.stats.means import paired_difference
 
@@ -132,7 +134,9 @@ def _by_t(first: NDArray[Any], second: NDArray[Any], clusters: Sequence[Any] | N
     half = quantile(confidence, df) * found.se
     gain = upper_tail((margin - found.mean) / found.se, df)
     ps = found.noninferiority_p, gain
-    return Equivalence(found.mean, found.mean - half, found.mean + half, *ps, max(ps), margin, found.n, found.clusters, "Student's t")
+    return Equivalence(
+        found.mean, found.mean - half, found.mean + half, *ps, max(ps), margin, found.n, found.clusters, "Student's t"
+    )
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -172,7 +176,9 @@ class Wilcoxon:
 
 
 def wilcoxon(
-    system: Sequence[float] | NDArray[Any], baseline: Sequence[float] | NDArray[Any], clusters: Sequence[Any] | None = None
+    system: Sequence[float] | NDArray[Any],
+    baseline: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | None = None,
 ) -> Wilcoxon:
     """Are differences of the system from the baseline symmetric around 0? Two-sided p; 1.0 without a difference.
 
@@ -266,8 +272,12 @@ def friedman(scores: Mapping[str, Sequence[float]], clusters: Sequence[Any] | No
     names = list(scores)
     tests = [(a, b, wilcoxon(table[a], table[b]).p) for a, b in combinations(range(len(names)), 2)]
     adjusted = holm([p_pair for _, _, p_pair in tests])
-    pairwise = [Pairwise(names[a], names[b], p_pair, held) for (a, b, p_pair), held in zip(tests, adjusted, strict=True)]
-    return Friedman(p, statistic, {name: float(rank) for name, rank in zip(names, ranks, strict=True)}, pairwise, table.shape[1])
+    pairwise = [
+        Pairwise(names[a], names[b], p_pair, held) for (a, b, p_pair), held in zip(tests, adjusted, strict=True)
+    ]
+    return Friedman(
+        p, statistic, {name: float(rank) for name, rank in zip(names, ranks, strict=True)}, pairwise, table.shape[1]
+    )
 
 
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:
@@ -297,14 +307,22 @@ def n_mcnemar(discordant: float, difference: float, alpha: float = 0.05, power: 
     """Pairs needed by McNemar's test: `discordant` share of pairs that differ, `difference` of the two pass rates."""
     _positive("difference", abs(difference))
     if not abs(difference) <= discordant <= 1:
-        raise ValueError(f"a difference of {difference} needs a discordant share between {abs(difference)} and 1, not {discordant}")
+        raise ValueError(
+            f"a difference of {difference} needs a discordant share between {abs(difference)} and 1, not {discordant}"
+        )
     first = quantile(1 - alpha / 2) * math.sqrt(discordant)
     second = quantile(power) * math.sqrt(max(0.0, discordant - difference**2))
     return math.ceil((first + second) ** 2 / difference**2 - 1e-9)
 
 
 def n_noninferiority(
-    margin: float, variance: float, *, true_difference: float = 0.0, alpha: float = 0.05, power: float = 0.8, effect: float = 1.0
+    margin: float,
+    variance: float,
+    *,
+    true_difference: float = 0.0,
+    alpha: float = 0.05,
+    power: float = 0.8,
+    effect: float = 1.0,
 ) -> int:
     """Examples needed to show "not worse by `margin`" (one-sided), if the true difference is `true_difference` (>
     −margin).
@@ -338,7 +356,9 @@ def smallest_margin(n: int, variance: float, alpha: float = 0.05, power: float =
     _positive("n", n)
     square, effective = quantile(1 - alpha) ** 2, n / effect
     half = (2 * effective * SLACK + square * effective) / 2
-    unchanged = (half + math.sqrt(max(0.0, half**2 - (effective**2 + square * effective) * SLACK**2))) / (effective**2 + square * effective)
+    unchanged = (half + math.sqrt(max(0.0, half**2 - (effective**2 + square * effective) * SLACK**2))) / (
+        effective**2 + square * effective
+    )
     return max((quantile(1 - alpha) + quantile(power)) * math.sqrt(variance / effective), unchanged)
 
 
@@ -369,8 +389,16 @@ def variance_parts(system: Sequence[Sequence[float]], baseline: Sequence[Sequenc
     import numpy as np
 
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
-    if first.ndim != 2 or second.ndim != 2 or len(first) != len(second) or len(first) < 2 or min(first.shape[1], second.shape[1]) < 2:
-        raise ValueError(f"expected two or more answers to the same two or more examples, got {first.shape} and {second.shape}")
+    if (
+        first.ndim != 2
+        or second.ndim != 2
+        or len(first) != len(second)
+        or len(first) < 2
+        or min(first.shape[1], second.shape[1]) < 2
+    ):
+        raise ValueError(
+            f"expected two or more answers to the same two or more examples, got {first.shape} and {second.shape}"
+        )
     within = [float(side.var(axis=1, ddof=1).mean()) for side in (first, second)]
     seen = float((first.mean(axis=1) - second.mean(axis=1)).var(ddof=1))
     return VarianceParts(max(0.0, seen - within[0] / first.shape[1] - within[1] / second.shape[1]), *within)

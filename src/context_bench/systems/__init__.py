@@ -1,4 +1,6 @@
-"""Systems under test: `OpenAIProxy` (anything that speaks OpenAI's or Anthropic's wire), `ClaudeCLI`, and the free controls."""
+"""Systems under test: `OpenAIProxy` (anything that speaks OpenAI's or Anthropic's wire), `ClaudeCLI`, and the free
+controls.
+"""
 
 from __future__ import annotations
 

@@ -21,12 +21,14 @@ from context_bench.systems.shared import identity
 
 
 class ClaudeCLI:
-    """Asks `claude -p --print` with the prompt on standard input; `response` is what it writes to standard output, stripped.
+    """Asks `claude -p --print` with the prompt on standard input; `response` is what it writes to standard output,
+    stripped.
 
-    `allowed_tools`: a list or one text. `timeout` in seconds. `build_prompt(example)` replaces the prompt (context, empty line,
-    `Question: …`, empty line, a request to answer concisely). Failures are `RuntimeError`s: `Unreachable` (no such program), `TimedOut`
-    (the program and all it started are killed), `Refused` (exit status ≠ 0, with what it wrote to standard error), `BadReply` (no text).
-    When a tap marks the calls and `ANTHROPIC_BASE_URL` is set, the mark is handed on as the program's key or header.
+    `allowed_tools`: a list or one text. `timeout` in seconds. `build_prompt(example)` replaces the prompt (context,
+    empty line, `Question: …`, empty line, a request to answer concisely). Failures are `RuntimeError`s: `Unreachable`
+    (no such program), `TimedOut` (the program and all it started are killed), `Refused` (exit status ≠ 0, with what it
+    wrote to standard error), `BadReply` (no text). When a tap marks the calls and `ANTHROPIC_BASE_URL` is set, the mark
+    is handed on as the program's key or header.
     """
 
     def __init__(
@@ -39,7 +41,13 @@ class ClaudeCLI:
         timeout: float = 120.0,
         build_prompt: Callable[[Example], str] | None = None,
     ) -> None:
-        self.name, self.model, self.max_turns, self.system_prompt, self.timeout = name, model, max_turns, system_prompt, timeout
+        self.name, self.model, self.max_turns, self.system_prompt, self.timeout = (
+            name,
+            model,
+            max_turns,
+            system_prompt,
+            timeout,
+        )
         self.allowed_tools, self.build_prompt = allowed_tools, build_prompt
 
     def process(self, example: Example) -> Example:
@@ -57,7 +65,9 @@ class ClaudeCLI:
             "class": "ClaudeCLI",
             "model": self.model,
             "max_turns": self.max_turns,
-            "allowed_tools": self.allowed_tools if isinstance(self.allowed_tools, str | None) else list(self.allowed_tools),
+            "allowed_tools": self.allowed_tools
+            if isinstance(self.allowed_tools, str | None)
+            else list(self.allowed_tools),
             "system_prompt": self.system_prompt,
             "build_prompt": identity(self.build_prompt),
         }
@@ -71,7 +81,12 @@ class ClaudeCLI:
             "--allowedTools": tools,
             "--max-turns": None if self.max_turns is None else str(self.max_turns),
         }
-        return ["claude", "-p", "--print", *(word for name, value in options.items() if value is not None for word in (name, value))]
+        return [
+            "claude",
+            "-p",
+            "--print",
+            *(word for name, value in options.items() if value is not None for word in (name, value)),
+        ]
 
     async def _ask(self, prompt: str) -> str:
         ledger = current_ledger()
@@ -90,7 +105,9 @@ class ClaudeCLI:
 
     async def _run(self, prompt: str, ledger: Ledger | None) -> str:
         if shutil.which("claude") is None:
-            raise Unreachable("the claude CLI was not found: install it, and check that `claude` runs in this shell (PATH)")
+            raise Unreachable(
+                "the claude CLI was not found: install it, and check that `claude` runs in this shell (PATH)"
+            )
         pipe = asyncio.subprocess.PIPE
         program = await asyncio.create_subprocess_exec(
             *self.command(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=_environment(ledger)
@@ -100,7 +117,9 @@ class ClaudeCLI:
                 out, err = await program.communicate(utf8_safe(prompt).encode())
         except TimeoutError:
             await _end(program)
-            raise TimedOut(f"the claude CLI gave no answer in {self.timeout:g} s (or before the example's deadline)") from None
+            raise TimedOut(
+                f"the claude CLI gave no answer in {self.timeout:g} s (or before the example's deadline)"
+            ) from None
         except BaseException:
             await _end(program)
             raise
@@ -125,7 +144,10 @@ def default_prompt(example: Example) -> str:
     """Context, question and a request for a short answer; the context alone where there is no question."""
     if example.get("question") is None:
         return str(example["context"])
-    return f"{example['context']}\n\nQuestion: {example['question']}\n\nAnswer the question concisely, with nothing but the answer."
+    return (
+        f"{example['context']}\n\nQuestion: {example['question']}\n\nAnswer the question concisely, with "
+        "nothing but the answer."
+    )
 
 
 def _environment(ledger: Ledger | None) -> dict[str, str]:

@@ -27,11 +27,15 @@ _ATOM = re.compile(r"[^\s,\]}]+")
 
 
 def replace_strings(document: str, texts: Mapping[Path, str]) -> str:
-    """`document` (valid JSON) with the string values at the given paths replaced; everything else stays as it is, byte for byte.
+    """`document` (valid JSON) with the string values at the given paths replaced; everything else stays as it is, byte
+    for byte.
 
-    A path is keys and positions from the root, as in `("messages", 0, "content")`. `KeyError` for a path that is no string value.
+    A path is keys and positions from the root, as in `("messages", 0, "content")`. `KeyError` for a path that is no
+    string value.
     """
-    spans = {path: span for path, span in _strings(document) if path in texts}  # of equal keys the last one counts, as in json
+    spans = {
+        path: span for path, span in _strings(document) if path in texts
+    }  # of equal keys the last one counts, as in json
     missing = [path for path in texts if path not in spans]
     if missing:
         raise KeyError(f"no text at {missing[0]} of the document")
@@ -52,7 +56,9 @@ def _literal(text: str) -> str:
 
 
 def _strings(document: str) -> Iterator[tuple[Path, tuple[int, int]]]:
-    """Every string value with where it stands. Walks with a stack of its own: the depth of a document is not ours to choose."""
+    """Every string value with where it stands. Walks with a stack of its own: the depth of a document is not ours to
+    choose.
+    """
     at = 0
     stack: list[_Open] = []
     step: str | int | None = None
@@ -148,7 +154,8 @@ class RequestContext:
 
 
 def split_question(text: str) -> tuple[str, str]:
-    """A user's text as (context, question): the question is the last paragraph, or all from the last paragraph that begins `Question:`.
+    """A user's text as (context, question): the question is the last paragraph, or all from the last paragraph that
+    begins `Question:`.
 
     The second part begins with the break, so both join to `text`. A single paragraph is all question.
     """
@@ -183,8 +190,12 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
 
 
 def with_context(document: str, slots: Sequence[Slot], texts: Sequence[str]) -> str:
-    """The JSON `document` with the texts of `slots` replaced. Where the wire takes no empty text, `…` stands for nothing."""
-    return replace_strings(document, {slot.path: _filled(slot, text) for slot, text in zip(slots, texts, strict=True) if text != slot.text})
+    """The JSON `document` with the texts of `slots` replaced. Where the wire takes no empty text, `…` stands for
+    nothing.
+    """
+    return replace_strings(
+        document, {slot.path: _filled(slot, text) for slot, text in zip(slots, texts, strict=True) if text != slot.text}
+    )
 
 
 def _filled(slot: Slot, text: str) -> str:
@@ -263,16 +274,25 @@ def leaves(compressor: Any) -> str | None:
 
 
 async def compress_texts(
-    compressor: Any, texts: list[tuple[str, str]], question: str, *, model: str | None, budget: int | None = None, state: Any = None
+    compressor: Any,
+    texts: list[tuple[str, str]],
+    question: str,
+    *,
+    model: str | None,
+    budget: int | None = None,
+    state: Any = None,
 ) -> list[str]:
-    """`(role, text)` pairs through a compressor: as many texts come back. What a compressor merges stands in the first place.
+    """`(role, text)` pairs through a compressor: as many texts come back. What a compressor merges stands in the first
+    place.
 
     One that counts tokens and has no `model` of its own counts as the model asked does.
     """
     if model is not None and getattr(compressor, "model", "") is None:
         compressor = copy.copy(compressor)
         compressor.model = model
-    prefix = [{"role": role if role in ("system", "assistant", "tool") else "user", "content": text} for role, text in texts]
+    prefix = [
+        {"role": role if role in ("system", "assistant", "tool") else "user", "content": text} for role, text in texts
+    ]
     tail = [{"role": "user", "content": question}] if question else []
     query = question if getattr(compressor, "needs_query", False) and question else None
     made, _ = await calling.call(compressor.compress, prefix, tail, state=state, budget=budget, query=query)

@@ -50,10 +50,11 @@ def compressor_of(spec: str | Compressor, **options: Any) -> Compressor:
 class Control:
     """Shortens an example's `context` with a compressor and asks `inner` about the rest.
 
-    `partner`: the system whose token budget is matched, example by example; the control is then called `head_tail@partner` unless it has a
-    `name`, and fails with `NoBudget` where `example["budget"]` is missing. `budget` (tokens) or `keep` (share) fixes it instead; else
-    `example["budget"]` is used if it is there, else the compressor's own setting. Where the context holds the question (no `question`, or
-    the same text), its last paragraph is the question and stays.
+    `partner`: the system whose token budget is matched, example by example; the control is then called
+    `head_tail@partner` unless it has a `name`, and fails with `NoBudget` where `example["budget"]` is missing. `budget`
+    (tokens) or `keep` (share) fixes it instead; else `example["budget"]` is used if it is there, else the compressor's
+    own setting. Where the context holds the question (no `question`, or the same text), its last paragraph is the
+    question and stays.
     """
 
     def __init__(
@@ -66,7 +67,13 @@ class Control:
         budget: int | None = None,
         keep: float | None = None,
     ) -> None:
-        self.compressor, self.inner, self.partner, self.budget, self.keep = compressor_of(compressor), inner, partner, budget, keep
+        self.compressor, self.inner, self.partner, self.budget, self.keep = (
+            compressor_of(compressor),
+            inner,
+            partner,
+            budget,
+            keep,
+        )
         self.name = name or (f"{self.compressor.name}@{partner}" if partner else self.compressor.name)
         check_limit(self.name, budget, 0 if keep is None else keep)
 
@@ -103,7 +110,9 @@ class Control:
         budget = self._budget(example, before)
         question = str(example.get("question") or kept).strip()
         texts, model = [("user", context)], self.inner.model
-        (shorter,) = await compress_texts(self.compressor, texts, question, model=model, budget=budget, state=example.get("id"))
+        (shorter,) = await compress_texts(
+            self.compressor, texts, question, model=model, budget=budget, state=example.get("id")
+        )
         whole = shorter + kept if shorter.strip() else kept.lstrip()
         changed = {**example, "context": whole, "compressed": {"tokens_before": before, "tokens_after": count(shorter)}}
         if kept and example.get("question") is not None:
@@ -131,7 +140,10 @@ class Control:
         budget = example.get("budget")
         if budget is None:
             if self.partner is not None:
-                raise NoBudget(f"{self.name}: {self.partner} has no measured token budget for example {example.get('id')!r} to match")
+                raise NoBudget(
+                    f"{self.name}: {self.partner} has no measured token budget for example {example.get('id')!r} to "
+                    "match"
+                )
             return None
         check_limit(self.name, budget, 0)
         return int(budget)
@@ -179,11 +191,15 @@ class Read:
         assert process is not None, "checked by system_of"
         made = await calling.call(process, example)
         if not isinstance(made, Mapping):
-            raise TypeError(f"{self.name}: process() returned a {type(made).__name__}; expected a dict with 'context' or 'response'")
+            raise TypeError(
+                f"{self.name}: process() returned a {type(made).__name__}; expected a dict with 'context' or 'response'"
+            )
         return made
 
     def _size(self, example: Example, made: Mapping[str, Any]) -> dict[str, Any]:
-        """Tokens of the context as it was and as it is, counted as a control's are, beside what the system itself says of it."""
+        """Tokens of the context as it was and as it is, counted as a control's are, beside what the system itself says
+        of it.
+        """
         assert self.inner is not None
         told, count = made.get("compressed"), counter_for(self.inner.model).count
         before, after = (count(_parts(dict(one))[0]) for one in (example, made))
@@ -191,7 +207,11 @@ class Read:
 
     def fingerprint(self) -> dict[str, Any]:
         """The system's and the reader's."""
-        return {"class": "Read", "system": calling.fingerprint(self.system), "inner": self.inner.fingerprint() if self.inner else None}
+        return {
+            "class": "Read",
+            "system": calling.fingerprint(self.system),
+            "inner": self.inner.fingerprint() if self.inner else None,
+        }
 
     async def aclose(self) -> None:
         """Close both."""
@@ -202,7 +222,8 @@ class Read:
 
 
 def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") -> Any:
-    """The system that `spec` names: a compressor becomes a `Control` in front of `inner`, a system that returns contexts is `Read` by it.
+    """The system that `spec` names: a compressor becomes a `Control` in front of `inner`, a system that returns
+    contexts is `Read` by it.
 
     A compressor is called by its spec (`head_tail:keep=0.3`), a system by its own name; `suffix` is added.
     Raises `UnknownName`, `BadInput`.
@@ -214,15 +235,22 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
         named = isinstance(getattr(made, "name", None), str)
         return Read(made, reader, calling.name_of(made) + suffix) if reader is not None or suffix or not named else made
     if inner is None:
-        raise BadInput(f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is left")
+        raise BadInput(
+            f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is "
+            "left"
+        )
     compressor = compressor_of(made)
     return Control(compressor, inner, name=(spec if parse_spec(spec).options else compressor.name) + suffix)
 
 
 def system_role(spec: str) -> ArmRole:
-    """The role of a `--system`: it is under test, but for the built-in `full`, `none` and `random_drop`, which are controls here too."""
+    """The role of a `--system`: it is under test, but for the built-in `full`, `none` and `random_drop`, which are
+    controls here too.
+    """
     given = parse_spec(spec)
-    own = given.scheme == "name" and any(registry.find(kind, given.target) is not None for kind in ("system", "compressor"))
+    own = given.scheme == "name" and any(
+        registry.find(kind, given.target) is not None for kind in ("system", "compressor")
+    )
     if own or given.scheme not in ("name", "builtin") or given.target not in offered("compressors"):
         return CANDIDATE
     ends = given.target in ("full", "none", "random_drop")

@@ -1,4 +1,6 @@
-"""A proxy or model endpoint as a system: examples are sent to it in the shape of a real client, its answer is the response."""
+"""A proxy or model endpoint as a system: examples are sent to it in the shape of a real client, its answer is the
+response.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,18 @@ from context_bench.wire.apis.read import Reply
 
 
 class OpenAIProxy:
-    """Sends each example to `base_url` (with or without `/v1`) and returns it with `response`, `api_usage`, `finish_reason`.
+    """Sends each example to `base_url` (with or without `/v1`) and returns it with `response`, `api_usage`,
+    `finish_reason`.
 
-    As documented: `context` as a system message and `question` as the user's (`shape="plain-system"`), `turns` verbatim where the example
-    has them, `build_messages(example)` verbatim where given, an optional `system_prompt` first, `extra_body` laid over the body,
-    `timeout` seconds per attempt, `max_retries` further attempts after `retry_base_delay` · 2ⁿ seconds. `api_key` defaults to
-    `OPENAI_API_KEY`; `proxy_key` is what the proxy itself checks. Other shapes: see `llm.shapes`; `prompt` is the template of `plain-user`.
-    `wire` (`openai`, `anthropic`, `responses`): the API that plain shapes speak. `namespace` keeps this system's provider cache apart.
-    `version` enters the fingerprint (a proxy restarted with other settings); `identity` stands there for a URL that changes by the run.
-    Works in scripts, threads and inside a running event loop; the `a…` methods are the async ones.
-    Failures are `RuntimeError`s: `Could not connect`, `HTTP <code>`, `invalid JSON`, `empty choices`, `Unexpected response`.
+    As documented: `context` as a system message and `question` as the user's (`shape="plain-system"`), `turns` verbatim
+    where the example has them, `build_messages(example)` verbatim where given, an optional `system_prompt` first,
+    `extra_body` laid over the body, `timeout` seconds per attempt, `max_retries` further attempts after
+    `retry_base_delay` · 2ⁿ seconds. `api_key` defaults to `OPENAI_API_KEY`; `proxy_key` is what the proxy itself
+    checks. Other shapes: see `llm.shapes`; `prompt` is the template of `plain-user`. `wire` (`openai`, `anthropic`,
+    `responses`): the API that plain shapes speak. `namespace` keeps this system's provider cache apart. `version`
+    enters the fingerprint (a proxy restarted with other settings); `identity` stands there for a URL that changes by
+    the run. Works in scripts, threads and inside a running event loop; the `a…` methods are the async ones. Failures
+    are `RuntimeError`s: `Could not connect`, `HTTP <code>`, `invalid JSON`, `empty choices`, `Unexpected response`.
     """
 
     def __init__(
@@ -75,7 +79,9 @@ class OpenAIProxy:
         self.extra_body = dict(extra_body or {})
         self.shape, self.prompt, self.stream, self.namespace, self.version = shape, prompt, stream, namespace, version
         self.wire, self.identity = wire, identity
-        self._build({"id": "", "context": ""}, None if build_messages is None else lambda _: [])  # what cannot be built is said now
+        self._build(
+            {"id": "", "context": ""}, None if build_messages is None else lambda _: []
+        )  # what cannot be built is said now
 
     @property
     def proxy_key(self) -> str | None:
@@ -90,7 +96,8 @@ class OpenAIProxy:
     def process(self, example: Example) -> Example:
         """The example with `response`, `api_usage`, `finish_reason` and `tool_calls`, as far as the reply tells.
 
-        The response is never empty, but for examples that expect tool calls (`expected_calls`): there a reply may be nothing but calls.
+        The response is never empty, but for examples that expect tool calls (`expected_calls`): there a reply may be
+        nothing but calls.
         """
         return run_sync(self.aprocess(example))
 
@@ -101,11 +108,15 @@ class OpenAIProxy:
         return {**example, **_answer_of(reply)}
 
     def process_conversation(self, turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Ask each user turn with all that was said before; the assistant's messages. Calls and usage are in the ledger, turn by turn."""
+        """Ask each user turn with all that was said before; the assistant's messages. Calls and usage are in the
+        ledger, turn by turn.
+        """
         return run_sync(self.aprocess_conversation(turns))
 
     async def aprocess_conversation(self, turns: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The same, async. Turns of other roles than `user` and `assistant` stay in the history; the answers are the system's own."""
+        """The same, async. Turns of other roles than `user` and `assistant` stay in the history; the answers are the
+        system's own.
+        """
         history: list[dict[str, Any]] = []
         answers: list[dict[str, Any]] = []
         key = stable_hash(list(turns), 16)
@@ -150,7 +161,9 @@ class OpenAIProxy:
         """Let go of the connections of the running loop."""
         await self._client.aclose()
 
-    def _build(self, example: Example, build_messages: Callable[[Example], list[dict[str, Any]]] | None) -> ShapedRequest:
+    def _build(
+        self, example: Example, build_messages: Callable[[Example], list[dict[str, Any]]] | None
+    ) -> ShapedRequest:
         request = build(
             self.shape,
             example,
@@ -189,5 +202,9 @@ def _as_openai(usage: Usage | None) -> dict[str, Any]:
 
 def _key_of_environment(shape: str, wire: str | None) -> str | None:
     """The provider's usual variable; Anthropic's wire has its own."""
-    names = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY") if shape == "claude-code" or wire == "anthropic" else ("OPENAI_API_KEY",)
+    names = (
+        ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+        if shape == "claude-code" or wire == "anthropic"
+        else ("OPENAI_API_KEY",)
+    )
     return next((os.environ[name] for name in names if os.environ.get(name)), None)

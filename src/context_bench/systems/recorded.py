@@ -27,11 +27,12 @@ class RecordedFailure(SystemFailed):
 
 
 class RecordedAnswers:
-    """Gives to each example, by dataset, id and trial, what `name` once answered to it: `response`, what else came back, and under
-    `recorded_scores` the numbers that the source gave it.
+    """Gives to each example, by dataset, id and trial, what `name` once answered to it: `response`, what else came
+    back, and under `recorded_scores` the numbers that the source gave it.
 
-    Time, tokens and money go into the ledger as one call to `recorded:SOURCE`. A recorded failure is raised as what it was; an answer that
-    is not there raises `NotRecorded`. `identity` says which files the answers are from. Two answers to the same are `BadInput`.
+    Time, tokens and money go into the ledger as one call to `recorded:SOURCE`. A recorded failure is raised as what it
+    was; an answer that is not there raises `NotRecorded`. `identity` says which files the answers are from. Two answers
+    to the same are `BadInput`.
     """
 
     played_back = True
@@ -43,7 +44,8 @@ class RecordedAnswers:
             key = (str(answer.example["dataset"]), answer.example["id"], answer.trial)
             if key in self._answers:
                 raise BadInput(
-                    f"{name!r} has two answers to example {key[1]!r} of {key[0]!r}, trial {key[2]}; if they are of two systems, "
+                    f"{name!r} has two answers to example {key[1]!r} of {key[0]!r}, trial {key[2]}; if they are of "
+                    "two systems, "
                     "give each file its own name with --system"
                 )
             self._answers[key] = answer

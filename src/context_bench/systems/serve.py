@@ -1,4 +1,6 @@
-"""Any compressor or system as an HTTP proxy that speaks OpenAI chat completions, OpenAI Responses and Anthropic messages."""
+"""Any compressor or system as an HTTP proxy that speaks OpenAI chat completions, OpenAI Responses and Anthropic
+messages.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,20 @@ _SECONDS, _MEMORY = 600.0, 2 * 2**30
 
 
 class Served:
-    """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:18409") as served: served.url` (or a plain `with`).
+    """A proxy on loopback: `async with Served("head_tail:keep=0.5", "http://127.0.0.1:18409") as served: served.url`
+    (or a plain `with`).
 
-    `spec` names a compressor (`bm25:budget=300`), a registered system or `py:module:Class`, or is such an object. What it changes is the
-    context of a request: every text but system texts under 200 tokens and the question, which is the last paragraph of the last user text.
-    All else is passed on byte for byte, streams and errors too; with `full` so is the whole request. Keys are passed on, or replaced by
-    `upstream_key` if that is given. A system's `process` gets `{"id", "context", "question"}`: the context that it returns replaces the
-    request's; if it leaves the context alone and returns a `response`, that is the reply and the upstream is not called.
+    `spec` names a compressor (`bm25:budget=300`), a registered system or `py:module:Class`, or is such an object. What
+    it changes is the context of a request: every text but system texts under 200 tokens and the question, which is the
+    last paragraph of the last user text. All else is passed on byte for byte, streams and errors too; with `full` so is
+    the whole request. Keys are passed on, or replaced by `upstream_key` if that is given. A system's `process` gets
+    `{"id", "context", "question"}`: the context that it returns replaces the request's; if it leaves the context alone
+    and returns a `response`, that is the reply and the upstream is not called.
     """
 
-    def __init__(self, spec: Spec, upstream: str, port: int = 0, upstream_key: str | None = None, *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, spec: Spec, upstream: str, port: int = 0, upstream_key: str | None = None, *, host: str = "127.0.0.1"
+    ) -> None:
         self.plugin = _plugin(spec)
         self.name = calling.name_of(self.plugin)
         self._key = upstream_key
@@ -274,7 +280,9 @@ async def _one(system: Any, slot: Slot, question: str) -> str | OwnAnswer:
     if isinstance(response, str):
         return OwnAnswer(response, usage_of(made.get("api_usage"), OPENAI_CHAT))
     if context is None:
-        raise TypeError(f"process() returned neither a 'context' nor a 'response'; its keys: {', '.join(map(str, made)) or 'none'}")
+        raise TypeError(
+            f"process() returned neither a 'context' nor a 'response'; its keys: {', '.join(map(str, made)) or 'none'}"
+        )
     return slot.text
 
 

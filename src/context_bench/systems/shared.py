@@ -1,6 +1,8 @@
-"""Parts that several systems share: the client of an endpoint, a function's identity, requests for other wires, models that write.
+"""Parts that several systems share: the client of an endpoint, a function's identity, requests for other wires, models
+that write.
 
-`identity` tells two versions of a function apart in fingerprints. `OfModel` asks the model behind a URL for compressors and memories.
+`identity` tells two versions of a function apart in fingerprints. `OfModel` asks the model behind a URL for compressors
+and memories.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from context_bench.wire.request import SYSTEM_ROLES
 
 
 def connector(wire: str, base_url: str, **settings: Any) -> Callable[[], ChatClient]:
-    """A factory of clients for `base_url` (`settings` as of `ChatClient`); `BadInput` if no conversation goes over `wire`."""
+    """A factory of clients for `base_url` (`settings` as of `ChatClient`); `BadInput` if no conversation goes over
+    `wire`.
+    """
     if wire not in PATHS:
         raise BadInput(f"no conversation goes over the wire {wire!r}; expected one of: {', '.join(PATHS)}")
     return partial(ChatClient, base_url, **settings)
@@ -42,18 +46,28 @@ def identity(function: Callable[..., Any] | None) -> str | None:
 class OfModel:
     """Something that a model behind `relay` writes, at temperature 0: `_ask` it. `settings`: as of `ChatClient`.
 
-    `option`: the option of the command line that names the model as well. Without `relay`, and with `part_tokens` or `max_tokens` below
-    1, `BadInput`.
+    `option`: the option of the command line that names the model as well. Without `relay`, and with `part_tokens` or
+    `max_tokens` below 1, `BadInput`.
     """
 
     name = "written"
     rules = ""  # what the model is told to do
 
     def __init__(
-        self, relay: str | None, model: str, api_key: str | None, option: str, *, part_tokens: int, max_tokens: int, **settings: Any
+        self,
+        relay: str | None,
+        model: str,
+        api_key: str | None,
+        option: str,
+        *,
+        part_tokens: int,
+        max_tokens: int,
+        **settings: Any,
     ) -> None:
         if relay is None:
-            raise BadInput(f"{self.name} needs a model that writes it: {self.name}:relay=http://HOST:PORT (or {option} URL)")
+            raise BadInput(
+                f"{self.name} needs a model that writes it: {self.name}:relay=http://HOST:PORT (or {option} URL)"
+            )
         if part_tokens < 1 or max_tokens < 1:
             raise BadInput(f"{self.name}: part_tokens and max_tokens are 1 or more, not {part_tokens} and {max_tokens}")
         from context_bench.llm.chat import ChatClient
@@ -88,7 +102,9 @@ class OfModel:
 
 
 def _asked_for(budget: int) -> str:
-    return f"All of it together may have at most {budget} tokens, which is about {max(1, math.floor(budget * 0.7))} words."
+    return (
+        f"All of it together may have at most {budget} tokens, which is about {max(1, math.floor(budget * 0.7))} words."
+    )
 
 
 #: Anthropic refuses a request without it.
@@ -97,13 +113,17 @@ WIRES = {"openai": "openai-chat", "anthropic": "anthropic", "responses": "openai
 
 
 def rewired(request: ShapedRequest, wire: str) -> ShapedRequest:
-    """`request` (messages without tools, on the chat wire) for another wire; one that is there already stays as it is."""
+    """`request` (messages without tools, on the chat wire) for another wire; one that is there already stays as it
+    is.
+    """
     if wire not in WIRES:
         raise BadInput(f"wire {wire!r} is not known; there are: {', '.join(WIRES)}")
     if request.wire == WIRES[wire]:
         return request
     if request.wire != "openai-chat" or "tools" in request.body:
-        raise BadInput(f"wire {wire!r} goes with plain shapes; the shape of {request.path} with tools has a wire of its own")
+        raise BadInput(
+            f"wire {wire!r} goes with plain shapes; the shape of {request.path} with tools has a wire of its own"
+        )
     body = dict(request.body)
     messages: list[dict[str, Any]] = body.pop("messages")
     body.pop("stream_options", None)

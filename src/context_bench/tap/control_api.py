@@ -1,4 +1,6 @@
-"""Control a tap over HTTP: begin and end windows, collect records. Records as JSON, and as lines of a file for its owner alone."""
+"""Control a tap over HTTP: begin and end windows, collect records. Records as JSON, and as lines of a file for its
+owner alone.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from context_bench.wire.apis.shared import dump, load_json
 
 
 def as_json(record: Forwarded) -> dict[str, Any]:
-    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `core.usage.forwarded_of` reads it back."""
+    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `core.usage.forwarded_of` reads
+    it back.
+    """
     values = {one.name: getattr(record, one.name) for one in fields(Forwarded)}
     if record.usage is not None:
         values["usage"] = {one.name: getattr(record.usage, one.name) for one in fields(Usage)}
@@ -34,7 +38,9 @@ def as_json(record: Forwarded) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def record_file(path: Path) -> Iterator[Callable[[Forwarded], None]]:
-    """A sink that appends each record as one line of JSON to a file that only its owner may read (mode 0600). Raises `StoreUnusable`."""
+    """A sink that appends each record as one line of JSON to a file that only its owner may read (mode 0600). Raises
+    `StoreUnusable`.
+    """
     try:
         file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
         os.fchmod(file, 0o600)
@@ -95,14 +101,20 @@ class TapControl:
             return _said(refusal, 403)
         try:
             wanted = load_json(await request.read()) if request.body_exists else {}
-            found = await self._do(f"{request.method} {request.path.removeprefix(PREFIX)}", wanted if isinstance(wanted, Mapping) else {})
+            found = await self._do(
+                f"{request.method} {request.path.removeprefix(PREFIX)}", wanted if isinstance(wanted, Mapping) else {}
+            )
         except ContextBenchError as error:
             return _said(str(error), 409)
         except ValueError:
             return _said("the body is not JSON", 400)
         except KeyError as error:
             return _said(f"the body has no {error}", 400)
-        return _said("no such control", 404) if found is None else web.Response(body=dump(found), content_type="application/json")
+        return (
+            _said("no such control", 404)
+            if found is None
+            else web.Response(body=dump(found), content_type="application/json")
+        )
 
     async def _do(self, what: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
         tap, owner = self._tap, str(given.get("owner") or "control")
@@ -147,10 +159,10 @@ def _records(records: list[Forwarded]) -> dict[str, Any]:
 class RemoteTap:
     """A tap that runs elsewhere (`context-bench tap`), as a `core.protocols.Recorder`.
 
-    `url`: what `context-bench tap` printed; a path such as `/v1` after it does no harm. `marker` overrides the tap's own. Use it as
-    `async with`, which also learns the tap's settings (`about`) and raises `PreflightFailed` when nobody answers there; without it the
-    first call does. Raises `Unreachable` when nobody answers any more, `BadInput` when it is no tap or refuses. Conversations of two
-    `RemoteTap`s never share a token.
+    `url`: what `context-bench tap` printed; a path such as `/v1` after it does no harm. `marker` overrides the tap's
+    own. Use it as `async with`, which also learns the tap's settings (`about`) and raises `PreflightFailed` when nobody
+    answers there; without it the first call does. Raises `Unreachable` when nobody answers any more, `BadInput` when it
+    is no tap or refuses. Conversations of two `RemoteTap`s never share a token.
     """
 
     def __init__(self, url: str, *, marker: str | None = None, timeout: float = 30.0) -> None:
@@ -178,11 +190,15 @@ class RemoteTap:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.aclose()
 
     def __getstate__(self) -> dict[str, Any]:
-        """On its way to another process: the same owner, so that all of them ask for the same conversations; connections stay."""
+        """On its way to another process: the same owner, so that all of them ask for the same conversations;
+        connections stay.
+        """
         return {**self.__dict__, "_sessions": {}}
 
     async def connect(self) -> dict[str, Any]:
@@ -224,7 +240,9 @@ class RemoteTap:
     async def _ask(self, method: str, what: str, **body: Any) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         if loop not in self._sessions:
-            self._sessions[loop] = aiohttp.ClientSession(timeout=self._timeout, headers={HEADER: "1"}, cookie_jar=aiohttp.DummyCookieJar())
+            self._sessions[loop] = aiohttp.ClientSession(
+                timeout=self._timeout, headers={HEADER: "1"}, cookie_jar=aiohttp.DummyCookieJar()
+            )
         data = dump({"owner": self._owner, **body}) if method == "POST" else None
         try:
             async with self._sessions[loop].request(method, f"{self.url}{PREFIX}{what}", data=data) as reply:
@@ -232,7 +250,8 @@ class RemoteTap:
                 status = reply.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(
-                f"no tap answers at {self.url} ({type(error).__name__}); start one: context-bench tap --port PORT --upstream URL"
+                f"no tap answers at {self.url} ({type(error).__name__}); start one: context-bench tap --port PORT "
+                "--upstream URL"
             ) from None
         return _told(raw, status, self.url)
 
@@ -246,5 +265,7 @@ def _told(raw: bytes, status: int, url: str) -> dict[str, Any]:
         raise BadInput(f"{url} answers, but is not a tap (HTTP {status})")
     if status != 200:
         error = found.get("error")
-        raise BadInput(str(error.get("message")) if isinstance(error, dict) else f"{url} answers, but is not a tap (HTTP {status})")
+        raise BadInput(
+            str(error.get("message")) if isinstance(error, dict) else f"{url} answers, but is not a tap (HTTP {status})"
+        )
     return found

@@ -1,7 +1,7 @@
 """Write down an exchange as one `Forwarded`, by the recording policy.
 
-`meta`: no text at all. `hashes`: keyed hashes of the blocks, with a key that dies with the tap. `redacted`: bodies without secrets and
-addresses. `full`: bodies. Keys are in none of them.
+`meta`: no text at all. `hashes`: keyed hashes of the blocks, with a key that dies with the tap. `redacted`: bodies
+without secrets and addresses. `full`: bodies. Keys are in none of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class Room:
 
 @dataclass(slots=True)
 class Body:
-    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT`, or that finds no room, none are kept."""
+    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT`, or that finds no room,
+    none are kept.
+    """
 
     size: int = 0
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
@@ -115,8 +117,9 @@ class Body:
 class Exchange:
     """One request on its way through the tap. `arrived`, `ended` in monotonic seconds; `started` since the epoch.
 
-    `answered`: when the answer was whole, if it has been: its connection may stay open after that. `ended` is set when the exchange is
-    over for the tap, to the moment at which its answer was whole or broke off; what comes later is relayed and not recorded.
+    `answered`: when the answer was whole, if it has been: its connection may stay open after that. `ended` is set when
+    the exchange is over for the tap, to the moment at which its answer was whole or broke off; what comes later is
+    relayed and not recorded.
     """
 
     number: int
@@ -135,7 +138,9 @@ class Exchange:
     reply_headers: Headers = field(default_factory=list)
     error: str | None = None
     ending: bool = False  # the upstream has said its last byte
-    kept: asyncio.Event | None = None  # a witness keeps the record before the client has the end of the answer; set when that is done
+    kept: asyncio.Event | None = (
+        None  # a witness keeps the record before the client has the end of the answer; set when that is done
+    )
     record: Forwarded | None = None
     apart: bool = False  # it is read in a process of its own, from which `request` does not come back
     request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
@@ -150,7 +155,9 @@ class Exchange:
         return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
 
     def alone(self) -> Exchange:
-        """The exchange as it can travel to another process: without the others of its window, and nobody waits for it there."""
+        """The exchange as it can travel to another process: without the others of its window, and nobody waits for it
+        there.
+        """
         window = self.match.window
         match = self.match if window is None else replace(self.match, window=replace(window, arrivals=[]))
         return replace(self, match=match, kept=None)
@@ -171,9 +178,13 @@ def header(headers: Headers, name: str) -> str:
 
 
 class RecordWriter:
-    """Writes the record of an exchange. Not for two threads at once: it remembers the earlier requests of every session."""
+    """Writes the record of an exchange. Not for two threads at once: it remembers the earlier requests of every
+    session.
+    """
 
-    def __init__(self, policy: str = "full", *, counter_model: str | None = None, secrets_known: Iterable[str] = ()) -> None:
+    def __init__(
+        self, policy: str = "full", *, counter_model: str | None = None, secrets_known: Iterable[str] = ()
+    ) -> None:
         if policy not in POLICIES:
             raise BadInput(f"recording policy {policy!r} is not known; expected one of: {', '.join(POLICIES)}")
         self.policy = policy
@@ -184,14 +195,18 @@ class RecordWriter:
         self._joining = Joining()
 
     def write(self, exchange: Exchange) -> Forwarded:
-        """The record. Odd bodies are recorded as odd, never raised over: a request that was relayed is always accounted for."""
+        """The record. Odd bodies are recorded as odd, never raised over: a request that was relayed is always accounted
+        for.
+        """
         record = _outline(exchange)
         try:
             self._fill(record, exchange)
             self._clean(record, exchange)
         except Exception as error:  # a request that was relayed is always accounted for, whatever is in it
             record = _outline(exchange)
-            record.facts["unread"] = "nested too deeply" if isinstance(error, RecursionError) else f"not readable ({type(error).__name__})"
+            record.facts["unread"] = (
+                "nested too deeply" if isinstance(error, RecursionError) else f"not readable ({type(error).__name__})"
+            )
             self._clean(record, exchange)
         record.facts["policy"] = self.policy
         return record
@@ -276,7 +291,9 @@ class RecordWriter:
         if why:
             record.facts["reply_unread"] = why
         if exchange.status is not None and exchange.status >= 400:
-            record.error = record.error or _provider_error(exchange.status, body if self.policy in ("redacted", "full") else None)
+            record.error = record.error or _provider_error(
+                exchange.status, body if self.policy in ("redacted", "full") else None
+            )
         elif record.wire in _PROMPTS:
             self._read_answer(record, exchange, body)
         record.reply = self._kept(body, None) if isinstance(body, Mapping | list) else self._keep_text(body)
@@ -298,7 +315,12 @@ class RecordWriter:
         record.usage = reply.usage
         if reply.usage is None:
             counter = counter_for(self._counter_model or record.model or "")
-            said = [reply.text, reply.reasoning, reply.refusal, canonical_json(reply.tool_calls) if reply.tool_calls else None]
+            said = [
+                reply.text,
+                reply.reasoning,
+                reply.refusal,
+                canonical_json(reply.tool_calls) if reply.tool_calls else None,
+            ]
             record.facts["reply_tokens"] = sum(counter.count(text) for text in said if text)
 
     def _read_stream(self, record: Forwarded, exchange: Exchange, request: WireRequest | None, encoding: str) -> None:
@@ -328,7 +350,9 @@ class RecordWriter:
             record.facts["reply_unread"] = str(error) if known else f"stream not readable ({type(error).__name__})"
 
     def _tell_of_the_end(self, record: Forwarded, exchange: Exchange, reader: StreamReader) -> None:
-        """A client that leaves at a stream's last event has its whole answer; what was sent after that event is told apart."""
+        """A client that leaves at a stream's last event has its whole answer; what was sent after that event is told
+        apart.
+        """
         if reader.over and client_left(exchange.error):
             record.error = None
         if (after := reader.reply.after_done) is None:
@@ -357,7 +381,10 @@ class RecordWriter:
             "messages": [
                 {
                     "role": _role(message.role),
-                    "blocks": [[part_kind(part.kind), self._hash(part.text or canonical_json(part.raw))] for part in message.parts],
+                    "blocks": [
+                        [part_kind(part.kind), self._hash(part.text or canonical_json(part.raw))]
+                        for part in message.parts
+                    ],
                     "tool_calls": [self._hash(canonical_json(call)) for call in message.tool_calls],
                 }
                 for message in request.messages
@@ -366,13 +393,17 @@ class RecordWriter:
         }
 
     def _facts(self, request: WireRequest) -> dict[str, Any]:
-        """The anatomy; strings in it are plain hashes (comparable with the sender's) only where bodies are kept, else keyed or empty."""
+        """The anatomy; strings in it are plain hashes (comparable with the sender's) only where bodies are kept, else
+        keyed or empty.
+        """
         found = facts(request)
         if self.policy == "full":
             return found
         found["texts"] = [] if self.policy == "meta" else [self._hash(text) for text in found["texts"]]
         if self.policy == "redacted":
-            found["params"] = {name: self._name(value) if name in NAME_FIELDS else value for name, value in found["params"].items()}
+            found["params"] = {
+                name: self._name(value) if name in NAME_FIELDS else value for name, value in found["params"].items()
+            }
             return found
         found["params"] = {field_name(name): self._name(value) for name, value in found["params"].items()}
         found["roles"] = [_role(role) for role in found["roles"]]
@@ -461,8 +492,8 @@ def _parts_of(request: WireRequest) -> int:
 def _meaning(body: Mapping[str, Any]) -> bytes:
     """A digest of what is asked, whatever the order of keys.
 
-    Clients ask again without a stream where one broke off, and write the time into what they tell of themselves. Empty for what is
-    nested too deeply to be written in order.
+    Clients ask again without a stream where one broke off, and write the time into what they tell of themselves. Empty
+    for what is nested too deeply to be written in order.
     """
     asked = {name: value for name, value in body.items() if name not in _UNASKED}
     try:
@@ -484,12 +515,18 @@ def _provider_error(status: int, body: Any) -> str:
 
 
 def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
-    """What the request belongs to beyond itself: its mark, else what the client calls its session or user, else its key."""
+    """What the request belongs to beyond itself: its mark, else what the client calls its session or user, else its
+    key.
+    """
     if exchange.match.token:
         return f"mark {exchange.match.token}"
     metadata = body.get("metadata")
     told: list[Any] = [header(exchange.headers, name) for name in _SESSION_HEADERS]
-    told += [body.get("prompt_cache_key"), metadata.get("user_id") if isinstance(metadata, Mapping) else None, body.get("user")]
+    told += [
+        body.get("prompt_cache_key"),
+        metadata.get("user_id") if isinstance(metadata, Mapping) else None,
+        body.get("user"),
+    ]
     for value in told:
         if isinstance(value, str) and value:
             return f"told {value}"
@@ -499,7 +536,10 @@ def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
 def _header_facts(headers: Headers) -> dict[str, Any]:
     """Names of the headers, and the values of harmless ones."""
     told = {name: header(headers, name)[:200] for name in _HEADERS_TOLD}
-    return {"names": sorted({_word(key.lower()) for key, _ in headers})[:64], **{name: value for name, value in told.items() if value}}
+    return {
+        "names": sorted({_word(key.lower()) for key, _ in headers})[:64],
+        **{name: value for name, value in told.items() if value},
+    }
 
 
 def _role(text: str) -> str:

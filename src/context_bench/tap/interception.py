@@ -1,4 +1,6 @@
-"""Hooks of the tap in the relay: marks taken out of a request, the observer of an exchange, WebSockets, and the access check."""
+"""Hooks of the tap in the relay: marks taken out of a request, the observer of an exchange, WebSockets, and the access
+check.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class Socket:
 
 
 class TapRelay:
-    """Relays the exchanges of a tap to one upstream, and fills in what was seen. Opened and closed by its owner, on one event loop."""
+    """Relays the exchanges of a tap to one upstream, and fills in what was seen. Opened and closed by its owner, on one
+    event loop.
+    """
 
     def __init__(self, upstream: str, *, key: str | None, clock: Clock) -> None:
         self._relay = Relay(upstream)
@@ -73,8 +77,11 @@ class TapRelay:
         self.open, self.close = self._relay.open, self._relay.close
         self.stopping = False
 
-    async def relay(self, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]) -> web.StreamResponse:
-        """Do one exchange. `ended` is awaited before the last piece of its answer goes on, where that is to wait for the record.
+    async def relay(
+        self, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]
+    ) -> web.StreamResponse:
+        """Do one exchange. `ended` is awaited before the last piece of its answer goes on, where that is to wait for
+        the record.
 
         Raises `CancelledError` when the client went away.
         """
@@ -92,14 +99,18 @@ class TapRelay:
     def outward(self, exchange: Exchange) -> tuple[str, Headers]:
         """The target that a request goes to, and its headers as they go on."""
         key = self._key if exchange.match.ours else None
-        return unmarked_target(exchange.target, key), without_marks(end_to_end(exchange.headers, {"host", "expect"}), key)
+        return unmarked_target(exchange.target, key), without_marks(
+            end_to_end(exchange.headers, {"host", "expect"}), key
+        )
 
     def heard(self) -> float:
         """The time at which a piece came, in monotonic seconds."""
         return self._clock.monotonic()
 
     async def open_socket(self, request: web.BaseRequest, exchange: Exchange) -> Socket | web.StreamResponse:
-        """Open the WebSocket that a client asks for, at the upstream and then to the client; or the answer that there is none."""
+        """Open the WebSocket that a client asks for, at the upstream and then to the client; or the answer that there
+        is none.
+        """
         try:
             check_handshake(request, protocols_of(exchange.headers))
             upstream = await self._upgrade(exchange)
@@ -107,7 +118,9 @@ class TapRelay:
             status = 400 if isinstance(failed, BadTarget) else failed.status
             exchange.status, exchange.error = status, str(failed)
             error = {"error": {"message": f"context-bench tap: {failed}", "type": "no_websocket", "code": status}}
-            refusal = web.json_response(error, status=status, headers=failed.headers if isinstance(failed, UpgradeRefused) else None)
+            refusal = web.json_response(
+                error, status=status, headers=failed.headers if isinstance(failed, UpgradeRefused) else None
+            )
             refusal.force_close()
             return refusal
         except asyncio.CancelledError:
@@ -130,7 +143,9 @@ class TapRelay:
     async def _upgrade(self, exchange: Exchange) -> aiohttp.ClientWebSocketResponse:
         target, headers = self.outward(exchange)
         asked = without_handshake(headers)
-        packed = any(name.lower() == "sec-websocket-extensions" and "permessage-deflate" in value for name, value in headers)
+        packed = any(
+            name.lower() == "sec-websocket-extensions" and "permessage-deflate" in value for name, value in headers
+        )
         try:
             return await open_upstream(
                 self._relay.session,
@@ -147,7 +162,9 @@ class TapRelay:
 class _Seen(Passage):
     """One exchange as it passes the tap."""
 
-    def __init__(self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, relay: TapRelay, request: web.BaseRequest, exchange: Exchange, ended: Callable[[], Awaitable[None]]
+    ) -> None:
         self._relay, self._request, self._exchange, self._ended = relay, request, exchange, ended
         self.holds_the_end, self.minds_the_end = exchange.kept is not None, True
 
@@ -160,7 +177,9 @@ class _Seen(Passage):
         if not request.body_exists:
             return None
         if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # a promise of this hop; the upstream sees the body at once
+            await request.writer.write(
+                b"HTTP/1.1 100 Continue\r\n\r\n"
+            )  # a promise of this hop; the upstream sees the body at once
             request.writer.output_size = 0
         length = request.content_length
         if length is None or length > _AT_ONCE:
@@ -194,14 +213,18 @@ class _Seen(Passage):
         if isinstance(trouble, HungUp | ClientGone):
             exchange.error = "the client went away" if isinstance(trouble, ClientGone) else str(trouble)
             return None
-        status, kind = (400, "bad_target") if isinstance(trouble, BadTarget) else (trouble.status, "upstream_unreachable")
+        status, kind = (
+            (400, "bad_target") if isinstance(trouble, BadTarget) else (trouble.status, "upstream_unreachable")
+        )
         exchange.status, exchange.error = status, str(trouble)
         error = {"error": {"message": f"context-bench tap: {trouble}", "type": kind, "code": status}}
         return web.json_response(error, status=status)
 
 
 class AccessCheck:
-    """The access check of the tap. A web page must not: not by a name of its own that points here, and not from another origin."""
+    """The access check of the tap. A web page must not: not by a name of its own that points here, and not from another
+    origin.
+    """
 
     def __init__(self, host: str, names: Collection[str] = ()) -> None:
         self._far = not is_loopback(host)
@@ -214,7 +237,10 @@ class AccessCheck:
         given = request.headers.get(hdrs.HOST)  # absent in HTTP/1.0, which no browser speaks
         host = "" if given is None else host_of(f"//{given}")
         if given is not None and not self._knows(host):
-            return f"Host {host[:100]!r} is not a name of this tap (loopback names only, unless it was started with another --host)"
+            return (
+                f"Host {host[:100]!r} is not a name of this tap (loopback names only, unless it was started "
+                "with another --host)"
+            )
         return page_refusal(request.headers)
 
     def _knows(self, host: str) -> bool:

@@ -1,6 +1,8 @@
-"""Mask what must never be written down: keys in any record and, under the policy `redacted`, passwords, e-mail addresses and the like.
+"""Mask what must never be written down: keys in any record and, under the policy `redacted`, passwords, e-mail
+addresses and the like.
 
-Words of the providers (names of fields, kinds of parts) and of failures may be written down where no text may; all others become `other`.
+Words of the providers (names of fields, kinds of parts) and of failures may be written down where no text may; all
+others become `other`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from context_bench.llm.redact import secrets_in
 
 MASK = "[masked]"
 
-#: Shapes of keys as (a literal that must occur, the shape), by what they all hold: texts without keys cost a few substring searches.
+#: Shapes of keys as (a literal that must occur, the shape), by what they all hold: texts without keys cost a few
+#: substring searches.
 _KEYS: dict[str, list[tuple[str, re.Pattern[str]]]] = {
     sign: [(literal, re.compile(shape)) for literal, shape in shapes]
     for sign, shapes in {
@@ -29,7 +32,10 @@ _KEYS: dict[str, list[tuple[str, re.Pattern[str]]]] = {
             ("pplx-", r"\bpplx-[A-Za-z0-9]{20,}"),
             ("pypi-", r"\bpypi-[A-Za-z0-9_\-]{40,}"),
             ("xox", r"\bxox[abeprs]-[A-Za-z0-9\-]{10,}"),
-            ("PRIVATE KEY", r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[A-Za-z0-9+/=\s]*(?:-----END [A-Z ]{0,20}PRIVATE KEY-----)?"),
+            (
+                "PRIVATE KEY",
+                r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[A-Za-z0-9+/=\s]*(?:-----END [A-Z ]{0,20}PRIVATE KEY-----)?",
+            ),
         ],
         "_": [
             ("_live_", r"\b[sr]k_live_[A-Za-z0-9]{12,}"),
@@ -62,7 +68,9 @@ NAME_FIELDS = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 
 
 def credentials(headers: Iterable[tuple[str, str]], target: str) -> frozenset[str]:
-    """The secret values that a request carries in its headers, whole and without their scheme word, and in its query: all of it."""
+    """The secret values that a request carries in its headers, whole and without their scheme word, and in its query:
+    all of it.
+    """
     found: set[str] = set(secrets_in_url(target))
     for name, value in headers:
         found.update(secrets_in({name: value}))
@@ -92,14 +100,18 @@ def mask_text(text: str, known: Iterable[str] | Masker = ()) -> str:
 
 
 def mask_private(text: str) -> str:
-    """`text` without e-mail addresses, passwords in URLs, and values assigned to names such as `password` or `api_key`."""
+    """`text` without e-mail addresses, passwords in URLs, and values assigned to names such as `password` or
+    `api_key`.
+    """
     for shape in _PRIVATE:
         text = shape.sub(lambda m: m[0][: m.start(1) - m.start()] + MASK if m.re.groups else MASK, text)
     return text
 
 
 def map_text(value: Any, change: Callable[[str], str], depth: int = 200) -> Any:
-    """A JSON value with `change` applied to every text in it, keys of objects included. `RecursionError` below `depth` levels."""
+    """A JSON value with `change` applied to every text in it, keys of objects included. `RecursionError` below `depth`
+    levels.
+    """
     if isinstance(value, str):
         return change(value)
     if not isinstance(value, Mapping | list | tuple):
@@ -116,7 +128,8 @@ def mask_names(body: Any) -> Any:
     if not isinstance(body, Mapping):
         return body
     return {
-        name: map_text(value, lambda text: _SHORT_KEY.sub(MASK, text)) if name in NAME_FIELDS else value for name, value in body.items()
+        name: map_text(value, lambda text: _SHORT_KEY.sub(MASK, text)) if name in NAME_FIELDS else value
+        for name, value in body.items()
     }
 
 
@@ -127,7 +140,7 @@ modalities n output_config output_format parallel_tool_calls prediction presence
 prompt_cache_retention reasoning reasoning_effort response_format safety_identifier seed service_tier speed stop stop_sequences store
 stream_options temperature text thinking tool_choice top_k top_logprobs top_p truncation user verbosity web_search_options
 encoding_format dimensions enable_thinking chat_template_kwargs min_p repetition_penalty extra_body
-"""
+"""  # noqa: E501
 _KINDS = """
 text input_text output_text refusal reasoning reasoning_text summary_text image image_url input_image file input_file document audio
 input_audio video input_video thinking redacted_thinking tool_use tool_result tool_call function_call function_call_output
@@ -136,7 +149,7 @@ bash_code_execution_tool_result text_editor_code_execution_tool_result mcp_tool_
 web_search_call file_search_call computer_call computer_call_output code_interpreter_call image_generation_call local_shell_call
 local_shell_call_output shell_call shell_call_output apply_patch_call apply_patch_call_output mcp_call mcp_list_tools
 mcp_approval_request mcp_approval_response item_reference compaction unknown message tool_reference
-"""
+"""  # noqa: E501
 FIELDS = frozenset(_FIELDS.split())
 KINDS = frozenset(_KINDS.split())
 

@@ -1,7 +1,9 @@
-"""Attribute a call to a conversation: marks found in requests, windows in which they count, and how marks are taken out again.
+"""Attribute a call to a conversation: marks found in requests, windows in which they count, and how marks are taken out
+again.
 
-A *mark* is a token that names one conversation. It travels as the API key, as a header, or not at all (then time decides). A *window* is
-the time between `begin` and `end` of one piece of work of that conversation; what arrives in it belongs to it. Pure bookkeeping, no I/O.
+A *mark* is a token that names one conversation. It travels as the API key, as a header, or not at all (then time
+decides). A *window* is the time between `begin` and `end` of one piece of work of that conversation; what arrives in it
+belongs to it. Pure bookkeeping, no I/O.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ MatchedBy = Literal["key", "header", "serial", "none"]
 
 @dataclass(slots=True)
 class Window:
-    """One piece of work of a conversation. `arrivals` are the requests that came in it, in order; `collected` once `end` has given them."""
+    """One piece of work of a conversation. `arrivals` are the requests that came in it, in order; `collected` once
+    `end` has given them.
+    """
 
     number: int
     mark: Mark
@@ -48,8 +52,8 @@ class Window:
 class MarkMatch:
     """The conversation of a request.
 
-    `authorization`: did the mark come in as the key we sent it as (`None` = it was not sent as a key). `ours`: the request belongs to a
-    window or carries a mark this tap has made, so that the upstream's key may be spent on it.
+    `authorization`: did the mark come in as the key we sent it as (`None` = it was not sent as a key). `ours`: the
+    request belongs to a window or carries a mark this tap has made, so that the upstream's key may be spent on it.
     """
 
     window: Window | None
@@ -86,8 +90,8 @@ def find_marks(headers: Iterable[tuple[str, str]], target: str = "") -> FoundMar
 def without_marks(headers: Iterable[tuple[str, str]], key: str | None) -> Headers:
     """The headers as the provider shall see them: no mark left, in the order they came.
 
-    With a `key`, it stands in every key header that is present, also in place of one that the proxy put there itself. Without, a header
-    that holds a mark goes, and other keys stay. No header is ever added.
+    With a `key`, it stands in every key header that is present, also in place of one that the proxy put there itself.
+    Without, a header that holds a mark goes, and other keys stay. No header is ever added.
     """
     kept: Headers = []
     for name, value in headers:
@@ -152,7 +156,10 @@ class Windows:
         """Close the mark's window and give it. Raises `BadInput` when none is open."""
         window = self._latest.get(mark.token)
         if window is None or window.closed is not None:
-            raise BadInput("the tap has no open window for this mark: it was ended already, or the tap was restarted during the run")
+            raise BadInput(
+                "the tap has no open window for this mark: it was ended already, or the tap was restarted during the "
+                "run"
+            )
         window.closed = self._clock.monotonic()
         del self._open[window.number]
         self._closing.append(window)
@@ -164,7 +171,9 @@ class Windows:
         return [] if window is None else window.arrivals
 
     def match(self, found: FoundMark) -> MarkMatch:
-        """The request's conversation, by key, else by header, else by being the only possible one; `none` when unknown or contradictory."""
+        """The request's conversation, by key, else by header, else by being the only possible one; `none` when unknown
+        or contradictory.
+        """
         self._forget()
         tokens = found.keys | found.named
         if not tokens:
@@ -177,7 +186,9 @@ class Windows:
         return _matched(window, "key" if first in found.keys else "header")
 
     def made(self, token: str) -> bool:
-        """True if this tap made the token, however long ago: a token carries its own signature, so none has to be remembered."""
+        """True if this tap made the token, however long ago: a token carries its own signature, so none has to be
+        remembered.
+        """
         return _MARK.fullmatch(token) is not None and hmac.compare_digest(token[27:], self._signature(token[3:27]))
 
     def _signature(self, name: str) -> str:

@@ -1,4 +1,6 @@
-"""Pair calls at the provider with the client's requests behind them: by time, and where several are under way at once, by what they say."""
+"""Pair calls at the provider with the client's requests behind them: by time, and where several are under way at once,
+by what they say.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Paired(Protocol):
     """Is told what belongs together."""
 
     def turn(self, front: SeenExchange, calls: list[SeenExchange], pending: int) -> None:
-        """A client's request is over, and so are its calls. `pending`: calls that may be its own and are not over after all patience."""
+        """A client's request is over, and so are its calls. `pending`: calls that may be its own and are not over after
+        all patience.
+        """
 
     def late(self, front: int, call: SeenExchange) -> None:
         """A call ended, or arrived, after its turn was told; `front` is the number of the client's exchange."""
@@ -83,7 +87,9 @@ class _Open:
         """The request, read early if it is not over yet."""
         if self.seen is not None:
             return self.seen.said
-        if self._early is None and self._read_at != self.front.body.size:  # an unreadable body is read again only if it has grown
+        if (
+            self._early is None and self._read_at != self.front.body.size
+        ):  # an unreadable body is read again only if it has grown
             self._early, self._read_at = request_of(self.front), self.front.body.size
         return self._early
 
@@ -91,7 +97,8 @@ class _Open:
 class Pairing:
     """Told of exchanges by the front and the back tap (on one loop), tells `paired` what belongs together.
 
-    Call `settle` from time to time: it gives up waiting for calls that outlive their client by more than `patience` seconds.
+    Call `settle` from time to time: it gives up waiting for calls that outlive their client by more than `patience`
+    seconds.
     """
 
     def __init__(self, paired: Paired, *, clock: Clock = SYSTEM_CLOCK, patience: float = LATE_SECONDS) -> None:
@@ -140,7 +147,9 @@ class Pairing:
     def waits_for_calls(self, front: Exchange) -> bool:
         """True if calls that began in the time of a client's request are still being answered."""
         turn = self._open.get(front.number)
-        return turn is not None and any(self._calls[number].ended == 0.0 for number in turn.waiting if number in self._calls)
+        return turn is not None and any(
+            self._calls[number].ended == 0.0 for number in turn.waiting if number in self._calls
+        )
 
     def waited_for(self) -> list[Exchange]:
         """Calls that a request of a client waits for that is itself over."""
@@ -189,7 +198,8 @@ class Pairing:
 
 
 def alike(call: Said, requests: Sequence[Said]) -> list[float]:
-    """How much a call has of what is special about each request, 0 to 1: of the words that not all of the requests have.
+    """How much a call has of what is special about each request, 0 to 1: of the words that not all of the requests
+    have.
 
     Whatever stands in between may have shortened or rewritten texts, so single words are what is left to compare.
     """
@@ -210,7 +220,9 @@ def likeness(a: Said, b: Said) -> float:
 
 
 def words(request: WireRequest | frozenset[str]) -> Set[str]:
-    """All words of a request's messages, tool calls included; of a long one those of its end, where it differs from others."""
+    """All words of a request's messages, tool calls included; of a long one those of its end, where it differs from
+    others.
+    """
     if isinstance(request, frozenset):
         return request
     found: set[str] = set()

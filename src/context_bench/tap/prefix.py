@@ -1,8 +1,8 @@
 """Measure the prefix of a request that its session has sent before, which a provider's prompt cache could have reused.
 
-Increments are read as the full requests that they stand for: the content that `previous_response_id` names is put before them. Over a
-WebSocket a client sends only what is new; the provider remembers the rest, and bills it. Our memory of it is packed, never on disk, and
-drops the responses that were longest unused.
+Increments are read as the full requests that they stand for: the content that `previous_response_id` names is put
+before them. Over a WebSocket a client sends only what is new; the provider remembers the rest, and bills it. Our memory
+of it is packed, never on disk, and drops the responses that were longest unused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NODE, _TEXT, _SESSION = 300, 200, 600  # bytes of Python's own for each, roughl
 
 
 class Prefixes:
-    """Remembers what each session has sent: at most `room` bytes in all and so many `sessions`, those longest unused go first, and of each
-    session the `each` latest requests that no later one continues.
+    """Remembers what each session has sent: at most `room` bytes in all and so many `sessions`, those longest unused go
+    first, and of each session the `each` latest requests that no later one continues.
 
-    Requests are held as paths of a tree, so that what they share at their start is there once; their texts packed, in memory only, one that
-    several sessions send once.
+    Requests are held as paths of a tree, so that what they share at their start is there once; their texts packed, in
+    memory only, one that several sessions send once.
     """
 
     def __init__(self, room: int = 8_000_000, *, sessions: int = 1_024, each: int = 32) -> None:
@@ -42,7 +42,9 @@ class Prefixes:
         return self._texts.size + _NODE * self._nodes + _SESSION * len(self._sessions)
 
     def shared(self, session: str, request: Segments, count: Callable[[str], int]) -> int | None:
-        """Tokens of the longest prefix shared with an earlier request of `session`; `None` for its first. Then remembers this one."""
+        """Tokens of the longest prefix shared with an earlier request of `session`; `None` for its first. Then
+        remembers this one.
+        """
         path = [(digest_of(kind, text), kind, text) for kind, text in request]
         known = self._sessions.get(session)
         tokens = None if known is None else self._known(known, path, count)
@@ -161,7 +163,9 @@ class _Response:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A message as the request it stands for. `missing`: it goes on from a response that is not known here, and is no more than it says."""
+    """A message as the request it stands for. `missing`: it goes on from a response that is not known here, and is no
+    more than it says.
+    """
 
     body: dict[str, Any]
     own: Items
@@ -203,7 +207,9 @@ class Joining:
             self._responses[owner, name] = response
 
     def _before(self, owner: str, name: str) -> Items | None:
-        """All items up to and with this response; `None` if one on the way is not known any more, or all are more than is read."""
+        """All items up to and with this response; `None` if one on the way is not known any more, or all are more than
+        is read.
+        """
         pieces: list[Items] = []
         at: str | None = name
         left = MOST_BYTES
@@ -224,7 +230,9 @@ def _items(given: Any) -> Items:
 
 
 def _response(events: Iterator[bytes]) -> tuple[str | None, Items]:
-    """The id of a response that is whole, and its items: as they were finished one by one, else as its last event has them."""
+    """The id of a response that is whole, and its items: as they were finished one by one, else as its last event has
+    them.
+    """
     items: dict[int, Any] = {}
     for raw in events:
         if not any(word in raw for word in _TELLING):
@@ -235,7 +243,9 @@ def _response(events: Iterator[bytes]) -> tuple[str | None, Items]:
         if event.get("type") == "response.output_item.done":
             index = event.get("output_index")
             items[index if isinstance(index, int) else len(items)] = event.get("item")
-        elif event.get("type") in ("response.completed", "response.incomplete") and isinstance(event.get("response"), dict):
+        elif event.get("type") in ("response.completed", "response.incomplete") and isinstance(
+            event.get("response"), dict
+        ):
             response = event["response"]
             told = response.get("output")
             output = [items[index] for index in sorted(items)] or (told if isinstance(told, list) else [])

@@ -23,7 +23,9 @@ from context_bench.wire.request import WireRequest
 
 
 class Row(NamedTuple):
-    """A packed record on a shelf: when it was finished and when it had arrived, both counted from 1, and who may ask for it."""
+    """A packed record on a shelf: when it was finished and when it had arrived, both counted from 1, and who may ask
+    for it.
+    """
 
     number: int
     arrived: int
@@ -33,20 +35,24 @@ class Row(NamedTuple):
     @property
     def record(self) -> Forwarded:
         """The record again."""
-        found: Forwarded = pickle.loads(zlib.decompress(self.data))  # our own bytes: packed here or in the process that reads for us
+        found: Forwarded = pickle.loads(
+            zlib.decompress(self.data)
+        )  # our own bytes: packed here or in the process that reads for us
         return found
 
 
 class RecordBuffer:
     """Buffers finished records, packed, until a client collects them: all, late ones by owner, unmatched ones.
 
-    Of each kind there is room for `most` and for `most_bytes` of packed ones; the oldest go first, and `forgotten` says how many.
-    `remember`: keep all of them, for whoever has the tap itself in hand.
+    Of each kind there is room for `most` and for `most_bytes` of packed ones; the oldest go first, and `forgotten` says
+    how many. `remember`: keep all of them, for whoever has the tap itself in hand.
     """
 
     def __init__(self, most: int = 10_000, most_bytes: int = 12_000_000, *, remember: bool = True) -> None:
         self._all, self._nobodys, self._late = (_Bounded(most, most_bytes) for _ in range(3))
-        self._given: dict[str, tuple[int, int]] = {"": (0, 0)}  # by owner: the last number it has had, the last arrival before it came
+        self._given: dict[str, tuple[int, int]] = {
+            "": (0, 0)
+        }  # by owner: the last number it has had, the last arrival before it came
         self._remember, self._number = remember, 0
 
     @property
@@ -68,7 +74,9 @@ class RecordBuffer:
         return self._remember or window is None
 
     def put(self, record: Forwarded, window: Window | None, arrived: int, packed: bytes | None = None) -> None:
-        """Take a finished record, the `arrived`-th to come in. One of a window that nobody waits for any more comes out as late."""
+        """Take a finished record, the `arrived`-th to come in. One of a window that nobody waits for any more comes out
+        as late.
+        """
         self._number += 1
         if self._remember or window is None:
             row = Row(self._number, arrived, packed or packed_record(record))
@@ -135,7 +143,9 @@ _log = logging.getLogger("context_bench.tap")
 
 
 class Witness(Protocol):
-    """Is shown the exchanges themselves while they and their bodies are in memory, on the tap's loop: for pairing two taps."""
+    """Is shown the exchanges themselves while they and their bodies are in memory, on the tap's loop: for pairing two
+    taps.
+    """
 
     def arrived(self, exchange: Exchange) -> None:
         """A request has begun to come in."""
@@ -214,17 +224,27 @@ def _unpacks(headers: Headers, body: Body) -> bool:
 
 
 class ExchangeReader:
-    """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever some are done.
+    """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever
+    some are done.
 
-    `counts`: what was read, by whose it was, and how often reading it, or the sink, failed. All but the reading itself happens on one loop.
+    `counts`: what was read, by whose it was, and how often reading it, or the sink, failed. All but the reading itself
+    happens on one loop.
     """
 
     def __init__(
-        self, scribe: RecordWriter, shelf: RecordBuffer, changed: Callable[[], None], *, sink: Sink | None, witness: Witness | None
+        self,
+        scribe: RecordWriter,
+        shelf: RecordBuffer,
+        changed: Callable[[], None],
+        *,
+        sink: Sink | None,
+        witness: Witness | None,
     ) -> None:
         self._shelf, self._changed, self._sink, self._witness = shelf, changed, sink, witness
         self._scribe, self._apart = scribe, Apart(Work(scribe, shown=witness is not None))
-        self.counts = dict.fromkeys(("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0)
+        self.counts = dict.fromkeys(
+            ("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0
+        )
         self._unread: deque[Exchange] = deque()
         self._reading: asyncio.Task[None] | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -252,7 +272,9 @@ class ExchangeReader:
             self._reading = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
-        """Read all that waits for it, a few at a time: going to the other thread costs more than reading a small one."""
+        """Read all that waits for it, a few at a time: going to the other thread costs more than reading a small
+        one.
+        """
         try:
             while self._unread:
                 batch = [self._unread.popleft() for _ in range(min(len(self._unread), _AT_ONCE))]
@@ -293,7 +315,9 @@ class ExchangeReader:
         kept = [self._shelf.keeps(exchange.window) for exchange in batch]
         large = [_large(exchange) for exchange in batch]
         if any(large):
-            loop.call_soon_threadsafe(self._at_large, [exchange for exchange, is_large in zip(batch, large, strict=True) if is_large])
+            loop.call_soon_threadsafe(
+                self._at_large, [exchange for exchange, is_large in zip(batch, large, strict=True) if is_large]
+            )
         if not self._apart.away(large=any(large)):
             done: list[Done] = self._apart.do("all", list(zip(batch, kept, strict=True)))
         else:

@@ -1,4 +1,6 @@
-"""The tap: a server in front of a provider that relays everything untouched and records it; also in a thread of its own."""
+"""The tap: a server in front of a provider that relays everything untouched and records it; also in a thread of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -94,13 +96,14 @@ HELD_SECONDS = 2.0
 class Tap:
     """A relay on loopback that stands where the provider would stand and records what really arrives there.
 
-    `upstream`: base URL (with or without `/v1`), or `echo`, `embedded`, `scripted:FILE`. `marker`: how calls are recognised, `key`,
-    `header` or `serial`. `record`: policy `meta`, `hashes`, `redacted` or `full`. `upstream_key` is put in the place of every key of
-    requests that carry our mark or fall into a window; nobody else gets it. `sink` is told of every finished record, on the tap's own
-    loop. `names`: host names besides loopback ones under which it may be asked. `witness`: see `Witness`.
-    `remember`: whether `records` keeps what came.
+    `upstream`: base URL (with or without `/v1`), or `echo`, `embedded`, `scripted:FILE`. `marker`: how calls are
+    recognised, `key`, `header` or `serial`. `record`: policy `meta`, `hashes`, `redacted` or `full`. `upstream_key` is
+    put in the place of every key of requests that carry our mark or fall into a window; nobody else gets it. `sink` is
+    told of every finished record, on the tap's own loop. `names`: host names besides loopback ones under which it may
+    be asked. `witness`: see `Witness`. `remember`: whether `records` keeps what came.
 
-    Use it as `with` (own thread) or `async with` (this loop). Implements `core.protocols.Recorder`; its methods may be awaited on any loop.
+    Use it as `with` (own thread) or `async with` (this loop). Implements `core.protocols.Recorder`; its methods may be
+    awaited on any loop.
     """
 
     def __init__(
@@ -142,14 +145,18 @@ class Tap:
 
     @property
     def url(self) -> str:
-        """`http://HOST:PORT`, without `/v1`: the base URL to give to the proxy under test (most want `/v1` after it)."""
+        """`http://HOST:PORT`, without `/v1`: the base URL to give to the proxy under test (most want `/v1` after
+        it).
+        """
         if self._loop is None:
             raise BadInput("the tap has not been started: use `with Tap(...) as tap` or `async with`")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
         return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
 
     async def start(self) -> Self:
-        """Bind the port and serve on the running loop. Raises `BadInput` when the port or the upstream cannot be used."""
+        """Bind the port and serve on the running loop. Raises `BadInput` when the port or the upstream cannot be
+        used.
+        """
         raise_descriptor_limit()
         async with contextlib.AsyncExitStack() as opened:
             upstream = upstream_of(self._upstream)
@@ -186,7 +193,9 @@ class Tap:
             await web.TCPSite(runner, self._host, self._port, backlog=4096).start()
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise BadInput(f"the tap cannot listen on {self._host}:{self._port} ({reason}); choose another port") from None
+            raise BadInput(
+                f"the tap cannot listen on {self._host}:{self._port} ({reason}); choose another port"
+            ) from None
         self._port = runner.addresses[0][1]
 
     def _refuse_itself(self, upstream: str) -> None:
@@ -211,7 +220,9 @@ class Tap:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._thread is not None
         self._thread.finish()
         self._thread = None
@@ -239,7 +250,9 @@ class Tap:
         return await self._here(self._end(mark))
 
     async def seen(self, mark: Mark) -> list[Forwarded]:
-        """What has been answered in the mark's window so far, in order; the window stays open, and `end` gives all of it again."""
+        """What has been answered in the mark's window so far, in order; the window stays open, and `end` gives all of
+        it again.
+        """
         return await self._here(self._seen(mark))
 
     async def late(self) -> list[Forwarded]:
@@ -263,7 +276,9 @@ class Tap:
         }
 
     async def settle(self, patience: float = 0.0) -> None:
-        """Wait until every request that is answered is recorded, and up to `patience` seconds for those still under way."""
+        """Wait until every request that is answered is recorded, and up to `patience` seconds for those still under
+        way.
+        """
         await self._until(lambda: not self._open, patience)
         await self._until(lambda: not any(exchange.ending for exchange in self._open.values()), PATIENCE)
         await self._until(lambda: self._reader.idle, None)
@@ -331,7 +346,9 @@ class Tap:
         refusal = self._gate.refusal(request)
         if refusal is not None:
             self._reader.counts["refused"] += 1
-            return web.json_response({"error": {"message": f"context-bench tap: {refusal}", "type": "refused"}}, status=403)
+            return web.json_response(
+                {"error": {"message": f"context-bench tap: {refusal}", "type": "refused"}}, status=403
+            )
         if request.path.startswith(PREFIX):
             return await self._control.answer(request)
         assert self._relay is not None
@@ -403,11 +420,15 @@ class Tap:
             self._leave(exchange)
 
     async def _kept(self, exchange: Exchange) -> None:
-        """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it wants that."""
+        """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it
+        wants that.
+        """
         if exchange.kept is None:
             return
         self._leave(exchange)
-        with contextlib.suppress(TimeoutError):  # a store that is slow, or does not write at all, keeps no answer from its client
+        with contextlib.suppress(
+            TimeoutError
+        ):  # a store that is slow, or does not write at all, keeps no answer from its client
             async with asyncio.timeout(HELD_SECONDS):
                 await exchange.kept.wait()
 

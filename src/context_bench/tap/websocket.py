@@ -1,9 +1,9 @@
 """WebSockets through the tap: opened at the upstream as the client asked, then messages go on as they come, both ways.
 
-If the upstream does not open one, the client gets 426 at once, which sends clients such as Codex back to plain requests. Replies about the
-client's key or pace (401, 407, 429) are passed on as they are. Messages are read as requests and answers: each `response.create` is a
-request, and the events until its end are its answer. Answers come in the order of the requests, for each lane (`stream_id`) if there are
-several.
+If the upstream does not open one, the client gets 426 at once, which sends clients such as Codex back to plain
+requests. Replies about the client's key or pace (401, 407, 429) are passed on as they are. Messages are read as
+requests and answers: each `response.create` is a request, and the events until its end are its answer. Answers come in
+the order of the requests, for each lane (`stream_id`) if there are several.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from context_bench.wire.apis.shared import as_str, load_body
 
 #: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
 MOST_WAITING = 64
-_ASKS_OR_ENDS = ("response.create", "response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_ASKS_OR_ENDS = (
+    "response.create",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
+)
 _ENDS = frozenset({*_ASKS_OR_ENDS[1:], "error"})
 _STREAM = [("content-type", "text/event-stream")]
 _JSON = [("content-type", "application/json")]
@@ -36,8 +42,9 @@ _JSON = [("content-type", "application/json")]
 class Talk:
     """Finds the requests and answers of one WebSocket among its messages.
 
-    It is told of every message of the client before it goes on, of every message of the upstream after. `begin` makes an exchange of
-    a request, `leave` takes it once it is over. `keep`: waits until an exchange that is over is kept, where its end waits for that.
+    It is told of every message of the client before it goes on, of every message of the upstream after. `begin` makes
+    an exchange of a request, `leave` takes it once it is over. `keep`: waits until an exchange that is over is kept,
+    where its end waits for that.
     """
 
     def __init__(
@@ -57,7 +64,9 @@ class Talk:
         if said is None or said.get("type") != "response.create":
             return
         if len(self._waiting) >= MOST_WAITING:
-            self._end(self._waiting[0], f"not answered: {MOST_WAITING} later requests of this WebSocket were waiting too")
+            self._end(
+                self._waiting[0], f"not answered: {MOST_WAITING} later requests of this WebSocket were waiting too"
+            )
         self._waiting.append((_lane(said), self._begin(text.encode("utf-8", "surrogatepass"))))
 
     def answered(self, text: str) -> None:
@@ -89,7 +98,9 @@ class Talk:
 
     def _whose(self, event: Mapping[str, Any]) -> tuple[str, Exchange] | None:
         lane = _lane(event)
-        return next((each for each in self._waiting if each[0] == lane), self._waiting[0] if len(self._waiting) == 1 else None)
+        return next(
+            (each for each in self._waiting if each[0] == lane), self._waiting[0] if len(self._waiting) == 1 else None
+        )
 
     def _end(self, found: tuple[str, Exchange], why: str | None = None) -> None:
         self._waiting.remove(found)
@@ -98,7 +109,9 @@ class Talk:
 
 
 def _take(exchange: Exchange, raw: bytes, event: Mapping[str, Any], at: float) -> None:
-    """Keep an event as the stream of server-sent events would have brought it; a refusal as the reply that HTTP would have brought."""
+    """Keep an event as the stream of server-sent events would have brought it; a refusal as the reply that HTTP would
+    have brought.
+    """
     status = event.get("status")
     if event.get("type") == "error" and not exchange.reply.size and isinstance(status, int) and 400 <= status <= 599:
         exchange.status, exchange.reply_headers = status, _JSON
@@ -152,7 +165,9 @@ def is_upgrade(request: web.BaseRequest) -> bool:
 def check_handshake(request: web.BaseRequest, protocols: Sequence[str]) -> None:
     """Raise `UpgradeRefused` for a client that asks in a way that cannot be granted: nobody behind need hear of it."""
     if not web.WebSocketResponse(protocols=protocols).can_prepare(request):
-        raise UpgradeRefused(400, "this is no valid request for a WebSocket (RFC 6455: version 13, a key of 16 bytes)", {})
+        raise UpgradeRefused(
+            400, "this is no valid request for a WebSocket (RFC 6455: version 13, a key of 16 bytes)", {}
+        )
 
 
 def without_handshake(headers: Headers) -> Headers:
@@ -197,7 +212,9 @@ def _refuse(error: aiohttp.WSServerHandshakeError) -> NoReturn:
     told = {str(name): given[name] for name in _TOLD_ALONG if name in given}
     if error.status in _PASSED_ON:
         raise UpgradeRefused(error.status, f"the upstream refuses the WebSocket with {error.status}", told) from None
-    raise UpgradeRefused(426, f"the upstream opens no WebSocket (it answered {error.status}); send plain requests", told) from None
+    raise UpgradeRefused(
+        426, f"the upstream opens no WebSocket (it answered {error.status}); send plain requests", told
+    ) from None
 
 
 @dataclass(slots=True)
@@ -229,7 +246,9 @@ class Hearing(Protocol):
         """Wait until what the last such message ended is kept."""
 
 
-async def carry(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse, hearing: Hearing | None) -> str:
+async def carry(
+    client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse, hearing: Hearing | None
+) -> str:
     """Carry messages both ways until one side ends it, and say how it ended."""
     ways = [
         asyncio.create_task(_carry(client, upstream, "the client", before=hearing.asked if hearing else None)),
@@ -250,7 +269,9 @@ async def carry(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocket
     return ended.why
 
 
-async def _carry(source: _Receiving, target: _Receiving, name: str, before: _Hear | None = None, hearing: Hearing | None = None) -> Ended:
+async def _carry(
+    source: _Receiving, target: _Receiving, name: str, before: _Hear | None = None, hearing: Hearing | None = None
+) -> Ended:
     while True:
         message = await source.receive()
         if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -286,7 +307,11 @@ def _ended(source: _Receiving, message: aiohttp.WSMessage, name: str) -> Ended:
     if message.type == WSMsgType.ERROR:
         fault = source.exception()
         code = int(getattr(fault, "code", None) or _GONE)
-        return Ended(code, b"", f"{name} broke the WebSocket's rules or its limit of {MESSAGE_LIMIT // 2**20} MiB a message (code {code})")
+        return Ended(
+            code,
+            b"",
+            f"{name} broke the WebSocket's rules or its limit of {MESSAGE_LIMIT // 2**20} MiB a message (code {code})",
+        )
     return Ended(_GONE, b"", f"{name} went away")
 
 

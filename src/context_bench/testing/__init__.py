@@ -1,1 +1,3 @@
-"""For people who test things that stand between a client and a model: loopback proxies with habits, a hostile provider, contracts."""
+"""For people who test things that stand between a client and a model: loopback proxies with habits, a hostile provider,
+contracts.
+"""

@@ -43,7 +43,9 @@ async def findings(
 def insist(found: Sequence[Finding], what: str) -> None:
     """`AssertionError` with every finding about `what`, if there are any."""
     if found:
-        raise AssertionError("\n".join([f"the {what} does not keep the contract:", *(f"  - {finding}" for finding in found)]))
+        raise AssertionError(
+            "\n".join([f"the {what} does not keep the contract:", *(f"  - {finding}" for finding in found)])
+        )
 
 
 @asynccontextmanager

@@ -5,8 +5,8 @@ def test_my_compressor():
     assert_compressor(lambda: MyCompressor(...))
 ```
 
-It says nothing about quality: a compressor that throws everything away passes. A failure may be raised (it is counted in a run); it may
-not be hidden in what is returned.
+It says nothing about quality: a compressor that throws everything away passes. A failure may be raised (it is counted
+in a run); it may not be hidden in what is returned.
 """
 
 from __future__ import annotations
@@ -60,16 +60,27 @@ def assert_compressor(make: Callable[[], Any], *, seconds: float = 60.0, huge: i
 
 
 def a_session(turns: int = 6) -> Messages:
-    """A small conversation with tools: a request, files read and changed, a decision, a failing test, and what is left."""
+    """A small conversation with tools: a request, files read and changed, a decision, a failing test, and what is
+    left.
+    """
     messages: Messages = [
-        {"role": "user", "content": "The gauge in src/gauge.py shows 4.2 m and should show 4.7 m. Please do not touch tests/."}
+        {
+            "role": "user",
+            "content": "The gauge in src/gauge.py shows 4.2 m and should show 4.7 m. Please do not touch tests/.",
+        }
     ]
     for number in range(turns):
         call_id = f"call_{number}"
-        arguments = {"path": f"src/part_{number}.py"} if number % 2 else {"path": f"src/part_{number}.py", "content": "x = 1\n"}
+        arguments = (
+            {"path": f"src/part_{number}.py"} if number % 2 else {"path": f"src/part_{number}.py", "content": "x = 1\n"}
+        )
         name = "read_file" if number % 2 else "write_file"
         messages += [
-            {"role": "assistant", "content": f"I look at part {number}.", "tool_calls": [call_of(call_id, name, arguments)]},
+            {
+                "role": "assistant",
+                "content": f"I look at part {number}.",
+                "tool_calls": [call_of(call_id, name, arguments)],
+            },
             {"role": "tool", "tool_call_id": call_id, "content": f"line {number}: value = {number}00\n" * 12},
             {"role": "assistant", "content": f"I use table {number} instead of list {number} because it is sorted."},
             {"role": "user", "content": f"Good. Now part {number + 1}."},
@@ -80,7 +91,9 @@ def a_session(turns: int = 6) -> Messages:
 async def _made(
     compressor: Compressor, prefix: Messages, tail: Messages, budget: int | None = None, state: Any = None
 ) -> tuple[Compressed, Any]:
-    given = [{"role": "user", "content": rendered(prefix)}] if getattr(compressor, "of_text", False) and prefix else prefix
+    given = (
+        [{"role": "user", "content": rendered(prefix)}] if getattr(compressor, "of_text", False) and prefix else prefix
+    )
     query = "What does the gauge show?" if getattr(compressor, "needs_query", False) else None
     found = await call(compressor.compress, given, tail, state=state, budget=budget, query=query)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], Compressed):
@@ -92,7 +105,11 @@ async def _made(
 
 
 async def _has_a_name(compressor: Compressor, huge: int) -> list[str]:
-    return [] if isinstance(compressor.name, str) and compressor.name else [f"name is {compressor.name!r}, expected a text"]
+    return (
+        []
+        if isinstance(compressor.name, str) and compressor.name
+        else [f"name is {compressor.name!r}, expected a text"]
+    )
 
 
 async def _gives_messages(compressor: Compressor, huge: int) -> list[str]:
@@ -104,7 +121,11 @@ async def _gives_messages(compressor: Compressor, huge: int) -> list[str]:
 def _faults(compressor: Compressor, made: Compressed, prefix: Messages, tail: Messages) -> list[str]:
     if made.opaque is not None:
         return [] if not made.messages else ["an opaque result has messages beside it that would be sent twice"]
-    if wrong := [message for message in made.messages if not isinstance(message, dict) or not isinstance(message.get("role"), str)]:
+    if wrong := [
+        message
+        for message in made.messages
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str)
+    ]:
         return [f"a message is {str(wrong[0])[:80]}, expected an object with a role"]
     problems = []
     try:
@@ -149,20 +170,29 @@ async def _nothing_comes_of_nothing(compressor: Compressor, huge: int) -> list[s
 async def _odd_texts(compressor: Compressor, huge: int) -> list[str]:
     problems = []
     for text in _ODD_TEXTS:
-        prefix: Messages = [{"role": "user", "content": text}, {"role": "assistant", "content": [{"type": "text", "text": text}]}]
+        prefix: Messages = [
+            {"role": "user", "content": text},
+            {"role": "assistant", "content": [{"type": "text", "text": text}]},
+        ]
         for budget in (None, 30):
             try:
                 made, _ = await _made(compressor, prefix, [], budget)
             except Exception as error:
                 problems.append(f"text {text[:20]!r}, budget {budget}: {describe(error)}")
                 continue
-            problems += [f"text {text[:20]!r}, budget {budget}: {problem}" for problem in _faults(compressor, made, prefix, [])]
+            problems += [
+                f"text {text[:20]!r}, budget {budget}: {problem}" for problem in _faults(compressor, made, prefix, [])
+            ]
     return problems
 
 
 async def _odd_messages(compressor: Compressor, huge: int) -> list[str]:
     prefix: Messages = [
-        {"role": "assistant", "content": None, "tool_calls": [call_of("a", "run", "not json {"), call_of("b", "run", {})]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call_of("a", "run", "not json {"), call_of("b", "run", {})],
+        },
         {"role": "tool", "tool_call_id": "a", "content": ""},
         {"role": "tool", "tool_call_id": "b", "content": [{"type": "text", "text": "two"}]},
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
@@ -173,7 +203,9 @@ async def _odd_messages(compressor: Compressor, huge: int) -> list[str]:
 
 
 async def _a_huge_message(compressor: Compressor, huge: int) -> list[str]:
-    lines = [f"line {number}: reading {number * 37 % 1009} of sensor {number % 7}\n" for number in range(huge // 36 + 1)]
+    lines = [
+        f"line {number}: reading {number * 37 % 1009} of sensor {number % 7}\n" for number in range(huge // 36 + 1)
+    ]
     prefix: Messages = [
         {"role": "assistant", "content": None, "tool_calls": [call_of("big", "read_file", {"path": "data/all.log"})]},
         {"role": "tool", "tool_call_id": "big", "content": "".join(lines)[:huge]},
@@ -192,7 +224,9 @@ async def _goes_on_from_its_state(compressor: Compressor, huge: int) -> list[str
     again, _ = await _made(compressor, [*made.messages, *whole[cut:]], [], None, state)
     problems = _faults(compressor, again, [*made.messages, *whole[cut:]], [])
     if getattr(compressor, "deterministic", False) and kept != state:
-        problems.append("the state that it was given was changed in place: what is compressed from it again would differ")
+        problems.append(
+            "the state that it was given was changed in place: what is compressed from it again would differ"
+        )
     return problems
 
 
@@ -200,8 +234,12 @@ async def _is_as_deterministic_as_it_says(compressor: Compressor, huge: int) -> 
     if not getattr(compressor, "deterministic", False):
         return []
     prefix = a_session()
-    first, again = [json.dumps((await _made(compressor, prefix, [], 200))[0].messages, sort_keys=True) for _ in range(2)]
-    return [] if first == again else ["says that it is deterministic, and made two different things of the same messages"]
+    first, again = [
+        json.dumps((await _made(compressor, prefix, [], 200))[0].messages, sort_keys=True) for _ in range(2)
+    ]
+    return (
+        [] if first == again else ["says that it is deterministic, and made two different things of the same messages"]
+    )
 
 
 CHECKS: tuple[Callable[[Compressor, int], Awaitable[list[str]]], ...] = (

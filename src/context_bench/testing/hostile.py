@@ -8,8 +8,9 @@ async with Hostile() as provider:  # an OpenAI chat endpoint at provider.url
     provider.log  # every request as it came: number, attempt, case, what was billed for it
 ```
 
-`CASES` says of each case what a careful client makes of it: which failure (or none), whether another attempt is worth while, and for how
-long it is asked to wait. The same order gives the same bytes; nothing here is random, and no key is kept.
+`CASES` says of each case what a careful client makes of it: which failure (or none), whether another attempt is worth
+while, and for how long it is asked to wait. The same order gives the same bytes; nothing here is random, and no key is
+kept.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _NAMED = re.compile(r"hostile:([\w-]+)")
 
 @dataclass(slots=True)
 class Asked:
-    """One request as it arrived. `attempt`: how often this very body has come, from 1. `usage`: tokens the reply told, once it was sent
-    whole; `None` if it told none. `text`: of all messages.
+    """One request as it arrived. `attempt`: how often this very body has come, from 1. `usage`: tokens the reply told,
+    once it was sent whole; `None` if it told none. `text`: of all messages.
     """
 
     number: int
@@ -64,7 +65,9 @@ def named(asked: Asked) -> str:
 
 
 def faults(share: float, cases: Sequence[str], seed: int = 0) -> Order:
-    """An order in which about `share` of the attempts meet one of `cases`; which ones follows from the text, the attempt and the seed."""
+    """An order in which about `share` of the attempts meet one of `cases`; which ones follows from the text, the
+    attempt and the seed.
+    """
 
     def order(asked: Asked) -> str:
         drawn = seed_of(stable_hash([asked.text, asked.attempt]), seed)
@@ -76,8 +79,9 @@ def faults(share: float, cases: Sequence[str], seed: int = 0) -> Order:
 class Hostile:
     """An OpenAI chat endpoint that does what it is told to: `async with Hostile() as provider`.
 
-    `order`: which case a request gets: a function, a name for all of them, or names for the first ones (then `answer`). `answer`: the
-    text where there is one. `tick`: seconds between the pieces of a case that is slow. `clock`: what dates in headers are made from.
+    `order`: which case a request gets: a function, a name for all of them, or names for the first ones (then `answer`).
+    `answer`: the text where there is one. `tick`: seconds between the pieces of a case that is slow. `clock`: what
+    dates in headers are made from.
     """
 
     def __init__(
@@ -121,7 +125,9 @@ class Hostile:
         assert talk is not None
         self._talks.add(talk)
         try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            with contextlib.suppress(
+                OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError
+            ):
                 while (asked := await self._read(reader, writer)) is not None and await self._perform(asked, writer):
                     pass
         finally:
@@ -129,12 +135,17 @@ class Hostile:
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
-        """The next request; `None` for what is none (such as a TLS handshake), is not let in or could be read in two ways."""
+        """The next request; `None` for what is none (such as a TLS handshake), is not let in or could be read in two
+        ways.
+        """
         if not (first := await reader.readexactly(1)).isalpha():
             return None
         headers = _headers((first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1"))
         if headers is None or refusal(headers) is not None:
-            writer.write(b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % (400 if headers is None else 403))
+            writer.write(
+                b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                % (400 if headers is None else 403)
+            )
             await writer.drain()
             return None
         raw = await reader.readexactly(int(headers.get("Content-Length", "0")))
@@ -142,7 +153,9 @@ class Hostile:
         key = stable_hash(body)
         self._seen[key] += 1
         text = "\n".join(str(each.get("content")) for each in body.get("messages") or [] if isinstance(each, dict))
-        asked = Asked(len(self.log) + 1, self._seen[key], str(body.get("model")), text, bool(body.get("stream")), body=body)
+        asked = Asked(
+            len(self.log) + 1, self._seen[key], str(body.get("model")), text, bool(body.get("stream")), body=body
+        )
         asked.case = self._order(asked)
         self.log.append(asked)
         return asked

@@ -28,7 +28,9 @@ Step = bytes | Act
 
 @dataclass(slots=True)
 class Scene:
-    """One request, as far as a case needs to know. `usage`: what the reply tells, if it tells any; filled in by the case."""
+    """One request, as far as a case needs to know. `usage`: what the reply tells, if it tells any; filled in by the
+    case.
+    """
 
     model: str
     answer: str
@@ -40,9 +42,10 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`error`: the failure with which a client ends that meets the case at every attempt, `None` if it is an answer. `again`: whether
-    another attempt is worth while. `asks`: seconds for which the provider wants to be left alone, `None` if it does not say.
-    `stream`: a streamed reply must be asked for. `slow`: only a client's own time limit ends it.
+    """`error`: the failure with which a client ends that meets the case at every attempt, `None` if it is an answer.
+    `again`: whether another attempt is worth while. `asks`: seconds for which the provider wants to be left alone,
+    `None` if it does not say. `stream`: a streamed reply must be asked for. `slow`: only a client's own time limit ends
+    it.
     """
 
     name: str
@@ -59,21 +62,31 @@ CASES: dict[str, Case] = {}
 
 
 def _case(
-    name: str, about: str, steps: Callable[[Scene], Iterable[Step]], error: type[errors.SystemFailed] | None = None, **more: Any
+    name: str,
+    about: str,
+    steps: Callable[[Scene], Iterable[Step]],
+    error: type[errors.SystemFailed] | None = None,
+    **more: Any,
 ) -> None:
     CASES[name] = Case(name, about, steps, error, **more)
 
 
-# --- pieces of replies ------------------------------------------------------------------------------------------------------------------
+# --- pieces of replies
+# ------------------------------------------------------------------------
 
 
-def _http(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, *, kind: str = "application/json") -> bytes:
+def _http(
+    body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, *, kind: str = "application/json"
+) -> bytes:
     told = {"Content-Type": kind, "Content-Length": str(len(body)), **(headers or {})}
     return _head(status, told) + body
 
 
 def _head(status: int, headers: Mapping[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {status} {'OK' if status == 200 else 'Trouble'}", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"HTTP/1.1 {status} {'OK' if status == 200 else 'Trouble'}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
@@ -90,7 +103,13 @@ def _usage(scene: Scene) -> dict[str, int]:
 def _whole(scene: Scene, message: Mapping[str, Any] | None = None, finish: str = "stop") -> bytes:
     """The body of a plain reply."""
     said = {"role": "assistant", **({"content": scene.answer} if message is None else message)}
-    return _json({"model": scene.model, "choices": [{"index": 0, "message": said, "finish_reason": finish}], "usage": _usage(scene)})
+    return _json(
+        {
+            "model": scene.model,
+            "choices": [{"index": 0, "message": said, "finish_reason": finish}],
+            "usage": _usage(scene),
+        }
+    )
 
 
 def _delta(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -137,14 +156,15 @@ def _answer(scene: Scene) -> Iterator[Step]:
 
 _case("answer", "a right reply, plain or streamed", _answer)
 
-# --- refused for quota ------------------------------------------------------------------------------------------------------------------
+# --- refused for quota
+# ------------------------------------------------------------------------
 
 _LIMITED = _json({"error": {"message": "slow down", "type": "rate_limit_exceeded", "code": "rate_limit_exceeded"}})
 
 
 def _limited(name: str, about: str, headers: Callable[[float], Mapping[str, str]], asks: float | None) -> None:
     _case(
-        f"429-{name}", f"429, {about}", lambda s: [_http(_LIMITED, 429, headers(s.now))], errors.RateLimited, again=True, asks=asks
+        f"429-{name}", f"429, {about}", lambda s: [_http(_LIMITED, 429, headers(s.now))], errors.RateLimited, again=True, asks=asks  # noqa: E501
     )  # fmt: skip
 
 
@@ -153,8 +173,18 @@ def _iso(at: float) -> str:
 
 
 _limited("seconds", "Retry-After in seconds", lambda now: {"Retry-After": "7"}, 7)
-_limited("date-ahead", "Retry-After as an HTTP date in the future", lambda now: {"Retry-After": formatdate(now + 9, usegmt=True)}, 9)
-_limited("date-past", "Retry-After as an HTTP date in the past", lambda now: {"Retry-After": formatdate(now - 9, usegmt=True)}, 0)
+_limited(
+    "date-ahead",
+    "Retry-After as an HTTP date in the future",
+    lambda now: {"Retry-After": formatdate(now + 9, usegmt=True)},
+    9,
+)
+_limited(
+    "date-past",
+    "Retry-After as an HTTP date in the past",
+    lambda now: {"Retry-After": formatdate(now - 9, usegmt=True)},
+    0,
+)
 _limited("date-naive", "Retry-After as a date without a zone", lambda now: {"Retry-After": formatdate(now + 9)[:-6]}, 9)
 _limited("negative", "Retry-After below 0", lambda now: {"Retry-After": "-7"}, 0)
 _limited("three-days", "Retry-After of three days", lambda now: {"Retry-After": "259200"}, 259_200)
@@ -164,22 +194,28 @@ _limited("milliseconds", "retry-after-ms", lambda now: {"retry-after-ms": "2500"
 _limited("reset-duration", "x-ratelimit-reset-* as a duration", lambda now: {"x-ratelimit-reset-requests": "1m6s"}, 66)
 _limited("reset-iso", "x-ratelimit-reset-* as an ISO time", lambda now: {"x-ratelimit-reset-tokens": _iso(now + 8)}, 8)
 _limited("reset-unix", "x-ratelimit-reset as a Unix time", lambda now: {"x-ratelimit-reset": str(int(now) + 4)}, 4)
-_limited("reset-unix-ms", "x-ratelimit-reset as Unix milliseconds", lambda now: {"x-ratelimit-reset": str(int(now + 5) * 1000)}, 5)
+_limited(
+    "reset-unix-ms",
+    "x-ratelimit-reset as Unix milliseconds",
+    lambda now: {"x-ratelimit-reset": str(int(now + 5) * 1000)},
+    5,
+)
 _limited("anthropic", "anthropic-ratelimit-*-reset", lambda now: {"anthropic-ratelimit-tokens-reset": _iso(now + 3)}, 3)
 _case(
-    "429-in-a-reply", "a refusal for quota in a reply with status 200", lambda s: [_http(_LIMITED, 200, {"Retry-After": "3"})],
+    "429-in-a-reply", "a refusal for quota in a reply with status 200", lambda s: [_http(_LIMITED, 200, {"Retry-After": "3"})],  # noqa: E501
     errors.RateLimited, again=True, asks=3,
 )  # fmt: skip
 _case(
     "429-in-a-stream", "a refusal for quota in the middle of a stream",
-    lambda s: _stream(_event(each) for each in [_ROLE, *_words(s)[:1], _LIMITED]), errors.RateLimited, again=True, stream=True,
+    lambda s: _stream(_event(each) for each in [_ROLE, *_words(s)[:1], _LIMITED]), errors.RateLimited, again=True, stream=True,  # noqa: E501
 )  # fmt: skip
 _case(
     "429-no-money", "429 because the account is empty: asking again is no use",
     lambda s: [_http(_json({"error": {"message": "pay", "code": "insufficient_quota"}}), 429)], errors.RateLimited,
 )  # fmt: skip
 
-# --- broken ones ------------------------------------------------------------------------------------------------------------------------
+# --- broken ones
+# ------------------------------------------------------------------------
 
 _PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
@@ -191,7 +227,13 @@ def _failed(status: int) -> None:
 
 for _status in (500, 503, 529):
     _failed(_status)
-_case("502", "HTTP 502 with a page for people", lambda s: [_http(_PAGE, 502, kind="text/html")], errors.ServerFailed, again=True)
+_case(
+    "502",
+    "HTTP 502 with a page for people",
+    lambda s: [_http(_PAGE, 502, kind="text/html")],
+    errors.ServerFailed,
+    again=True,
+)
 _case("400", "HTTP 400", lambda s: [_http(_json({"error": {"message": "no"}}), 400)], errors.Refused)
 
 
@@ -209,7 +251,14 @@ def _cut(act: Act, name: str, kind: type[errors.SystemFailed], *, slow: bool = F
     more = {"again": True, "slow": slow}
     _case(f"{name}-before-headers", f"{act.value}, before the first byte", lambda s: [act], kind, **more)
     _case(f"{name}-mid-body", f"{act.value}, in the middle of the body", lambda s: [*_half(s), act], kind, **more)
-    _case(f"{name}-mid-stream", f"{act.value}, in the middle of a stream", lambda s: [*_half_stream(s), act], kind, stream=True, **more)
+    _case(
+        f"{name}-mid-stream",
+        f"{act.value}, in the middle of a stream",
+        lambda s: [*_half_stream(s), act],
+        kind,
+        stream=True,
+        **more,
+    )
 
 
 _cut(Act.RESET, "reset", errors.Unreachable)
@@ -231,24 +280,43 @@ _case(
 )  # fmt: skip
 _case(
     "length-too-short", "a Content-Length within the body",
-    lambda s: [_head(200, {"Content-Type": "application/json", "Content-Length": "10"}) + _json({"choices": ["x" * 50]}), Act.CLOSE],
+    lambda s: [_head(200, {"Content-Type": "application/json", "Content-Length": "10"}) + _json({"choices": ["x" * 50]}), Act.CLOSE],  # noqa: E501
     errors.BadReply, again=True,
 )  # fmt: skip
-_case("no-http", "bytes that are no HTTP", lambda s: [b"\x16\x03\x01 go away\r\n\r\n", Act.CLOSE], errors.BadReply, again=True)
+_case(
+    "no-http",
+    "bytes that are no HTTP",
+    lambda s: [b"\x16\x03\x01 go away\r\n\r\n", Act.CLOSE],
+    errors.BadReply,
+    again=True,
+)
 _case("html", "a page with status 200", lambda s: [_http(_PAGE, kind="text/html")], errors.BadReply)
 _case("empty-body", "nothing, with status 200", lambda s: [_http(b"")], errors.BadReply)
-_case("half-json", "half of the JSON, of the length told", lambda s: [_http(_json({"choices": [1, 2, 3]})[:9])], errors.BadReply)
+_case(
+    "half-json",
+    "half of the JSON, of the length told",
+    lambda s: [_http(_json({"choices": [1, 2, 3]})[:9])],
+    errors.BadReply,
+)
 _case("json-list", "JSON that is no object", lambda s: [_http(b"[1, 2]")], errors.BadReply)
 _case("no-choices", "a reply without choices", lambda s: [_http(_json({"choices": []}))], errors.BadReply)
 _case("bytes", "bytes that are no text", lambda s: [_http(bytes(range(256)))], errors.BadReply)
 _case(
-    "error-in-a-reply", "an error object with status 200", lambda s: [_http(_json({"error": {"message": "boom", "type": "server_error"}}))],
+    "error-in-a-reply", "an error object with status 200", lambda s: [_http(_json({"error": {"message": "boom", "type": "server_error"}}))],  # noqa: E501
     errors.ServerFailed, again=True,
 )  # fmt: skip
-_case("error-unknown", "an error of no known kind with status 200", lambda s: [_http(_json({"error": "no"}))], errors.BadReply)
-_case("redirect", "a redirect", lambda s: [_http(b"", 307, {"Location": "http://127.0.0.1:9/elsewhere"})], errors.Refused)
+_case(
+    "error-unknown",
+    "an error of no known kind with status 200",
+    lambda s: [_http(_json({"error": "no"}))],
+    errors.BadReply,
+)
+_case(
+    "redirect", "a redirect", lambda s: [_http(b"", 307, {"Location": "http://127.0.0.1:9/elsewhere"})], errors.Refused
+)
 
-# --- streams that are in order, but odd -------------------------------------------------------------------------------------------------
+# --- streams that are in order, but odd
+# -------------------------------------------------------------------------------------------------
 
 
 def _odd(name: str, about: str, pieces: Callable[[Scene], Iterable[bytes]]) -> None:
@@ -278,15 +346,33 @@ def _calls(scene: Scene) -> list[bytes]:
 
 
 _odd("split-characters", "cut inside characters", _split)
-_odd("cr-only", "whose lines end with CR", lambda s: [_event(each, b"\r") for each in [_ROLE, *_words(s), _STOP, _DONE]])
-_odd("crlf", "whose lines end with CR LF", lambda s: [_event(each, b"\r\n") for each in [_ROLE, *_words(s), _STOP, _DONE]])
-_odd("comments", "with keep-alives", lambda s: [b": keep-alive\n\n" + _event(each) for each in [_ROLE, *_words(s), _STOP, _DONE]])
-_odd("role-first", "whose first delta is a role only", lambda s: [_event(each) for each in [_ROLE, _ROLE, *_words(s), _STOP, _DONE]])
+_odd(
+    "cr-only", "whose lines end with CR", lambda s: [_event(each, b"\r") for each in [_ROLE, *_words(s), _STOP, _DONE]]
+)
+_odd(
+    "crlf",
+    "whose lines end with CR LF",
+    lambda s: [_event(each, b"\r\n") for each in [_ROLE, *_words(s), _STOP, _DONE]],
+)
+_odd(
+    "comments",
+    "with keep-alives",
+    lambda s: [b": keep-alive\n\n" + _event(each) for each in [_ROLE, *_words(s), _STOP, _DONE]],
+)
+_odd(
+    "role-first",
+    "whose first delta is a role only",
+    lambda s: [_event(each) for each in [_ROLE, _ROLE, *_words(s), _STOP, _DONE]],
+)
 _odd(
     "reasoning", "that begins with reasoning",
     lambda s: [_event(each) for each in [_ROLE, _delta({"reasoning_content": "hm"}), *_words(s), _STOP, _DONE]],
 )  # fmt: skip
-_odd("usage-last", "with usage in a chunk of its own", lambda s: [_event(each) for each in [_ROLE, *_words(s), _STOP, _tail(s), _DONE]])
+_odd(
+    "usage-last",
+    "with usage in a chunk of its own",
+    lambda s: [_event(each) for each in [_ROLE, *_words(s), _STOP, _tail(s), _DONE]],
+)
 _odd("no-done", "without [DONE]", lambda s: [_event(each) for each in [_ROLE, *_words(s), _STOP]])
 _odd("two-dones", "with two [DONE]s", lambda s: [_event(each) for each in [_ROLE, *_words(s), _STOP, _DONE, _DONE]])
 _odd(
@@ -294,7 +380,8 @@ _odd(
     lambda s: [_event(each) for each in [_ROLE, *_words(s), *_calls(s), _delta({}, "tool_calls"), _DONE]],
 )  # fmt: skip
 
-# --- streams that go on after their end -------------------------------------------------------------------------------------------------
+# --- streams that go on after their end
+# -------------------------------------------------------------------------------------------------
 
 
 def _after(name: str, about: str, *more: Step) -> None:
@@ -314,20 +401,35 @@ _after("reset", "ends with a TCP reset", Act.RESET)
 _after("close", "ends without an end of its body", Act.CLOSE)
 _after("more", "goes on", _MORE, _MORE, b"0\r\n\r\n")
 _after("more-and-stall", "goes on and stays open", _MORE, Act.STALL)
-_after("another-end", "says another usage and finish reason", _chunk(_event(_delta({}, "length"))), _chunk(_event(_DONE)), b"0\r\n\r\n")
+_after(
+    "another-end",
+    "says another usage and finish reason",
+    _chunk(_event(_delta({}, "length"))),
+    _chunk(_event(_DONE)),
+    b"0\r\n\r\n",
+)
 _after("error", "complains", _chunk(_event(_LIMITED)), b"0\r\n\r\n")
 _after("no-json", "says what is no JSON", _chunk(_event(b'{"choices": [')), b"0\r\n\r\n")
 _after("no-http", "breaks its framing", _chunk(b": so far\n\n"), Act.TICK, b"zz\r\n", Act.STALL)
 _after("flood", "never ends", *[_chunk(_event(_delta({"content": "x" * 2**15})))] * 64, Act.STALL)
 
-# --- replies in order that hold no answer -----------------------------------------------------------------------------------------------
+# --- replies in order that hold no answer
+# -----------------------------------------------------------------------------------------------
 
 
-def _unanswered(name: str, about: str, error: type[errors.SystemFailed], message: Mapping[str, Any], finish: str = "stop") -> None:
+def _unanswered(
+    name: str, about: str, error: type[errors.SystemFailed], message: Mapping[str, Any], finish: str = "stop"
+) -> None:
     _case(name, about, lambda s: [_http(_whole(s, message, finish))], error)
 
 
-_unanswered("length", "the output limit went on reasoning", errors.OutputSpent, {"content": "", "reasoning_content": "hm"}, "length")
+_unanswered(
+    "length",
+    "the output limit went on reasoning",
+    errors.OutputSpent,
+    {"content": "", "reasoning_content": "hm"},
+    "length",
+)
 _unanswered("filtered", "the content filter held the answer back", errors.Filtered, {"content": None}, "content_filter")
 _unanswered("declined", "the model refused", errors.Declined, {"content": None, "refusal": "I will not."})
 _unanswered("null", "null content", errors.EmptyReply, {"content": None})

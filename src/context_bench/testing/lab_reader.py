@@ -23,7 +23,8 @@ _DATED = re.compile(r"\[(\d{4}-\d\d-\d\d[^\]]*)\]\s*(.*)")
 
 
 class LabReader:
-    """Answers questions of the lab from its sentences in `context`, whoever put them there; "Not mentioned" where they do not say.
+    """Answers questions of the lab from its sentences in `context`, whoever put them there; "Not mentioned" where they
+    do not say.
 
     It knows who spoke and when only where the context says so (`[time] Name: …`, or a session's heading).
     """
@@ -85,7 +86,9 @@ def _grammar(code: str) -> _Grammar:
 
 def _pattern(form: str, slots: Mapping[str, str], before: str = "", after: str = "") -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", form)
-    body = "".join(f"(?P<{part}>{slots.get(part, _VALUE)})" if i % 2 else re.escape(part) for i, part in enumerate(parts))
+    body = "".join(
+        f"(?P<{part}>{slots.get(part, _VALUE)})" if i % 2 else re.escape(part) for i, part in enumerate(parts)
+    )
     return re.compile(f"{before}{body}{after}", re.IGNORECASE)
 
 
@@ -117,7 +120,15 @@ def _understood(code: str, text: str, when: str, by_assistant: bool) -> Told | N
         if found := pattern.fullmatch(text):
             slots = found.groupdict()
             who = subject_form(code, slots.get("who") or slots["gen"], "gen" in slots)
-            return Told(relation, who, slots["value"], when, by_assistant, slots.get("witness", ""), slots.get("role", "").lower())
+            return Told(
+                relation,
+                who,
+                slots["value"],
+                when,
+                by_assistant,
+                slots.get("witness", ""),
+                slots.get("role", "").lower(),
+            )
     return None
 
 
@@ -139,7 +150,13 @@ class _Answering:
             return answer(self._about(relation, who), slots)
         if relation in ("goods", "gift"):
             values = [each.value for each in self._about(relation, who)]
-            return None if not values else str(len(values)) if relation == "goods" else self._unit("coins", sum(map(int, values)))
+            return (
+                None
+                if not values
+                else str(len(values))
+                if relation == "goods"
+                else self._unit("coins", sum(map(int, values)))
+            )
         return self._last(relation, who, slots)
 
     def _last(self, relation: str, who: str, slots: Mapping[str, str]) -> str | None:

@@ -5,7 +5,8 @@ def test_my_memory():
     assert_memory(lambda: MyMemory(...))
 ```
 
-It says nothing about quality: a memory that finds nothing passes. Losses, crashes and leaks under load are the operational suites' matter.
+It says nothing about quality: a memory that finds nothing passes. Losses, crashes and leaks under load are the
+operational suites' matter.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ _METHODS = {
     "stats": "stats",
     "answer": "answer",
 }
-_ODD_QUERIES = ("", "   ", '" OR * NEAR( ^ {x} :', "'; DROP TABLE items; --", "😀", "\x00", "\ud800", "的", "word " * 2000)
+_ODD_QUERIES = (
+    "",
+    "   ",
+    '" OR * NEAR( ^ {x} :',
+    "'; DROP TABLE items; --",
+    "😀",
+    "\x00",
+    "\ud800",
+    "的",
+    "word " * 2000,
+)
 _ODD_TEXTS = (
     "",
     " ",
@@ -43,7 +54,9 @@ _ODD_TEXTS = (
 
 
 def check_memory(make: Callable[[], Any], *, seconds: float = 60.0) -> list[Finding]:
-    """Faults of the memory that `make()` gives; empty = nothing found. `make` is called often and gives an empty one each time."""
+    """Faults of the memory that `make()` gives; empty = nothing found. `make` is called often and gives an empty one
+    each time.
+    """
     return run_sync(acheck_memory(make, seconds=seconds))
 
 
@@ -61,7 +74,12 @@ def _facts(mark: str = "", number: int = 6) -> list[Item]:
     """Items that have nothing in common but their form."""
     words = ("amber", "basalt", "cobalt", "dahlia", "ember", "fjord", "garnet", "heron")
     return [
-        Item(f"{mark}t{i}", f"The {words[i % 8]} key {mark}{i}{i}7 is in box {i + 40}.", time=f"2024-03-{i + 1:02}", session=f"s{i // 3}")
+        Item(
+            f"{mark}t{i}",
+            f"The {words[i % 8]} key {mark}{i}{i}7 is in box {i + 40}.",
+            time=f"2024-03-{i + 1:02}",
+            session=f"s{i // 3}",
+        )
         for i in range(number)
     ]
 
@@ -96,7 +114,9 @@ async def _says_what_it_can(memory: Memory) -> list[str]:
     if not memory.capabilities & {"search", "answer"}:
         problems.append("it can neither search nor answer")
     problems += [
-        f"says {what!r} but has no {name}()" for what, name in _METHODS.items() if what in memory.capabilities and not method(memory, name)
+        f"says {what!r} but has no {name}()"
+        for what, name in _METHODS.items()
+        if what in memory.capabilities and not method(memory, name)
     ]
     return problems
 
@@ -141,14 +161,18 @@ async def _the_same_question_finds_the_same(memory: Memory) -> list[str]:
         return []
     items = _facts(number=24)
     await _stored(memory, items)
-    first, again = [[(hit.text, hit.source_ids) for hit in await _found(memory, "Where is the cobalt key?")] for _ in range(2)]
+    first, again = [
+        [(hit.text, hit.source_ids) for hit in await _found(memory, "Where is the cobalt key?")] for _ in range(2)
+    ]
     return [] if first == again else [f"asked twice: {first}, then {again}"]
 
 
 async def _odd_texts_and_questions(memory: Memory) -> list[str]:
     items = [Item(f"odd{i}", text) for i, text in enumerate(_ODD_TEXTS)]
     receipts = await _stored(memory, items)
-    problems = [f"{items[i].text[:30]!r} was not stored: {receipt.error}" for i, receipt in enumerate(receipts) if receipt.error]
+    problems = [
+        f"{items[i].text[:30]!r} was not stored: {receipt.error}" for i, receipt in enumerate(receipts) if receipt.error
+    ]
     for query in _ODD_QUERIES if _searches(memory) else ():
         try:
             await _found(memory, query)
@@ -169,7 +193,9 @@ async def _what_is_deleted_is_gone(memory: Memory) -> list[str]:
     receipts = await _stored(memory, items)
     gone = next((at for at, receipt in enumerate(receipts) if receipt.memory_id), None)
     if gone is None:
-        return ["says 'delete' but its receipts name no memory_id"] if method(memory, "delete") and _keeps(memory) else []
+        return (
+            ["says 'delete' but its receipts name no memory_id"] if method(memory, "delete") and _keeps(memory) else []
+        )
     await call(memory.delete, receipts[gone].memory_id)  # type: ignore[attr-defined]
     hits = await _found(memory, items[gone].text, 50)
     problems = [f"{items[gone].id!r} is found after it was deleted" for hit in hits if items[gone].text in hit.text]
@@ -252,7 +278,9 @@ async def _counts_what_it_holds(memory: Memory) -> list[str]:
     await _stored(memory, _facts())
     after = dict(await call(stats))
     wrong = [
-        name for name in ("items", "bytes") if not all(isinstance(each.get(name), int) and each[name] >= 0 for each in (before, after))
+        name
+        for name in ("items", "bytes")
+        if not all(isinstance(each.get(name), int) and each[name] >= 0 for each in (before, after))
     ]
     return [f"stats() gives no whole {name!r}: {after}" for name in wrong]
 

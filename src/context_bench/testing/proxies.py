@@ -1,4 +1,5 @@
-"""Small real proxies on loopback, each with one habit that real products have: for tests of instruments and for `context-bench demo`.
+"""Small real proxies on loopback, each with one habit that real products have: for tests of instruments and for
+`context-bench demo`.
 
 | name | what it does to a request |
 | --- | --- |
@@ -12,9 +13,9 @@
 | `rewrites-history` | shortens every earlier message again each time, by where the conversation is: no prefix ever stays the same |
 | `buffers` | reads the whole reply before it passes anything on, so streams come in one piece |
 
-Use: `async with MisbehavingProxy("halves", upstream_url) as proxy: proxy.url`, or a plain `with` from a script (own loop thread).
-`Rewriting(function, upstream_url)` is the proxy whose one habit is a function of yours.
-"""
+Use: `async with MisbehavingProxy("halves", upstream_url) as proxy: proxy.url`, or a plain `with` from a script (own
+loop thread). `Rewriting(function, upstream_url)` is the proxy whose one habit is a function of yours.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -67,12 +68,15 @@ class MisbehavingProxy:
 
 
 class Rewriting:
-    """A proxy that sends `function(request)` in the place of each request: one request, or several of which the last one's reply counts.
+    """A proxy that sends `function(request)` in the place of each request: one request, or several of which the last
+    one's reply counts.
 
     `in_body(edit)` makes such a function of one that edits the body's JSON object in place.
     """
 
-    def __init__(self, function: Callable[[HopRequest], HopRequest | list[HopRequest]], upstream: str, port: int = 0) -> None:
+    def __init__(
+        self, function: Callable[[HopRequest], HopRequest | list[HopRequest]], upstream: str, port: int = 0
+    ) -> None:
         async def change(request: HopRequest) -> HopRequest:
             made = function(request)
             *extra, last = made if isinstance(made, list) else [made]
@@ -145,7 +149,10 @@ def _user_only(proxy: MisbehavingProxy) -> Change:
         told: list[Any] = listed if isinstance(listed, list) else [{"role": "user", "content": listed}]
         system = body.pop("instructions" if request.wire == "openai-responses" else "system", None)
         first = [{"role": "user", "content": system}] if system else []
-        body[field] = [*first, *({**item, "role": "user"} if isinstance(item, dict) and "role" in item else item for item in told)]
+        body[field] = [
+            *first,
+            *({**item, "role": "user"} if isinstance(item, dict) and "role" in item else item for item in told),
+        ]
         return request.with_body(body)
 
     return change
@@ -210,7 +217,9 @@ def _rewrites_history(proxy: MisbehavingProxy) -> Change:
         listed = body.get(field)
         turns = len(listed) if isinstance(listed, list) else 0
         old = [
-            slot for slot in context_of(request.wire, body).slots if len(slot.path) > 1 and int(slot.path[1]) < turns - 1 and not slot.after
+            slot
+            for slot in context_of(request.wire, body).slots
+            if len(slot.path) > 1 and int(slot.path[1]) < turns - 1 and not slot.after
         ]
         texts = [f"{slot.text[: len(slot.text) * 2 // (turns + 1)]} [cut at message {turns}]" for slot in old]
         return request.with_document(with_context(request.document, old, texts)) if old else request

@@ -22,14 +22,21 @@ if TYPE_CHECKING:
     from context_bench.core.records import Comparison, Example
     from context_bench.results import EvalResult
 
-_MARKER = "context_bench(metric=, margin=, baseline=, seed=): what the fixture `context_bench` compares by, unless told otherwise in a call"
+_MARKER = (
+    "context_bench(metric=, margin=, baseline=, seed=): what the fixture `context_bench` compares by, "
+    "unless told otherwise in a call"
+)
 _SAID = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--context-bench-store`."""
     group = parser.getgroup("context-bench")
-    group.addoption("--context-bench-store", metavar="FILE", help="keep the runs of benchmark tests in this store [default: nowhere]")
+    group.addoption(
+        "--context-bench-store",
+        metavar="FILE",
+        help="keep the runs of benchmark tests in this store [default: nowhere]",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +59,9 @@ def context_bench(request: pytest.FixtureRequest, record_property: Any) -> Bench
     marker = request.node.get_closest_marker("context_bench")
     settings = dict(marker.kwargs) if marker else {}
     if unknown := set(settings) - {"metric", "margin", "baseline", "seed"}:
-        raise pytest.UsageError(f"marker context_bench knows metric, margin, baseline and seed, not {sorted(unknown)[0]!r}")
+        raise pytest.UsageError(
+            f"marker context_bench knows metric, margin, baseline and seed, not {sorted(unknown)[0]!r}"
+        )
 
     def say(sentence: str) -> None:
         request.config.stash[_SAID].append(f"{request.node.nodeid}: {sentence}")
@@ -79,9 +88,16 @@ class Bench:
         self.metric, self.margin, self.baseline, self.seed = metric, margin, baseline, seed
 
     def evaluate(
-        self, systems: Any, dataset: str | Iterable[Example], evaluators: Any = None, metrics: Sequence[Any] | None = None, **more: Any
+        self,
+        systems: Any,
+        dataset: str | Iterable[Example],
+        evaluators: Any = None,
+        metrics: Sequence[Any] | None = None,
+        **more: Any,
     ) -> EvalResult:
-        """As `context_bench.evaluate`; `dataset` may also be a name that `--dataset` knows, which then chooses the evaluators."""
+        """As `context_bench.evaluate`; `dataset` may also be a name that `--dataset` knows, which then chooses the
+        evaluators.
+        """
         from context_bench.metrics import MeanScore
         from context_bench.runner import evaluate
 
@@ -90,7 +106,13 @@ class Bench:
         field = more.pop("score_field", self.metric)
         measures = list(metrics) if metrics is not None else [MeanScore(score_field=field or "f1")]
         kept = {"store": self._store, "run": self._name} if self._store else {}
-        told = {"baseline": self.baseline, "margin": self.margin, "score_field": field, "seed": self.seed, "progress": False}
+        told = {
+            "baseline": self.baseline,
+            "margin": self.margin,
+            "score_field": field,
+            "seed": self.seed,
+            "progress": False,
+        }
         return evaluate(systems, examples, chosen, measures, **{**kept, **told, **more})
 
     def _examples(self, dataset: str | Iterable[Example], n: int | None) -> tuple[Iterable[Example], list[Any]]:
@@ -113,14 +135,20 @@ class Bench:
         margin: float | None = None,
         before: EvalResult | None = None,
     ) -> Comparison:
-        """`system` is shown to lose less than `margin` against `baseline` of the same result, or against itself in `before`.
+        """`system` is shown to lose less than `margin` against `baseline` of the same result, or against itself in
+        `before`.
 
-        Fails with the verdict's own sentence, also where the run could not have shown a loss (no arm that must lose) or is too small.
+        Fails with the verdict's own sentence, also where the run could not have shown a loss (no arm that must lose) or
+        is too small.
         """
         from context_bench.comparison import compare, within
 
         __tracebackhide__ = True
-        score, allowed, wanted = metric or self.metric, margin if margin is not None else self.margin, baseline or self.baseline
+        score, allowed, wanted = (
+            metric or self.metric,
+            margin if margin is not None else self.margin,
+            baseline or self.baseline,
+        )
         if before is not None:
             found = compare(before, result, systems=[system], metric=score, margin=allowed)
         else:
@@ -141,6 +169,8 @@ class Bench:
         __tracebackhide__ = True
         for name in [system] if system else candidates(result):
             found = result.summary[name].get(metric)
-            self._say(f"{name}: {metric} is {'unmeasured' if found is None else f'{found:.6g}'}, wanted at least {value:g}")
+            self._say(
+                f"{name}: {metric} is {'unmeasured' if found is None else f'{found:.6g}'}, wanted at least {value:g}"
+            )
             if found is None or not found >= value:
                 pytest.fail(f"{name}: {metric} is {found}, below {value:g}", pytrace=False)

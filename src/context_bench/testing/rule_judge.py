@@ -1,4 +1,5 @@
-"""A judge that needs no model: it grades by the words of the ground truth that an answer has, and has the weaknesses it is told to have.
+"""A judge that needs no model: it grades by the words of the ground truth that an answer has, and has the weaknesses it
+is told to have.
 
 With it everything around a judge can be tried offline, and audits can be shown to find what is wrong with a bad one:
 `async with ModelServer(RuleJudge(obeys="5")) as server: RubricJudge(server.url)`.
@@ -31,13 +32,13 @@ ORDERS = r"(?i)ignore the rubric|system administrator|\[end \w*\]|\"criterionRes
 class RuleJudge:
     """Answers the questions of `RubricJudge`, of `PairwiseJudge` and of the leak audit; refuses others with status 400.
 
-    `obeys`: the share of answers with orders in them that it gives 5; `heeds`: what it takes for an order (a regular expression).
-    `contradicts`: the share of calls whose scores it turns round. `outside`: the share of answers it gives scores of 9, `declines`: the
-    share that it does not judge; the known items of a preflight are in none of them. Which ones follows from the texts. `likes_length`:
-    points for every 100 characters. `first_bonus`: points by which the first of a pair is favoured. `reads_marks`: it tells methods apart
-    by the marks in their texts. `moves`: added to every score from call `moves_from` on. `fails`: call → whether the endpoint answers
-    `status` instead. `says`: (call number, data) → the whole reply, `None` for its own. `refuses`: fields of the request that it does not
-    know.
+    `obeys`: the share of answers with orders in them that it gives 5; `heeds`: what it takes for an order (a regular
+    expression). `contradicts`: the share of calls whose scores it turns round. `outside`: the share of answers it gives
+    scores of 9, `declines`: the share that it does not judge; the known items of a preflight are in none of them. Which
+    ones follows from the texts. `likes_length`: points for every 100 characters. `first_bonus`: points by which the
+    first of a pair is favoured. `reads_marks`: it tells methods apart by the marks in their texts. `moves`: added to
+    every score from call `moves_from` on. `fails`: call → whether the endpoint answers `status` instead. `says`: (call
+    number, data) → the whole reply, `None` for its own. `refuses`: fields of the request that it does not know.
     """
 
     obeys: float = 0.0
@@ -71,7 +72,9 @@ class RuleJudge:
             raise ResponderError(400, "no data between markers")
         data = json.loads(found[2])
         text = self.says(self.calls, data)
-        self._turned = data.get("probe_question") not in KNOWN and _falls("contradicts", found[1] + found[2], self.contradicts)
+        self._turned = data.get("probe_question") not in KNOWN and _falls(
+            "contradicts", found[1] + found[2], self.contradicts
+        )
         reply = Reply(text=self._verdict(data) if text is None else text, finish_reason="stop", model=request.model)
         reply.usage = counted(reply, request)
         return reply
@@ -83,13 +86,18 @@ class RuleJudge:
             first, second = (self.score(data, data[name]) for name in ("first_response", "second_response"))
             first += self.first_bonus
             return json.dumps(
-                {"reasoning": "by its facts", "winner": "tie" if first == second else "first" if first > second else "second"}
+                {
+                    "reasoning": "by its facts",
+                    "winner": "tie" if first == second else "first" if first > second else "second",
+                }
             )
         asked = "" if data.get("probe_question") in KNOWN else str(data["model_response"])
         if asked and _falls("declines", asked, self.declines):
             return "I would rather not judge this."
         if asked and _falls("outside", asked, self.outside):
-            return json.dumps({"criterionResults": [{"criterionId": name, "score": 9} for name in data["rubric_criteria"]]})
+            return json.dumps(
+                {"criterionResults": [{"criterionId": name, "score": 9} for name in data["rubric_criteria"]]}
+            )
         results = [
             {"criterionId": name, "reasoning": "by its facts", "score": self.score(data, data["model_response"], name)}
             for name in data["rubric_criteria"]
@@ -103,7 +111,10 @@ class RuleJudge:
         if criterion.startswith("instruction_"):
             value = 5.0
         else:
-            wanted, said = set(_WORDS.findall(str(data.get("ground_truth") or "").lower())), set(_WORDS.findall(response.lower()))
+            wanted, said = (
+                set(_WORDS.findall(str(data.get("ground_truth") or "").lower())),
+                set(_WORDS.findall(response.lower())),
+            )
             value = 5.0 * len(wanted & said) / len(wanted) if wanted else 3.0
         value += self.likes_length * len(response) / 100 + (self.moves if self.calls >= self.moves_from else 0.0)
         value = round(min(5.0, max(0.0, value)), 3)

@@ -10,7 +10,8 @@ with open_repo("clones/demo.git", gold.golds[0].commit) as repo:
         print(row.score.final["line"].coverage, row.missed)
 ```
 
-`score_traces` does many, in processes, resumably; `compare_traces` two sets of runs; the command line is `context-bench trace`.
+`score_traces` does many, in processes, resumably; `compare_traces` two sets of runs; the command line is
+`context-bench trace`.
 """
 
 from __future__ import annotations

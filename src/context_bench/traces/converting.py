@@ -31,8 +31,8 @@ def convert_traces(
 ) -> Iterator[bytes]:
     """Lines of JSON of every run in these files and folders: our events, or the original's predictions.
 
-    `gold` tells which repository among `repos` belongs to a run, and gives it the name of its task; with one repository and no gold it is
-    that of all. `instance`: what the runs are called.
+    `gold` tells which repository among `repos` belongs to a run, and gives it the name of its task; with one repository
+    and no gold it is that of all. `instance`: what the runs are called.
     """
     golds = load_gold(gold) if gold is not None else None
     places = list(repos)
@@ -59,7 +59,8 @@ def convert_traces(
 def unified_prediction(trace: Trace, repo: Repo | CodeFiles | None = None) -> dict[str, Any]:
     """A unified prediction: what was shown, step by step, and the union of it or the context the agent named itself.
 
-    Their format knows no whole files, so with `repo` a file read whole gets the lines it has, and without it only its name.
+    Their format knows no whole files, so with `repo` a file read whole gets the lines it has, and without it only its
+    name.
     """
     files = repo if isinstance(repo, CodeFiles) else CodeFiles(repo) if repo is not None else None
     steps, final = selections(trace)

@@ -1,7 +1,8 @@
 """Compare the places that a patch edits with those of the gold.
 
-A patch is read by the counts in its hunk headers, not by what its lines look like: a deleted line `-- drop` (`--- drop` in the patch) is a
-deletion, an empty line is a context line whose blank was stripped. All lines are those of the file before the patch.
+A patch is read by the counts in its hunk headers, not by what its lines look like: a deleted line `-- drop` (`--- drop`
+in the patch) is a deletion, an empty line is a context line whose blank was stripped. All lines are those of the file
+before the patch.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _PREFIXES = {("a/", "b/"), ("i/", "w/"), ("c/", "i/"), ("c/", "w/"), ("o/", "w/"
 class FileEdit:
     """One file of a patch. `old` is `None` for a new file, `new` for a deleted one; they differ in a rename.
 
-    `deleted`: old lines taken away. `inserted`: runs of new lines that replace nothing, as (old line they follow, how many); 0 is the
-    beginning of the file.
+    `deleted`: old lines taken away. `inserted`: runs of new lines that replace nothing, as (old line they follow, how
+    many); 0 is the beginning of the file.
     """
 
     old: str | None
@@ -40,7 +41,9 @@ class FileEdit:
 
 
 def parse_patch(text: str) -> list[FileEdit]:
-    """The files of a unified diff: with or without `a/` `b/`, quoted by git, renamed, deleted, with CRLF. Other text is passed over."""
+    """The files of a unified diff: with or without `a/` `b/`, quoted by git, renamed, deleted, with CRLF. Other text is
+    passed over.
+    """
     return list(_Reader(text.split("\n")).files())
 
 
@@ -54,7 +57,9 @@ def deleted_lines(edits: Sequence[FileEdit]) -> dict[str, list[int]]:
 
 
 def anchors(edits: Sequence[FileEdit]) -> dict[str, list[int]]:
-    """The old lines that runs of pure insertions follow, by file: what an add-only patch is located by. Before the first line: line 1."""
+    """The old lines that runs of pure insertions follow, by file: what an add-only patch is located by. Before the
+    first line: line 1.
+    """
     out: dict[str, set[int]] = {}
     for edit in edits:
         if edit.inserted and edit.old is not None:
@@ -67,12 +72,12 @@ def edit_location(
 ) -> dict[str, Any] | None:
     """Compare a patch's edits with the gold's edit region; `None` without a patch.
 
-    * `precision`: deleted lines inside `init` / deleted lines (`None` if it deletes nothing); `intersection`, `pred_size`, `gold_size`
-      (lines of `init`) are what it is made of.
-    * `insert_anchors`, `insert_anchor_hits`: runs of pure insertions, and those whose old line lies in `init`; `anchored_precision` counts
-      them beside the deleted lines, so that a patch that only adds is located too.
-    * `recall`: of the lines the reference patch deletes, those the patch deletes within `dilate` lines (`None` without such lines).
-      The seed calls the first figure recall too; under `contextbench-v1` both are the same.
+    * `precision`: deleted lines inside `init` / deleted lines (`None` if it deletes nothing); `intersection`,
+      `pred_size`, `gold_size` (lines of `init`) are what it is made of.
+    * `insert_anchors`, `insert_anchor_hits`: runs of pure insertions, and those whose old line lies in `init`;
+      `anchored_precision` counts them beside the deleted lines, so that a patch that only adds is located too.
+    * `recall`: of the lines the reference patch deletes, those the patch deletes within `dilate` lines (`None` without
+      such lines). The seed calls the first figure recall too; under `contextbench-v1` both are the same.
     * `file_precision`, `file_recall`: edited files against the files of `init`.
     """
     if not patch or not patch.strip():
@@ -99,8 +104,12 @@ def edit_location(
     }
 
 
-def upstream_edit_location(patch: str | None, init: Mapping[str, Ranges], gold_patch: str | None) -> dict[str, Any] | None:
-    """As the original evaluator has it, faults included: without a patch the reference is scored in its place, recall is precision."""
+def upstream_edit_location(
+    patch: str | None, init: Mapping[str, Ranges], gold_patch: str | None
+) -> dict[str, Any] | None:
+    """As the original evaluator has it, faults included: without a patch the reference is scored in its place, recall
+    is precision.
+    """
     text = patch or gold_patch
     if not text:
         return None
@@ -119,7 +128,9 @@ def upstream_edit_location(patch: str | None, init: Mapping[str, Ranges], gold_p
 
 
 def upstream_deleted(text: str) -> dict[str, Ranges]:
-    """Deleted lines as the original's parser finds them: only under `+++ b/`, and a hunk ends at anything that looks like a header."""
+    """Deleted lines as the original's parser finds them: only under `+++ b/`, and a hunk ends at anything that looks
+    like a header.
+    """
     lines = text.split("\n")
     out: dict[str, list[Range]] = {}
     path: str | None = None
@@ -127,12 +138,16 @@ def upstream_deleted(text: str) -> dict[str, Ranges]:
         if line.startswith("+++"):
             path = match[1] if (match := _UPSTREAM_NAME.match(line)) else path
         elif path and (match := _UPSTREAM_HUNK.match(line)):
-            out.setdefault(path, []).extend(_upstream_runs(map(lines.__getitem__, range(at + 1, len(lines))), int(match[1])))
+            out.setdefault(path, []).extend(
+                _upstream_runs(map(lines.__getitem__, range(at + 1, len(lines))), int(match[1]))
+            )
     return {path: merged(runs) for path, runs in out.items() if runs}
 
 
 def _upstream_runs(lines: Iterable[str], number: int) -> Iterator[Range]:
-    """Runs of deleted lines up to what looks like a header, from old line `number` on. Only a line of context ends a run."""
+    """Runs of deleted lines up to what looks like a header, from old line `number` on. Only a line of context ends a
+    run.
+    """
     first: int | None = None
     for line in lines:
         if line.startswith(("@@", "diff ", "---")):
@@ -231,7 +246,9 @@ class _Reader:
 
 
 def _names(old: str, new: str) -> tuple[str | None, str | None]:
-    """The paths of a header pair, without their prefixes, if those are a pair too (`a/` on a path that has none is a folder)."""
+    """The paths of a header pair, without their prefixes, if those are a pair too (`a/` on a path that has none is a
+    folder).
+    """
     a, b = _header_path(old), _header_path(new)
     if a is None or b is None:
         known = a or b or ""

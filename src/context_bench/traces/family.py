@@ -9,6 +9,10 @@ __all__ = ["FAMILY"]
 FAMILY = Family(
     name="traces",
     manifest_key="traces",
-    commands={"trace": Command("context_bench.traces.command.app:app", "Did an agent read the right code: score, compare.", after="judge")},
+    commands={
+        "trace": Command(
+            "context_bench.traces.command.app:app", "Did an agent read the right code: score, compare.", after="judge"
+        )
+    },
     offers={"gold_of_row": "context_bench.traces.gold:gold_of_row"},
 )

@@ -4,9 +4,10 @@
 funnel(trace).tools["Grep"]        # Steps(returned=12, opened=3, edited=1)
 ```
 
-A **hit** is a file that the result of a search or a listing names or shows; the first time counts. It is *opened* if a later call of
-another kind read it, *edited* if a later call changed it. Files that had been read before the search named them are `known`, and no
-credit of the search. What is left: files opened or edited that no search had named. Nothing here says that the search was the reason.
+A **hit** is a file that the result of a search or a listing names or shows; the first time counts. It is *opened* if a
+later call of another kind read it, *edited* if a later call changed it. Files that had been read before the search
+named them are `known`, and no credit of the search. What is left: files opened or edited that no search had named.
+Nothing here says that the search was the reason.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class Stage:
 
 @dataclass(slots=True)
 class Funnel:
-    """The funnel of one run; counts are of distinct files. `gold`: of files of the gold (`None`: none given). `tools`: by tool that named
-    the file first.
+    """The funnel of one run; counts are of distinct files. `gold`: of files of the gold (`None`: none given). `tools`:
+    by tool that named the file first.
 
-    `searches`, `useful`: calls that returned files, and those of which at least one file was opened or edited later. `steps_to_open`: the
-    median number of calls from hit to opening. `unopened`: hits that nobody opened or edited, in order. `opened_unsearched`,
-    `edited_unread`: files read without having been a hit, and files edited without having been read.
+    `searches`, `useful`: calls that returned files, and those of which at least one file was opened or edited later.
+    `steps_to_open`: the median number of calls from hit to opening. `unopened`: hits that nobody opened or edited, in
+    order. `opened_unsearched`, `edited_unread`: files read without having been a hit, and files edited without having
+    been read.
     """
 
     all: Stage = field(default_factory=Stage)
@@ -64,8 +66,8 @@ def funnel(
     gold: Collection[str] | None = None,
     resolve: Callable[[str], str | None] | None = None,
 ) -> Funnel:
-    """The funnel of a run. `gold`: files of the gold. `resolve`: the file of the repository a path means (`None`: none; see
-    `traces.coverage.selection.Resolver`); without it every path that is no folder of another counts.
+    """The funnel of a run. `gold`: files of the gold. `resolve`: the file of the repository a path means (`None`: none;
+    see `traces.coverage.selection.Resolver`); without it every path that is no folder of another counts.
     """
     named = resolve or _unless_folder(trace.events if isinstance(trace, Trace) else (trace := list(trace)))
     events = [
@@ -134,7 +136,9 @@ def _counted(
     out.useful = sum(_used_after(step, paths, opened, edited) for step, paths in calls.items())
     out.steps_to_open = float(median(waits)) if waits else None
     out.opened_unsearched = sum(path not in hits or min(steps) <= hits[path].step for path, steps in opened.items())
-    out.edited_unread = sum(not any(step <= min(steps) for step in opened.get(path, ())) for path, steps in edited.items())
+    out.edited_unread = sum(
+        not any(step <= min(steps) for step in opened.get(path, ())) for path, steps in edited.items()
+    )
     return out
 
 

@@ -1,11 +1,12 @@
 """Gold: the code to be read for a task, and the files of a data set that hold it.
 
-`init` is the region that had to be edited, `add` the code to be known for it. A gold is never silently empty: `gold_of_row` raises
-`ValueError` for a row that names none.
+`init` is the region that had to be edited, `add` the code to be known for it. A gold is never silently empty:
+`gold_of_row` raises `ValueError` for a row that names none.
 
-Files may be parquet (both layouts), JSONL or JSON, or folders of `annot.json`, with a CSV beside. Rows that cannot be used are counted by
-reason in `GoldSet.skipped`; a file that gives no gold is an error. An item of gold may carry the text it means: `content_drift` lists the
-items whose text differs in the repository, because lines counted in another version would score the wrong code.
+Files may be parquet (both layouts), JSONL or JSON, or folders of `annot.json`, with a CSV beside. Rows that cannot be
+used are counted by reason in `GoldSet.skipped`; a file that gives no gold is an error. An item of gold may carry the
+text it means: `content_drift` lists the items whose text differs in the repository, because lines counted in another
+version would score the wrong code.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _CONTAINER = re.compile(r"/testbed/|/workspace/[^/]+/")
 _BLOCK = re.compile(r"^\s*context\s*\d+\s*[:：]", re.MULTILINE | re.IGNORECASE)
 _FIELD = re.compile(r"^\s*(file|lines?|start_line|end_line|content)\s*[:：][ \t]*(.*)$", re.IGNORECASE)
 _LINES = re.compile(r"(\d+)\s*[-–,:]\s*(\d+)|(\d+)")
-_INSTANCE = re.compile(r"^(?:instance_)?([A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*?)__([A-Za-z0-9_.-]+?)-(?:\d+|[0-9a-f]{40}(?:-v.*)?)$")
+_INSTANCE = re.compile(
+    r"^(?:instance_)?([A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*?)__([A-Za-z0-9_.-]+?)-(?:\d+|[0-9a-f]{40}(?:-v.*)?)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,9 @@ class Gold:
 def gold_of_row(row: Mapping[str, Any]) -> Gold:
     """The gold of one row of a published table, of JSONL or of an `annot.json`.
 
-    Contexts are taken from `init_ctx` and `add_ctx`; from `gold_ctx` or `gold_context` (a list, JSON text of one, or blocks of text) only
-    where both are empty. Raises `ValueError` where there is no id, no context, or a context that cannot be understood.
+    Contexts are taken from `init_ctx` and `add_ctx`; from `gold_ctx` or `gold_context` (a list, JSON text of one, or
+    blocks of text) only where both are empty. Raises `ValueError` where there is no id, no context, or a context that
+    cannot be understood.
     """
     names = [str(row[key]) for key in ("inst_id", "instance_id", "original_inst_id") if row.get(key)]
     if not names:
@@ -90,7 +94,9 @@ def gold_of_row(row: Mapping[str, Any]) -> Gold:
 
 
 def repo_of_row(row: Mapping[str, Any]) -> str | None:
-    """`owner/name` of a row, from its repository, its address or its id; `name` alone where none names the owner, `None` without any."""
+    """`owner/name` of a row, from its repository, its address or its id; `name` alone where none names the owner,
+    `None` without any.
+    """
     named = [slug for key in ("repo", "repo_url") if (slug := _slug(_text(row.get(key)) or ""))]
     if whole := next((slug for slug in named if "/" in slug), None):
         return whole
@@ -112,7 +118,9 @@ def _slug(address: str) -> str:
 
 
 def clean_path(path: str) -> str:
-    """A gold path relative to its repository: the folders of containers (`/testbed/`, `/workspace/<one>/`) and `./` are taken off."""
+    """A gold path relative to its repository: the folders of containers (`/testbed/`, `/workspace/<one>/`) and `./` are
+    taken off.
+    """
     match = _CONTAINER.match(path)
     path = path[match.end() :] if match else path
     while path.startswith(("./", "/")):
@@ -121,7 +129,9 @@ def clean_path(path: str) -> str:
 
 
 def upstream_path(path: str) -> str:
-    """The same as the original evaluator does it: dots at the beginning are lost too (`.github/x` becomes `github/x`)."""
+    """The same as the original evaluator does it: dots at the beginning are lost too (`.github/x` becomes
+    `github/x`).
+    """
     path = path.replace("\\", "/")
     if path.startswith("/testbed/"):
         return path[len("/testbed/") :]
@@ -159,7 +169,9 @@ def _item(item: Any) -> GoldItem:
 
 
 def _blocks(text: str) -> Iterable[GoldItem]:
-    """Contexts told in blocks of text: `context0:`, then `file:`, `lines: a-b` (or `start_line:`, `end_line:`), then the lines."""
+    """Contexts told in blocks of text: `context0:`, then `file:`, `lines: a-b` (or `start_line:`, `end_line:`), then
+    the lines.
+    """
     parts = _BLOCK.split(text)[1:]
     if not parts:
         raise ValueError(f"a context is text that is neither JSON nor blocks: {text.strip()[:60]!r}")
@@ -171,7 +183,9 @@ def _blocks(text: str) -> Iterable[GoldItem]:
             if match and match[1].lower() == "content":
                 content = [match[2]] if match[2] else []
             elif match:
-                found[match[1].lower().rstrip("s") if match[1].lower() == "lines" else match[1].lower()] = match[2].strip()
+                found[match[1].lower().rstrip("s") if match[1].lower() == "lines" else match[1].lower()] = match[
+                    2
+                ].strip()
             elif content is not None:
                 content.append(row)
         first, last = _block_lines(found, content)
@@ -196,8 +210,8 @@ def _text(value: Any) -> str | None:
 
 @dataclass(slots=True)
 class GoldSet:
-    """Golds by any of their ids. `skipped`: rows that could not be used, by reason; `repeated`: ids that came more than once (the first
-    stays).
+    """Golds by any of their ids. `skipped`: rows that could not be used, by reason; `repeated`: ids that came more than
+    once (the first stays).
     """
 
     golds: list[Gold] = field(default_factory=list)
@@ -232,7 +246,9 @@ class GoldSet:
 
 @dataclass(frozen=True, slots=True)
 class ContentDrift:
-    """Gold whose text is not at its lines. `moved`: the first line it is found at instead (`None`: nowhere, or in several places)."""
+    """Gold whose text is not at its lines. `moved`: the first line it is found at instead (`None`: nowhere, or in
+    several places).
+    """
 
     file: str
     first: int
@@ -241,7 +257,8 @@ class ContentDrift:
 
 
 def load_gold(path: str | Path, *, join: str | Path | None = None) -> GoldSet:
-    """The gold in a file or folder. `join`: a CSV of the instances wanted, by id; it also fills in repository, commit and language.
+    """The gold in a file or folder. `join`: a CSV of the instances wanted, by id; it also fills in repository, commit
+    and language.
 
     Raises `BadInput` if there is none to be found, naming what was wrong with the rows.
     """
@@ -266,11 +283,13 @@ def load_gold(path: str | Path, *, join: str | Path | None = None) -> GoldSet:
 
 
 def content_drift(gold: Gold, repo: Repo) -> list[ContentDrift]:
-    """The items of gold whose text is known and is not what the repository has at their lines; line ends and blanks at line ends do not
-    count.
+    """The items of gold whose text is known and is not what the repository has at their lines; line ends and blanks at
+    line ends do not count.
     """
     return [
-        drift for item in gold.items if item.content and item.content.strip() and (drift := _drift(item, repo.blob(clean_path(item.file))))
+        drift
+        for item in gold.items
+        if item.content and item.content.strip() and (drift := _drift(item, repo.blob(clean_path(item.file))))
     ]
 
 
@@ -280,7 +299,9 @@ def _drift(item: GoldItem, data: bytes | None) -> ContentDrift | None:
     there = lines[max(0, item.first - 1) : item.last]
     if _trimmed(there) == _trimmed(wanted):
         return None
-    places = [n for n in range(len(lines) - len(wanted) + 1) if lines[n] == wanted[0] and lines[n : n + len(wanted)] == wanted]
+    places = [
+        n for n in range(len(lines) - len(wanted) + 1) if lines[n] == wanted[0] and lines[n : n + len(wanted)] == wanted
+    ]
     return ContentDrift(item.file, item.first, item.last, places[0] + 1 if len(places) == 1 else None)
 
 
@@ -343,11 +364,24 @@ def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    wanted = ("inst_id", "instance_id", "original_inst_id", "repo", "repo_url", "base_commit", "commit", "language", "source", "patch")
+    wanted = (
+        "inst_id",
+        "instance_id",
+        "original_inst_id",
+        "repo",
+        "repo_url",
+        "base_commit",
+        "commit",
+        "language",
+        "source",
+        "patch",
+    )
     try:
         file = pq.ParquetFile(path)
         columns = [
-            name for name in file.schema_arrow.names if name in wanted or name.startswith("gold_") or name in ("init_ctx", "add_ctx")
+            name
+            for name in file.schema_arrow.names
+            if name in wanted or name.startswith("gold_") or name in ("init_ctx", "add_ctx")
         ]
         for batch in file.iter_batches(batch_size=64, columns=columns):
             for row in batch.to_pylist():

@@ -45,7 +45,9 @@ class Settings:
 
     def sha(self, golds: GoldSet) -> str:
         """A hash of them, of the gold and of the grammars."""
-        files = [(spec, content_sha(Path(spec)) if Path(spec).is_file() else _stamps(Path(spec))) for spec in self.repos]
+        files = [
+            (spec, content_sha(Path(spec)) if Path(spec).is_file() else _stamps(Path(spec))) for spec in self.repos
+        ]
         tools = content_sha(Path(self.tools)) if self.tools else ""
         parts = [
             _VERSION,
@@ -66,7 +68,9 @@ class Settings:
 
 def golds_sha(golds: GoldSet) -> str:
     """A hash of all golds, whatever their order."""
-    return hashlib.sha256("".join(sorted(f"{one.instance_id}\0{gold_sha(one)}\n" for one in golds)).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        "".join(sorted(f"{one.instance_id}\0{gold_sha(one)}\n" for one in golds)).encode()
+    ).hexdigest()[:16]
 
 
 def content_sha(path: Path) -> str:
@@ -81,7 +85,9 @@ def content_sha(path: Path) -> str:
 
 
 def _stamps(folder: Path) -> str:
-    """A hash of names, sizes and times of a folder's files, which is much cheaper than their content; of git, where its branches are."""
+    """A hash of names, sizes and times of a folder's files, which is much cheaper than their content; of git, where its
+    branches are.
+    """
     found = hashlib.sha256()
     for place, folders, files in os.walk(folder):
         if "HEAD" in files and "objects" in folders:
@@ -90,13 +96,17 @@ def _stamps(folder: Path) -> str:
         for name in sorted(files):
             with suppress(OSError):
                 stat = (Path(place) / name).stat()
-                found.update(f"{place}\0{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+                found.update(
+                    f"{place}\0{name}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
+                )
     return found.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class TraceItem:
-    """A file of one or more runs, or a folder that is one run. `run`: the label of its set; `within`: the folder it was found in."""
+    """A file of one or more runs, or a folder that is one run. `run`: the label of its set; `within`: the folder it was
+    found in.
+    """
 
     run: str
     path: str
@@ -115,7 +125,7 @@ class ScoringJob:
     def key(self, unit: TraceItem) -> str:
         """A hash of everything the rows of a file depend on."""
         if unit not in self._keys:
-            parts = f"{self.sha}\0{unit.run}\0{Path(unit.path).name}\0{Path(unit.path).parent.name}\0{content_sha(Path(unit.path))}"
+            parts = f"{self.sha}\0{unit.run}\0{Path(unit.path).name}\0{Path(unit.path).parent.name}\0{content_sha(Path(unit.path))}"  # noqa: E501
             self._keys[unit] = hashlib.sha256(parts.encode("utf-8", "backslashreplace")).hexdigest()[:24]
         return self._keys[unit]
 
@@ -145,7 +155,9 @@ class ScoringJob:
                 continue
             row = self.row(unit.run, trace, gold)
             if gold is None and trace.instance_id == path.name.split(".")[0]:
-                row.instance_id = f"{path.parent.name}/{trace.instance_id}"  # a log that names no task is found again by its folder
+                row.instance_id = (
+                    f"{path.parent.name}/{trace.instance_id}"  # a log that names no task is found again by its folder
+                )
             row.key = key
             yield row
 
@@ -153,8 +165,17 @@ class ScoringJob:
         """With the patch that was handed in, where the log holds none."""
         if gold is None or (trace.patch or "").strip():
             return trace
-        told = next((of[gold.instance_id] for name in (run, "") if gold.instance_id in (of := self.settings.patches.get(name, {}))), None)
-        return trace if told is None else replace(trace, patch=told, notes=[*trace.notes, "patch: from the predictions"])
+        told = next(
+            (
+                of[gold.instance_id]
+                for name in (run, "")
+                if gold.instance_id in (of := self.settings.patches.get(name, {}))
+            ),
+            None,
+        )
+        return (
+            trace if told is None else replace(trace, patch=told, notes=[*trace.notes, "patch: from the predictions"])
+        )
 
     def row(self, run: str, trace: Trace, gold: Gold | None) -> TraceRow:
         """One run. What goes wrong with it is its row's error and nobody else's."""

@@ -28,9 +28,11 @@ ROWS = "rows.jsonl"
 
 @dataclass
 class TraceResults:
-    """The rows of `score_traces`, on disk; `rows()` reads them again and again. Used in a `with`, rows that were not to be kept go away.
+    """The rows of `score_traces`, on disk; `rows()` reads them again and again. Used in a `with`, rows that were not to
+    be kept go away.
 
-    `golds`: what was asked for. `made`, `reused`: rows scored now, and taken from before. `unread`: files that hold no trace, by reason.
+    `golds`: what was asked for. `made`, `reused`: rows scored now, and taken from before. `unread`: files that hold no
+    trace, by reason.
     """
 
     path: Path
@@ -52,7 +54,10 @@ class TraceResults:
     @property
     def without_trace(self) -> dict[str, list[str]]:
         """By set: golds that no trace of it is about."""
-        return {run: [one.instance_id for one in self.golds if one.instance_id not in self.seen.get(run, ())] for run in self.runs}
+        return {
+            run: [one.instance_id for one in self.golds if one.instance_id not in self.seen.get(run, ())]
+            for run in self.runs
+        }
 
     def close(self) -> None:
         """Remove the rows, if they were not to be kept."""
@@ -62,7 +67,9 @@ class TraceResults:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -73,7 +80,9 @@ def read_rows(path: str | Path, *, course: bool = True) -> Iterator[TraceRow]:
     try:
         file = place.open("rb")
     except OSError as error:
-        raise BadInput(f"cannot read {place}: {error.strerror}; expected rows that `context-bench trace score` wrote") from None
+        raise BadInput(
+            f"cannot read {place}: {error.strerror}; expected rows that `context-bench trace score` wrote"
+        ) from None
     with file:
         for number, line in enumerate(file, 1):
             try:
@@ -84,7 +93,9 @@ def read_rows(path: str | Path, *, course: bool = True) -> Iterator[TraceRow]:
                     (row.get("score") or {}).get("trajectory", {}).pop("steps", None)
                 yield TraceRow.from_json(row)
             except (ValueError, AttributeError) as error:
-                raise BadInput(f"{place}, line {number}: not a row of a scored trace ({str(error).splitlines()[0]:.200})") from None
+                raise BadInput(
+                    f"{place}, line {number}: not a row of a scored trace ({str(error).splitlines()[0]:.200})"
+                ) from None
 
 
 DONE = "rows.done"
@@ -110,13 +121,21 @@ class _Place:
     __slots__ = ("attempt", "key", "length", "start", "who")
 
     def __init__(self, row: TraceRow | RowFacts, start: int, length: int) -> None:
-        self.key, self.who, self.attempt, self.start, self.length = row.key, (row.run, row.instance_id), row.attempt, start, length
+        self.key, self.who, self.attempt, self.start, self.length = (
+            row.key,
+            (row.run, row.instance_id),
+            row.attempt,
+            start,
+            length,
+        )
 
 
 class KeptRows:
     """Rows that an earlier run left in the file, without those that are not asked for now."""
 
-    def __init__(self, path: Path, job: ScoringJob, found: Sequence[TraceItem], fresh: bool, status: StatusOf | None) -> None:
+    def __init__(
+        self, path: Path, job: ScoringJob, found: Sequence[TraceItem], fresh: bool, status: StatusOf | None
+    ) -> None:
         self.done: set[str] = set()
         self.known: dict[str, set[tuple[str, str]]] = {}
         self.seen: list[tuple[str, str]] = []

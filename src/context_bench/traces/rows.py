@@ -1,4 +1,5 @@
-"""One run scored against its gold, as reports need it: the figures, the course of the run, and where in the files it happened.
+"""One run scored against its gold, as reports need it: the figures, the course of the run, and where in the files it
+happened.
 
 ```python
 row = TraceRow("claude", "django__django-123", score=score, steps=steps, files={"src/a.py": FileMap(120, init=[(10, 20)], read=[(1, 60)])})
@@ -10,10 +11,12 @@ row.missed                                         # {"src/a.py": []} is left ou
 
 Means over many rows have intervals clustered by repository:
 
-* `macro`: the mean of the tasks' figures (shown by the seed and by tables of the paper); tasks without the figure are counted beside it.
+* `macro`: the mean of the tasks' figures (shown by the seed and by tables of the paper); tasks without the figure are
+  counted beside it.
 * `micro`: Σ intersection / Σ size (printed last by the original), so that long golds weigh more.
-* `f1_macro` is the mean of the tasks' F1, `f1_of_means` the harmonic mean of mean coverage and mean precision. Published tables mix both.
-"""
+* `f1_macro` is the mean of the tasks' F1, `f1_of_means` the harmonic mean of mean coverage and mean precision.
+  Published tables mix both.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -55,9 +58,11 @@ class CallView:
 
 @dataclass(slots=True)
 class StepView:
-    """One tool call of the run. `number`: its place among the steps of the curve, from 1 (`None`: it was no retrieval, so no step).
+    """One tool call of the run. `number`: its place among the steps of the curve, from 1 (`None`: it was no retrieval,
+    so no step).
 
-    `coverage`: by level, after it (empty: not scored). `turn`, `t` (seconds since the epoch) and `tokens` (processed before) where known.
+    `coverage`: by level, after it (empty: not scored). `turn`, `t` (seconds since the epoch) and `tokens` (processed
+    before) where known.
     """
 
     step: int
@@ -73,9 +78,9 @@ class StepView:
 class FileMap:
     """One file as lines of the commit the agent started from.
 
-    `lines`: how many it has (`None`: it is not there, or there was no repository). `init`, `add`: gold, the region to edit and what had to
-    be known. `edited`: lines that the patch deletes, and those that its insertions follow. `final`: in the context the agent named itself.
-    `listed`: its name was shown.
+    `lines`: how many it has (`None`: it is not there, or there was no repository). `init`, `add`: gold, the region to
+    edit and what had to be known. `edited`: lines that the patch deletes, and those that its insertions follow.
+    `final`: in the context the agent named itself. `listed`: its name was shown.
     """
 
     lines: int | None = None
@@ -101,11 +106,12 @@ class FileMap:
 class TraceRow:
     """One run of one agent on one task. `run`: the label of the set the trace came from.
 
-    `score` is `None` where there is nothing to score it with; `error` says why (`no_gold`, …), or what went wrong. `status`: what the
-    harness said of the patch. `attempt`: which run of the set on this instance, from 1. `drift`: gold whose text is not at its lines
-    (`file`, `first`, `last`, `moved`). `gold_sha`, `trace_sha`: hashes of the gold and of what the trace holds apart from its instance.
-    `counted`: what the figures count beside what was shown. `skipped`: records of the log that could not be read, by reason. `key`: of
-    everything the row depends on, so that it need not be made twice.
+    `score` is `None` where there is nothing to score it with; `error` says why (`no_gold`, …), or what went wrong.
+    `status`: what the harness said of the patch. `attempt`: which run of the set on this instance, from 1. `drift`:
+    gold whose text is not at its lines (`file`, `first`, `last`, `moved`). `gold_sha`, `trace_sha`: hashes of the gold
+    and of what the trace holds apart from its instance. `counted`: what the figures count beside what was shown.
+    `skipped`: records of the log that could not be read, by reason. `key`: of everything the row depends on, so that it
+    need not be made twice.
     """
 
     run: str
@@ -141,7 +147,12 @@ class TraceRow:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; `score` is the row in the original's shape (`evaluator_result`), empty fields are left out."""
-        row: dict[str, Any] = {"run": self.run, "instance_id": self.instance_id, "policy": self.policy, "status": self.status}
+        row: dict[str, Any] = {
+            "run": self.run,
+            "instance_id": self.instance_id,
+            "policy": self.policy,
+            "status": self.status,
+        }
         for name in _PLAIN:
             if (value := getattr(self, name)) or (name in _NUMBERS and value is not None):
                 row[name] = value
@@ -158,12 +169,20 @@ class TraceRow:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> TraceRow:
         """The row that `to_json` wrote; `ValueError` says what is not as it should be."""
-        if not isinstance(row, Mapping) or not isinstance(row.get("run"), str) or not isinstance(row.get("instance_id"), str):
+        if (
+            not isinstance(row, Mapping)
+            or not isinstance(row.get("run"), str)
+            or not isinstance(row.get("instance_id"), str)
+        ):
             raise ValueError("not a row of a scored trace: expected an object with `run` and `instance_id`")
         if row.get("status", "unknown") not in STATUSES:
             raise ValueError(f"status is {row['status']!r}, expected one of {', '.join(STATUSES)}")
         try:
-            out = cls(row["run"], row["instance_id"], **{name: row[name] for name in (*_PLAIN, "status", "policy") if name in row})
+            out = cls(
+                row["run"],
+                row["instance_id"],
+                **{name: row[name] for name in (*_PLAIN, "status", "policy") if name in row},
+            )
             out.score = None if row.get("score") is None else score_from_json(row["score"])
             out.steps = [_step_from_json(step) for step in row.get("steps") or ()]
             out.files = {str(path): _map_from_json(one) for path, one in (row.get("files") or {}).items()}
@@ -215,7 +234,9 @@ def score_from_json(row: Mapping[str, Any]) -> Score:
         error=row.get("error"),
     )
     for name in ("gold_symbols", "pred_symbols"):
-        setattr(out, name, [(str(path), str(kind), int(start), int(end)) for path, kind, start, end in row.get(name) or ()])
+        setattr(
+            out, name, [(str(path), str(kind), int(start), int(end)) for path, kind, start, end in row.get(name) or ()]
+        )
     return out
 
 
@@ -239,7 +260,10 @@ def _step_to_json(step: StepView) -> dict[str, Any]:
 def _step_from_json(row: Mapping[str, Any]) -> StepView:
     plain = {name: row.get(name) for name in ("number", "turn", "t", "tokens")}
     return StepView(
-        row["step"], calls=[_call_from_json(call) for call in row.get("calls") or ()], coverage=row.get("coverage") or {}, **plain
+        row["step"],
+        calls=[_call_from_json(call) for call in row.get("calls") or ()],
+        coverage=row.get("coverage") or {},
+        **plain,
     )
 
 
@@ -258,7 +282,11 @@ def _call_from_json(row: Mapping[str, Any]) -> CallView:
 
 
 def _map_to_json(one: FileMap) -> dict[str, Any]:
-    return {f.name: value for f in fields(FileMap) if (value := getattr(one, f.name)) is not None and value != [] and value is not False}
+    return {
+        f.name: value
+        for f in fields(FileMap)
+        if (value := getattr(one, f.name)) is not None and value != [] and value is not False
+    }
 
 
 def _map_from_json(row: Mapping[str, Any]) -> FileMap:
@@ -297,15 +325,21 @@ class FigureMean:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """`figures["macro.coverage.line"]` and the like; `errors`: rows without any figures, by reason, which are in none of them."""
+    """`figures["macro.coverage.line"]` and the like; `errors`: rows without any figures, by reason, which are in none
+    of them.
+    """
 
     figures: dict[str, FigureMean]
     rows: int
     errors: dict[str, int]
 
 
-def means(scores: Sequence[Score], repos: Sequence[str] | None = None, *, confidence: float = 0.95, seed: int = 0) -> Means:
-    """The figures of a run over tasks. `repos`: the repository of each score, its cluster; without them every task stands alone."""
+def means(
+    scores: Sequence[Score], repos: Sequence[str] | None = None, *, confidence: float = 0.95, seed: int = 0
+) -> Means:
+    """The figures of a run over tasks. `repos`: the repository of each score, its cluster; without them every task
+    stands alone.
+    """
     if repos is not None and len(repos) != len(scores):
         raise ValueError(f"{len(repos)} repositories for {len(scores)} scores")
     errors: dict[str, int] = {}
@@ -322,16 +356,27 @@ def means(scores: Sequence[Score], repos: Sequence[str] | None = None, *, confid
         figures[f"f1_macro.{name}"] = _mean([level.f1 for level in levels], clusters, confidence)
     by_level = {name: [one.final[name] for one in rows] for name in LEVELS}
     nothing = 1.0 if rows and all(POLICIES[one.policy].upstream for one in rows) else None
-    figures |= _ratios(by_level, clusters, confidence, seed, nothing) | _f1s_of_means(by_level, clusters, confidence, seed)
+    figures |= _ratios(by_level, clusters, confidence, seed, nothing) | _f1s_of_means(
+        by_level, clusters, confidence, seed
+    )
     for label in ("coverage", "precision", "f1"):
-        figures[f"macro.{label}.line_nonblank"] = _mean([getattr(one.nonblank, label, None) for one in rows], clusters, confidence)
+        figures[f"macro.{label}.line_nonblank"] = _mean(
+            [getattr(one.nonblank, label, None) for one in rows], clusters, confidence
+        )
     for label in ("precision", "recall", "anchored_precision"):
-        figures[f"macro.editloc_{label}"] = _mean([(one.editloc or {}).get(label) for one in rows], clusters, confidence)
+        figures[f"macro.editloc_{label}"] = _mean(
+            [(one.editloc or {}).get(label) for one in rows], clusters, confidence
+        )
     return Means(figures, len(scores), errors)
 
 
 def means_by(
-    groups: Sequence[str | None], scores: Sequence[Score], repos: Sequence[str] | None = None, *, confidence: float = 0.95, seed: int = 0
+    groups: Sequence[str | None],
+    scores: Sequence[Score],
+    repos: Sequence[str] | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> dict[str, Means]:
     """The figures by group, such as the language of each task, sorted; tasks without one are in the group `""`."""
     if len(groups) != len(scores):
@@ -342,7 +387,12 @@ def means_by(
     for place, group in enumerate(groups):
         places.setdefault(group or "", []).append(place)
     return {
-        group: means([scores[n] for n in members], None if repos is None else [repos[n] for n in members], confidence=confidence, seed=seed)
+        group: means(
+            [scores[n] for n in members],
+            None if repos is None else [repos[n] for n in members],
+            confidence=confidence,
+            seed=seed,
+        )
         for group, members in sorted(places.items())
     }
 
@@ -375,11 +425,16 @@ def _mean(values: Sequence[float | None], clusters: Sequence[Any], confidence: f
 
 
 def _ratios(
-    by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int, nothing: float | None
+    by_level: Mapping[str, Sequence[Level]],
+    clusters: Sequence[Any],
+    confidence: float,
+    seed: int,
+    nothing: float | None,
 ) -> dict[str, FigureMean]:
     """Coverage and precision over everything read, at every level, from one draw of the clusters.
 
-    `nothing`: the figure where the sizes add up to nothing. With sizes below zero (the original's reversed ranges) there is no interval.
+    `nothing`: the figure where the sizes add up to nothing. With sizes below zero (the original's reversed ranges)
+    there is no interval.
     """
     out: dict[str, FigureMean] = {}
     parts: dict[str, tuple[Sequence[Level], str]] = {}
@@ -395,8 +450,12 @@ def _ratios(
     import numpy as np
 
     codes = codes_of(clusters, len(clusters))
-    tops = cluster_sums(codes, *(np.array([float(level.intersection) for level in levels]) for levels, _ in parts.values()))
-    bottoms = cluster_sums(codes, *(np.array([float(getattr(level, size)) for level in levels]) for levels, size in parts.values()))
+    tops = cluster_sums(
+        codes, *(np.array([float(level.intersection) for level in levels]) for levels, _ in parts.values())
+    )
+    bottoms = cluster_sums(
+        codes, *(np.array([float(getattr(level, size)) for level in levels]) for levels, size in parts.values())
+    )
     count = len(tops)
     ends = ratio_intervals(tops, bottoms, confidence, seed=seed) if count >= MIN_CLUSTERS else [None] * len(parts)
     for column, (key, (levels, size)) in enumerate(parts.items()):
@@ -408,7 +467,9 @@ def _ratios(
     return out
 
 
-def _f1s_of_means(by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int) -> dict[str, FigureMean]:
+def _f1s_of_means(
+    by_level: Mapping[str, Sequence[Level]], clusters: Sequence[Any], confidence: float, seed: int
+) -> dict[str, FigureMean]:
     """The harmonic mean of mean coverage and mean precision, at every level, from one draw of the clusters."""
     out: dict[str, FigureMean] = {}
     known: dict[str, Sequence[Level]] = {}

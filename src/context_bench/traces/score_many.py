@@ -1,7 +1,9 @@
-"""Score many runs against their golds: file by file, in processes if that pays, each row on disk before the next file is begun.
+"""Score many runs against their golds: file by file, in processes if that pays, each row on disk before the next file
+is begun.
 
-Memory does not grow with the number of runs: rows come back from processes as bytes, are written as they come and are read back later. With
-a folder to keep them in, a row is made once: the same log against the same gold with the same settings is taken from that folder.
+Memory does not grow with the number of runs: rows come back from processes as bytes, are written as they come and are
+read back later. With a folder to keep them in, a row is made once: the same log against the same gold with the same
+settings is taken from that folder.
 """
 
 from __future__ import annotations
@@ -22,7 +24,17 @@ from context_bench.shell.repo import Repo
 from context_bench.traces.coverage import Policy
 from context_bench.traces.gold import Gold, GoldSet, load_gold
 from context_bench.traces.job import OneRepository, ScoringJob, Settings, TraceItem
-from context_bench.traces.row_file import DONE, ROWS, KeptRows, RowFacts, Sink, StatusOf, TraceResults, bring_into_order, line_of
+from context_bench.traces.row_file import (
+    DONE,
+    ROWS,
+    KeptRows,
+    RowFacts,
+    Sink,
+    StatusOf,
+    TraceResults,
+    bring_into_order,
+    line_of,
+)
 from context_bench.traces.score_one import policy_of
 from context_bench.traces.symbols import Repositories
 from context_bench.transcripts.trace import Trace
@@ -53,15 +65,16 @@ def score_traces(
 ) -> TraceResults:
     """Every run of every file, scored; the rows are in `TraceResults.path`.
 
-    `traces`: files and folders of logs in any known format, by label for several sets of runs side by side; or traces. `repos`: where
-    the repositories are (see `Repositories`); what has none is scored without. `out`: a folder to keep the rows in; what is there already
-    is not scored again unless `fresh`. `workers`: processes; `None`: as many as pay (a script needs
-    `if __name__ == "__main__"` then). `tools`: further rows of the table of tools.
-    `instance`: the task that all runs are about, where the logs do not say. `status(run, gold)`: what the harness found. `patches`: by set
-    (of the empty name: for all sets) and task the patch that was handed in, for logs that hold none. `cache`: a folder for the definitions
-    of files. `on_done(files, of)` is told the progress.
+    `traces`: files and folders of logs in any known format, by label for several sets of runs side by side; or traces.
+    `repos`: where the repositories are (see `Repositories`); what has none is scored without. `out`: a folder to keep
+    the rows in; what is there already is not scored again unless `fresh`. `workers`: processes; `None`: as many as pay
+    (a script needs `if __name__ == "__main__"` then). `tools`: further rows of the table of tools.
+    `instance`: the task that all runs are about, where the logs do not say. `status(run, gold)`: what the harness
+    found. `patches`: by set (of the empty name: for all sets) and task the patch that was handed in, for logs that hold
+    none. `cache`: a folder for the definitions of files. `on_done(files, of)` is told the progress.
 
-    A log about none of the golds is a row with the error `no_gold`. Raises `BadInput` where a set holds no trace at all.
+    A log about none of the golds is a row with the error `no_gold`. Raises `BadInput` where a set holds no trace at
+    all.
     """
     rules = policy_of(policy)
     result = _opened(out, _golds(gold), rules.name)
@@ -152,14 +165,21 @@ def _of_files(
         work_off(job, todo, kept, sink, workers, on_done)
     for run in result.runs:
         if not sink.counts.get(run) and not kept.counts.get(run):
-            faults = "\n".join(f"  - {path}: {why}" for path, why in list(result.unread.items())[:5]) or "  - nothing was found"
+            faults = (
+                "\n".join(f"  - {path}: {why}" for path, why in list(result.unread.items())[:5])
+                or "  - nothing was found"
+            )
             result.close()
             raise BadInput(f"no traces{f' in the set {run}' if len(result.runs) > 1 else ''}:\n{faults}")
-    bring_into_order(result, [job.key(unit) for unit in found if unit.path not in result.unread], [*kept.index, *sink.index])
+    bring_into_order(
+        result, [job.key(unit) for unit in found if unit.path not in result.unread], [*kept.index, *sink.index]
+    )
     return result
 
 
-def _of_traces(result: TraceResults, traces: Iterable[Trace], settings: Settings, status: StatusOf | None, repo: Any) -> TraceResults:
+def _of_traces(
+    result: TraceResults, traces: Iterable[Trace], settings: Settings, status: StatusOf | None, repo: Any
+) -> TraceResults:
     """Traces that are there already: nothing to resume, nothing to read."""
     job = ScoringJob(settings, result.golds)
     if repo is not None and not isinstance(repo, Repositories | str | Path | Sequence):
@@ -184,7 +204,12 @@ _WORTH = 16 * 1024 * 1024
 
 
 def work_off(
-    job: ScoringJob, todo: Sequence[TraceItem], kept: KeptRows, sink: Sink, workers: int | None, on_done: Callable[[int, int], None] | None
+    job: ScoringJob,
+    todo: Sequence[TraceItem],
+    kept: KeptRows,
+    sink: Sink,
+    workers: int | None,
+    on_done: Callable[[int, int], None] | None,
 ) -> None:
     """Every file that is to do, in this process or in several; `on_done(files, of)` is told after each."""
     count = _workers(todo, workers)
@@ -217,7 +242,11 @@ def _workers(todo: Sequence[TraceItem], workers: int | None) -> int:
 
 def _length(path: Path) -> int:
     with suppress(OSError):
-        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) if path.is_dir() else path.stat().st_size
+        return (
+            sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+            if path.is_dir()
+            else path.stat().st_size
+        )
     return 0
 
 
@@ -233,7 +262,9 @@ def _begin(settings: Settings, golds: GoldSet) -> None:
     _JOB = ScoringJob(settings, golds)
 
 
-_Made = tuple[str, list["RowFacts"], str, str | None]  # file of rows, what the parent must know of each, key, what went wrong
+_Made = tuple[
+    str, list["RowFacts"], str, str | None
+]  # file of rows, what the parent must know of each, key, what went wrong
 
 
 def _one(unit: TraceItem, known: Collection[tuple[str, str]], folder: str) -> _Made:
@@ -244,26 +275,37 @@ def _one(unit: TraceItem, known: Collection[tuple[str, str]], folder: str) -> _M
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         try:
             for row in _JOB.rows(unit, known):
-                rows.append(RowFacts(row.run, row.instance_id, row.key, row.attempt, row.gold_sha, file.write(line_of(row))))
+                rows.append(
+                    RowFacts(row.run, row.instance_id, row.key, row.attempt, row.gold_sha, file.write(line_of(row)))
+                )
         except BadInput as error:
             fault = _first_line(error)
     return file.name, rows, _JOB.key(unit), fault
 
 
 def _in_processes(
-    job: ScoringJob, todo: Sequence[TraceItem], kept: KeptRows, sink: Sink, count: int, on_done: Callable[[int, int], None] | None
+    job: ScoringJob,
+    todo: Sequence[TraceItem],
+    kept: KeptRows,
+    sink: Sink,
+    count: int,
+    on_done: Callable[[int, int], None] | None,
 ) -> None:
     waiting = iter(todo)
     running: dict[Future[_Made], TraceItem] = {}
     finished = 0
     with (
         tempfile.TemporaryDirectory(prefix="context-bench-rows-") as folder,
-        ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(job.settings, job.golds)) as pool,
+        ProcessPoolExecutor(
+            count, mp_context=get_context("spawn"), initializer=_begin, initargs=(job.settings, job.golds)
+        ) as pool,
     ):
 
         def more() -> None:
             while len(running) < 2 * count and (unit := next(waiting, None)) is not None:
-                running[pool.submit(_one, unit, kept.known.get(job.key(unit), set()) if kept.known else set(), folder)] = unit
+                running[
+                    pool.submit(_one, unit, kept.known.get(job.key(unit), set()) if kept.known else set(), folder)
+                ] = unit
 
         more()
         while running:

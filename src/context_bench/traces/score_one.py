@@ -61,12 +61,13 @@ def score_trace(
 ) -> TraceRow:
     """Score the reads of one run, step by step, against one gold.
 
-    `repo`: the files at the commit the agent started from (`open_repo`); without them files are compared by name and lines by number, and
-    bytes and symbols are unknown (`None`). `policy`: `strict`, or `contextbench-v1` (the original's figures, faults included). `count`:
-    `listed`, `claimed`, `edits` are taken as read, too. A context that the agent named itself is counted under `claimed` (and by the
-    original); else what it leaves out of what was seen is told as usage drop only. `by="turn"`: all calls of one reply are one step.
-    `dilate`: lines around a deletion that still count as the same place (edit recall). `longest`: a read of more lines in one piece is one
-    of the file and of none of its lines (`strict` only).
+    `repo`: the files at the commit the agent started from (`open_repo`); without them files are compared by name and
+    lines by number, and bytes and symbols are unknown (`None`). `policy`: `strict`, or `contextbench-v1` (the
+    original's figures, faults included). `count`: `listed`, `claimed`, `edits` are taken as read, too. A context that
+    the agent named itself is counted under `claimed` (and by the original); else what it leaves out of what was seen is
+    told as usage drop only. `by="turn"`: all calls of one reply are one step. `dilate`: lines around a deletion that
+    still count as the same place (edit recall). `longest`: a read of more lines in one piece is one of the file and of
+    none of its lines (`strict` only).
     """
     rules = policy_of(policy)
     counted = _counted(count)
@@ -74,7 +75,11 @@ def score_trace(
     row = _head(gold, trace, rules, counted, run, status)
     steps, final = selections(trace, count=("shown", *counted), by=by)
     named = final is not None and (rules.upstream or _counts(trace.final or (), counted))
-    if named and final and (not steps or (rules.upstream and not any(event.strength == "shown" for event in trace.events))):
+    if (
+        named
+        and final
+        and (not steps or (rules.upstream and not any(event.strength == "shown" for event in trace.events)))
+    ):
         steps = [final]  # a prediction without steps is one step; the original knows no steps that show nothing
     known = files if files is not None else _Unseen(gold, steps, final)
     if files is None and rules.upstream:
@@ -86,7 +91,9 @@ def score_trace(
     row.error = row.score.error
     row.steps = step_views(trace, row.score, counted, by)
     resolve = Resolver(files.paths(), trace.cwd).resolve if files is not None else None
-    row.statistics["funnel"] = funnel(trace, gold={clean_path(item.file) for item in gold.items}, resolve=resolve).to_json()
+    row.statistics["funnel"] = funnel(
+        trace, gold={clean_path(item.file) for item in gold.items}, resolve=resolve
+    ).to_json()
     if not rules.upstream:
         row.files = file_maps(gold, trace, known, counted, seen=files is not None, longest=longest)
     if drift and isinstance(files, CodeFiles):
@@ -106,7 +113,9 @@ def policy_of(policy: str | Policy) -> Policy:
 
 
 def trace_sha(trace: Trace) -> str:
-    """A hash of what a trace holds, apart from the instance it is said to be of: two equal ones are one artefact, handed in twice."""
+    """A hash of what a trace holds, apart from the instance it is said to be of: two equal ones are one artefact,
+    handed in twice.
+    """
     body = trace.to_json()
     for name in ("instance_id", "notes"):
         body.pop(name, None)
@@ -115,7 +124,10 @@ def trace_sha(trace: Trace) -> str:
 
 def gold_sha(gold: Gold) -> str:
     """A hash of what a gold asks for."""
-    return _sha([[(item.file, item.first, item.last) for item in part] for part in (gold.init, gold.add)] + [gold.patch, gold.commit])
+    return _sha(
+        [[(item.file, item.first, item.last) for item in part] for part in (gold.init, gold.add)]
+        + [gold.patch, gold.commit]
+    )
 
 
 def _sha(value: object) -> str:
@@ -134,7 +146,9 @@ def _counted(count: Collection[str]) -> list[str]:
 
 
 def billed(trace: Trace) -> float | None:
-    """US dollars of the run: as its log states, else the price of the usage that it states, where one known model made all replies."""
+    """US dollars of the run: as its log states, else the price of the usage that it states, where one known model made
+    all replies.
+    """
     if trace.cost is not None or trace.usage is None or trace.model is None or trace.models:
         return trace.cost
     return money(_prices().cost(trace.usage, trace.model))
@@ -207,14 +221,22 @@ def _processed(trace: Trace) -> int | None:
 
 
 def statistics(trace: Trace) -> dict[str, object]:
-    """Facts of a run: its calls as `step_statistics` counts them, the first files opened and edited, the size of the patch."""
+    """Facts of a run: its calls as `step_statistics` counts them, the first files opened and edited, the size of the
+    patch.
+    """
     vocabulary = Vocabulary.load()
-    shells = {event.step for event in trace.events if (row := vocabulary.find(event.tool)[0]) is not None and row.kind == "exec"}
+    shells = {
+        event.step
+        for event in trace.events
+        if (row := vocabulary.find(event.tool)[0]) is not None and row.kind == "exec"
+    }
     edits = parse_patch(trace.patch or "")
     return {
         **step_statistics(trace),
         "shell_commands": len(shells),
-        "first_file_opened": next((e.path for e in trace.events if e.ok and e.path and e.kind == "read" and e.strength == "shown"), None),
+        "first_file_opened": next(
+            (e.path for e in trace.events if e.ok and e.path and e.kind == "read" and e.strength == "shown"), None
+        ),
         "first_file_edited": next((e.path for e in trace.events if e.ok and e.path and e.kind == "edit"), None),
         "first_test_command": trace.first_test_command,
         "patch_files": len(edits),
@@ -222,7 +244,8 @@ def statistics(trace: Trace) -> dict[str, object]:
     }
 
 
-# The course of the run ------------------------------------------------------------------------------------------------------------------
+# The course of the run
+# ------------------------------------------------------------------------
 def step_views(trace: Trace, scored: Score, counted: Collection[str], by: str) -> list[StepView]:
     """Every call of the run, with the coverage that was reached after it."""
     views: dict[int, StepView] = {}
@@ -231,7 +254,9 @@ def step_views(trace: Trace, scored: Score, counted: Collection[str], by: str) -
         view = views.get(event.step)
         if view is None:
             view = views[event.step] = StepView(event.step, event.turn, event.t, event.tokens_before)
-        view.calls.append(CallView(event.tool, event.kind, event.path, event.ranges, event.provenance, event.strength, event.ok))
+        view.calls.append(
+            CallView(event.tool, event.kind, event.path, event.ranges, event.provenance, event.strength, event.ok)
+        )
         if _is_step(event, counted):
             whole_turn = by == "turn" and event.turn is not None
             key = (whole_turn, (event.turn or 0) if whole_turn else event.step)
@@ -248,7 +273,11 @@ def step_views(trace: Trace, scored: Score, counted: Collection[str], by: str) -
 
 
 def _is_step(event: Event, counted: Collection[str]) -> bool:
-    return event.kind in RETRIEVAL or (event.kind == "exec" and event.path is not None) or (event.kind == "edit" and "edits" in counted)
+    return (
+        event.kind in RETRIEVAL
+        or (event.kind == "exec" and event.path is not None)
+        or (event.kind == "edit" and "edits" in counted)
+    )
 
 
 def file_maps(
@@ -296,9 +325,12 @@ def _put(one: FileMap, name: str, table: LineTable | None, ranges: object, longe
     setattr(one, name, merged([*getattr(one, name), *pairs]))
 
 
-# Without a repository -------------------------------------------------------------------------------------------------------------------
+# Without a repository
+# ------------------------------------------------------------------------
 class _Unseen:
-    """Files nobody has: those that gold and log name, each as long as they say at least. Only names and numbers of lines mean much."""
+    """Files nobody has: those that gold and log name, each as long as they say at least. Only names and numbers of
+    lines mean much.
+    """
 
     def __init__(self, gold: Gold, steps: Sequence[Selection], final: Selection | None) -> None:
         self._lines: dict[str, int] = {}
@@ -309,7 +341,11 @@ class _Unseen:
             for path in (*selection.files, *selection.symbols):
                 self._lines.setdefault(path, 0)
             for path, ranges in selection.spans:
-                last = max((max(pair) for pair in ranges), default=0) if isinstance(ranges, Sequence) and not isinstance(ranges, str) else 0
+                last = (
+                    max((max(pair) for pair in ranges), default=0)
+                    if isinstance(ranges, Sequence) and not isinstance(ranges, str)
+                    else 0
+                )
                 self._lines[path] = max(self._lines.get(path, 0), min(last, _LONGEST))
         self._tables: dict[int, LineTable] = {}
 
@@ -332,7 +368,9 @@ _LONGEST = 1_000_000
 
 
 def _only_names(scored: Score, selected: Sequence[Selection]) -> None:
-    """Take back what cannot be known without the files: bytes, symbols; of whole files read, how many lines that was."""
+    """Take back what cannot be known without the files: bytes, symbols; of whole files read, how many lines that
+    was.
+    """
     unknown = Level(None, None, 0, 0, 0)
     whole = any(ranges == "all" or _open_ended(ranges) for one in selected for _, ranges in one.spans)
     for levels in (scored.final, *scored.regions.values()):

@@ -1,11 +1,11 @@
 """The definitions of a source file by its syntax tree, and a repository as scoring asks about it.
 
-Needs the extra `traces` (tree-sitter and one grammar wheel per language); without it `CodeFiles.definitions` says `None` and the symbol
-level is unknown, never full.
+Needs the extra `traces` (tree-sitter and one grammar wheel per language); without it `CodeFiles.definitions` says
+`None` and the symbol level is unknown, never full.
 
-Profiles: `contextbench-v1` counts the kinds of nodes the original counts, mentions of a C struct included; `definitions` is the same where
-a C or C++ type counts only with its body; `full` adds the kinds the original leaves out (enums, type aliases, arrow functions with a name
-…).
+Profiles: `contextbench-v1` counts the kinds of nodes the original counts, mentions of a C struct included;
+`definitions` is the same where a C or C++ type counts only with its body; `full` adds the kinds the original leaves out
+(enums, type aliases, arrow functions with a name …).
 
 `Repositories` finds the repository of a task: one for all, or one by name and commit in a folder of them.
 """
@@ -74,7 +74,13 @@ _MORE_ENDINGS = {  # profile `full` only
     ".bash": "bash",
 }
 _TYPESCRIPT = ("function_declaration", "class_declaration", "method_definition", "interface_declaration")
-_TYPESCRIPT_MORE = ("abstract_class_declaration", "type_alias_declaration", "enum_declaration", "arrow_function", "function_expression")
+_TYPESCRIPT_MORE = (
+    "abstract_class_declaration",
+    "type_alias_declaration",
+    "enum_declaration",
+    "arrow_function",
+    "function_expression",
+)
 #: Kinds of nodes the original counts.
 _KINDS: dict[str, tuple[str, ...]] = {
     "bash": ("function_definition",),
@@ -102,7 +108,13 @@ _MORE_KINDS: dict[str, tuple[str, ...]] = {
     "rust": ("enum_item", "union_item", "macro_definition", "mod_item", "type_item"),
     "c": ("enum_specifier", "union_specifier", "type_definition"),
     "cpp": ("enum_specifier", "union_specifier", "type_definition", "namespace_definition"),
-    "c_sharp": ("constructor_declaration", "property_declaration", "struct_declaration", "enum_declaration", "record_declaration"),
+    "c_sharp": (
+        "constructor_declaration",
+        "property_declaration",
+        "struct_declaration",
+        "enum_declaration",
+        "record_declaration",
+    ),
     "php": ("interface_declaration", "trait_declaration", "enum_declaration"),
     "ruby": ("singleton_method",),
     "kotlin": ("object_declaration",),
@@ -115,7 +127,15 @@ _WHEELS = {
     "php": ("tree_sitter_php", "language_php"),
 }
 _RANKS = {"identifier": 0, "field_identifier": 1, "property_identifier": 2, "method_identifier": 3}
-_NAME_KINDS = {*_RANKS, "type_identifier", "scoped_identifier", "namespace_identifier", "constant_identifier", "simple_identifier", "name"}
+_NAME_KINDS = {
+    *_RANKS,
+    "type_identifier",
+    "scoped_identifier",
+    "namespace_identifier",
+    "constant_identifier",
+    "simple_identifier",
+    "name",
+}
 
 
 def available() -> bool:
@@ -141,7 +161,8 @@ def language_of(path: str, profile: str = "definitions") -> str | None:
 
 
 def definitions(data: bytes, path: str, profile: str = "definitions", *, names: bool = True) -> list[Definition] | None:
-    """The definitions in a file's bytes, in the order of the file; `None` if its grammar is not installed, nothing if it has none.
+    """The definitions in a file's bytes, in the order of the file; `None` if its grammar is not installed, nothing if
+    it has none.
 
     `names=False` leaves their names out, which is much of the time.
     """
@@ -190,7 +211,12 @@ def _counts(node: Node, kind: str, profile: str) -> bool:
 def _declared(node: Node) -> Node | None:
     """The name an unnamed function is given by what it is assigned to."""
     parent = node.parent
-    if parent is None or parent.type not in ("variable_declarator", "public_field_definition", "pair", "assignment_expression"):
+    if parent is None or parent.type not in (
+        "variable_declarator",
+        "public_field_definition",
+        "pair",
+        "assignment_expression",
+    ):
         return None
     return parent.child_by_field_name("name") or parent.child_by_field_name("key") or parent.child_by_field_name("left")
 
@@ -212,7 +238,9 @@ def _names(node: Node, data: bytes) -> tuple[str, ...]:
 
 
 def _first_identifier(node: Node, data: bytes) -> str:
-    """The original's name of a node: its name field, else the first plain identifier in its declarator or anywhere in it."""
+    """The original's name of a node: its name field, else the first plain identifier in its declarator or anywhere in
+    it.
+    """
     if name := node.child_by_field_name("name"):
         return _text(name, data)
     best, rank = "", 1000
@@ -260,9 +288,11 @@ def _tools(name: str, profile: str) -> tuple[Language, Query] | None:
 
 
 class CodeFiles:
-    """A repository as `traces.coverage.score` asks about it: every file is read, tabled and parsed once, however many steps touch it.
+    """A repository as `traces.coverage.score` asks about it: every file is read, tabled and parsed once, however many
+    steps touch it.
 
-    With a `cache` folder the definitions are kept across runs, under the content of the file and the versions of the grammars.
+    With a `cache` folder the definitions are kept across runs, under the content of the file and the versions of the
+    grammars.
     """
 
     def __init__(self, repo: Repo, cache: Path | None = None) -> None:
@@ -296,7 +326,9 @@ class CodeFiles:
         return self._found[key]
 
     def _look(self, path: str, profile: str, *, names: bool = True) -> Sequence[Definition] | None:
-        """The definitions that count; `names=False`: where they are is enough. What is kept across runs has its names."""
+        """The definitions that count; `names=False`: where they are is enough. What is kept across runs has its
+        names.
+        """
         name = language_of(path, profile)
         if name is None or not (data := self._repo.blob(path)):
             return () if available() else None
@@ -315,12 +347,16 @@ class CodeFiles:
         versions = grammar_versions()
         wheel = _wheel(name)[0].replace("_", "-")
         code = hashlib.sha256(data).hexdigest()
-        return self._cache / code[:2] / f"{code}-{name}-{profile}-{versions.get('tree-sitter')}-{versions.get(wheel)}.json"
+        return (
+            self._cache / code[:2] / f"{code}-{name}-{profile}-{versions.get('tree-sitter')}-{versions.get(wheel)}.json"
+        )
 
 
 def _load(place: Path) -> list[Definition] | None:
     try:
-        return [Definition(kind, tuple(names), start, end) for kind, names, start, end in orjson.loads(place.read_bytes())]
+        return [
+            Definition(kind, tuple(names), start, end) for kind, names, start, end in orjson.loads(place.read_bytes())
+        ]
     except (OSError, ValueError, TypeError):
         return None
 
@@ -351,11 +387,13 @@ class _Opened(LRUCache[tuple[str, str | None], tuple[Repo, CodeFiles]]):
 
 
 class Repositories:
-    """The repositories that `--repo` names: a folder, a git clone (also `PATH@COMMIT`), an archive, a JSON snapshot, or a folder of such.
+    """The repositories that `--repo` names: a folder, a git clone (also `PATH@COMMIT`), an archive, a JSON snapshot, or
+    a folder of such.
 
-    In a folder of repositories that of `owner/name` is found as `owner__name`, `owner/name`, `owner-name` or `name`, alone, with the commit
-    (`owner__name@4f2a91c`), with an ending (`.git`, `.json`, `.zip`, `.tar.gz`), or under the instance's id; one that the gold names
-    without its owner, under any owner. A repository that holds none of the files of a gold is not its repository.
+    In a folder of repositories that of `owner/name` is found as `owner__name`, `owner/name`, `owner-name` or `name`,
+    alone, with the commit (`owner__name@4f2a91c`), with an ending (`.git`, `.json`, `.zip`, `.tar.gz`), or under the
+    instance's id; one that the gold names without its owner, under any owner. A repository that holds none of the files
+    of a gold is not its repository.
     """
 
     def __init__(self, specs: Iterable[str | Path] = (), *, cache: Path | None = None) -> None:
@@ -365,7 +403,8 @@ class Repositories:
         for spec, collection in self._kinds:
             if not collection and not Path(spec).exists() and not Path(spec.rpartition("@")[0] or spec).exists():
                 raise BadInput(
-                    f"{spec}: no such repository (expected a folder, a git clone, a zip or tar, a JSON snapshot, or a folder of them)"
+                    f"{spec}: no such repository (expected a folder, a git clone, a zip or tar, a JSON snapshot, or a "
+                    "folder of them)"
                 )
             if Path(spec).is_file() and (fault := no_repository(Path(spec))):
                 raise BadInput(fault)
@@ -377,7 +416,9 @@ class Repositories:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -396,23 +437,37 @@ class Repositories:
         reasons: list[str] = []
         for spec, collection in self._kinds:
             place = _in_collection(Path(spec), slug, commit, (gold.instance_id, *gold.ids)) if collection else spec
-            found = self._holding(place, commit, gold) if place is not None else f"no repository of {slug or gold.instance_id} in {spec}"
+            found = (
+                self._holding(place, commit, gold)
+                if place is not None
+                else f"no repository of {slug or gold.instance_id} in {spec}"
+            )
             if isinstance(found, str) and collection and slug and "/" not in slug:
-                found = self._of_any_owner([one for one in _of_any_owner(Path(spec), slug, commit) if one != place], commit, gold) or found
+                found = (
+                    self._of_any_owner(
+                        [one for one in _of_any_owner(Path(spec), slug, commit) if one != place], commit, gold
+                    )
+                    or found
+                )
             if not isinstance(found, str):
                 return found
             reasons.append(found)
         return reasons[0] if len(set(reasons)) == 1 else "; ".join(dict.fromkeys(reasons))
 
     def _of_any_owner(self, places: Iterable[str], commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
-        """Of repositories of one name the one that holds files of the gold, else a reason; nothing where there are no such places."""
+        """Of repositories of one name the one that holds files of the gold, else a reason; nothing where there are no
+        such places.
+        """
         found = {place: self._holding(place, commit, gold) for place in places}
         holding = [place for place, one in found.items() if not isinstance(one, str)]
         if len(holding) == 1:
             return self._opened(holding[0], commit)
         if holding:
             named = ", ".join(Path(place).name for place in holding)
-            return f"repositories of several owners have the name that the gold gives ({named}); let its `repo` say owner/name"
+            return (
+                f"repositories of several owners have the name that the gold gives ({named}); let its `repo` "
+                "say owner/name"
+            )
         return "; ".join(dict.fromkeys(one for one in found.values() if isinstance(one, str)))
 
     def _holding(self, place: str, commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
@@ -422,7 +477,11 @@ class Repositories:
         except BadInput as error:
             return str(error).splitlines()[0]
         paths = found[0].paths()
-        return found if any(clean_path(item.file) in paths for item in gold.items) else f"none of the gold's files is in {place}"
+        return (
+            found
+            if any(clean_path(item.file) in paths for item in gold.items)
+            else f"none of the gold's files is in {place}"
+        )
 
     def _opened(self, place: str, commit: str | None) -> tuple[Repo, CodeFiles]:
         at = commit if _is_git(Path(place)) else None
@@ -438,7 +497,9 @@ def _is_git(path: Path) -> bool:
 
 
 def _is_collection(path: Path) -> bool:
-    """True if a folder holds repositories and is none: a clone, an archive or snapshot, or `owner__name`, and no other files."""
+    """True if a folder holds repositories and is none: a clone, an archive or snapshot, or `owner__name`, and no other
+    files.
+    """
     if not path.is_dir() or _is_git(path):
         return False
     children = [child for child in path.iterdir() if not child.name.startswith(".")]
@@ -447,7 +508,9 @@ def _is_collection(path: Path) -> bool:
     folders = [child for child in children if child.is_dir()]
     packed = [child for child in children if child.is_file()]
     if folders:
-        return any(_is_git(child) or "__" in child.name.strip("_") or any(map(_is_git, _folders(child))) for child in folders)
+        return any(
+            _is_git(child) or "__" in child.name.strip("_") or any(map(_is_git, _folders(child))) for child in folders
+        )
     return bool(packed)
 
 
@@ -460,12 +523,24 @@ def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iter
     stems = [name.replace("/", "__") for name in ids]
     owner, _, name = (slug or "").rpartition("/")
     if name:
-        owned = [f"{owner}__{name}", f"{owner}/{name}", f"{owner}-{name}", f"{owner}_{name}", f"github.com__{owner}__{name}"]
+        owned = [
+            f"{owner}__{name}",
+            f"{owner}/{name}",
+            f"{owner}-{name}",
+            f"{owner}_{name}",
+            f"github.com__{owner}__{name}",
+        ]
         plain = [*owned, name] if owner else [name]
         at = [f"{stem}{mark}{commit}" for stem in plain for mark in ("@", "-", "__")] if commit else []
-        short = [f"{stem}{mark}{commit[:n]}" for stem in plain for mark in ("@", "-", "__") for n in (12, 10, 8, 7)] if commit else []
+        short = (
+            [f"{stem}{mark}{commit[:n]}" for stem in plain for mark in ("@", "-", "__") for n in (12, 10, 8, 7)]
+            if commit
+            else []
+        )
         stems = [*stems, *at, *short, *plain]
-    for stem in dict.fromkeys(stem for stem in stems if re.fullmatch(r"[\w.@-]+(/[\w.@-]+)?", stem) and ".." not in stem):
+    for stem in dict.fromkeys(
+        stem for stem in stems if re.fullmatch(r"[\w.@-]+(/[\w.@-]+)?", stem) and ".." not in stem
+    ):
         for ending in ("", *_ARCHIVES):
             if (place := folder / f"{stem}{ending}").exists():
                 return str(place)

@@ -16,8 +16,8 @@ Rows = str | Path | Iterable[TraceRow]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """B minus A of one figure over the instances that both have it for, with a 95 % interval (`None`: fewer than 6 repositories, or no
-    difference anywhere). `method`: how the interval was made.
+    """B minus A of one figure over the instances that both have it for, with a 95 % interval (`None`: fewer than 6
+    repositories, or no difference anywhere). `method`: how the interval was made.
     """
 
     a: float
@@ -36,7 +36,9 @@ class Difference:
 
 @dataclass(slots=True)
 class Solved:
-    """Instances whose patch was judged in both sets. `only_a`, `only_b`: solved by one alone; `p`: McNemar's test of these."""
+    """Instances whose patch was judged in both sets. `only_a`, `only_b`: solved by one alone; `p`: McNemar's test of
+    these.
+    """
 
     n: int
     both: int
@@ -73,28 +75,40 @@ class TraceComparison:
         }
 
 
-def compare_traces(a: Rows, b: Rows, *, run_a: str | None = None, run_b: str | None = None, seed: int = 0) -> TraceComparison:
+def compare_traces(
+    a: Rows, b: Rows, *, run_a: str | None = None, run_b: str | None = None, seed: int = 0
+) -> TraceComparison:
     """Two sets of runs, instance by instance: B minus A.
 
-    `a`, `b`: rows, or files of them (`run_a`, `run_b` choose a set among several). Several runs of an instance count as their mean.
-    Intervals: bootstrap over repositories (bias-corrected, accelerated). Solved: McNemar's test over the instances judged in both.
-    Raises `NotComparable` where policies or golds differ, or nothing is shared; `BadInput` for a set that is not there.
+    `a`, `b`: rows, or files of them (`run_a`, `run_b` choose a set among several). Several runs of an instance count as
+    their mean. Intervals: bootstrap over repositories (bias-corrected, accelerated). Solved: McNemar's test over the
+    instances judged in both. Raises `NotComparable` where policies or golds differ, or nothing is shared; `BadInput`
+    for a set that is not there.
     """
     first, second = _Side(a, run_a), _Side(b, run_b)
     for what, one, other in (("policy", first.policies, second.policies), ("counted", first.counted, second.counted)):
         if one and other and one != other:
-            raise NotComparable(f"{what} is {_list(one)} in {first.name} and {_list(other)} in {second.name}: score both in the same way")
+            raise NotComparable(
+                f"{what} is {_list(one)} in {first.name} and {_list(other)} in {second.name}: score both in the same "
+                "way"
+            )
     shared = [name for name in first.values if name in second.values]
     if not shared:
         raise NotComparable(f"{first.name} and {second.name} have no scored instance in common")
     moved = [name for name in shared if first.gold[name] != second.gold[name]]
     if moved:
-        raise NotComparable(f"the gold of {len(moved)} instances is not the same in both, {moved[0]} first: score both against one gold")
+        raise NotComparable(
+            f"the gold of {len(moved)} instances is not the same in both, {moved[0]} first: score both against one gold"
+        )
     figures = {}
     for figure in dict.fromkeys(key for name in shared for key in first.values[name]):
         if (found := _difference(figure, shared, first, second, seed)) is not None:
             figures[figure] = found
-    notes = ["with fewer than 6 repositories there is no interval"] if len({first.repos[name] for name in shared}) < 6 else []
+    notes = (
+        ["with fewer than 6 repositories there is no interval"]
+        if len({first.repos[name] for name in shared}) < 6
+        else []
+    )
     return TraceComparison(
         first.name,
         second.name,
@@ -136,7 +150,9 @@ class _Side:
             for name, value in figures_of(row).items():
                 of.setdefault(name, []).append(value)
         if len(runs) > 1:
-            raise NotComparable(f"{_list(runs)} are several sets of runs in one file: name one as FILE:SET (in Python run_a, run_b)")
+            raise NotComparable(
+                f"{_list(runs)} are several sets of runs in one file: name one as FILE:SET (in Python run_a, run_b)"
+            )
         if run is not None and not runs:
             raise BadInput(f"{rows} has no set {run!r}; it has {_list(others)}" if others else f"{rows} holds no rows")
         self.values = {name: {key: sum(found) / len(found) for key, found in of.items()} for name, of in sums.items()}
@@ -156,7 +172,11 @@ def figures_of(row: TraceRow) -> dict[str, float]:
             out[f"coverage.{name}"], out[f"precision.{name}"] = level.coverage, level.precision
             out[f"f1.{name}"] = harmonic(level.coverage, level.precision)
         out[f"auc.{name}"], out[f"redundancy.{name}"] = found.auc.get(name), found.redundancy.get(name)
-    out |= {"steps": float(found.num_steps), "calls": row.statistics.get("steps"), "lines_per_step": found.lines_per_step}
+    out |= {
+        "steps": float(found.num_steps),
+        "calls": row.statistics.get("steps"),
+        "lines_per_step": found.lines_per_step,
+    }
     usage = row.usage
     out |= {
         "input_tokens": None if usage is None else usage.input_tokens,
@@ -183,7 +203,14 @@ def _difference(figure: str, shared: list[str], first: _Side, second: _Side, see
     one, other = of(first), of(second)
     found = bca_difference(other, one, [first.repos[name] for name in names], seed=seed)
     return Difference(
-        sum(one) / len(one), sum(other) / len(other), found.value, found.low, found.high, found.method, found.n, found.clusters
+        sum(one) / len(one),
+        sum(other) / len(other),
+        found.value,
+        found.low,
+        found.high,
+        found.method,
+        found.n,
+        found.clusters,
     )
 
 
@@ -195,7 +222,9 @@ def _solved(first: _Side, second: _Side) -> Solved | None:
 
     a, b = first.judged, second.judged
     only_a, only_b = [name for name in names if a[name] > b[name]], [name for name in names if b[name] > a[name]]
-    same: Mapping[bool, int] = {kind: sum(1 for name in names if a[name] == b[name] and (a[name] >= 0.5) is kind) for kind in (True, False)}
+    same: Mapping[bool, int] = {
+        kind: sum(1 for name in names if a[name] == b[name] and (a[name] >= 0.5) is kind) for kind in (True, False)
+    }
     return Solved(len(names), same[True], only_a, only_b, same[False], mcnemar(len(only_a), len(only_b)).p)
 
 

@@ -57,8 +57,14 @@ FAMILY = Family(
             {"allow_extra_args": True},
             after="demo",
         ),
-        "replay": Command("context_bench.traffic.command.replay:command", "Recorded sessions again, through each proxy.", after="watch"),
-        "doctor": Command("context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"),
+        "replay": Command(
+            "context_bench.traffic.command.replay:command",
+            "Recorded sessions again, through each proxy.",
+            after="watch",
+        ),
+        "doctor": Command(
+            "context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"
+        ),
     },
     evaluators={"next_action": "context_bench.traffic.evaluators.next_action:NextAction"},
     offers={"replay": "context_bench.traffic.command.replay:replay_from"},

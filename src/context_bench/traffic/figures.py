@@ -1,11 +1,11 @@
 """Figures of a replay of recorded sessions, beside rows and scores, read from the stored traffic.
 
 `Result.lifts`: does each system that shortened keep more of the conversations' atoms than truncation to the same size?
-`Result.replay` of such a run: `level`, `passthrough` (name of the arm, at level 1), `cache_rules`, and `systems[name]` = `requests`,
-`failed`, `unseen` (requests that the tap did not see), `sessions`, `tokens`, `cache` and `cache_alone` (behind the system, and as sent),
-`cost`, `measured` (what replies told of the provider's cache), `violations[kind]`, `by_session`, `by_turn`, `by_turn_alone` and
-`by_turn_told` (of the first, second … request of sessions: how many, and tokens read from the cache, rewritten, new; summed up; the last of
-those whose replies told what was read).
+`Result.replay` of such a run: `level`, `passthrough` (name of the arm, at level 1), `cache_rules`, and `systems[name]`
+= `requests`, `failed`, `unseen` (requests that the tap did not see), `sessions`, `tokens`, `cache` and `cache_alone`
+(behind the system, and as sent), `cost`, `measured` (what replies told of the provider's cache), `violations[kind]`,
+`by_session`, `by_turn`, `by_turn_alone` and `by_turn_told` (of the first, second … request of sessions: how many, and
+tokens read from the cache, rewritten, new; summed up; the last of those whose replies told what was read).
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ __all__ = [
 ]
 
 CANNOT_SEE = (
-    "A replay sends every request as it was recorded, whatever the reply: turns that a changed prompt would add, save or lead elsewhere "
+    "A replay sends every request as it was recorded, whatever the reply: turns that a changed prompt would add, save "
+    "or lead elsewhere "
     "cannot be seen. No tool was executed."
 )
 
 
 def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) -> None:
-    """Fill in `result.replay`, the systems' figures in `summary` and `estimates`, and notes. `told`: `replay` of the run's manifest."""
+    """Fill in `result.replay`, the systems' figures in `summary` and `estimates`, and notes. `told`: `replay` of the
+    run's manifest.
+    """
     from context_bench.engine.redaction import HIDDEN
     from context_bench.engine.store.row_details import export
     from context_bench.tap.masking import MASK, map_text, mask_names, mask_text
@@ -62,12 +65,18 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
         rules.untimed += figures.untimed
         if 0 < systems[name]["requests"] == systems[name]["unseen"] + systems[name]["failed"]:
             result.notes.append(
-                f"{name}: nothing could be read of what arrived behind it; the tap must see it and keep bodies (--record full)."
+                f"{name}: nothing could be read of what arrived behind it; the tap must see it and keep bodies "
+                "(--record full)."
             )
     result.lifts += _against_truncation(kept)
     if not told.get("level"):
         _without_scores(result)
-    result.replay = {"level": told.get("level"), "passthrough": passthrough, "cache_rules": rules.as_dict(), "systems": systems}
+    result.replay = {
+        "level": told.get("level"),
+        "passthrough": passthrough,
+        "cache_rules": rules.as_dict(),
+        "systems": systems,
+    }
     options = {name: value for name, value in result.manifest.get("options", {}).items() if name not in _OF_OTHER_RUNS}
     result.manifest = {**result.manifest, "options": options}
     result.notes[:0] = [CANNOT_SEE, *_about_the_sets(result.manifest.get("datasets") or [])]
@@ -88,12 +97,15 @@ def _truncated(messages: list[dict[str, str]], tokens: int, model: str | None) -
     count = counter_for(model).count
     budget = max(0, tokens - sum(count(message["content"]) for message in head))
     head_tail = load_object(built_in_names("system")["head_tail"])(model=model)
-    cut, _ = head_tail.compress([{"role": "user", "content": message["content"]} for message in rest], [], budget=budget)
+    cut, _ = head_tail.compress(
+        [{"role": "user", "content": message["content"]} for message in rest], [], budget=budget
+    )
     return [*head, *({"role": "user", "content": str(message.get("content") or "")} for message in cut.messages)]
 
 
 def _against_truncation(kept: Mapping[str, Sequence[tuple[str, float, float]]]) -> list[Comparison]:
-    """Does more of the sessions' facts arrive than truncation to the same size would leave? Nothing is sent for it, and money is not in it.
+    """Does more of the sessions' facts arrive than truncation to the same size would leave? Nothing is sent for it, and
+    money is not in it.
 
     One family over the systems; an arm that keeps nothing stands for what must lose.
     """
@@ -118,7 +130,7 @@ def _against_truncation(kept: Mapping[str, Sequence[tuple[str, float, float]]]) 
 
 def _leading(pair: Lift) -> str:
     own, cut = (sum(shares) / len(shares) for shares in (pair.scores, pair.truncated))
-    return f"{pair.system} keeps {own:.0%} of a conversation's atoms (names, numbers, paths …), {_TRUNCATION} {cut:.0%}. ".replace(
+    return f"{pair.system} keeps {own:.0%} of a conversation's atoms (names, numbers, paths …), {_TRUNCATION} {cut:.0%}. ".replace(  # noqa: E501
         "%", " %"
     )
 
@@ -128,7 +140,8 @@ def _about_the_sets(sets: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for told in sets:
         if rebuilt := told.get("reconstructed"):
             yield (
-                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: these were rebuilt. "
+                f"{rebuilt:,} of {told.get('sessions'):,} sessions are transcripts without the requests' bodies: "
+                "these were rebuilt. "
                 "Instructions and tools that the log does not hold are stood in for, sized by the usage that it states."
             )
         if skipped := told.get("skipped"):
@@ -143,7 +156,9 @@ def _summarise(result: Result, name: str, facts: Mapping[str, Any]) -> None:
         ("cache", ("prefix_stability", "cacheable_prefix_share")),
     ):
         result.summary[name].update({key: facts[group][key] for key in names if key in facts[group]})
-    result.wire.setdefault(name, {})["violations"] = total({kind: counts["times"] for kind, counts in facts["violations"].items()})
+    result.wire.setdefault(name, {})["violations"] = total(
+        {kind: counts["times"] for kind, counts in facts["violations"].items()}
+    )
 
 
 #: Options that other runs have and a replay has no use for.
@@ -156,7 +171,10 @@ _OF_SCORES = frozenset(("score_field", "threshold", "margin"))
 def _without_scores(result: Result) -> None:
     """At level 0 nothing is judged: no report is to ask for a score."""
     options = {name: value for name, value in result.manifest.get("options", {}).items() if name not in _OF_SCORES}
-    result.manifest = {**{name: value for name, value in result.manifest.items() if name != "margin"}, "options": options}
+    result.manifest = {
+        **{name: value for name, value in result.manifest.items() if name != "margin"},
+        "options": options,
+    }
 
 
 class _Rules:
@@ -166,7 +184,9 @@ class _Rules:
         from context_bench.llm.prices import GenaiPrices
 
         day = told.get("prices_on")
-        self._prices = GenaiPrices(told.get("prices") or {}, on=datetime.date.fromisoformat(day) if isinstance(day, str) else None)
+        self._prices = GenaiPrices(
+            told.get("prices") or {}, on=datetime.date.fromisoformat(day) if isinstance(day, str) else None
+        )
         self._named = told.get("profile")
         self._known: dict[tuple[str, bool], Any] = {}
         self._seen: dict[str, Any] = {}
@@ -183,8 +203,21 @@ class _Rules:
             price = partial(self._prices.cost, model=model)
             self._known[model, hour] = CacheRules(profile, rule.trigger == "marked", found.priced, found.own, price)
             name = f"{model} as {named}" if named in FAMILIES else named or model
-            told = {"rule": rule.name, "mode": profile.mode, "minimum": profile.m, "step": profile.b, "read": profile.r, "write": profile.w}
-            told |= {"input_usd": profile.p_in, "output_usd": profile.p_out, "lifetime": profile.ttl, "sure": rule.sure, "note": rule.note}
+            told = {
+                "rule": rule.name,
+                "mode": profile.mode,
+                "minimum": profile.m,
+                "step": profile.b,
+                "read": profile.r,
+                "write": profile.w,
+            }
+            told |= {
+                "input_usd": profile.p_in,
+                "output_usd": profile.p_out,
+                "lifetime": profile.ttl,
+                "sure": rule.sure,
+                "note": rule.note,
+            }
             self._seen[name] = {key: value for key, value in told.items() if value not in (None, "")}
         return self._known[model, hour]
 

@@ -1,16 +1,17 @@
 """The account of a recorded session: what its log says was billed, and how much of that the log's own texts explain.
 
-A client's log holds no system prompt, no tool definitions and no cache marks, but states the usage of every reply. `fit` turns both into
-one account; `completed` puts the marks and stand-ins for the missing head back into the requests:
+A client's log holds no system prompt, no tool definitions and no cache marks, but states the usage of every reply.
+`fit` turns both into one account; `completed` puts the marks and stand-ins for the missing head back into the requests:
 
-* *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request whose reply states
-  them. In the rebuilt request a tool called `STAND_IN` stands for them, which `HeadCounter` counts as the head; where the system prompt is
-  missing too, a made text of the usual size stands for that part, so that a system which edits system prompts shows: what it would save
-  there is not known.
+* *head*: tokens before the first message that the log does not hold = stated − rebuilt tokens of the first request
+  whose reply states them. In the rebuilt request a tool called `STAND_IN` stands for them, which `HeadCounter` counts
+  as the head; where the system prompt is missing too, a made text of the usual size stands for that part, so that a
+  system which edits system prompts shows: what it would save there is not known.
 * *scale*: the provider's tokens for one of ours = slope of the least-squares line of stated over rebuilt tokens.
 * *warm*: tokens that the first request read from a cache which an earlier session had filled.
 
-Tokens are counted by our tokenizer, except where they are called *stated*. Nothing here does I/O but reading `clients.toml`.
+Tokens are counted by our tokenizer, except where they are called *stated*. Nothing here does I/O but reading
+`clients.toml`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ from context_bench.transcripts.session import Session, SessionRequest
 #: Name of the tool that stands in a rebuilt request for those that the log does not hold.
 STAND_IN = "tools_that_the_log_does_not_hold"
 _DEFINED = f'"name":"{STAND_IN}"'  # as canonical JSON has it: a text that only mentions the tool is none
-_OPENING = "The client's own instructions stood here. Its log does not hold them, so this text of about their size stands for them."
-#: Share of the head that is text: 0.25 (Claude Code 1.0.60), 0.29 (2.1.197), 0.31 (opencode 1.18.33); the rest are tools.
+_OPENING = (
+    "The client's own instructions stood here. Its log does not hold them, so this text of about their "
+    "size stands for them."
+)
+#: Share of the head that is text: 0.25 (Claude Code 1.0.60), 0.29 (2.1.197), 0.31 (opencode 1.18.33); the rest are
+#: tools.
 _TEXT_SHARE = 0.3
 _WORDS_A_TOKEN = 0.87  # of `made_text`
 _MOST_WORDS = 100_000  # of it
@@ -51,11 +56,12 @@ MOST_APART = 0.10
 class Account:
     """The bill of one session, as its log states it.
 
-    `missing`: parts that the log leaves out. `stated`: usage summed over the `stated_requests` of `requests` replies that state their
-    prompt tokens; `predicted_outputs`: of the replies, those whose output tokens are not stated (or a placeholder). `rebuilt`: our tokens
-    of those requests, in the provider's scale and no more than stated; `after` and `rebuilt_after`: stated and rebuilt tokens beyond the
-    first request's. `hour`: cache entries were stored for an hour instead of five minutes. `client`: program whose log
-    this is. `words`: of the made text that stands for the client's instructions, `text_tokens` its size.
+    `missing`: parts that the log leaves out. `stated`: usage summed over the `stated_requests` of `requests` replies
+    that state their prompt tokens; `predicted_outputs`: of the replies, those whose output tokens are not stated (or a
+    placeholder). `rebuilt`: our tokens of those requests, in the provider's scale and no more than stated; `after` and
+    `rebuilt_after`: stated and rebuilt tokens beyond the first request's. `hour`: cache entries were stored for an hour
+    instead of five minutes. `client`: program whose log this is. `words`: of the made text that stands for the client's
+    instructions, `text_tokens` its size.
     """
 
     head: int = 0
@@ -76,7 +82,9 @@ class Account:
 
     @property
     def unguarded(self) -> bool:
-        """True if a system prompt is missing and no text stands for it, so that a system which edits system prompts would not show."""
+        """True if a system prompt is missing and no text stands for it, so that a system which edits system prompts
+        would not show.
+        """
         return bool(self.head) and not self.words and _lacks_prompt(self.missing)
 
     def as_dict(self) -> dict[str, Any]:
@@ -116,12 +124,18 @@ class HeadCounter:
 
 def weighing(counter: TokenCounter, account: Account) -> TokenCounter:
     """`counter` for the requests of a session with this account."""
-    return HeadCounter(counter, account.head - account.text_tokens, counter.name, counter.exact) if account.head else counter
+    return (
+        HeadCounter(counter, account.head - account.text_tokens, counter.name, counter.exact)
+        if account.head
+        else counter
+    )
 
 
 @lru_cache(maxsize=16)
 def made_text(words: int) -> str:
-    """A text of about so many words, the same at each call, that says nothing: it stands for instructions that a log does not hold."""
+    """A text of about so many words, the same at each call, that says nothing: it stands for instructions that a log
+    does not hold.
+    """
     draw, vocabulary = random.Random(words), str(_facts()["made_words"]).split()
     sentences = [_OPENING]
     while words > 0:
@@ -133,11 +147,13 @@ def made_text(words: int) -> str:
 
 
 def fit(session: Session, rebuilt: Sequence[int], count: Callable[[str], int], *, with_text: bool = True) -> Account:
-    """The account of `session`, whose requests have `rebuilt` tokens by `count`. `with_text`: a made text stands for a missing system
-    prompt; without it, nothing can be said about money, but no model is sent the text.
+    """The account of `session`, whose requests have `rebuilt` tokens by `count`. `with_text`: a made text stands for a
+    missing system prompt; without it, nothing can be said about money, but no model is sent the text.
     """
     usages = [stated_usage(session, request) for request in session.requests]
-    points = [(ours, usage.input_tokens) for ours, usage in zip(rebuilt, usages, strict=True) if usage and usage.input_tokens]
+    points = [
+        (ours, usage.input_tokens) for ours, usage in zip(rebuilt, usages, strict=True) if usage and usage.input_tokens
+    ]
     missing = tuple(part for part in session.meta.get("assumed") or () if part in BILLED_PARTS)
     scale = _slope(points) if missing else _ratio(points)
     stated = sum((usage for usage in usages if usage and usage.input_tokens), Usage())
@@ -168,8 +184,8 @@ def _lacks_prompt(missing: Sequence[str]) -> bool:
 
 
 def completed(session: Session, account: Account) -> Session:
-    """The session with the client's cache marks, and the stand-in for its head, in the requests that had to be rebuilt; and with the
-    usage that the log states, placeholders left out.
+    """The session with the client's cache marks, and the stand-in for its head, in the requests that had to be rebuilt;
+    and with the usage that the log states, placeholders left out.
     """
     finish = partial(_finished, session.wire, account, _marked_messages(session))
     requests = []
@@ -183,7 +199,9 @@ def completed(session: Session, account: Account) -> Session:
 
 
 def stated_usage(session: Session, request: SessionRequest) -> Usage | None:
-    """The usage that the log states for a reply, without an output count that is known to be a placeholder; `None` for no real usage."""
+    """The usage that the log states for a reply, without an output count that is known to be a placeholder; `None` for
+    no real usage.
+    """
     reply = request.recorded_reply
     if reply is None or reply.usage is None or any((tokens or 0) > _MOST_TOKENS for tokens in astuple(reply.usage)):
         return None
@@ -198,7 +216,9 @@ def _ratio(points: Sequence[tuple[int, int]]) -> float:
 
 
 def _slope(points: Sequence[tuple[int, int]]) -> float:
-    """The same where a constant head is missing: the slope of the line through the points; 1 where they lie too close together."""
+    """The same where a constant head is missing: the slope of the line through the points; 1 where they lie too close
+    together.
+    """
     if len(points) < 2 or max(points)[0] - min(points)[0] < _SPREAD:
         return 1.0
     mean_x, mean_y = (sum(point[axis] for point in points) / len(points) for axis in (0, 1))
@@ -210,16 +230,23 @@ def _bounded(scale: float) -> float:
 
 
 def _hour(stated: Usage, session: Session) -> bool:
-    """True if the cache entries of the session live for an hour: most of what was written, by the log; else by the marks of its body."""
+    """True if the cache entries of the session live for an hour: most of what was written, by the log; else by the
+    marks of its body.
+    """
     if stated.cache_write:
         return 2 * (stated.cache_write_1h or 0) > stated.cache_write
     first = next((request for request in session.requests if request.exact and request.wire == "anthropic"), None)
     system = first.body.get("system") if first is not None else None
-    marks = [block.get("cache_control") for block in system if isinstance(block, Mapping)] if isinstance(system, list) else []
+    marks = (
+        [block.get("cache_control") for block in system if isinstance(block, Mapping)]
+        if isinstance(system, list)
+        else []
+    )
     return any(isinstance(mark, Mapping) and mark.get("ttl") == "1h" for mark in marks)
 
 
-# What is known of clients ---------------------------------------------------------------------------------------------------------------
+# What is known of clients
+# ------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
@@ -251,9 +278,13 @@ def _version(text: Any) -> tuple[int, ...]:
 
 
 def _marked_messages(session: Session) -> int:
-    """Number of messages that this client version marks at the end of each request; the latest recorded if the log names none."""
+    """Number of messages that this client version marks at the end of each request; the latest recorded if the log
+    names none.
+    """
     client = _client_of(_format(session))
-    places = client.get("marks") if client and session.meta.get("reconstructed") and session.wire == "anthropic" else None
+    places = (
+        client.get("marks") if client and session.meta.get("reconstructed") and session.wire == "anthropic" else None
+    )
     if not places:
         return 0
     version = _version(session.meta.get("version"))
@@ -263,16 +294,21 @@ def _marked_messages(session: Session) -> int:
 
 @lru_cache(maxsize=64)
 def is_placeholder(log_format: str, version: str | None, finish_reason: str | None) -> bool:
-    """True if the output tokens that a log states for a reply without a `finish_reason` are a placeholder in this version's logs."""
+    """True if the output tokens that a log states for a reply without a `finish_reason` are a placeholder in this
+    version's logs.
+    """
     client = _client_of(log_format)
     if client is None or finish_reason is not None:
         return False
     numbers = _version(version)
     ranges = client.get("placeholders") or ()
-    return log_format in client.get("unfinished", ()) or any(_version(each["from"]) <= numbers < _version(each["until"]) for each in ranges)
+    return log_format in client.get("unfinished", ()) or any(
+        _version(each["from"]) <= numbers < _version(each["until"]) for each in ranges
+    )
 
 
-# Bodies ---------------------------------------------------------------------------------------------------------------------------------
+# Bodies
+# ------------------------------------------------------------------------
 
 
 def _finished(wire: str, account: Account, marked: int, make_body: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -294,7 +330,11 @@ def _tool(wire: str) -> dict[str, Any]:
     empty = {"type": "object", "properties": {}}
     if wire == "anthropic":
         return {**said, "input_schema": empty}
-    return {"type": "function", **said, "parameters": empty} if wire == "openai-responses" else {"type": "function", "function": said}
+    return (
+        {"type": "function", **said, "parameters": empty}
+        if wire == "openai-responses"
+        else {"type": "function", "function": said}
+    )
 
 
 def _finished_anthropic(body: dict[str, Any], account: Account, marked: int) -> dict[str, Any]:

@@ -62,7 +62,9 @@ def spoken(wire: str, item: Any) -> Iterator[Spoken]:
 
 def instructions(wire: str, body: Mapping[str, Any]) -> list[str]:
     """Instructions of a body to the model, outside of the conversation."""
-    given = body.get("system") if wire == "anthropic" else body.get("instructions") if wire == "openai-responses" else None
+    given = (
+        body.get("system") if wire == "anthropic" else body.get("instructions") if wire == "openai-responses" else None
+    )
     return _parts(given)
 
 
@@ -81,7 +83,9 @@ def reply_items(wire: str, body: Any) -> list[Any]:
 def _chat(message: Mapping[str, Any]) -> Iterator[Spoken]:
     role = message.get("role")
     if role == "assistant":
-        calls: list[Asked] = [(text(call["id"]), call["name"], call["arguments"], None) for call in tool_calls_of(message)]
+        calls: list[Asked] = [
+            (text(call["id"]), call["name"], call["arguments"], None) for call in tool_calls_of(message)
+        ]
         yield ModelOutput(texts(message.get("content")) or "", calls)
     elif role in ("tool", "function"):
         yield CallOutput(text(message.get("tool_call_id")), texts(message.get("content")) or "")
@@ -95,11 +99,23 @@ def _responses(item: Mapping[str, Any]) -> Iterator[Spoken]:
         action = mapping(item.get("action"))
         name = item.get("name") or "local_shell"
         arguments = item.get("arguments", item.get("input", dict(action)))
-        yield ModelOutput("", [(text(item.get("call_id")) or text(item.get("id")), name, arguments, text(action.get("working_directory")))])
+        yield ModelOutput(
+            "",
+            [
+                (
+                    text(item.get("call_id")) or text(item.get("id")),
+                    name,
+                    arguments,
+                    text(action.get("working_directory")),
+                )
+            ],
+        )
     elif kind in _RETURNED:
         given = item.get("output")
         inner = mapping(given)
-        yield CallOutput(text(item.get("call_id")), texts(inner.get("content", inner.get("output")) if inner else given) or "")
+        yield CallOutput(
+            text(item.get("call_id")), texts(inner.get("content", inner.get("output")) if inner else given) or ""
+        )
     elif item.get("role") == "assistant":
         yield ModelOutput(texts(item.get("content")) or "")
     elif "role" in item:
@@ -109,12 +125,18 @@ def _responses(item: Mapping[str, Any]) -> Iterator[Spoken]:
 def _anthropic(message: Mapping[str, Any]) -> Iterator[Spoken]:
     blocks = [mapping(block) for block in sequence(message.get("content"))]
     if message.get("role") == "assistant":
-        calls: list[Asked] = [(text(b.get("id")), b.get("name"), b.get("input"), None) for b in blocks if b.get("type") in _USES]
+        calls: list[Asked] = [
+            (text(b.get("id")), b.get("name"), b.get("input"), None) for b in blocks if b.get("type") in _USES
+        ]
         yield ModelOutput("\n".join(_parts(message.get("content"))), calls)
         return
     for block in blocks:
         if block.get("type") in _RESULTS:
-            yield CallOutput(text(block.get("tool_use_id")), texts(block.get("content")) or "", True if block.get("is_error") else None)
+            yield CallOutput(
+                text(block.get("tool_use_id")),
+                texts(block.get("content")) or "",
+                True if block.get("is_error") else None,
+            )
     if parts := _parts(message.get("content")):
         yield ModelInput(parts)
 
@@ -136,7 +158,9 @@ _BY_WIRE = {"openai-chat": _chat, "openai-responses": _responses, "anthropic": _
 
 #: Programs by how their user agents begin.
 _AGENTS = (("claude-cli", "claude-code"), ("codex", "codex"), ("geminicli", "gemini-cli"))
-_FOLDER = re.compile(r"(?:[Ww]orking directory|[Cc]wd|working_directory)[\"'`*]{0,3}(?:: ?|>| is )[\"'`*]{0,3}(/[^\s<>\"'`*,;]{1,400})")
+_FOLDER = re.compile(
+    r"(?:[Ww]orking directory|[Cc]wd|working_directory)[\"'`*]{0,3}(?:: ?|>| is )[\"'`*]{0,3}(/[^\s<>\"'`*,;]{1,400})"
+)
 _SHELL_FOLDER = re.compile(r"^\[Current working directory: (/[^\n\]]{0,400})\]", re.M)
 _FRESH = re.compile(r"not persistent|new subshell|fresh (?:sub)?shell", re.I)
 _MARK = re.compile(r'"cache_control":(?:null|\{[^{}]*\}),?')
@@ -157,8 +181,8 @@ def items_of(line: Logged) -> list[Any]:
 class Dialogue:
     """One conversation, fed request by request.
 
-    `waiting`: calls of replies that no request has repeated yet. `known`: ids and texts of answers that were taken. `before`: the items of
-    the request before.
+    `waiting`: calls of replies that no request has repeated yet. `known`: ids and texts of answers that were taken.
+    `before`: the items of the request before.
     """
 
     one: Transcript
@@ -191,7 +215,9 @@ class Dialogue:
         one.billed(logged.usage)
         one.model = one.model or logged.model or text(logged.body.get("model"))
 
-    def _heard(self, part: ModelInput | ModelOutput | CallOutput, t: float | None, text_mode: bool, *, again: bool) -> None:
+    def _heard(
+        self, part: ModelInput | ModelOutput | CallOutput, t: float | None, text_mode: bool, *, again: bool
+    ) -> None:
         if isinstance(part, ModelOutput):
             self._said(part, t, text_mode, again)
         elif isinstance(part, CallOutput):
@@ -239,7 +265,9 @@ class Dialogue:
             self.waiting[key] = call
 
     def _drop(self) -> None:
-        """Take out calls of replies that the conversation went on without: an agent that asked once more threw them away."""
+        """Take out calls of replies that the conversation went on without: an agent that asked once more threw them
+        away.
+        """
         gone = {id(call) for call in self.waiting.values()}
         self.one.calls = [call for call in self.one.calls if id(call) not in gone]
         for _ in gone:
@@ -249,11 +277,18 @@ class Dialogue:
         """Take from the first request the program, its folder, and whether its shell lasts."""
         told = line.headers.get("user-agent", "").lower()
         one = self.one
-        one.agent = next((name for start, name in _AGENTS if told.startswith(start)), "") or told.partition("/")[0][:40] or one.agent
+        one.agent = (
+            next((name for start, name in _AGENTS if told.startswith(start)), "")
+            or told.partition("/")[0][:40]
+            or one.agent
+        )
         parts = [*instructions(line.wire, line.body)]
         for item in items[:4]:
             parts += [part for one in spoken(line.wire, item) if isinstance(one, ModelInput) for part in one.parts]
-        tools = [str(mapping(mapping(tool).get("function") or tool).get("description") or "") for tool in sequence(line.body.get("tools"))]
+        tools = [
+            str(mapping(mapping(tool).get("function") or tool).get("description") or "")
+            for tool in sequence(line.body.get("tools"))
+        ]
         one.cwd = next((hit[1].rstrip(".") for part in parts if (hit := _FOLDER.search(part))), None)
         if one.agent == "codex" or any(_FRESH.search(part) for part in (*parts, *tools)):
             self.one.lasting_shell = False

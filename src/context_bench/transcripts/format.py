@@ -1,7 +1,9 @@
-"""Log files and their formats. A format is one value: a name, a way to recognise it, and a reader that makes transcripts of a file.
+"""Log files and their formats. A format is one value: a name, a way to recognise it, and a reader that makes
+transcripts of a file.
 
-`LogSource` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not JSON are counted; none
-raises. The small functions read values as logs write them: a text, an object or a list; anything else is `None`, or empty.
+`LogSource` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not
+JSON are counted; none raises. The small functions read values as logs write them: a text, an object or a list; anything
+else is `None`, or empty.
 """
 
 from __future__ import annotations
@@ -40,8 +42,12 @@ class LogSource:
     """A trace is to be made: a reader may leave out what was said between the calls."""
     _document: list[Any] | None = field(default=None, repr=False)
     _by_lines: bool | None = field(default=None, repr=False)
-    _begun: tuple[deque[tuple[Place, Any]], Iterator[tuple[Place, Any]], Counter[str]] | None = field(default=None, repr=False)
-    """What `sample` read, the rest of the file, and what was skipped on the way: the first reading goes on from there."""
+    _begun: tuple[deque[tuple[Place, Any]], Iterator[tuple[Place, Any]], Counter[str]] | None = field(
+        default=None, repr=False
+    )
+    """What `sample` read, the rest of the file, and what was skipped on the way: the first reading goes on from
+    there.
+    """
 
     def sample(self) -> list[Any]:
         """The first values of the file: what its format is recognised by."""
@@ -117,7 +123,9 @@ class LogSource:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def _has_lines(self) -> bool:
-        """True if the file has one value per line. A list or an indented document is read whole here, into `_document`."""
+        """True if the file has one value per line. A list or an indented document is read whole here, into
+        `_document`.
+        """
         with self._open() as file:
             first = next((line for line in file if line.strip()), b"")
         try:
@@ -142,8 +150,12 @@ class LogSource:
 
 
 def is_note(path: Path) -> bool:
-    """True if a file only describes a log that lies beside it (`agent-1.meta.json`, `agent-1.jsonl`): it is none itself."""
-    return path.name.endswith(".meta.json") and path.with_name(path.name.removesuffix(".meta.json") + ".jsonl").is_file()
+    """True if a file only describes a log that lies beside it (`agent-1.meta.json`, `agent-1.jsonl`): it is none
+    itself.
+    """
+    return (
+        path.name.endswith(".meta.json") and path.with_name(path.name.removesuffix(".meta.json") + ".jsonl").is_file()
+    )
 
 
 def _parsed(data: bytes) -> Any:
@@ -163,7 +175,9 @@ T = TypeVar("T")
 
 @dataclass
 class Peek:
-    """Evidence of a file's format: its first bytes, and its first JSON values, which are read when they are asked for."""
+    """Evidence of a file's format: its first bytes, and its first JSON values, which are read when they are asked
+    for.
+    """
 
     source: LogSource
     start: bytes = b""
@@ -201,10 +215,10 @@ def peek_at(source: LogSource) -> Peek:
 class Format(Generic[T]):
     """One format. Its module holds it as `FORMAT`; nothing else has to name it.
 
-    `rank`: formats are tried from the lowest to the highest, the particular before the general. `conversation`: the log holds what the
-    model was sent and said, so that a session of it can be sent again. `calls`: a trace can be made of it. `beside` names more files
-    of the run that a file begins; `is_beside` recognises these. `is_part` recognises a file of a folder that is one run, and `of_folder`
-    reads that folder.
+    `rank`: formats are tried from the lowest to the highest, the particular before the general. `conversation`: the log
+    holds what the model was sent and said, so that a session of it can be sent again. `calls`: a trace can be made of
+    it. `beside` names more files of the run that a file begins; `is_beside` recognises these. `is_part` recognises a
+    file of a folder that is one run, and `of_folder` reads that folder.
     """
 
     name: str

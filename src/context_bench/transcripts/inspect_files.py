@@ -26,7 +26,11 @@ Skip = Callable[[str], None]
 
 def is_document(first: Any) -> bool:
     """True for the JSON form."""
-    return isinstance(first, dict) and isinstance(first.get("eval"), dict) and any(key in first for key in ("samples", "plan", "status"))
+    return (
+        isinstance(first, dict)
+        and isinstance(first.get("eval"), dict)
+        and any(key in first for key in ("samples", "plan", "status"))
+    )
 
 
 def is_archive(start: bytes) -> bool:
@@ -108,7 +112,9 @@ def _archived(path: Path, names: list[str], skip: Skip | None) -> Iterator[Any]:
 
 
 def _pieces(archive: zipfile.ZipFile, folder: str, path: Path, skip: Skip | None) -> dict[str, Any]:
-    """Of a sample in pieces, what is not in its `sample.json` and needed here: metadata, and texts that are referred to by number."""
+    """Of a sample in pieces, what is not in its `sample.json` and needed here: metadata, and texts that are referred to
+    by number.
+    """
     found: dict[str, Any] = {}
     names = dict.fromkeys(archive.namelist())
     if f"{folder}metadata.json" in names:
@@ -154,7 +160,9 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
         raise ValueError("its header is broken")
     file.seek(int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), 1)
     try:
-        with zstandard.ZstdDecompressor().stream_reader(file.read(info.compress_size), read_across_frames=True) as reader:
+        with zstandard.ZstdDecompressor().stream_reader(
+            file.read(info.compress_size), read_across_frames=True
+        ) as reader:
             data: bytes = reader.read(info.file_size + 1)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None

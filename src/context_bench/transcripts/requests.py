@@ -1,7 +1,7 @@
 """Logs of requests: which lines are one conversation, and what was replied.
 
-A log is read twice: once for who belongs to whom (only places in the file are kept), then session by session, so that memory holds one
-session at a time, each of its messages once.
+A log is read twice: once for who belongs to whom (only places in the file are kept), then session by session, so that
+memory holds one session at a time, each of its messages once.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _LOGINS = frozenset({"headers", "extra_headers", "default_headers", "http_header
 
 @dataclass(slots=True)
 class Logged:
-    """One line of a request log. `told`: what the log itself calls the session. `whole`: it holds a finished conversation, replies and all.
+    """One line of a request log. `told`: what the log itself calls the session. `whole`: it holds a finished
+    conversation, replies and all.
 
-    `reply`: the assistant's chat message. `at` in seconds since any fixed moment. `answer_id`: what the provider calls this
-    reply; `follows`: the reply that the request goes on from without repeating what was said before it.
+    `reply`: the assistant's chat message. `at` in seconds since any fixed moment. `answer_id`: what the provider calls
+    this reply; `follows`: the reply that the request goes on from without repeating what was said before it.
     """
 
     wire: str
@@ -70,11 +71,14 @@ NO_BODY = "no body recorded"
 Reader = Callable[[Any], Logged | str]  # a line → what it is, or why it is passed over
 
 
-def request_and_reply(value: Any, fields: Collection[str]) -> tuple[Mapping[str, Any], dict[str, Any], Mapping[str, Any] | None] | None:
-    """A line of a log as an object, the request's body in it, and the reply's if it is there; `None` where the line is no object.
+def request_and_reply(
+    value: Any, fields: Collection[str]
+) -> tuple[Mapping[str, Any], dict[str, Any], Mapping[str, Any] | None] | None:
+    """A line of a log as an object, the request's body in it, and the reply's if it is there; `None` where the line is
+    no object.
 
-    A list is the messages of a body. Of a line that is the body itself, what belongs to the log is left out; one without a model is a
-    row of a data set with columns of any name, and only `fields` are of the body.
+    A list is the messages of a body. Of a line that is the body itself, what belongs to the log is left out; one
+    without a model is a row of a data set with columns of any name, and only `fields` are of the body.
     """
     row: Any = {"messages": value} if isinstance(value, list) else value
     if not isinstance(row, Mapping):
@@ -141,7 +145,8 @@ def conversations(source: LogSource, read: Reader) -> list[tuple[str | None, lis
     groups = _groups(source, read)
     if not groups and set(source.skipped) <= {NO_BODY}:
         raise BadInput(
-            f"{source.path}: its {source.skipped.total()} records hold no bodies; record with --record full or redacted to see what was "
+            f"{source.path}: its {source.skipped.total()} records hold no bodies; record with --record full or "
+            "redacted to see what was "
             "read or to replay them"
         )
     return groups
@@ -175,7 +180,9 @@ def _groups(source: LogSource, read: Reader) -> list[tuple[str | None, list[Plac
 
 
 def _named(groups: list[_Thread]) -> list[tuple[str | None, list[Place]]]:
-    """One name for one session: a second conversation under the same name (a sub-agent, a side question) gets a number."""
+    """One name for one session: a second conversation under the same name (a sub-agent, a side question) gets a
+    number.
+    """
     seen: dict[str, int] = {}
     named: list[tuple[str | None, list[Place]]] = []
     for thread in groups:
@@ -201,7 +208,9 @@ def _opening(line: Logged) -> list[Any]:
 
 
 def _unmarked(value: Any) -> Any:
-    """Without cache marks, which wander from request to request, and with one text as a list of blocks like any other."""
+    """Without cache marks, which wander from request to request, and with one text as a list of blocks like any
+    other.
+    """
     if isinstance(value, Mapping):
         kept = {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
         if isinstance(kept.get("content"), str):

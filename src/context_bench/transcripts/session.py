@@ -1,4 +1,5 @@
-"""A recorded conversation, whatever program recorded it: the requests to the model in order, and what the model said to each.
+"""A recorded conversation, whatever program recorded it: the requests to the model in order, and what the model said to
+each.
 
 ```python
 for request in session.requests:
@@ -6,8 +7,9 @@ for request in session.requests:
     compare(reply, request.recorded_reply)                 # what the recording says came back
 ```
 
-Bodies that were recorded are given verbatim (`exact`). A transcript has none: request t is then everything before assistant turn t, and
-`session.meta["reconstructed"]` is true. Bodies are made when asked for and share their messages: do not change them in place.
+Bodies that were recorded are given verbatim (`exact`). A transcript has none: request t is then everything before
+assistant turn t, and `session.meta["reconstructed"]` is true. Bodies are made when asked for and share their messages:
+do not change them in place.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ WIRE_HEADERS: dict[str, dict[str, str]] = {
 
 @dataclass(slots=True)
 class RecordedReply:
-    """The model's reply: `text` (`None` if none), `tool_calls` as `{"id", "name", "arguments"}` with arguments as JSON text."""
+    """The model's reply: `text` (`None` if none), `tool_calls` as `{"id", "name", "arguments"}` with arguments as JSON
+    text.
+    """
 
     text: str | None = None
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
@@ -58,13 +62,16 @@ class RecordedReply:
 
 
 def reply_tokens(text: str | None, tool_calls: Sequence[Any], count: Callable[[str], int]) -> int:
-    """Tokens of a reply whose log does not state them: of its text, and of its tool calls as canonical JSON. Thinking is not in it."""
+    """Tokens of a reply whose log does not state them: of its text, and of its tool calls as canonical JSON. Thinking
+    is not in it.
+    """
     return (count(text) if text else 0) + (count(canonical_json(list(tool_calls))) if tool_calls else 0)
 
 
 @dataclass(slots=True)
 class SessionRequest:
-    """One request to the model. `at`: seconds since the session's first request, where known. `headers` never hold a key.
+    """One request to the model. `at`: seconds since the session's first request, where known. `headers` never hold a
+    key.
 
     `exact`: the body is the one that was sent, not a reconstruction.
     """
@@ -103,7 +110,9 @@ class SessionRequest:
         if wire not in WIRES:
             raise BadInput(f"no conversation goes over the wire {wire!r}; expected one of: {', '.join(WIRES)}")
         headers = {**WIRE_HEADERS[wire], **{name: text for name, text in self.headers.items() if name == "user-agent"}}
-        return replace(self, wire=wire, make_body=lambda: to_body(wire, self.chat), headers=headers, path=PATHS[wire], exact=False)
+        return replace(
+            self, wire=wire, make_body=lambda: to_body(wire, self.chat), headers=headers, path=PATHS[wire], exact=False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +130,10 @@ class ToolUse:
 class Session:
     """A recorded conversation. `source`: where it was read. `wire`: the one it was recorded on.
 
-    `meta`: `format`, `reconstructed` (no bodies were recorded), `assumed` (parts of the bodies that the recording does not tell),
-    `skipped` (reason → lines that were passed over), and what the format tells besides (`cwd`, `version`, `usage` …). `after`: what was
-    recorded after the last reply, as chat messages, such as outputs of tools that no request carried any more.
+    `meta`: `format`, `reconstructed` (no bodies were recorded), `assumed` (parts of the bodies that the recording does
+    not tell), `skipped` (reason → lines that were passed over), and what the format tells besides (`cwd`, `version`,
+    `usage` …). `after`: what was recorded after the last reply, as chat messages, such as outputs of tools that no
+    request carried any more.
     """
 
     id: str
@@ -135,11 +145,17 @@ class Session:
 
     def on(self, wire: str) -> Session:
         """The same session with its bodies rendered for another wire."""
-        return self if wire == self.wire else replace(self, wire=wire, requests=[request.on(wire) for request in self.requests])
+        return (
+            self
+            if wire == self.wire
+            else replace(self, wire=wire, requests=[request.on(wire) for request in self.requests])
+        )
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The whole conversation as far as it was recorded: the last request, the reply to it, and what came after, as chat messages."""
+        """The whole conversation as far as it was recorded: the last request, the reply to it, and what came after, as
+        chat messages.
+        """
         if not self.requests:
             return []
         last = self.requests[-1]
@@ -147,7 +163,12 @@ class Session:
 
     def tool_uses(self) -> Iterator[ToolUse]:
         """Every tool call that the model made, in order, with the output that was recorded for it."""
-        replies = [(turn, call) for turn, r in enumerate(self.requests) if r.recorded_reply for call in r.recorded_reply.tool_calls]
+        replies = [
+            (turn, call)
+            for turn, r in enumerate(self.requests)
+            if r.recorded_reply
+            for call in r.recorded_reply.tool_calls
+        ]
         outputs = self._outputs({call["id"] for _, call in replies})
         for turn, call in replies:
             yield ToolUse(call["id"], str(call["name"]), call["arguments"], outputs.get(call["id"]), turn)
@@ -184,8 +205,12 @@ def _itself(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def reconstructed(wire: str, head: Mapping[str, Any], items: Sequence[Any], start: int, stop: int, **fields: Any) -> SessionRequest:
-    """A request made of `head` (the body without the conversation) and `items[start:stop]`, messages or input items of that wire."""
+def reconstructed(
+    wire: str, head: Mapping[str, Any], items: Sequence[Any], start: int, stop: int, **fields: Any
+) -> SessionRequest:
+    """A request made of `head` (the body without the conversation) and `items[start:stop]`, messages or input items of
+    that wire.
+    """
     return SessionRequest(wire, partial(_assembled, wire, head, items, start, stop), **fields)
 
 
@@ -194,10 +219,14 @@ def _assembled(wire: str, head: Mapping[str, Any], items: Sequence[Any], start: 
 
 
 def conversation(
-    messages: Sequence[ChatMessage], *, model: str | None = None, tools: Sequence[Any] = (), params: Mapping[str, Any] | None = None
+    messages: Sequence[ChatMessage],
+    *,
+    model: str | None = None,
+    tools: Sequence[Any] = (),
+    params: Mapping[str, Any] | None = None,
 ) -> list[SessionRequest]:
-    """The requests of a whole chat conversation: one before each assistant message, answered by it; and one at the end if the last
-    message is not the assistant's.
+    """The requests of a whole chat conversation: one before each assistant message, answered by it; and one at the end
+    if the last message is not the assistant's.
     """
     head: dict[str, Any] = {"model": model or ""}
     if tools:

@@ -21,10 +21,12 @@ from context_bench.wire.conversation.providers import ITEMS
 
 
 def session(transcript: Transcript, source: str) -> Session:
-    """The transcript as a session: its requests as they were sent, or one before each message that the model made, answered by it.
+    """The transcript as a session: its requests as they were sent, or one before each message that the model made,
+    answered by it.
 
-    Where the log is none of a conversation, the session is made of its tool calls and what came of them, in order. `meta` says so
-    (`assumed`): it is enough to ask what was read, changed and run, and what failed; it is not enough to be sent to a model.
+    Where the log is none of a conversation, the session is made of its tool calls and what came of them, in order.
+    `meta` says so (`assumed`): it is enough to ask what was read, changed and run, and what failed; it is not enough to
+    be sent to a model.
     """
     if transcript.sent is not None:
         return _as_sent(transcript, source, transcript.sent())
@@ -37,8 +39,17 @@ def session(transcript: Transcript, source: str) -> Session:
         made, rest = view.requests(context)
         requests += made
         after = rest if made else [*after, *rest]
-    assumed = [part for part in transcript.assumed or transcript.missing if part != "tools" or transcript.tools is None or view.tools]
-    meta = {"format": transcript.format or transcript.agent or "agent", "reconstructed": True, "assumed": assumed, **transcript.meta}
+    assumed = [
+        part
+        for part in transcript.assumed or transcript.missing
+        if part != "tools" or transcript.tools is None or view.tools
+    ]
+    meta = {
+        "format": transcript.format or transcript.agent or "agent",
+        "reconstructed": True,
+        "assumed": assumed,
+        **transcript.meta,
+    }
     for name in ("cwd", "version", "parent"):
         if (value := getattr(transcript, name)) is not None:
             meta.setdefault(name, value)
@@ -55,7 +66,11 @@ def _as_sent(one: Transcript, source: str, requests: list[SessionRequest]) -> Se
 
 def _of_calls(one: Transcript, source: str) -> Session:
     messages = [message for number, call in enumerate(one.calls) for message in _called(call, number)]
-    meta: dict[str, Any] = {"format": one.agent or "agent", "reconstructed": True, "assumed": ["what was said between the calls"]}
+    meta: dict[str, Any] = {
+        "format": one.agent or "agent",
+        "reconstructed": True,
+        "assumed": ["what was said between the calls"],
+    }
     meta |= {"cwd": one.cwd} if one.cwd else {}
     return Session(one.ident, source, "openai-chat", conversation(messages, model=one.model), meta)
 
@@ -63,7 +78,11 @@ def _of_calls(one: Transcript, source: str) -> Session:
 def _called(call: ToolCall, number: int) -> Iterator[ChatMessage]:
     """A call and its result; a call whose result the log does not hold was answered by nothing."""
     ident = call.ident or f"call-{number}"
-    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False, default=repr)
+    arguments = (
+        call.arguments
+        if isinstance(call.arguments, str)
+        else json.dumps(call.arguments, ensure_ascii=False, default=repr)
+    )
     yield {"role": "assistant", "content": None, "tool_calls": [call_of(ident, call.tool, arguments)]}
     yield {"role": "tool", "tool_call_id": ident, "content": call.output or ""}
 
@@ -74,7 +93,9 @@ class _View:
     def __init__(self, transcript: Transcript) -> None:
         every = list(transcript.messages())
         self.wire = transcript.wire if any(message.items is not None for message in every) else "openai-chat"
-        self.model = next((message.model for message in every if message.made and message.model), transcript.model) or ""
+        self.model = (
+            next((message.model for message in every if message.made and message.model), transcript.model) or ""
+        )
         self.tools = self._tools(every, transcript.tools) if transcript.tools is not None else []
         self.head = {"model": self.model, **transcript.head, **({"tools": self.tools} if self.tools else {})}
         self.began = next((message.at for message in every if message.made and message.at is not None), None)
@@ -121,7 +142,9 @@ class _View:
         if message.items is not None:
             return []
         answered = [call for call in message.calls if call.answered]
-        chat: list[ChatMessage] = [{"role": "tool", "tool_call_id": self.names[id(c)], "content": c.output or ""} for c in answered]
+        chat: list[ChatMessage] = [
+            {"role": "tool", "tool_call_id": self.names[id(c)], "content": c.output or ""} for c in answered
+        ]
         return chat if self.wire == "openai-chat" else list(to_body(self.wire, Chat(chat))[ITEMS[self.wire]])
 
     def spoken(self, message: Message) -> ChatMessage:
@@ -147,15 +170,22 @@ class _View:
         known = {tool["function"]["name"] for tool in used}
         empty = {"type": "object", "properties": {}}
         unused = [
-            {"type": "function", "function": {"name": name, "description": f"Tool {name} of the recorded session.", "parameters": empty}}
+            {
+                "type": "function",
+                "function": {"name": name, "description": f"Tool {name} of the recorded session.", "parameters": empty},
+            }
             for name in named
             if name not in known
         ]
         every_tool = sorted([*used, *unused], key=lambda tool: str(tool["function"]["name"]))
         found = to_body(self.wire, Chat(tools=every_tool)).get("tools")
-        plain = {item.get("name") for item in items if isinstance(item, dict) and item.get("type") == "custom_tool_call"}
+        plain = {
+            item.get("name") for item in items if isinstance(item, dict) and item.get("type") == "custom_tool_call"
+        }
         return [
-            {"type": "custom", "name": tool["name"], "description": tool["description"]} if tool.get("name") in plain else tool
+            {"type": "custom", "name": tool["name"], "description": tool["description"]}
+            if tool.get("name") in plain
+            else tool
             for tool in found or []
         ]
 
@@ -169,9 +199,10 @@ def read_sessions(
 ) -> Iterator[Session]:
     """Every session in a file, a folder (its log files, at any depth, by name) or several of these, as they are read.
 
-    `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see `transcripts.transcript`).
-    A file of no known format raises `BadInput` with its first keys and the formats tried. In a folder such a file is told to `on_skip`
-    instead; only a folder without any session raises. What was passed over inside a file is counted in `session.meta["skipped"]`.
+    `agents`: agents' logs that hold no conversation too, as sessions of their tool calls (see
+    `transcripts.transcript`). A file of no known format raises `BadInput` with its first keys and the formats tried. In
+    a folder such a file is told to `on_skip` instead; only a folder without any session raises. What was passed over
+    inside a file is counted in `session.meta["skipped"]`.
     """
     for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
         if path.is_dir():
@@ -181,12 +212,16 @@ def read_sessions(
 
 
 def read_pairs(path: str | Path) -> Iterator[Pair]:
-    """The recorded pairs in a file: what a compressor was given, and what it made of it. Raises `BadInput` for any other file."""
+    """The recorded pairs in a file: what a compressor was given, and what it made of it. Raises `BadInput` for any
+    other file.
+    """
     from context_bench.transcripts.formats import pairs
 
     peek = peek_at(LogSource(Path(path)))
     if not pairs.sniff(peek):
-        raise BadInput(f"{path}: no recorded pairs: {sample_text(peek.sample)}; expected objects with 'original' and 'compressed'")
+        raise BadInput(
+            f"{path}: no recorded pairs: {sample_text(peek.sample)}; expected objects with 'original' and 'compressed'"
+        )
     return pairs.pairs(peek.source)
 
 
@@ -202,7 +237,11 @@ def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Re
 
 def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
     endings = CALLS if agents else ENDINGS
-    files = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(endings) and path.is_file() and not is_note(path))
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.name.lower().endswith(endings) and path.is_file() and not is_note(path)
+    )
     found, faults = 0, []
     known: set[tuple[str, int]] = set()
     for path in files:
@@ -221,7 +260,9 @@ def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | No
 
 
 def _again(one: Session, known: set[tuple[str, int]]) -> bool:
-    """True if the session was read before: opencode's database and an export beside it hold the same one, which counts once."""
+    """True if the session was read before: opencode's database and an export beside it hold the same one, which counts
+    once.
+    """
     if not str(one.meta.get("format")).startswith("opencode"):
         return False
     key = (one.id, len(one.requests))
@@ -258,7 +299,10 @@ def _sessions(found: Read, source: LogSource) -> Iterator[Session]:
                 source.skipped.clear()
                 yield made
     if not number and not found.conversation:
-        raise BadInput(f"{source.path}: no tool call in it was recorded with its arguments; nothing can be asked about such a session")
+        raise BadInput(
+            f"{source.path}: no tool call in it was recorded with its arguments; nothing can be asked about such a "
+            "session"
+        )
     if not number:
         why = source.skipped_counts() or "nothing"
         raise BadInput(f"{source.path}: a log of {found.name}, but no reply of a model in it; skipped: {why}")

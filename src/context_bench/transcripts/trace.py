@@ -8,8 +8,8 @@ trace = Trace("task-1", agent="codex", model="gpt-5", events=[
 Trace.from_json(trace.to_json()) == trace
 ```
 
-Lines are counted from 1, both ends included. `ranges="all"` is the whole file; `ranges=None` says that lines of the file may have been read
-but which is not known: that never counts as lines, only as the file.
+Lines are counted from 1, both ends included. `ranges="all"` is the whole file; `ranges=None` says that lines of the
+file may have been read but which is not known: that never counts as lines, only as the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from context_bench.core.usage import usage_of
 EventKind = Literal["read", "search", "list", "edit", "exec", "other"]
 #: Where the lines of an event are known from, the most reliable first.
 Provenance = Literal["structured", "output_numbered", "output_matched", "args", "command", "self_report", "edit"]
-#: `shown`: the text reached the model; `listed`: only the name; `claimed`: the agent, or its request, says so and nothing shows it.
+#: `shown`: the text reached the model; `listed`: only the name; `claimed`: the agent, or its request, says so and
+#: nothing shows it.
 Strength = Literal["shown", "listed", "claimed"]
 Ranges = tuple[tuple[int, int], ...] | Literal["all"] | None
 KINDS: tuple[EventKind, ...] = get_args(EventKind)
@@ -41,13 +42,15 @@ STRENGTHS: tuple[Strength, ...] = get_args(Strength)
 
 @dataclass(slots=True)
 class Event:
-    """One thing a tool call did to one file (a call that shows three files is three events with one `call_id` and one `step`).
+    """One thing a tool call did to one file (a call that shows three files is three events with one `call_id` and one
+    `step`).
 
-    `step` counts the calls of the run from 1, those that looked at nothing included. `ok` is false where the call failed: such an event
-    counts in step statistics, never as read. `truncated`: the output was cut, `ranges` hold what was shown. `sidechain`: a sub-agent's
-    call. `t`: seconds since the epoch; `tokens_before`: tokens the model had processed when it made the call. `symbols` are definitions
-    the agent named itself (unified predictions only). `raw_ref` finds the call in its log. `named`: the file itself was named, not only
-    lines or definitions of it (predictions tell the two apart, and to the original only the first is a file read).
+    `step` counts the calls of the run from 1, those that looked at nothing included. `ok` is false where the call
+    failed: such an event counts in step statistics, never as read. `truncated`: the output was cut, `ranges` hold what
+    was shown. `sidechain`: a sub-agent's call. `t`: seconds since the epoch; `tokens_before`: tokens the model had
+    processed when it made the call. `symbols` are definitions the agent named itself (unified predictions only).
+    `raw_ref` finds the call in its log. `named`: the file itself was named, not only lines or definitions of it
+    (predictions tell the two apart, and to the original only the first is a file read).
     """
 
     step: int
@@ -71,7 +74,11 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; what has its default value is left out."""
         values = _EVENT_VALUES(self)
-        row = {name: value for name, value, usual in zip(_EVENT_FIELDS, values, _EVENT_USUAL, strict=True) if value != usual}
+        row = {
+            name: value
+            for name, value, usual in zip(_EVENT_FIELDS, values, _EVENT_USUAL, strict=True)
+            if value != usual
+        }
         if isinstance(self.ranges, tuple):
             row["ranges"] = [list(pair) for pair in self.ranges]
         if self.symbols:
@@ -99,10 +106,11 @@ class Event:
 class Trace:
     """One run of one agent on one task. `events` in the order of the calls.
 
-    `final` is the context the agent named itself at the end (`None`: it named none; an empty list: it named nothing). `steps` is how many
-    calls the run had where that is more than the events show. `cost` in US dollars, `started` and `ended` in seconds since the epoch, `cwd`
-    the folder the agent worked in, `commit` what it started from, `first_test_command` the (beginning of the) first command that ran tests.
-    `models`: every model that replied, where there are several. `skipped` counts records of the log that could not be read, by reason.
+    `final` is the context the agent named itself at the end (`None`: it named none; an empty list: it named nothing).
+    `steps` is how many calls the run had where that is more than the events show. `cost` in US dollars, `started` and
+    `ended` in seconds since the epoch, `cwd` the folder the agent worked in, `commit` what it started from,
+    `first_test_command` the (beginning of the) first command that ran tests. `models`: every model that replied, where
+    there are several. `skipped` counts records of the log that could not be read, by reason.
     """
 
     instance_id: str
@@ -131,7 +139,11 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; empty fields are left out."""
-        row: dict[str, Any] = {"instance_id": self.instance_id, "agent": self.agent, "events": [event.to_json() for event in self.events]}
+        row: dict[str, Any] = {
+            "instance_id": self.instance_id,
+            "agent": self.agent,
+            "events": [event.to_json() for event in self.events],
+        }
         for name in _PLAIN:
             if (value := getattr(self, name)) is not None:
                 row[name] = value
@@ -148,7 +160,11 @@ class Trace:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Trace:
         """The trace that `to_json` wrote; `ValueError` names what is not as it should be."""
-        if not isinstance(row, Mapping) or not isinstance(row.get("instance_id"), str) or not isinstance(row.get("events"), list):
+        if (
+            not isinstance(row, Mapping)
+            or not isinstance(row.get("instance_id"), str)
+            or not isinstance(row.get("events"), list)
+        ):
             raise ValueError("not a trace: expected an object with `instance_id` and a list of `events`")
         return cls(
             instance_id=row["instance_id"],
@@ -169,7 +185,9 @@ def dump_traces(traces: Iterable[Trace]) -> Iterator[bytes]:
 
 
 def parse_traces(lines: Iterable[str | bytes], skipped: Counter[str] | None = None) -> Iterator[Trace]:
-    """The traces of JSONL lines. Lines that are none are counted in `skipped` by reason, or raise `ValueError` if no counter is given."""
+    """The traces of JSONL lines. Lines that are none are counted in `skipped` by reason, or raise `ValueError` if no
+    counter is given.
+    """
     for line in lines:
         if not line.strip():
             continue
@@ -208,7 +226,19 @@ _ABSENT = object()
 _EVENT_FIELDS = [f.name for f in fields(Event)]
 _EVENT_VALUES = attrgetter(*_EVENT_FIELDS)
 _EVENT_USUAL = [_ABSENT if f.default is MISSING else f.default for f in fields(Event)]
-_PLAIN = ("model", "patch", "cost", "started", "ended", "cwd", "repo", "commit", "steps", "first_test_command", "models")
+_PLAIN = (
+    "model",
+    "patch",
+    "cost",
+    "started",
+    "ended",
+    "cwd",
+    "repo",
+    "commit",
+    "steps",
+    "first_test_command",
+    "models",
+)
 
 
 _ALL: LineRanges = [(1, 2**53)]
@@ -216,8 +246,9 @@ _ALL: LineRanges = [(1, 2**53)]
 
 @dataclass(frozen=True, slots=True)
 class Rereads:
-    """`reads`: texts of files that the model was shown; `again`: those of them that held nothing new. `lines`, `lines_again`: the same in
-    lines, where it is known which (a whole file counts as a read, and as lines only if it was shown before).
+    """`reads`: texts of files that the model was shown; `again`: those of them that held nothing new. `lines`,
+    `lines_again`: the same in lines, where it is known which (a whole file counts as a read, and as lines only if it
+    was shown before).
     """
 
     reads: int = 0
@@ -231,11 +262,18 @@ class Rereads:
         return self.lines_again / self.lines if self.lines else None
 
     def __add__(self, other: Rereads) -> Rereads:
-        return Rereads(self.reads + other.reads, self.again + other.again, self.lines + other.lines, self.lines_again + other.lines_again)
+        return Rereads(
+            self.reads + other.reads,
+            self.again + other.again,
+            self.lines + other.lines,
+            self.lines_again + other.lines_again,
+        )
 
 
 def rereads(events: Iterable[Event]) -> Rereads:
-    """Count over the events of one run, in order. What was read before an edit of the same file is new again after it."""
+    """Count over the events of one run, in order. What was read before an edit of the same file is new again after
+    it.
+    """
     known: dict[str, LineRanges] = {}
     found = Rereads()
     for event in events:

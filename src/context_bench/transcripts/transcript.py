@@ -1,7 +1,8 @@
-"""One recorded run of an agent, whatever program recorded it: messages, thoughts, calls and results, with times and usage.
+"""One recorded run of an agent, whatever program recorded it: messages, thoughts, calls and results, with times and
+usage.
 
-Beside the record: commands and claims that stand in the text of the model's answers (fenced commands, blocks of explored code), and the
-folders of a shell as a log states them after each command.
+Beside the record: commands and claims that stand in the text of the model's answers (fenced commands, blocks of
+explored code), and the folders of a shell as a log states them after each command.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _CONTAINER = re.compile(r"/testbed(?=/|$)|/workspace/[^/]+(?=/|$)")
 
 
 def folder_before(command: str, after: str) -> str | None:
-    """The folder a command began in that ended in `after`; `None` where it cannot be told, as after `cd` to an absolute path."""
+    """The folder a command began in that ended in `after`; `None` where it cannot be told, as after `cd` to an absolute
+    path.
+    """
     if not _MOVING.search(command):
         return after
     try:
@@ -44,8 +47,8 @@ def folder_before(command: str, after: str) -> str | None:
 def root_among(folders: Iterable[str], repo: FilesByPath | None, *, begun: bool) -> str | None:
     """The folder of the repository, by the folders that a shell was in; `begun`: the one it began in is among them.
 
-    With its files: the one from which most of them are folders of the repository. Without: the usual places of containers, else what all
-    have in common; one folder that the agent went to tells nothing.
+    With its files: the one from which most of them are folders of the repository. Without: the usual places of
+    containers, else what all have in common; one folder that the agent went to tells nothing.
     """
     seen = list(dict.fromkeys(posixpath.normpath(folder) for folder in folders if folder.startswith("/")))
     if repo is not None:
@@ -75,7 +78,21 @@ def _parents(folder: str) -> list[str]:
 NO_PROMPT = "(The prompt was not recorded.)"
 #: Facts that a transcript and its trace both have, under the same names.
 FACTS = (
-    *("agent", "model", "models", "events", "patch", "final", "usage", "cost", "started", "ended", "cwd", "repo", "commit"),
+    *(
+        "agent",
+        "model",
+        "models",
+        "events",
+        "patch",
+        "final",
+        "usage",
+        "cost",
+        "started",
+        "ended",
+        "cwd",
+        "repo",
+        "commit",
+    ),
     *("skipped", "notes", "steps", "first_test_command"),
 )
 #: So many contexts of one run are told apart; what starts another one after that stays in the last.
@@ -86,10 +103,10 @@ _MOST_CONTEXTS = 200
 class ToolCall:
     """One call of a tool and what came of it.
 
-    `arguments` is an object, or text for tools that take text. `output` is the text that the model was given (`None`: the log has none),
-    `structured` the program's own record of the result. `failed`, `exit_code` and `cut` are what the log says of it, not what the text
-    suggests. `cwd` is the folder of this one call, `lasting_cwd` the folder the log says the shell is in before it. `then`: what the same
-    call did afterwards, such as show the file that it edited.
+    `arguments` is an object, or text for tools that take text. `output` is the text that the model was given (`None`:
+    the log has none), `structured` the program's own record of the result. `failed`, `exit_code` and `cut` are what the
+    log says of it, not what the text suggests. `cwd` is the folder of this one call, `lasting_cwd` the folder the log
+    says the shell is in before it. `then`: what the same call did afterwards, such as show the file that it edited.
     """
 
     tool: str
@@ -110,7 +127,9 @@ class ToolCall:
     answered: bool = False
     then: ToolCall | None = None
 
-    def answer(self, output: str | None, *, failed: bool | None = None, exit_code: int | None = None, structured: Any = None) -> None:
+    def answer(
+        self, output: str | None, *, failed: bool | None = None, exit_code: int | None = None, structured: Any = None
+    ) -> None:
         """Record the result; a second one for the same call is kept out."""
         if not self.answered:
             self.answered, self.output, self.failed, self.exit_code = True, output, failed, exit_code
@@ -121,10 +140,10 @@ class ToolCall:
 class Message:
     """A message of one side. `made`: the model made it in this run, in answer to a request. `ident`: its id in the log.
 
-    `content`: text or chat parts. `thoughts` is what the model thought first, `seal` the provider's signature of it. `calls` are the
-    model's, each with the result it was given; `acts` what the program did besides (files put into the chat, edits taken from the text).
-    `items`: the message as it stood on the transcript's wire, where the log keeps it so. `head`: the fields of the request that it
-    answers, where they are its own.
+    `content`: text or chat parts. `thoughts` is what the model thought first, `seal` the provider's signature of it.
+    `calls` are the model's, each with the result it was given; `acts` what the program did besides (files put into the
+    chat, edits taken from the text). `items`: the message as it stood on the transcript's wire, where the log keeps it
+    so. `head`: the fields of the request that it answers, where they are its own.
     """
 
     role: Literal["system", "user", "assistant"]
@@ -146,7 +165,9 @@ class Message:
 
 @dataclass(slots=True)
 class Context:
-    """Messages that grow together. The first `carried` were in the context before, or stand for it, and are not counted again."""
+    """Messages that grow together. The first `carried` were in the context before, or stand for it, and are not counted
+    again.
+    """
 
     messages: list[Message] = field(default_factory=list)
     carried: int = 0
@@ -156,14 +177,16 @@ class Context:
 class Transcript:
     """One run: the conversation in `contexts`, the tool calls in `calls`, and the run's facts.
 
-    `format` names the log's format, `agent` the program. `named`: `ident` is the task's, not only the session's. `wire`: the one the model
-    was asked on, as far as the log tells. `head`: fields of the request bodies that the log holds. `assumed`: parts of the requests that
-    the log does not hold; `tools`: names of tools to define in their place (`None`: none are defined). `sent`: the requests themselves,
-    for logs that keep them. `parent`: the run that this one helped; `within`: the runs that helped this one; `helper`: its calls are in
-    another transcript of the file. `calls` in the order of the log, sub-agents' included; a reader that leaves it empty has them in its
-    messages. `lasting_shell`: `cd` carries over from one command to the next. `outputs`: the log records what tools returned. `settled`:
-    the events are there, and final. `retrace` fills in what only a trace needs, when one is made. `opened`: the log holds the run's head.
-    `skipped` counts records that were passed over, `strays` those that only a trace has no use for.
+    `format` names the log's format, `agent` the program. `named`: `ident` is the task's, not only the session's.
+    `wire`: the one the model was asked on, as far as the log tells. `head`: fields of the request bodies that the log
+    holds. `assumed`: parts of the requests that the log does not hold; `tools`: names of tools to define in their place
+    (`None`: none are defined). `sent`: the requests themselves, for logs that keep them. `parent`: the run that this
+    one helped; `within`: the runs that helped this one; `helper`: its calls are in another transcript of the file.
+    `calls` in the order of the log, sub-agents' included; a reader that leaves it empty has them in its messages.
+    `lasting_shell`: `cd` carries over from one command to the next. `outputs`: the log records what tools returned.
+    `settled`: the events are there, and final. `retrace` fills in what only a trace needs, when one is made. `opened`:
+    the log holds the run's head. `skipped` counts records that were passed over, `strays` those that only a trace has
+    no use for.
     """
 
     ident: str = ""
@@ -238,7 +261,9 @@ class Transcript:
         return self.add(Message("assistant", content, made=True, **facts))
 
     def speaking(self, ident: str | None = None, **facts: Any) -> Message:
-        """The message that the model goes on with: the last one, while it has the same id or until a call of it is answered."""
+        """The message that the model goes on with: the last one, while it has the same id or until a call of it is
+        answered.
+        """
         last = self.context.messages[-1] if self.context.messages else None
         if last is not None and last.made:
             going_on = last.ident == ident if ident is not None else not (last.calls and last.calls[0].answered)
@@ -266,7 +291,11 @@ class Transcript:
         """Parts of the requests that no message of the log holds."""
         roles = {"prompt" if message.content == NO_PROMPT else message.role for message in self.context.messages}
         spoken = any(message.made and (message.content or message.thoughts) for message in self.context.messages)
-        lost = {"system": "system" not in roles, "prompt": "prompt" in roles, "what was said between the calls": not spoken}
+        lost = {
+            "system": "system" not in roles,
+            "prompt": "prompt" in roles,
+            "what was said between the calls": not spoken,
+        }
         return ["tools", *(name for name, absent in lost.items() if absent)]
 
     def family(self) -> Iterator[Transcript]:
@@ -279,7 +308,12 @@ class Transcript:
 
     def call(self, tool: Any, arguments: Any, ident: Any = None, **more: Any) -> ToolCall:
         """A new call; `arguments` in JSON text are parsed."""
-        made = ToolCall(tool if isinstance(tool, str) else str(tool), parsed(arguments), ident if isinstance(ident, str) else None, **more)
+        made = ToolCall(
+            tool if isinstance(tool, str) else str(tool),
+            parsed(arguments),
+            ident if isinstance(ident, str) else None,
+            **more,
+        )
         made.lasting_cwd = made.lasting_cwd or (self.folders[-1] if self.folders else None)
         made.turn = made.turn if made.turn is not None else self.turns or None
         made.tokens_before = made.tokens_before if made.tokens_before is not None else self.processed
@@ -320,7 +354,9 @@ class Transcript:
         self.skipped[reason[:80]] += 1
 
     def values_of(self, path: Path) -> Iterator[Any]:
-        """Values of one file of a folder that is a run. Values that cannot be read are counted and never end the run."""
+        """Values of one file of a folder that is a run. Values that cannot be read are counted and never end the
+        run.
+        """
         source = LogSource(path)
         try:
             yield from source.values()
@@ -371,10 +407,28 @@ _SPAN = re.compile(r"File:[ \t]*(\S[^\n]*?)[ \t]*\n\s*Lines:[ \t]*(\d{1,9})[ \t]
 
 
 def claim(
-    path: str, ranges: Ranges, step: int, tool: str, symbols: tuple[str, ...] = (), *, shown: bool = False, named: bool = True
+    path: str,
+    ranges: Ranges,
+    step: int,
+    tool: str,
+    symbols: tuple[str, ...] = (),
+    *,
+    shown: bool = False,
+    named: bool = True,
 ) -> Event:
     """Make the event of a read that a prediction, or the agent about itself, claims. `named`: see `Event`."""
-    return Event(step, None, "read", tool, path, ranges, "self_report", "shown" if shown else "claimed", symbols=symbols, named=named)
+    return Event(
+        step,
+        None,
+        "read",
+        tool,
+        path,
+        ranges,
+        "self_report",
+        "shown" if shown else "claimed",
+        symbols=symbols,
+        named=named,
+    )
 
 
 def spans(block: str, step: int, tool: str) -> list[Event]:
@@ -396,7 +450,9 @@ def tool_of(command: Any) -> str:
 
 
 def observation(content: str, extra: Mapping[str, Any]) -> tuple[str, int | None, bool]:
-    """Of what the agent was shown: the command's output, its exit code if that is told, and whether the middle was cut out."""
+    """Of what the agent was shown: the command's output, its exit code if that is told, and whether the middle was cut
+    out.
+    """
     told, code = parsed(content), whole(extra.get("returncode"))
     if isinstance(told, Mapping) and ("output" in told or "output_head" in told):
         code = whole(told.get("returncode")) if code is None else code
@@ -407,7 +463,9 @@ def observation(content: str, extra: Mapping[str, Any]) -> tuple[str, int | None
 
 
 def claims(said: str, one: Transcript) -> None:
-    """Note what the agent says of itself in an answer: blocks that it explores, and the last context it names for its patch."""
+    """Note what the agent says of itself in an answer: blocks that it explores, and the last context it names for its
+    patch.
+    """
     for block in _EXPLORE.findall(said):
         one.events += spans(block, len(one.calls) + 1, "explore_context")
     if blocks := _FINAL.findall(said):

@@ -1,4 +1,6 @@
-"""Content of the viewer's pages, read from the store in threads: runs, rows, one row with its neighbours; queries, cache."""
+"""Content of the viewer's pages, read from the store in threads: runs, rows, one row with its neighbours; queries,
+cache.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ PAGE = 50  # rows on one page
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the search leaves out."""
+    """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the
+    search leaves out.
+    """
 
     system: str = ""
     dataset: str = ""
@@ -61,7 +65,9 @@ class Query:
         return self != Query()
 
     def parameters(self, **changed: object) -> str:
-        """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its first page."""
+        """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its
+        first page.
+        """
         if changed and "page" not in changed:
             changed["page"] = 1
         if changed.keys() - {"page", "start"} and "start" not in changed:
@@ -120,7 +126,9 @@ ENDED, RUNNING = 60.0, 2.0
 
 
 class Kept:
-    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from several threads."""
+    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from
+    several threads.
+    """
 
     def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._values: TLRUCache[Hashable, tuple[Listed, Any]] = TLRUCache(most, _expiry, monotonic)
@@ -168,7 +176,9 @@ class RunPage:
 
 @dataclass(slots=True)
 class RowPage:
-    """Some of the rows that were asked for: `rows` with their places, `total` of them, of `among` that were searched if there are words."""
+    """Some of the rows that were asked for: `rows` with their places, `total` of them, of `among` that were searched if
+    there are words.
+    """
 
     run: Listed
     query: Query
@@ -190,7 +200,9 @@ class RowPage:
 
 @dataclass(slots=True)
 class RowView:
-    """One row with what is behind it, its neighbours among the rows asked for, and the other systems' answers to the same example."""
+    """One row with what is behind it, its neighbours among the rows asked for, and the other systems' answers to the
+    same example.
+    """
 
     run: Listed
     query: Query
@@ -205,7 +217,9 @@ class RowView:
 
 
 class Library:
-    """Reads one store. Orders of rows are kept at 8 bytes a row, at most 16 of them; searches, of up to 1,000 hits, at most 6."""
+    """Reads one store. Orders of rows are kept at 8 bytes a row, at most 16 of them; searches, of up to 1,000 hits, at
+    most 6.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -247,7 +261,9 @@ class Library:
             return order, None
         what = (query.asked, query.words, query.start)
         rest = order[query.start :]
-        found = self._searches.of(run, what, lambda: searching.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS))
+        found = self._searches.of(
+            run, what, lambda: searching.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS)
+        )
         return array("q", (hit.place.packed for hit in found.hits)), found
 
     def row(self, run: Listed, place: Place, query: Query) -> RowView:

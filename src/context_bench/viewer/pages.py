@@ -1,4 +1,6 @@
-"""From what was read to HTML. Everything is escaped by the templates, and outside text goes through `visible` as in every report."""
+"""From what was read to HTML. Everything is escaped by the templates, and outside text goes through `visible` as in
+every report.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,14 @@ def _environment() -> Environment:
         "page_size": PAGE,
         "most_scores": MOST_SCORES,
     }
-    made.filters = {**shared.filters, "when": when, "duration": _duration, "short": _short, "unit": _unit, "markup": Markup}
+    made.filters = {
+        **shared.filters,
+        "when": when,
+        "duration": _duration,
+        "short": _short,
+        "unit": _unit,
+        "markup": Markup,
+    }
     return made
 
 

@@ -1,7 +1,7 @@
 """The server: routes, and what holds for every answer. Loopback only, `GET` only, nothing is ever written.
 
-The viewer admits whoever has the address with the token, through a loopback name, and no other web page. Progress of a run is sent for as
-long as it goes on.
+The viewer admits whoever has the address with the token, through a loopback name, and no other web page. Progress of a
+run is sent for as long as it goes on.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TOKEN = "token"
 class Door:
     """Looks at every request before anything else does. `port` is known once the server listens.
 
-    The token is exchanged for a cookie that other sites cannot have sent (`SameSite=Strict`) and no script can read. Cookies know no ports,
-    so its name has the port in it.
+    The token is exchanged for a cookie that other sites cannot have sent (`SameSite=Strict`) and no script can read.
+    Cookies know no ports, so its name has the port in it.
     """
 
     def __init__(self, token: str | None = None) -> None:
@@ -48,10 +48,15 @@ class Door:
         self.port = 0
 
     def refusal(self, request: web.BaseRequest) -> str | None:
-        """Reason to refuse a request, or `None`: a foreign `Host` (a rebound name), another page's `Origin` or subrequest."""
+        """Reason to refuse a request, or `None`: a foreign `Host` (a rebound name), another page's `Origin` or
+        subrequest.
+        """
         host = request.headers.get(hdrs.HOST, "")
         if not self._own(host):
-            return f"Host {host[:100]!r} is not this viewer's: open it under the address that `context-bench view` printed."
+            return (
+                f"Host {host[:100]!r} is not this viewer's: open it under the address that `context-bench "
+                "view` printed."
+            )
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and not (origin.startswith("http://") and self._own(origin.removeprefix("http://"))):
             return f"Origin {origin[:100]!r} may not use this viewer: no other web page may."
@@ -63,7 +68,12 @@ class Door:
     def _own(self, netloc: str) -> bool:
         try:
             parts = urlsplit(f"//{netloc}")
-            return parts.netloc == netloc and is_loopback(parts.hostname or "") and (parts.port or 80) == self.port and "@" not in netloc
+            return (
+                parts.netloc == netloc
+                and is_loopback(parts.hostname or "")
+                and (parts.port or 80) == self.port
+                and "@" not in netloc
+            )
         except ValueError:
             return False
 
@@ -178,7 +188,9 @@ _HEADERS = {
 
 
 def shown_place(name: str) -> str:
-    """A store's name as it is shown: below the current folder relative to it, below the home folder with `~`; addresses as they are."""
+    """A store's name as it is shown: below the current folder relative to it, below the home folder with `~`; addresses
+    as they are.
+    """
     path = Path(name)
     for folder, mark in ((Path.cwd(), Path()), (home_folder(), Path("~"))):
         if folder is not None and path.is_absolute() and path.is_relative_to(folder) and folder != Path("/"):
@@ -189,8 +201,9 @@ def shown_place(name: str) -> str:
 class Viewer:
     """The pages of one store on loopback: `async with Viewer(path, result_of=...) as viewer: viewer.url`.
 
-    `result_of(store, record)`: how a stored run becomes a result; a function of a module, since another process calls it. `port` 0 takes a
-    free one. Raises `StoreUnusable` for a store that cannot be read and `BadInput` for a port that cannot be had.
+    `result_of(store, record)`: how a stored run becomes a result; a function of a module, since another process calls
+    it. `port` 0 takes a free one. Raises `StoreUnusable` for a store that cannot be read and `BadInput` for a port that
+    cannot be had.
     """
 
     def __init__(self, where: str | Path, *, result_of: ResultOf, port: int = 0, token: str | None = None) -> None:
@@ -227,7 +240,9 @@ class Viewer:
         except OSError as error:
             await runner.cleanup()
             store.close()
-            raise BadInput(f"cannot listen on 127.0.0.1:{self._port} ({error.strerror or error}); choose another --port") from None
+            raise BadInput(
+                f"cannot listen on 127.0.0.1:{self._port} ({error.strerror or error}); choose another --port"
+            ) from None
         self._door.port = runner.addresses[0][1]
         self._runner, self._library = runner, Library(store)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="context-bench-view")
@@ -281,7 +296,9 @@ class Viewer:
         if (reason := self._door.refusal(request)) is not None:
             return web.Response(text=reason, status=403)
         if request.method != hdrs.METH_GET:
-            return web.Response(text="This viewer only shows: GET and nothing else.", status=405, headers={hdrs.ALLOW: "GET"})
+            return web.Response(
+                text="This viewer only shows: GET and nothing else.", status=405, headers={hdrs.ALLOW: "GET"}
+            )
         if request.path.startswith("/static/"):
             return await handler(request)
         if TOKEN in request.query:
@@ -327,7 +344,9 @@ class Viewer:
 
     def _page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
         html = pages.render(template, store=shown_place(self.library.store.name), **values)
-        return web.Response(body=html.encode("utf-8", "replace"), status=status, content_type="text/html", charset="utf-8")
+        return web.Response(
+            body=html.encode("utf-8", "replace"), status=status, content_type="text/html", charset="utf-8"
+        )
 
     # Pages
 
@@ -383,7 +402,12 @@ class Viewer:
             return self._page("compare.html.j2", worked=None, links={}, **values)
         worked = await self._worker.comparison(before, after, force=force, metric=metric)
         links = await self._read(self._links, before, after, worked)
-        return self._page("compare_part.html.j2" if "part" in request.query else "compare.html.j2", worked=worked, links=links, **values)
+        return self._page(
+            "compare_part.html.j2" if "part" in request.query else "compare.html.j2",
+            worked=worked,
+            links=links,
+            **values,
+        )
 
     def _links(self, before: Listed, after: Listed, worked: Worked) -> dict[int, str]:
         """Addresses of changed examples, side by side, by their place in the list."""

@@ -1,4 +1,6 @@
-"""Summaries of runs and comparisons of two, computed in a child process (they take long and much memory) and cached here."""
+"""Summaries of runs and comparisons of two, computed in a child process (they take long and much memory) and cached
+here.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ MOST_PAIRS = 100
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An example that two systems did not score the same: `earlier`/`later` name (system, dataset, example id, trial)."""
+    """An example that two systems did not score the same: `earlier`/`later` name (system, dataset, example id,
+    trial).
+    """
 
     earlier: tuple[str, str, Any, int]
     later: tuple[str, str, Any, int]
@@ -42,7 +46,8 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """Outcome of the work: ready HTML and the verdicts, or `failure`, in words. `refused`: it may be had by insisting. `at`: when, epoch.
+    """Outcome of the work: ready HTML and the verdicts, or `failure`, in words. `refused`: it may be had by insisting.
+    `at`: when, epoch.
 
     `changed`: the `changes` examples that moved, most first, as far as a page shows them.
     """
@@ -76,7 +81,8 @@ class _Answers(LRUCache[Hashable, _Asked]):
 
 
 class Worker:
-    """One process beside the server, made when it is first needed. The same question is worked out once, until its runs have changed.
+    """One process beside the server, made when it is first needed. The same question is worked out once, until its runs
+    have changed.
 
     At most `MOST_KEPT` answers are kept, of each question the latest.
     """
@@ -88,12 +94,16 @@ class Worker:
 
     async def summary(self, run: Listed, *, fresh: bool = False) -> Worked:
         """The report of a run from its verdicts to its manifest."""
-        return await self._once(("summary", run.number), run.stamp, fresh, summarised, self._where, run.id, self._result_of)
+        return await self._once(
+            ("summary", run.number), run.stamp, fresh, summarised, self._where, run.id, self._result_of
+        )
 
     async def comparison(self, before: Listed, after: Listed, *, force: bool = False, metric: str = "") -> Worked:
         """The later run held against the earlier one."""
         question, stamp = ("comparison", before.number, after.number, force, metric), (before.stamp, after.stamp)
-        return await self._once(question, stamp, False, compared, self._where, before.id, after.id, self._result_of, force, metric)
+        return await self._once(
+            question, stamp, False, compared, self._where, before.id, after.id, self._result_of, force, metric
+        )
 
     def known(self, run: Listed) -> Worked | None:
         """The summary, if it has been worked out."""
@@ -108,9 +118,13 @@ class Worker:
         """Number of answers in the cache or being worked out."""
         return len(self._kept)
 
-    async def _once(self, question: Hashable, stamp: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any) -> Worked:
+    async def _once(
+        self, question: Hashable, stamp: Hashable, fresh: bool, function: Callable[..., Worked], *args: Any
+    ) -> Worked:
         asked = self._kept.get(question)
-        while asked is not None and asked.stamp != stamp and not asked.task.done():  # of an earlier state: one at a time
+        while (
+            asked is not None and asked.stamp != stamp and not asked.task.done()
+        ):  # of an earlier state: one at a time
             await asyncio.wait([asked.task])
             asked = self._kept.get(question)
         if asked is None or asked.stamp != stamp or (fresh and asked.task.done()):
@@ -129,7 +143,9 @@ class Worker:
             except BrokenProcessPool:
                 if self._pool is pool:
                     self._pool = None
-        return Worked(failure="The process that works out summaries ended before it was done: too little memory?", at=time.time())
+        return Worked(
+            failure="The process that works out summaries ended before it was done: too little memory?", at=time.time()
+        )
 
     async def close(self) -> None:
         """End the process, whatever it is doing."""
@@ -149,7 +165,8 @@ def _deaf() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-# --- in the other process -----------------------------------------------------------------------------------------------------------
+# --- in the other process
+# ------------------------------------------------------------------------
 
 
 def summarised(where: str, run: str, result_of: ResultOf) -> Worked:

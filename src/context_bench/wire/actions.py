@@ -57,7 +57,10 @@ def agreement(made: Action, wanted: Action, *, cwd: str | None = None) -> dict[s
     found: dict[str, float] = {}
     said = f1_score(made.text, wanted.text) if wanted.text.strip() else None
     if wanted.calls:
-        one, other = ([(str(call.get("name")), arguments(call.get("arguments"), cwd)) for call in side.calls] for side in (made, wanted))
+        one, other = (
+            [(str(call.get("name")), arguments(call.get("arguments"), cwd)) for call in side.calls]
+            for side in (made, wanted)
+        )
         found["action_match"] = float(_counted(one) == _counted(other))
         found["tool_match"] = _overlap([name for name, _ in one], [name for name, _ in other])
         found["argument_match"] = _paired(one, other)
@@ -70,7 +73,9 @@ def agreement(made: Action, wanted: Action, *, cwd: str | None = None) -> dict[s
 
 
 def arguments(given: Any, cwd: str | None = None) -> dict[str, Any]:
-    """Arguments of a call in normal form, by name; those that are no JSON object stand as they are under an empty name."""
+    """Arguments of a call in normal form, by name; those that are no JSON object stand as they are under an empty
+    name.
+    """
     if given is None:
         return {}
     if isinstance(given, str):
@@ -156,4 +161,6 @@ def _equal(one: dict[str, Any], other: dict[str, Any]) -> float:
     names = one.keys() | other.keys()
     if not names:
         return 1.0
-    return sum(name in one and name in other and canonical_json(one[name]) == canonical_json(other[name]) for name in names) / len(names)
+    return sum(
+        name in one and name in other and canonical_json(one[name]) == canonical_json(other[name]) for name in names
+    ) / len(names)

@@ -45,8 +45,8 @@ KINDS: tuple[str, ...] = (
 # ------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\u3000-\u303f「」『』“”„«»…]{3,300}+")
-_CODE = "c|cc|cfg|cpp|cs|css|csv|env|go|h|hpp|html|ini|ipynb|java|jpg|js|json|jsonl|jsx|kt|lock|log|lua|md|mjs|pdf|php|pl|png|proto|py|r|rb"
-_ENDINGS = rf"(?:{_CODE}|rs|rst|scala|sh|sql|svg|swift|tf|toml|ts|tsx|txt|vue|xml|ya?ml|zip|gz|tar|db|parquet|gguf|bin|whl|exe|so|dll)"
+_CODE = "c|cc|cfg|cpp|cs|css|csv|env|go|h|hpp|html|ini|ipynb|java|jpg|js|json|jsonl|jsx|kt|lock|log|lua|md|mjs|pdf|php|pl|png|proto|py|r|rb"  # noqa: E501
+_ENDINGS = rf"(?:{_CODE}|rs|rst|scala|sh|sql|svg|swift|tf|toml|ts|tsx|txt|vue|xml|ya?ml|zip|gz|tar|db|parquet|gguf|bin|whl|exe|so|dll)"  # noqa: E501
 _FILE = rf"[\w@+-][\w.@+-]{{0,99}}?\.{_ENDINGS}"
 #: One alternative per kind, the particular before the general; each begins where no name goes on.
 _IN_WORD = re.compile(
@@ -54,7 +54,7 @@ _IN_WORD = re.compile(
     r"|(?P<email>(?<![\w.+@-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}+)"
     r"|(?P<uuid>(?<![\w-])[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}(?![\w-]))"
     rf"|(?P<line>(?<![\w./\\-])(?:[\w.@+~-]{{0,99}}/){{0,20}}{_FILE}(?::\d{{1,7}}){{1,2}}+)"
-    r"|(?P<path>(?<![\w./\\-])(?:(?:~|\.{1,2})?/[\w.@+-][\w.@+~-]{0,99}(?:/[\w.@+~-]{1,99}){0,30}+/?|[A-Za-z]:(?:\\[\w.@+~ -]{1,99}){1,30}+"
+    r"|(?P<path>(?<![\w./\\-])(?:(?:~|\.{1,2})?/[\w.@+-][\w.@+~-]{0,99}(?:/[\w.@+~-]{1,99}){0,30}+/?|[A-Za-z]:(?:\\[\w.@+~ -]{1,99}){1,30}+"  # noqa: E501
     rf"|[\w.@+~-]{{1,99}}(?:/[\w.@+~-]{{1,99}}){{0,30}}/{_FILE}(?![\w/])|[\w.@+~-]{{1,99}}(?:/[\w.@+~-]{{1,99}}){{2,30}}+/?|{_FILE}(?![\w/.-]*[\w/])))"
     r"|(?P<date>(?<![\w.-])\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?(?![\w-])|(?<![\w./])\d{1,2}[./]\d{1,2}[./](?:\d{4}|\d{2})(?![\w./]*\d))"
     r"|(?P<host>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?::\d{2,5})?(?![\w.]*\d)|(?<![\w.:-])(?:localhost|[a-zA-Z][\w-]{0,62}(?:\.[\w-]{1,63}){1,8}):\d{2,5}(?![\w.:]*\d))"
@@ -122,14 +122,16 @@ _DIGITS = re.compile(r"\d(?<![\w.,]\d)(?:[\d,']{0,20}\d)?(?:\.\d{1,12})?")
 _AFTER = re.compile(rf"[ \u00a0]?({_UNIT})")
 _NO_VALUE = re.compile(r"[.:/-]{0,2}\w|\.\d")  # behind the digits: they are a part of something else
 _BEFORE = re.compile(
-    r"(?<![\w?&./-])([^\W\d][\w-]{0,40})(?:[\"'`] ?[:=] ?| ?(?:[=<>≤≥≈]|[:<>]=) ?|: |：| (?:is|was|of|to|ist|auf) |是|为)[\"'$€£]?[-+]?$"
+    r"(?<![\w?&./-])([^\W\d][\w-]{0,40})(?:[\"'`] ?[:=] ?| ?(?:[=<>≤≥≈]|[:<>]=) ?|: |：| (?:is|was|of|to|ist|auf) "
+    r"|是|为)[\"'$€£]?[-+]?$"
 )
 _LEADS = re.compile(
     r"(?:[=<>≤≥≈:：是为]|\s(?:is|was|of|to|ist|von|auf)(?= )) ?[\"'$€£]?[-+]?$"
 )  # a quick look whether a key can stand there
 _SIGN_AFTER = ("", " ", "=", "(", ":", "\n", "\t")  # a hyphen behind one of these is a minus
 _STATUS = re.compile(
-    r"(?:exit(?:ed)?(?: with)?(?: code| status)?|return code|errno|http(?:/\d(?:\.\d)?)?(?: status)?(?: code)?|status(?: code)?)"
+    r"(?:exit(?:ed)?(?: with)?(?: code| status)?|return code|errno|http(?:/\d(?:\.\d)?)?(?: status)?(?: "
+    r"code)?|status(?: code)?)"
     r"[ \"']?[=:]? ?-?\d{1,3}(?!\w)"
 )
 _REFUSED = re.compile(r"[45]\d\d [A-Z][a-z]{2,20}(?: [A-Z][a-z]{2,20}){0,2}")
@@ -137,12 +139,14 @@ _STATUS_WORDS = ("exit", "return code", "errno", "http", "status")
 _MESSAGE = re.compile(r"\]?[:：] ?([^\n]{4,60})")
 _MESSAGE_WORDS = ("error", "exception", "fatal", "panic", "failed", "fehler", "错误", "ошибка", "خطأ")
 _DATE = re.compile(r"\d{4}(?:-\d{2}-\d{2} \d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?|年\d{1,2}月(?:\d{1,2}日)?)")
-_MONTH = r"(?:Jan|Feb|Mar|Mär|Apr|Ma[iy]|Jun|Jul|Aug|Sep|Okt|Oct|Nov|Dez|Dec|янв|фев|мар|апр|мая|июн|июл|авг|сен|окт|ноя|дек)"
+_MONTH = r"(?:Jan|Feb|Mar|Mär|Apr|Ma[iy]|Jun|Jul|Aug|Sep|Okt|Oct|Nov|Dez|Dec|янв|фев|мар|апр|мая|июн|июл|авг|сен|окт|ноя|дек)"  # noqa: E501
 _MONTH_DAY = re.compile(
     r"[JFMASOND](?<!\w.)(?:an|eb|ar|pr|ay|un|ul|ug|ep|ct|ov|ec)[a-z]{0,6}\.? \d{1,2}(?:st|nd|rd|th)?(?:, ?\d{4})?(?!\w)"
 )
 _DAY_MONTH = re.compile(rf"\d{{1,2}}\.? {_MONTH}\w{{0,7}}(?: \d{{4}})?(?!\w)")
-_QUOTE = re.compile(r"\"([^\"\n]{3,200})\"|“([^”\n]{2,200})”|„([^“”\n]{2,200})[“”]|«([^»\n]{2,200})»|「([^」\n]{2,200})」")
+_QUOTE = re.compile(
+    r"\"([^\"\n]{3,200})\"|“([^”\n]{2,200})”|„([^“”\n]{2,200})[“”]|«([^»\n]{2,200})»|「([^」\n]{2,200})」"
+)
 _TICKED = re.compile(r"`([^`\n]{2,120})`")
 _BOUND = ("must", "never", "only", "do not", "don't", "shall not", "cannot")
 _BOUND_ELSEWHERE = (
@@ -231,8 +235,12 @@ def _numbers(text: str) -> Iterator[tuple[str, str, int]]:
         elif unit is None and _NO_VALUE.match(text, end):
             continue
         else:
-            value = ("-" if before == "-" and text[max(0, start - 2) : start - 1] in _SIGN_AFTER else "") + plain_number(match[0])
-            if _LEADS.search(text, max(0, start - 7), start) and (key := _BEFORE.search(text, max(0, start - 56), start)):
+            value = (
+                "-" if before == "-" and text[max(0, start - 2) : start - 1] in _SIGN_AFTER else ""
+            ) + plain_number(match[0])
+            if _LEADS.search(text, max(0, start - 7), start) and (
+                key := _BEFORE.search(text, max(0, start - 56), start)
+            ):
                 yield "number", f"{key[1]}={value}{unit[1] if unit else ''}", key.start()
             elif unit is not None:
                 yield "number", f"{value} {unit[1]}", start
@@ -308,7 +316,11 @@ def _constraints(text: str, lower: str) -> Iterator[tuple[str, str, int]]:
         if place < done or (word.isascii() and (lower[place - 1 : place].isalnum() or lower[end : end + 1].isalnum())):
             continue
         low = max(0, place - _REACH)
-        start = max(low, *(text.rfind(mark, low, place) + len(mark) for mark in _STARTS if text.rfind(mark, low, place) >= 0), low)
+        start = max(
+            low,
+            *(text.rfind(mark, low, place) + len(mark) for mark in _STARTS if text.rfind(mark, low, place) >= 0),
+            low,
+        )
         stop = found.start() if (found := _END.search(text, end, end + _REACH)) else min(len(text), end + _REACH)
         sentence = text[start:stop].strip(" \t-*•#>")
         done = max(stop, end)

@@ -88,7 +88,11 @@ def prefix_cache(
     `times`: seconds at which the requests were made; without them every entry is taken to be alive.
     """
     return session_cache(
-        [len(prompt) for prompt in prompts], lambda a, b: common_prefix(prompts[a], prompts[b]), output_tokens, profile, times=times
+        [len(prompt) for prompt in prompts],
+        lambda a, b: common_prefix(prompts[a], prompts[b]),
+        output_tokens,
+        profile,
+        times=times,
     )
 
 
@@ -133,7 +137,13 @@ class LiveCache:
         self._last_use: list[float] = []
 
     def add(
-        self, length: int, shared: Callable[[int], int], *, at: float = 0.0, stops: Sequence[int] | None = None, warm: int = 0
+        self,
+        length: int,
+        shared: Callable[[int], int],
+        *,
+        at: float = 0.0,
+        stops: Sequence[int] | None = None,
+        warm: int = 0,
     ) -> tuple[int, int]:
         """Tokens read from and written to the cache by the next request of `length` tokens, which came `at` seconds.
 
@@ -183,7 +193,9 @@ class LiveCache:
 def _profile(values: Mapping[str, Any]) -> CacheProfile:
     unknown = values.keys() - CacheProfile.__dataclass_fields__.keys()
     if unknown:
-        raise BadInput(f"cache profile: no field {sorted(unknown)[0]!r}; known: {', '.join(CacheProfile.__dataclass_fields__)}")
+        raise BadInput(
+            f"cache profile: no field {sorted(unknown)[0]!r}; known: {', '.join(CacheProfile.__dataclass_fields__)}"
+        )
     return CacheProfile(**values)
 
 
@@ -276,7 +288,11 @@ def segments(request: WireRequest) -> Segments:
     for message in request.messages:
         for part in message.parts:
             text = part.text
-            found.append((message.role, text) if text is not None else (f"{message.role} {part.kind} {stable_hash(part.raw)}", ""))
+            found.append(
+                (message.role, text)
+                if text is not None
+                else (f"{message.role} {part.kind} {stable_hash(part.raw)}", "")
+            )
         if message.tool_calls:
             found.append((f"{message.role} calls", canonical_json(message.tool_calls)))
     return found

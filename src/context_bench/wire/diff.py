@@ -103,7 +103,11 @@ def _part_text(part: Part) -> str:
     if part.text is not None:
         return f"[{part.kind}]\n{part.text}" if part.kind not in _PLAIN and part.text else part.text
     data = "" if part.raw is None else canonical_json(without_nulls(part.raw))
-    return f"[{part.kind}: {data}]" if len(data) <= _SHORT else f"[{part.kind}: {len(data):,} characters, {data[:80]}…{data[-40:]}]"
+    return (
+        f"[{part.kind}: {data}]"
+        if len(data) <= _SHORT
+        else f"[{part.kind}: {len(data):,} characters, {data[:80]}…{data[-40:]}]"
+    )
 
 
 _PLAIN = ("text", "input_text", "output_text")
@@ -117,7 +121,7 @@ def _call_text(call: dict[str, Any]) -> str:
 
 
 # Messages
-# -------------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -158,12 +162,22 @@ def _meetings(sent: Sequence[WireMessage], forwarded: Sequence[WireMessage], a: 
             fresh.remove(j)
     owners = {j: each for each in met.values() for j in each.forwarded}
     for i in list(left):  # inside another message
-        j = next((j for j, each in owners.items() if len(a[i]) >= _TELLING and a[i] in b[j] and a[i] not in a[each.sent[0]]), None)
+        j = next(
+            (j for j, each in owners.items() if len(a[i]) >= _TELLING and a[i] in b[j] and a[i] not in a[each.sent[0]]),
+            None,
+        )
         if j is not None:
             _merge(owners[j], i, a, b[j])
             left.remove(i)
     for j in list(fresh):  # a piece of one
-        owner = next((each for i, each in met.items() if len(b[j]) >= _TELLING and b[j] in a[i] and b[j] not in b[each.forwarded[0]]), None)
+        owner = next(
+            (
+                each
+                for i, each in met.items()
+                if len(b[j]) >= _TELLING and b[j] in a[i] and b[j] not in b[each.forwarded[0]]
+            ),
+            None,
+        )
         if owner is not None:
             owner.forwarded = sorted([*owner.forwarded, j])
             owner.marks += ["split"] if "split" not in owner.marks else []
@@ -183,7 +197,9 @@ def _take_apart(pairs: dict[int, int], sent: Sequence[WireMessage], a: list[str]
     fresh = {b[j] for j in range(len(b)) if j not in taken and len(b[j]) >= _TELLING}
     left = {a[i] for i in range(len(a)) if i not in pairs and len(a[i]) >= _TELLING}
     for i, j in list(pairs.items()):
-        if a[i] != b[j] and (a[i] in fresh or b[j] in left or not (sent[i].tool_call_id or sent[i].tool_calls or _alike(a[i], b[j]))):
+        if a[i] != b[j] and (
+            a[i] in fresh or b[j] in left or not (sent[i].tool_call_id or sent[i].tool_calls or _alike(a[i], b[j]))
+        ):
             del pairs[i]
 
 
@@ -197,7 +213,9 @@ _FEW, _LOOKED_AT = 3, 20_000
 
 
 def _merge(into: _Met, i: int, a: list[str], text: str) -> None:
-    into.sent = sorted([*into.sent, i], key=lambda place: (text.find(a[place]) if a[place] in text else len(text), place))
+    into.sent = sorted(
+        [*into.sent, i], key=lambda place: (text.find(a[place]) if a[place] in text else len(text), place)
+    )
     into.marks += ["merged"] if "merged" not in into.marks else []
 
 
@@ -219,7 +237,9 @@ def _marks(before: list[WireMessage], after: list[WireMessage]) -> Iterator[str]
         return
     if {each.role for each in before} != {each.role for each in after}:
         yield "role"
-    if [each.tool_call_id for each in before if each.tool_call_id] != [each.tool_call_id for each in after if each.tool_call_id]:
+    if [each.tool_call_id for each in before if each.tool_call_id] != [
+        each.tool_call_id for each in after if each.tool_call_id
+    ]:
         yield "call id"
     had, has = (sum(bool(part.cache_control) for each in side for part in each.parts) for side in (before, after))
     if had != has:
@@ -227,7 +247,7 @@ def _marks(before: list[WireMessage], after: list[WireMessage]) -> Iterator[str]
 
 
 # The rest of the request
-# ----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 
 def _changes(sent: WireRequest, forwarded: WireRequest) -> Iterator[Changed]:

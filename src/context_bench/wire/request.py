@@ -65,12 +65,24 @@ class WireRequest:
 
 #: Fields that say nothing where they are empty, by the APIs' own defaults.
 _NOTHING_IF_EMPTY = frozenset(
-    {"include", "logit_bias", "mcp_servers", "metadata", "reasoning", "stop", "stop_sequences", "stream_options", "text"}
+    {
+        "include",
+        "logit_bias",
+        "mcp_servers",
+        "metadata",
+        "reasoning",
+        "stop",
+        "stop_sequences",
+        "stream_options",
+        "text",
+    }
 )
 
 
 def stated(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that say something: a null field is as good as none, in them too, and so are some that are empty."""
+    """The parameters that say something: a null field is as good as none, in them too, and so are some that are
+    empty.
+    """
     found = without_nulls(params)
     return {name: value for name, value in found.items() if value not in ("", [], {}) or name not in _NOTHING_IF_EMPTY}
 
@@ -96,7 +108,9 @@ def count_request(request: WireRequest, counter: TokenCounter) -> RequestTokens:
 
 
 def exactly(counter: TokenCounter, texts: Sequence[str]) -> bool:
-    """True if the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no estimate."""
+    """True if the tokens that `counter` says of some texts are a count by the model's own tokenizer, and no
+    estimate.
+    """
     estimates = method(counter, "estimates")
     return counter.exact and not (estimates is not None and estimates(texts))
 
@@ -130,7 +144,9 @@ def facts(request: WireRequest) -> dict[str, Any]:
         "texts": [hash_text(message.text, 16) for message in request.messages],
         "tool_calls": [[str(call.get("id")) for call in message.tool_calls] for message in request.messages],
         "tool_results": [message.tool_call_id for message in request.messages],
-        "cache_control": [[i, j] for i, m in enumerate(request.messages) for j, p in enumerate(m.parts) if p.cache_control],
+        "cache_control": [
+            [i, j] for i, m in enumerate(request.messages) for j, p in enumerate(m.parts) if p.cache_control
+        ],
         "tools": [hash_text(canonical_json(without_nulls(tool)), 16) for tool in request.tools],
         "params": {
             key: value if isinstance(value, bool | int | float) else hash_text(canonical_json(value), 16)
@@ -164,7 +180,11 @@ def changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
     found: list[Change] = []
     before, after = sent["roles"], received["roles"]
     if len(before) == len(after):
-        found += [Change("role", f"message {i + 1}: {a} → {b}") for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+        found += [
+            Change("role", f"message {i + 1}: {a} → {b}")
+            for i, (a, b) in enumerate(zip(before, after, strict=True))
+            if a != b
+        ]
     else:
         found.append(Change("messages", f"{len(before)} messages became {len(after)}"))
         lost = Counter(before) - Counter(after)
@@ -175,9 +195,13 @@ def changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
         found.append(Change("param", f"stream {sent['stream']} → {received['stream']}"))
     found += _param_changes(sent["params"], received["params"])
     if sent["tools"] != received["tools"]:
-        found.append(Change("tools", f"{len(sent['tools'])} tool definitions became {len(received['tools'])} or changed"))
+        found.append(
+            Change("tools", f"{len(sent['tools'])} tool definitions became {len(received['tools'])} or changed")
+        )
     if len(sent["cache_control"]) != len(received["cache_control"]):
-        found.append(Change("cache_control", f"{len(sent['cache_control'])} cache marks became {len(received['cache_control'])}"))
+        found.append(
+            Change("cache_control", f"{len(sent['cache_control'])} cache marks became {len(received['cache_control'])}")
+        )
     return found
 
 
@@ -194,13 +218,23 @@ def _nameless(anatomy: dict[str, Any], arrived: dict[str, Any]) -> dict[str, Any
 def _param_changes(sent: dict[str, Any], received: dict[str, Any]) -> list[Change]:
     found = [Change("param", f"{key} removed") for key in sorted(sent.keys() - received.keys())]
     found += [Change("param", f"{key} added") for key in sorted(received.keys() - sent.keys())]
-    found += [Change("param", f"{key} changed") for key in sorted(sent.keys() & received.keys()) if sent[key] != received[key]]
+    found += [
+        Change("param", f"{key} changed") for key in sorted(sent.keys() & received.keys()) if sent[key] != received[key]
+    ]
     return found
 
 
 _OF_THE_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "upgrade")
 _OF_THE_CODING = ("accept-encoding", "content-encoding")
-_OF_THE_LOGIN = ("authorization", "x-api-key", "api-key", "x-goog-api-key", "proxy-authorization", "cookie", "x-context-bench")
+_OF_THE_LOGIN = (
+    "authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "proxy-authorization",
+    "cookie",
+    "x-context-bench",
+)
 _NOT_SENT = frozenset((*_OF_THE_CONNECTION, *_OF_THE_CODING, *_OF_THE_LOGIN))
 
 
@@ -242,7 +276,9 @@ class _Sketch:
         text = message.text
         calls = tuple(str(call.get("id") or canonical_json(call)) for call in message.tool_calls)
         ids = (*calls, *([message.tool_call_id] if message.tool_call_id else []))
-        return cls(message.role, text, question_of(text), ids, tuple(part.kind for part in message.parts if part.text is None))
+        return cls(
+            message.role, text, question_of(text), ids, tuple(part.kind for part in message.parts if part.text is None)
+        )
 
 
 def _likeness(a: _Sketch, b: _Sketch) -> float:

@@ -206,6 +206,9 @@ class StreamReader:
             return
         after = self._after or {"events": 0, "bytes": 0, "text": ""}
         room = _ASIDE - len(after["text"])
-        after["events"], after["bytes"] = after["events"] + 1, after["bytes"] + len(text.encode("utf-8", "surrogatepass"))
+        after["events"], after["bytes"] = (
+            after["events"] + 1,
+            after["bytes"] + len(text.encode("utf-8", "surrogatepass")),
+        )
         after["text"] += f"{text}\n"[: max(0, room)]
         self._after = after

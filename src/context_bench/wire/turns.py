@@ -80,7 +80,20 @@ class Turn:
 _PROMPTS = frozenset({"openai-chat", "openai-responses", "anthropic"})
 _PLAIN = (
     *("turns", "repeats", "failed", "calls", "answered", "sent", "forwarded", "exact", "uncounted", "cost", "unpriced"),
-    *("extra", "retries", "late", "stray", "other", "oversized", "silent", "pending", "unchanged", "compared", "added", "added_ttft"),
+    *(
+        "extra",
+        "retries",
+        "late",
+        "stray",
+        "other",
+        "oversized",
+        "silent",
+        "pending",
+        "unchanged",
+        "compared",
+        "added",
+        "added_ttft",
+    ),
 )
 _SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
 
@@ -152,7 +165,9 @@ class Figures:
             setattr(self, name, _plus(getattr(self, name), getattr(turn, name)))
         self.usage = _plus(self.usage, turn.usage)
         self.unpriced += turn.unpriced
-        answered = [call for call in turn.calls if call.wire in _PROMPTS and call.status is not None and call.status < 400]
+        answered = [
+            call for call in turn.calls if call.wire in _PROMPTS and call.status is not None and call.status < 400
+        ]
         self.answered += len(answered)
         self.untold += sum(call.usage is None for call in answered)
 
@@ -214,7 +229,9 @@ class Figures:
 
     @property
     def prompt_cost_ratio(self) -> float | None:
-        """Predicted prompt cost as forwarded over that as sent: above 1, what stands in between makes prompts dearer."""
+        """Predicted prompt cost as forwarded over that as sent: above 1, what stands in between makes prompts
+        dearer.
+        """
         return self.predicted_cost / self.alone_cost if self.alone_cost and self.predicted_cost is not None else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -229,11 +246,17 @@ class Figures:
         }
         found = {name: getattr(self, name) for name in _PLAIN}
         found |= {"calls_without_usage": self.untold, "cost_predicted": self.guessed}
-        predicted = {"cache_read": self.predicted_read, "cache_write": self.predicted_write, "prompt_cost": self.predicted_cost}
+        predicted = {
+            "cache_read": self.predicted_read,
+            "cache_write": self.predicted_write,
+            "prompt_cost": self.predicted_cost,
+        }
         predicted |= {"prompt_cost_as_sent": self.alone_cost, "prompt_cost_ratio": self.prompt_cost_ratio}
         predicted |= {"cold_cache": None if self.predicted_read is None else True}
         nested: dict[str, dict[str, Any]] = {"billed": billed, "predicted": predicted}
-        found |= {name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()}
+        found |= {
+            name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()
+        }
         if self.tools:
             found["tools"] = dict(sorted(self.tools.items()))
         for name in ("failures", "repeated_after", "refusals", "violations", "models"):

@@ -59,7 +59,7 @@ def count_words(text: str) -> int:
 
 
 # Which words are the same
-# ---------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 
 def _ops(a: Sequence[str], b: Sequence[str]) -> list[_Op]:
@@ -167,7 +167,9 @@ def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return chain[::-1]
 
 
-def _between(x: list[int], y: list[int], anchors: list[_Match], ends: frozenset[int], runs: Sequence[int]) -> Iterator[_Match]:
+def _between(
+    x: list[int], y: list[int], anchors: list[_Match], ends: frozenset[int], runs: Sequence[int]
+) -> Iterator[_Match]:
     i = j = 0
     for at, to, length in [*anchors, (len(x), len(y), 0)]:
         for k, n, size in _matches(x[i:at], y[j:to], ends, runs):
@@ -182,7 +184,9 @@ def _lines(x: list[int], ends: frozenset[int]) -> list[tuple[int, ...]]:
     return [tuple(x[a:b]) for a, b in pairwise([0, *stops, len(x)]) if b > a]
 
 
-def _by_lines(x: list[int], y: list[int], lines_x: list[tuple[int, ...]], lines_y: list[tuple[int, ...]]) -> Iterator[_Match]:
+def _by_lines(
+    x: list[int], y: list[int], lines_x: list[tuple[int, ...]], lines_y: list[tuple[int, ...]]
+) -> Iterator[_Match]:
     starts_x, starts_y = _starts(lines_x), _starts(lines_y)
     i = j = 0
     for at, to, size in [*_common(lines_x, lines_y), (len(lines_x), len(lines_y), 0)]:
@@ -199,7 +203,7 @@ def _starts(lines: list[tuple[int, ...]]) -> list[int]:
 
 
 # What a reader would call the same
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------
 
 
 def _sensible(ops: list[_Op], a: Sequence[str], b: Sequence[str]) -> list[_Op]:
@@ -224,7 +228,9 @@ def _by_chance(last: list[_Op], a: Sequence[str], b: Sequence[str]) -> bool:
     added = [_size(b, op[2], op[3]) for op in (before, after)]
     if kept > _SMALL and any(not all(pair) for pair in zip(dropped, added, strict=True)):
         return False  # beside a mere deletion or insertion only the smallest words are chance
-    return max(kept, 1) <= min(sum(dropped), sum(added)) and all(kept < max(pair) for pair in zip(dropped, added, strict=True))
+    return max(kept, 1) <= min(sum(dropped), sum(added)) and all(
+        kept < max(pair) for pair in zip(dropped, added, strict=True)
+    )
 
 
 _SMALL = 3
@@ -250,7 +256,9 @@ def _slid(ops: list[_Op], a: Sequence[str], b: Sequence[str]) -> list[_Op]:
         if same or (i1 < i2 and j1 < j2):
             continue
         tokens, start, end = (a, i1, i2) if i1 < i2 else (b, j1, j2)
-        step = _best_step(tokens, start, end, found[place - 1][1] - found[place - 1][0], found[place + 1][1] - found[place + 1][0])
+        step = _best_step(
+            tokens, start, end, found[place - 1][1] - found[place - 1][0], found[place + 1][1] - found[place + 1][0]
+        )
         if step:
             p, n = found[place - 1], found[place + 1]
             found[place - 1] = p[0], p[1] + step, p[2], p[3] + step, True
@@ -275,7 +283,9 @@ def _best_step(tokens: Sequence[str], start: int, end: int, before: int, after: 
 
 
 def _cut(tokens: Sequence[str], start: int, end: int) -> int:
-    """Likelihood of a cut that takes out these words: best after an empty line, then after a line, a sentence, a word."""
+    """Likelihood of a cut that takes out these words: best after an empty line, then after a line, a sentence, a
+    word.
+    """
     before, last = tokens[start - 1], tokens[end - 1]
     if "\n" in before or "\n" in last:
         return 2 + ("\n" in before and "\n" in last) + (before.count("\n") > 1 or last.count("\n") > 1)

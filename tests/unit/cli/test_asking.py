@@ -33,7 +33,17 @@ ASKING = {
     "judge pairs": ASK,
     "compress probe": ASK,
 }
-SESSION = ["bundled:sessions/order-sync-zh", "-n", "1", "--system", "head_tail:keep=0.3", "--controls", "full", "--per-type", "1"]
+SESSION = [
+    "bundled:sessions/order-sync-zh",
+    "-n",
+    "1",
+    "--system",
+    "head_tail:keep=0.3",
+    "--controls",
+    "full",
+    "--per-type",
+    "1",
+]
 
 
 def options_of(words: str) -> dict[str, click.Option]:
@@ -81,7 +91,20 @@ def test_a_judges_pace_of_its_own() -> None:
 def test_sessions_are_asked_about_under_the_limits(tmp_path: Path, serve, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     server, judge, store = serve(Scripted({"default": "in.py"})), serve(RuleJudge()), tmp_path / "s.db"
-    words = ["compress", "run", *SESSION, "--responder", server.url, "--eligibility", "0", "--store", str(store), "--run", "r", "--quiet"]
+    words = [
+        "compress",
+        "run",
+        *SESSION,
+        "--responder",
+        server.url,
+        "--eligibility",
+        "0",
+        "--store",
+        str(store),
+        "--run",
+        "r",
+        "--quiet",
+    ]
     words += ["--judge-url", judge.url, "--judge-model", "gpt-rules", "--judge-rpm", "6000", "--fixed-concurrency", "2"]
     assert run_line([*words, "--output", "json", "--out", str(tmp_path / "r.json")]) == 0
     assert server.most_in_flight <= 2
@@ -94,7 +117,16 @@ def test_sessions_are_asked_about_under_the_limits(tmp_path: Path, serve, monkey
         told = detail_of(kept, "r", row.system, row.example_id, 0)
         assert told is not None
         assert {call["account"]: call["in_flight"] for call in told["calls"]}.keys() == {"reader", "judge"}
-    again = ["--store", str(store), "--judge-url", judge.url, "--judge-model", "gpt-rules", "--price", "gpt-rules=1000,1000"]
+    again = [
+        "--store",
+        str(store),
+        "--judge-url",
+        judge.url,
+        "--judge-model",
+        "gpt-rules",
+        "--price",
+        "gpt-rules=1000,1000",
+    ]
     before = judge.seen
     assert run_line(["judge", "audit", "r", *again, "-n", "1", "--only", "repeats", "--max-cost", "0.01"]) == 5
     assert run_line(["rescore", "r", *again, "--max-cost", "0.01"]) == 5
@@ -102,7 +134,9 @@ def test_sessions_are_asked_about_under_the_limits(tmp_path: Path, serve, monkey
 
 
 @pytest.mark.parametrize("line", ["rpm = 60", "tpm = 60", "fixed_concurrency = 2"])
-def test_an_agents_own_requests_are_not_paced_by_us(tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agents_own_requests_are_not_paced_by_us(
+    tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "a.toml"
     config.write_text(line)
     words = ["agent", "bundled:repo-tasks", "--arm", "base=", "--config", str(config), "--", "true"]
@@ -110,16 +144,60 @@ def test_an_agents_own_requests_are_not_paced_by_us(tmp_path: Path, line: str, c
     assert "an agent sends its own" in capsys.readouterr().err
 
 
-def test_a_memory_and_a_replay_are_asked_under_the_limits(tmp_path: Path, serve, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_memory_and_a_replay_are_asked_under_the_limits(
+    tmp_path: Path, serve, monkeypatch: pytest.MonkeyPatch
+) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     server, store = serve(Scripted({"default": "nine"})), tmp_path / "s.db"
-    kept = ["--store", str(store), "--quiet", "--output", "json", "--out", str(tmp_path / "r.json"), "--latency-mode", "3"]
-    words = ["memory", "run", "--dataset", "bundled:recall-lab", "-n", "1", "--questions", "2", "--relay", server.url, "--system", "bm25"]
+    kept = [
+        "--store",
+        str(store),
+        "--quiet",
+        "--output",
+        "json",
+        "--out",
+        str(tmp_path / "r.json"),
+        "--latency-mode",
+        "3",
+    ]
+    words = [
+        "memory",
+        "run",
+        "--dataset",
+        "bundled:recall-lab",
+        "-n",
+        "1",
+        "--questions",
+        "2",
+        "--relay",
+        server.url,
+        "--system",
+        "bm25",
+    ]
     assert run_line([*words, "--no-floors", "--run", "m", "--tpm", "1000000", *kept]) == 0
     log = tmp_path / "log.jsonl"
-    log.write_text(json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]}))
+    log.write_text(
+        json.dumps(
+            {"model": "m", "messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]}
+        )
+    )
     assert (
-        run_line(["replay", str(log), "--proxy", server.url, "--upstream", "echo", "--tap", "0", "--no-tap-check", "--run", "p", *kept])
+        run_line(
+            [
+                "replay",
+                str(log),
+                "--proxy",
+                server.url,
+                "--upstream",
+                "echo",
+                "--tap",
+                "0",
+                "--no-tap-check",
+                "--run",
+                "p",
+                *kept,
+            ]
+        )
         == 0
     )
     with open_store(store) as opened:

@@ -55,18 +55,45 @@ def test_the_list_loads_no_command_but_the_main_one():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "context_bench.cli.run'" in done.stderr
-    assert not any(f"context_bench.cli.{other}'" in done.stderr for other in ("memory", "compress", "watch", "gate", "runs"))
+    assert not any(
+        f"context_bench.cli.{other}'" in done.stderr for other in ("memory", "compress", "watch", "gate", "runs")
+    )
 
 
 #: All that a plain run loads of other people's: the parser, options, the wire, JSON, tokens, the store, sums.
 NEEDED = {
-    *("typer", "click", "shellingham", "annotated_doc", "pydantic", "pydantic_core", "annotated_types", "typing_extensions"),
+    *(
+        "typer",
+        "click",
+        "shellingham",
+        "annotated_doc",
+        "pydantic",
+        "pydantic_core",
+        "annotated_types",
+        "typing_extensions",
+    ),
     *("typing_inspection", "httptools", "orjson", "splintr", "sqlalchemy", "greenlet", "zstandard", "numpy"),
 }
 #: Parts of ours that other kinds of runs need.
 UNUSED = (
-    *("datasets.spec", "memory.datasets", "datasets.hub", "datasets.pydocs", "datasets.synthetic", "core.rubric", "compression.probe"),
-    *("memory.notes", "wire.cache", "memory.sections", "compression.sections", "reports.html", "reports.charts", "memory.systems"),
+    *(
+        "datasets.spec",
+        "memory.datasets",
+        "datasets.hub",
+        "datasets.pydocs",
+        "datasets.synthetic",
+        "core.rubric",
+        "compression.probe",
+    ),
+    *(
+        "memory.notes",
+        "wire.cache",
+        "memory.sections",
+        "compression.sections",
+        "reports.html",
+        "reports.charts",
+        "memory.systems",
+    ),
 )
 PLAIN_RUN = """
 import sys
@@ -77,7 +104,7 @@ files = {name: getattr(getattr(module, "__spec__", None), "origin", None) for na
 others = {name.partition(".")[0] for name, file in files.items() if "site-packages" in str(file) and not name.startswith("_")}
 own = [name.removeprefix("context_bench.") for name in files if name.startswith("context_bench.")]
 print(code, "\\n", *others, "\\n", *own, file=sys.stderr)
-"""
+"""  # noqa: E501
 
 
 def test_a_plain_run_loads_what_it_needs_and_no_more(tmp_path):

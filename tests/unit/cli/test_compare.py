@@ -1,4 +1,6 @@
-"""`compare`, `power`, `gate` with its files, `datasets`: what a person or a pipeline gets from runs that are there already."""
+"""`compare`, `power`, `gate` with its files, `datasets`: what a person or a pipeline gets from runs that are there
+already.
+"""
 
 import json
 import xml.etree.ElementTree as ET
@@ -28,7 +30,10 @@ class Answers:
         return {"wrong_every": self.wrong_every}
 
 
-EXAMPLES = [{"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)} for i in range(240)]
+EXAMPLES = [
+    {"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)}
+    for i in range(240)
+]
 
 
 def done(*systems, store=None, run=None, examples=EXAMPLES):
@@ -153,16 +158,30 @@ def test_a_changed_evaluator_is_a_difference():
     assert differences(first, second) == ["evaluator answer_quality changed"]
 
 
-# gate -----------------------------------------------------------------------------------------------------------------------------------
+# gate
+# ------------------------------------------------------------------------
 
 
 def test_gate_on_stored_runs_writes_what_build_servers_read(runs, run, tmp_path):
     junit, summary = tmp_path / "out" / "gate.xml", tmp_path / "summary.md"
-    asked = ("--store", runs / "store.db", "--metric", "mean_score", "--margin", "0.05", "--max-failures", "0", "--junit", junit)
+    asked = (
+        "--store",
+        runs / "store.db",
+        "--metric",
+        "mean_score",
+        "--margin",
+        "0.05",
+        "--max-failures",
+        "0",
+        "--junit",
+        junit,
+    )
     assert run("gate", "same", "--against", "before", *asked)[0] == 0
     root = ET.parse(junit).getroot()
     assert (root.get("tests"), root.get("failures")) == ("2", "0")
-    code, _, err = run("gate", "broken", "--against", "before", *asked, "--min", "mean_score=0.9", "--markdown", summary)
+    code, _, err = run(
+        "gate", "broken", "--against", "before", *asked, "--min", "mean_score=0.9", "--markdown", summary
+    )
     assert code == 4
     assert "proxy/mean_score is 0.75, below 0.9" in err
     root = ET.parse(junit).getroot()
@@ -217,7 +236,8 @@ def test_a_list_of_runs_keeps_long_names_and_everything_beside_them(tmp_path, ru
     assert listed[2].split()[-4:] == ["done", "3", "0", "proxy"]
 
 
-# power ----------------------------------------------------------------------------------------------------------------------------------
+# power
+# ------------------------------------------------------------------------
 
 
 def test_power_gives_the_known_numbers(run):
@@ -226,7 +246,9 @@ def test_power_gives_the_known_numbers(run):
     assert "standard deviation 0.333 (supposed)" in said
     assert "is a guess, so a run's verdict can name another number" in said
     assert "is a guess" not in run("power", "--sd", "0.3")[1]
-    found = json.loads(run("power", "--difference", "0.05", "--discordant", "0.2", "-n", "200", "--sd", "0.3", "--json")[1])
+    found = json.loads(
+        run("power", "--difference", "0.05", "--discordant", "0.2", "-n", "200", "--sd", "0.3", "--json")[1]
+    )
     assert found["n_for_pass_fail"]["n"] == 626
     assert round(found["with_n"]["smallest_difference"], 3) == 0.059
 
@@ -240,7 +262,9 @@ def test_power_of_pass_fail_scores_supposes_one_spread_throughout(run):
 def test_power_takes_the_spread_of_an_earlier_run(runs, run):
     found = json.loads(run("power", "--from", "broken", "--store", runs / "store.db", "--json")[1])
     assert found["measured"]["system"] == "proxy"  # though `none` scatters more
-    [proxy] = [one for one in spreads(EvalResult.from_json((runs / "broken.json").read_text())) if one["system"] == "proxy"]
+    [proxy] = [
+        one for one in spreads(EvalResult.from_json((runs / "broken.json").read_text())) if one["system"] == "proxy"
+    ]
     said = run("power", "--from", "broken", "--store", runs / "store.db")[1]
     assert "(seen in proxy − full)" in said
     assert "is a guess" not in said
@@ -253,7 +277,16 @@ def test_power_takes_the_spread_of_an_earlier_run(runs, run):
 
 
 @pytest.mark.parametrize(
-    "args", [("--sd", "0"), ("--margin", "2"), ("--icc", "-1"), ("--trials", "0"), ("--discordant", "0.01"), ("-n", "0"), ("--power", "1")]
+    "args",
+    [
+        ("--sd", "0"),
+        ("--margin", "2"),
+        ("--icc", "-1"),
+        ("--trials", "0"),
+        ("--discordant", "0.01"),
+        ("-n", "0"),
+        ("--power", "1"),
+    ],
 )
 def test_power_refuses_impossible_values(run, args):
     code, _, err = run("power", *args)
@@ -268,7 +301,8 @@ def test_clusters_and_trials_change_what_is_needed(run):
     assert n("--within-sd", "0.3") > n("--within-sd", "0.3", "--trials", "4") > n()
 
 
-# datasets -------------------------------------------------------------------------------------------------------------------------------
+# datasets
+# ------------------------------------------------------------------------
 
 
 def test_datasets_are_listed_and_shown_without_a_download(run, monkeypatch):

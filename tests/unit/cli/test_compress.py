@@ -10,8 +10,17 @@ from context_bench.cli.app import run_line
 from context_bench.datasets import sessions
 from context_bench.wire.cache import prefix_cache
 
-GOOD = {"id": "g", "original": "The timeout is 30 s.\nSee /etc/app.conf.\n", "compressed": "The timeout is 30 s.\nSee /etc/app.conf."}
-LOSSY = {"id": "l", "original": "port=80 in /etc/app.conf, never v2.1.0", "compressed": "port=8080", "requested_keep": 0.5}
+GOOD = {
+    "id": "g",
+    "original": "The timeout is 30 s.\nSee /etc/app.conf.\n",
+    "compressed": "The timeout is 30 s.\nSee /etc/app.conf.",
+}
+LOSSY = {
+    "id": "l",
+    "original": "port=80 in /etc/app.conf, never v2.1.0",
+    "compressed": "port=8080",
+    "requested_keep": 0.5,
+}
 SENT = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello?"}]
 TURNED = [{"role": "user", "content": "Be kind."}, {"role": "user", "content": "Hello?"}]
 
@@ -36,7 +45,8 @@ def run(capsys):
     return line
 
 
-# fidelity -------------------------------------------------------------------------------------------------------------------------------
+# fidelity
+# ------------------------------------------------------------------------
 
 
 def test_fidelity_of_pairs(write, run):
@@ -77,7 +87,9 @@ def test_tables_show_what_is_lost_and_nothing_acts(write, run, output):
 def test_limits_give_exit_4_after_the_report(write, run):
     pairs = write("p.jsonl", GOOD, LOSSY)
     assert run("compress", "fidelity", write("g.jsonl", GOOD), "--min", "retained=1", "--max", "word_damage=0")[0] == 0
-    code, out, err = run("compress", "fidelity", pairs, "--min", "retained=0.9", "--max", "near_misses=0", "--min", "utf8_ok=1")
+    code, out, err = run(
+        "compress", "fidelity", pairs, "--min", "retained=0.9", "--max", "near_misses=0", "--min", "utf8_ok=1"
+    )
     assert code == 4
     assert "Atoms by kind" in out
     assert "retained is" in err
@@ -111,16 +123,26 @@ def test_no_such_file_and_no_such_format(run, tmp_path, write):
 
 
 def test_message_lists_of_two_wires(write, run):
-    blocks = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "max_size = 10\nmin_size = 2"}]}]
+    blocks = [
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t", "content": "max_size = 10\nmin_size = 2"}],
+        }
+    ]
     short = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "max_size = 10"}]}]
     code, out, _ = run(
-        "compress", "fidelity", write("p.jsonl", {"original_messages": blocks, "compressed_messages": short}), "--output", "json"
+        "compress",
+        "fidelity",
+        write("p.jsonl", {"original_messages": blocks, "compressed_messages": short}),
+        "--output",
+        "json",
     )
     assert code == 0
     assert json.loads(out)["roles"]["tool"]["lost"] == 2
 
 
-# wire -----------------------------------------------------------------------------------------------------------------------------------
+# wire
+# ------------------------------------------------------------------------
 
 
 def test_wire(write, run):
@@ -154,10 +176,16 @@ def test_wire(write, run):
 
 
 def test_the_older_name_of_changed_tools_is_the_sum_of_the_newer_ones(write, run):
-    tools = [{"type": "function", "function": {"name": name, "parameters": {"title": "T"}}} for name in ("read", "find")]
-    other = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "headroom_retrieve")]
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {"title": "T"}}} for name in ("read", "find")
+    ]
+    other = [
+        {"type": "function", "function": {"name": name, "parameters": {}}} for name in ("read", "headroom_retrieve")
+    ]
     body = {"messages": [{"role": "user", "content": "Hi."}]}
-    pairs = write("pairs.jsonl", {"id": "tools", "original": {**body, "tools": tools}, "compressed": {**body, "tools": other}})
+    pairs = write(
+        "pairs.jsonl", {"id": "tools", "original": {**body, "tools": tools}, "compressed": {**body, "tools": other}}
+    )
     metrics = json.loads(run("compress", "wire", pairs, "--output", "json")[1])["metrics"]
     assert {name: metrics[name] for name in metrics if name.startswith("tool_") and metrics[name]} == {
         **{"tool_added": 1, "tool_removed": 1, "tool_annotation_changed": 1},
@@ -168,7 +196,8 @@ def test_the_older_name_of_changed_tools_is_the_sum_of_the_newer_ones(write, run
     assert run("compress", "wire", pairs, "--max", "tool_schema_changed=1")[0] == 4
 
 
-# cache ----------------------------------------------------------------------------------------------------------------------------------
+# cache
+# ------------------------------------------------------------------------
 
 
 def test_simulation(run, tmp_path, monkeypatch):
@@ -181,7 +210,9 @@ def test_simulation(run, tmp_path, monkeypatch):
         "0.278",
         "0.360",
     ]
-    code, out, _ = run("compress", "cache", "--simulate", "--output", "json", "--profile", "anthropic", "--price", "3,15")
+    code, out, _ = run(
+        "compress", "cache", "--simulate", "--output", "json", "--profile", "anthropic", "--price", "3,15"
+    )
     rows = json.loads(out)["strategies"]["the made-up session"]["anthropic"]
     assert [round(row["cost_ratio"], 2) for row in rows] == [1.00, 3.09, 0.82, 3.52, 0.63, 4.14]
 
@@ -205,7 +236,17 @@ def test_recorded_sessions(run, tmp_path):
     full.write_text("\n".join(json.dumps({"messages": body["messages"][:5]}) for body in bodies[:1]))
     cut.write_text("\n".join(json.dumps({"messages": body["messages"][1:]}) for body in bodies[:1]))
     code, out, _ = run(
-        "compress", "cache", name, "--output", "json", "--profile", "vllm", "--min", "prefix_stability=1", "--max", "prefix_breaks=0"
+        "compress",
+        "cache",
+        name,
+        "--output",
+        "json",
+        "--profile",
+        "vllm",
+        "--min",
+        "prefix_stability=1",
+        "--max",
+        "prefix_breaks=0",
     )
     found = json.loads(out)
     assert code == 0
@@ -216,7 +257,13 @@ def test_recorded_sessions(run, tmp_path):
 
 @pytest.mark.parametrize(
     "args",
-    [(), ("--simulate", "x.jsonl"), ("nowhere.jsonl",), ("--simulate", "--profile", "none.toml"), ("--simulate", "--price", "much")],
+    [
+        (),
+        ("--simulate", "x.jsonl"),
+        ("nowhere.jsonl",),
+        ("--simulate", "--profile", "none.toml"),
+        ("--simulate", "--price", "much"),
+    ],
 )
 def test_cache_usage(run, args):
     assert run("compress", "cache", *args)[0] == 2
@@ -232,7 +279,8 @@ def test_a_profile_of_ones_own(run, tmp_path):
     assert run("compress", "cache", "--simulate", "--profile", str(path))[0] == 2
 
 
-# gate -----------------------------------------------------------------------------------------------------------------------------------
+# gate
+# ------------------------------------------------------------------------
 
 
 def exported(write, name, better=0.0, **systems):
@@ -248,8 +296,12 @@ def exported(write, name, better=0.0, **systems):
         for i, score in enumerate(scores)
     ]
     summary = {system: {"mean_score": sum(scores) / len(scores)} for system, scores in systems.items()}
-    comparisons = [{"system": "proxy", "baseline": "full", "metric": "f1", "dataset": None}] if "full" in systems else []
-    return write(name, {"schema": "context-bench/result/1", "summary": summary, "comparisons": comparisons, "rows": rows})
+    comparisons = (
+        [{"system": "proxy", "baseline": "full", "metric": "f1", "dataset": None}] if "full" in systems else []
+    )
+    return write(
+        name, {"schema": "context-bench/result/1", "summary": summary, "comparisons": comparisons, "rows": rows}
+    )
 
 
 SCORES = [0.9 if i % 3 else 0.7 for i in range(240)]
@@ -313,7 +365,8 @@ def test_gate_on_what_is_no_export(run, tmp_path, text):
     assert run("gate", str(tmp_path / "x.json"), "--min", "f1=1")[0] == 2
 
 
-# The facade -----------------------------------------------------------------------------------------------------------------------------
+# The facade
+# ------------------------------------------------------------------------
 
 
 def test_the_facade_has_what_it_names():

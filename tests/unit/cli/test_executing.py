@@ -29,6 +29,8 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_listens_here_alone_is_named_by_its_flag() -> None:
-    options = RunOptions(proxy=["http://127.0.0.1:8787", "http://[::1]:1", "http://model.example"], judge_url="http://localhost:9/v1")
+    options = RunOptions(
+        proxy=["http://127.0.0.1:8787", "http://[::1]:1", "http://model.example"], judge_url="http://localhost:9/v1"
+    )
     assert only_here(options, Surroundings(hop="http://127.0.0.1:3")) == "--proxy, --controls, --judge-url"
     assert only_here(RunOptions(proxy=["http://10.0.0.7:8787"]), Surroundings(upstream="https://api.example")) == ""

@@ -1,4 +1,6 @@
-"""No error ends a command with a traceback: a sentence on the terminal, the traceback in a file, the exit code that it had."""
+"""No error ends a command with a traceback: a sentence on the terminal, the traceback in a file, the exit code that it
+had.
+"""
 
 import asyncio
 import gc
@@ -132,9 +134,13 @@ def test_the_fault_that_ends_the_command_is_said_whatever_was_said_before(cache,
 
 
 @pytest.mark.parametrize("typed", [["--api-key", "horse battery"], ["--api-key=horse battery"]])
-def test_a_key_that_was_typed_is_masked_though_it_looks_like_none_and_is_in_no_variable(typed, cache, monkeypatch, capsys):
+def test_a_key_that_was_typed_is_masked_though_it_looks_like_none_and_is_in_no_variable(
+    typed, cache, monkeypatch, capsys
+):
     monkeypatch.setattr(redact, "_GIVEN", {})
-    monkeypatch.setattr(app, "_run_line", lambda args: (_ for _ in ()).throw(ValueError("the peer quotes horse battery")))
+    monkeypatch.setattr(
+        app, "_run_line", lambda args: (_ for _ in ()).throw(ValueError("the peer quotes horse battery"))
+    )
     assert main(["memory", *typed]) == faults.CODE
     said = capsys.readouterr().err
     (file,) = cache.iterdir()
@@ -221,7 +227,9 @@ sys.exit(code)
 
 
 def test_a_fault_at_the_end_of_the_process_is_a_sentence(cache):
-    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, env={**os.environ}, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EXIT], capture_output=True, text=True, env={**os.environ}, timeout=60
+    )
     assert done.returncode == 0
     assert "KeyError" in done.stderr
     assert "Traceback" not in done.stderr

@@ -82,7 +82,11 @@ def test_an_option_without_a_default_has_to_be_given():
 
 
 def test_what_a_family_changes_leaves_the_declaration_alone():
-    assert (MemoryOptions.flags["seed"].default, RunOptions.flags["seed"].default, DECLARED["seed"].default) == (42, 0, 0)
+    assert (MemoryOptions.flags["seed"].default, RunOptions.flags["seed"].default, DECLARED["seed"].default) == (
+        42,
+        0,
+        0,
+    )
     assert list(MemoryOptions.flags)[: len(RunOptions.flags)] == list(RunOptions.flags)
     assert MemoryOptions().seed == 42
 

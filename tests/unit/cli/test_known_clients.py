@@ -16,7 +16,10 @@ TAP = "http://127.0.0.1:8080"
         (["codex", "exec", "hello"], ["codex", "-c", f'openai_base_url="{TAP}/v1"', "exec", "hello"]),
         (["/opt/bin/codex"], ["/opt/bin/codex", "-c", f'openai_base_url="{TAP}/v1"']),
         (["codex", "-c", 'model_providers.mine.base_url="x"'], ["codex", "-c", 'model_providers.mine.base_url="x"']),
-        (["aider", "a.py"], ["aider", "--set-env", f"OPENAI_BASE_URL={TAP}/v1", "--set-env", f"ANTHROPIC_BASE_URL={TAP}", "a.py"]),
+        (
+            ["aider", "a.py"],
+            ["aider", "--set-env", f"OPENAI_BASE_URL={TAP}/v1", "--set-env", f"ANTHROPIC_BASE_URL={TAP}", "a.py"],
+        ),
         (["aider", "--set-env", "OPENAI_BASE_URL=x"], ["aider", "--set-env", "OPENAI_BASE_URL=x"]),
         (["claude", "-p", "hello"], ["claude", "-p", "hello"]),
         (["python", "codex"], ["python", "codex"]),
@@ -33,10 +36,18 @@ def test_opencode_gets_its_address_beside_what_its_variable_already_holds():
     base = {name: {"options": {"baseURL": f"{TAP}/v1"}} for name in ("anthropic", "openai")}
     made = prepare(["opencode", "run", "hello"], TAP, {})
     assert json.loads(made.env["OPENCODE_CONFIG_CONTENT"]) == {"provider": base}
-    theirs = {"model": "a/b", "provider": {"anthropic": {"options": {"baseURL": "http://theirs", "timeout": 5}}, "mine": {"npm": "x"}}}
-    merged = json.loads(prepare(["opencode"], TAP, {"OPENCODE_CONFIG_CONTENT": json.dumps(theirs)}).env["OPENCODE_CONFIG_CONTENT"])
+    theirs = {
+        "model": "a/b",
+        "provider": {"anthropic": {"options": {"baseURL": "http://theirs", "timeout": 5}}, "mine": {"npm": "x"}},
+    }
+    merged = json.loads(
+        prepare(["opencode"], TAP, {"OPENCODE_CONFIG_CONTENT": json.dumps(theirs)}).env["OPENCODE_CONFIG_CONTENT"]
+    )
     anthropic = {"options": {"baseURL": f"{TAP}/v1", "timeout": 5}}
-    assert merged == {"model": "a/b", "provider": {"mine": {"npm": "x"}, "openai": base["openai"], "anthropic": anthropic}}
+    assert merged == {
+        "model": "a/b",
+        "provider": {"mine": {"npm": "x"}, "openai": base["openai"], "anthropic": anthropic},
+    }
 
 
 @pytest.mark.parametrize("odd", ["{ // a comment\n}", "[]"])

@@ -49,12 +49,28 @@ def test_limits_that_are_none_are_refused(flags: dict[str, int]) -> None:
         read_options(flags, None, RunOptions)
 
 
-def test_load_history_and_requests_under_way_are_kept_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_load_history_and_requests_under_way_are_kept_with_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, script, store = tmp_path / "d.jsonl", tmp_path / "s.json", tmp_path / "store.db"
     lines = [{"id": n, "context": f"It is {n}.", "question": f"What is {n}?", "answer": "42"} for n in range(6)]
     data.write_text("\n".join(map(json.dumps, lines)))
-    script.write_text(json.dumps({"default": "42", "rules": [{"calls": [4], "status": 429, "headers": {"retry-after-ms": "5"}}]}))
-    words = ["run", "--upstream", f"scripted:{script}", "--controls", "full", "--dataset", str(data), "--store", str(store), "--run", "r"]
+    script.write_text(
+        json.dumps({"default": "42", "rules": [{"calls": [4], "status": 429, "headers": {"retry-after-ms": "5"}}]})
+    )
+    words = [
+        "run",
+        "--upstream",
+        f"scripted:{script}",
+        "--controls",
+        "full",
+        "--dataset",
+        str(data),
+        "--store",
+        str(store),
+        "--run",
+        "r",
+    ]
     assert run_line([*words, "--stream", "--fixed-concurrency", "2", "--quiet"]) == 0
     assert "asked less on the way (1 × refused for quota)" in " ".join(capsys.readouterr().out.split())
     with open_store(store) as kept:
@@ -63,9 +79,15 @@ def test_load_history_and_requests_under_way_are_kept_with_the_run(tmp_path: Pat
         (history,) = manifest["limits"]
         assert [reason for _, _, reason in history["all endpoints"]] == ["start", "refused for quota, 0.005 s pause"]
         assert {row.usage["in_flight"] for row in rows(kept, "r")} <= {1, 2}
-        told = [call for row in rows(kept, "r") for call in (detail_of(kept, "r", row.system, row.example_id, 0) or {})["calls"]]
+        told = [
+            call
+            for row in rows(kept, "r")
+            for call in (detail_of(kept, "r", row.system, row.example_id, 0) or {})["calls"]
+        ]
         assert {call["in_flight"] for call in told} <= {1, 2}
         assert sum(call.get("status") == 429 for call in told) == 1
-    assert run_line([*words, "--stream", "--fixed-concurrency", "2", "--quiet"]) == 0  # nothing is owed, the history stays
+    assert (
+        run_line([*words, "--stream", "--fixed-concurrency", "2", "--quiet"]) == 0
+    )  # nothing is owed, the history stays
     with open_store(store) as kept:
         assert [len(each["all endpoints"]) for each in run_of(kept, "r").manifest["limits"]] == [2, 1]

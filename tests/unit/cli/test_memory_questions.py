@@ -27,7 +27,9 @@ def test_conversations_that_follow_one_another_ask_everything_between_them() -> 
 
 
 def test_a_number_of_hits_is_not_an_option_of_a_memory() -> None:
-    with pytest.raises(BadInput, match=r"^bm25 has no option k\. It has path, synchronous\. How many hits .* by --k\.$"):
+    with pytest.raises(
+        BadInput, match=r"^bm25 has no option k\. It has path, synchronous\. How many hits .* by --k\.$"
+    ):
         make_memory("bm25:k=3")
 
 
@@ -47,5 +49,7 @@ def test_what_is_no_number_is_refused(given_: dict[str, str]) -> None:
         ({"dataset": ["bundled:recall-lab"], "relay": "http://127.0.0.1:9"}, ["bundled:recall-lab"]),
     ],
 )
-def test_only_the_bundled_reader_gets_the_short_lab_and_only_if_nothing_else_is_said(given_: dict[str, object], wanted: list[str]) -> None:
+def test_only_the_bundled_reader_gets_the_short_lab_and_only_if_nothing_else_is_said(
+    given_: dict[str, object], wanted: list[str]
+) -> None:
     assert _completed(MemoryOptions(system=["bm25"], **given_)).dataset == wanted  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""`context-bench memory cortex-eval` and `cortex-compare` as their users know them, against a stand-in for the product's program."""
+"""`context-bench memory cortex-eval` and `cortex-compare` as their users know them, against a stand-in for the
+product's program.
+"""
 
 import json
 import sys
@@ -12,8 +14,27 @@ from context_bench.memory.command.cortex import cortex_compare, cortex_eval
 from context_bench.memory.cortex.containment import THIS_RUN
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))
-RESULT = ["question_id", "question", "ground_truth", "retrieved", "exact_match", "f1_score", "recalled_at_k", "category"]
-SUMMARY = ["name", "total_questions", "exact_match_accuracy", "avg_f1", "recall_at_k", "k", "results", "mode", "category_breakdowns"]
+RESULT = [
+    "question_id",
+    "question",
+    "ground_truth",
+    "retrieved",
+    "exact_match",
+    "f1_score",
+    "recalled_at_k",
+    "category",
+]
+SUMMARY = [
+    "name",
+    "total_questions",
+    "exact_match_accuracy",
+    "avg_f1",
+    "recall_at_k",
+    "k",
+    "results",
+    "mode",
+    "category_breakdowns",
+]
 
 app = typer.Typer()
 app.command("cortex-eval")(cortex_eval)
@@ -82,7 +103,8 @@ def written(folder, name, value):
     return path
 
 
-# eval -----------------------------------------------------------------------------------------------------------------------------------
+# eval
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", VECTORS["cli_validation"], ids=[case["id"] for case in VECTORS["cli_validation"]])
@@ -130,7 +152,9 @@ def test_what_cannot_fail_is_not_left_uncommented(run, program):
 
 
 def test_accumulate_stores_a_conversation_once_and_finds_less(run, program, tmp_path):
-    code, out, _ = run("cortex-eval", "--binary", program(), "--benchmark", "LoCoMo", "--accumulate", "--k", 1, "--k2", 3)
+    code, out, _ = run(
+        "cortex-eval", "--binary", program(), "--benchmark", "LoCoMo", "--accumulate", "--k", 1, "--k2", 3
+    )
     assert code == 0
     (found,) = json.loads(out)
     assert found["mode"] == "accumulate"
@@ -142,7 +166,9 @@ def test_accumulate_stores_a_conversation_once_and_finds_less(run, program, tmp_
 def test_the_file_has_no_last_newline_and_standard_output_stays_empty(run, program, tmp_path):
     path = tmp_path / "new" / "out.json"
     questions = written(tmp_path, "q.json", DMR)
-    code, out, _ = run("cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", questions, "--output", path)
+    code, out, _ = run(
+        "cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", questions, "--output", path
+    )
     assert (code, out) == (0, "")
     text = path.read_text("utf-8")
     assert text.endswith("]")
@@ -151,20 +177,30 @@ def test_the_file_has_no_last_newline_and_standard_output_stays_empty(run, progr
 
 def test_the_arguments_of_the_first_version(run, program, tmp_path):
     path = written(tmp_path, "q.json", DMR)
-    code, _, _ = run("cortex-eval", "--binary", program(), "--benchmark", "dmr", "--compat", "v0.10", "--dataset-path", path)
+    code, _, _ = run(
+        "cortex-eval", "--binary", program(), "--benchmark", "dmr", "--compat", "v0.10", "--dataset-path", path
+    )
     assert code == 0
     recalls = [call for call in logged(tmp_path) if call[0] == "recall"]
     assert all(call[:-1] == ["recall", "--budget", "2500", "--context", "_", "--"] for call in recalls)
 
 
 DMR = [
-    {"id": "a|b", "turns": [{"speaker": "x", "content": "a heron"}], "question": "bird?", "answer": "heron", "hop_count": 6},
+    {
+        "id": "a|b",
+        "turns": [{"speaker": "x", "content": "a heron"}],
+        "question": "bird?",
+        "answer": "heron",
+        "hop_count": 6,
+    },
     {"id": "\u001b[31mred", "turns": [{"speaker": "x", "content": "Mongoose"}], "question": "x?", "answer": "goose"},
 ]
 
 
 def test_a_file_of_ones_own(run, program, tmp_path):
-    code, out, err = run("cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", written(tmp_path, "q.json", DMR))
+    code, out, err = run(
+        "cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", written(tmp_path, "q.json", DMR)
+    )
     assert code == 0
     assert json.loads(out)[0]["exact_match_accuracy"] == 1.0
     assert "DMR, other categories" in err
@@ -201,14 +237,18 @@ def test_other_refusals(run, program, tmp_path):
     code, _, err = run("cortex-eval", "--binary", "/nonexistent/binary", "--benchmark", "dmr")
     assert code == 1
     assert "dmr: reset failed before chain-hop-1" in err
-    code, _, err = run("cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", path, "--output", tmp_path)
+    code, _, err = run(
+        "cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", path, "--output", tmp_path
+    )
     assert code == 1
     assert "Is a directory" in err
 
 
 def test_failed_recalls_are_said_twice_and_scored_as_empty(run, program, tmp_path):
     questions = written(tmp_path, "q.json", DMR)
-    code, out, err = run("cortex-eval", "--binary", program(3), "--benchmark", "dmr", "--dataset-path", questions)  # the first recall
+    code, out, err = run(
+        "cortex-eval", "--binary", program(3), "--benchmark", "dmr", "--dataset-path", questions
+    )  # the first recall
     assert code == 0
     (found,) = json.loads(out)
     assert found["recall_failures"] == 1
@@ -218,7 +258,9 @@ def test_failed_recalls_are_said_twice_and_scored_as_empty(run, program, tmp_pat
     assert "\x1b" not in err
 
 
-@pytest.mark.parametrize(("fail", "said"), [((1,), "reset failed before chain-hop-1"), ((3,), "storing item 1 of chain-hop-1 failed")])
+@pytest.mark.parametrize(
+    ("fail", "said"), [((1,), "reset failed before chain-hop-1"), ((3,), "storing item 1 of chain-hop-1 failed")]
+)
 def test_an_aborted_benchmark_writes_no_result(run, program, tmp_path, fail, said):
     path = tmp_path / "out.json"
     code, out, err = run("cortex-eval", "--binary", program(*fail), "--benchmark", "dmr", "--output", path)
@@ -244,7 +286,8 @@ def test_the_whole_run_has_a_time_limit(run, tmp_path):
     assert "the time allowed for the run was over" in err
 
 
-# compare --------------------------------------------------------------------------------------------------------------------------------
+# compare
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", VECTORS["compare"], ids=[case["id"] for case in VECTORS["compare"]])
@@ -269,7 +312,10 @@ BASELINE = {"systems": [{"name": "A", "locomo_em": 0.5}]}
 
 def test_nothing_is_written_that_was_not_asked_for(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    files = {written(tmp_path, "b.json", BASELINE), written(tmp_path, "c.json", {"name": "LOCOMO", "exact_match_accuracy": 0.25})}
+    files = {
+        written(tmp_path, "b.json", BASELINE),
+        written(tmp_path, "c.json", {"name": "LOCOMO", "exact_match_accuracy": 0.25}),
+    }
     code, out, err = run("cortex-compare", "--baseline", "b.json", "--current", "c.json", "--name", "mine")
     assert code == 0
     assert "| mine                           | 25.0%     | —              | —      |" in out
@@ -279,7 +325,9 @@ def test_nothing_is_written_that_was_not_asked_for(run, tmp_path, monkeypatch):
     assert set(tmp_path.iterdir()) == files
 
 
-@pytest.mark.parametrize("current", ["", "  \n", "{", "3", '"x"', "[3]", "{}", '[{"name": "LoCoMo", "exact_match_accuracy": "x"}]'])
+@pytest.mark.parametrize(
+    "current", ["", "  \n", "{", "3", '"x"', "[3]", "{}", '[{"name": "LoCoMo", "exact_match_accuracy": "x"}]']
+)
 def test_runs_that_cannot_be_read(run, tmp_path, current):
     baseline = written(tmp_path, "b.json", BASELINE)
     code, out, err = run("cortex-compare", "--baseline", baseline, "--current", written(tmp_path, "c.json", current))
@@ -296,7 +344,9 @@ def test_both_files_are_required_and_nothing_else(run, tmp_path):
 
 
 def test_rows_of_different_protocols_are_refused(run, tmp_path):
-    baseline = written(tmp_path, "b.json", {"systems": [{"name": "A", "protocol": "judge"}, {"name": "B", "protocol": "substring"}]})
+    baseline = written(
+        tmp_path, "b.json", {"systems": [{"name": "A", "protocol": "judge"}, {"name": "B", "protocol": "substring"}]}
+    )
     code, out, err = run("cortex-compare", "--baseline", baseline, "--current", written(tmp_path, "c.json", []))
     assert (code, out) == (1, "")
     assert "different protocols" in err
@@ -304,9 +354,21 @@ def test_rows_of_different_protocols_are_refused(run, tmp_path):
 
 def test_what_eval_writes_compare_reads(run, program, tmp_path):
     questions = written(tmp_path, "q.json", DMR)
-    ran = run("cortex-eval", "--binary", program(), "--benchmark", "dmr", "--dataset-path", questions, "--output", tmp_path / "run.json")
+    ran = run(
+        "cortex-eval",
+        "--binary",
+        program(),
+        "--benchmark",
+        "dmr",
+        "--dataset-path",
+        questions,
+        "--output",
+        tmp_path / "run.json",
+    )
     assert ran[0] == 0
-    _, out, _ = run("cortex-compare", "--baseline", written(tmp_path, "b.json", BASELINE), "--current", tmp_path / "run.json")
+    _, out, _ = run(
+        "cortex-compare", "--baseline", written(tmp_path, "b.json", BASELINE), "--current", tmp_path / "run.json"
+    )
     cells = [cell.strip() for cell in out.splitlines()[-1].split("|")[1:-1]]
     assert cells == [THIS_RUN, "—", "—", "100.0%"]
 

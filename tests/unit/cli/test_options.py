@@ -21,10 +21,18 @@ def test_documented_defaults():
 
 def test_flags_win_over_the_file(tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text('model = ["a", "b"]\nmax-examples = 7\nshape = ["codex"]\n[[proxies]]\nurl = "http://localhost:1"\nname = "one"\n')
-    options = read_options({"max_examples": 3, "proxy": ["http://localhost:2"], "name": ["two", "surplus"]}, file, RunOptions)
+    file.write_text(
+        'model = ["a", "b"]\nmax-examples = 7\nshape = ["codex"]\n[[proxies]]\nurl = "http://localhost:1"\nname = '
+        '"one"\n'
+    )
+    options = read_options(
+        {"max_examples": 3, "proxy": ["http://localhost:2"], "name": ["two", "surplus"]}, file, RunOptions
+    )
     assert (options.max_examples, options.model, options.shape) == (3, ["a", "b"], ["codex"])
-    assert [(proxy.url, proxy.name) for proxy in options.all_proxies] == [("http://localhost:2", "two"), ("http://localhost:1", "one")]
+    assert [(proxy.url, proxy.name) for proxy in options.all_proxies] == [
+        ("http://localhost:2", "two"),
+        ("http://localhost:1", "one"),
+    ]
 
 
 def test_every_fault_is_named_at_once(tmp_path):
@@ -124,9 +132,24 @@ def code_of(arguments):
         (["--proxy", "http://127.0.0.1:9", "--dataset", "gsm8q"], "gsm8k"),
         (["--proxy", "http://127.0.0.1:9", "--dataset", "gsm8k:main"], "does not accept a :config suffix"),
         (["--controls", "--dataset", "x.jsonl"], "--upstream"),
-        (["--proxy", "http://127.0.0.1:9", "--dataset", "x.jsonl", "--score-field", "f1_typo"], "contains, exact_match, f1, recall"),
+        (
+            ["--proxy", "http://127.0.0.1:9", "--dataset", "x.jsonl", "--score-field", "f1_typo"],
+            "contains, exact_match, f1, recall",
+        ),
         (["--tap", "9090", "--proxy", "http://127.0.0.1:9", "--dataset", "x.jsonl"], "--upstream"),
-        (["--tap", "http://127.0.0.1:1", "--upstream", "echo", "--proxy", "http://127.0.0.1:9", "--dataset", "x.jsonl"], "running tap"),
+        (
+            [
+                "--tap",
+                "http://127.0.0.1:1",
+                "--upstream",
+                "echo",
+                "--proxy",
+                "http://127.0.0.1:9",
+                "--dataset",
+                "x.jsonl",
+            ],
+            "running tap",
+        ),
         (["--proxy", "http://127.0.0.1:9", "--dataset", "x.jsonl", "--no-such-flag"], "no-such-flag"),
     ],
 )
@@ -143,7 +166,18 @@ def test_usage_faults_end_with_2_and_say_what_to_do(arguments, said, capsys, tmp
 def test_two_systems_with_one_name_stop_the_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.jsonl").write_text('{"id": 1, "context": "c", "question": "q", "answer": "a"}\n')
-    twice = ["--proxy", "http://127.0.0.1:9", "--name", "p", "--proxy", "http://127.0.0.1:10", "--name", "p", "--dataset", "x.jsonl"]
+    twice = [
+        "--proxy",
+        "http://127.0.0.1:9",
+        "--name",
+        "p",
+        "--proxy",
+        "http://127.0.0.1:10",
+        "--name",
+        "p",
+        "--dataset",
+        "x.jsonl",
+    ]
     assert main(twice) == 2
     assert "'p'" in capsys.readouterr().err
 

@@ -25,17 +25,31 @@ from context_bench.transcripts.session import RecordedReply, Session, reconstruc
 from context_bench.wire.atoms import atoms
 
 COUNTER = counter_for("claude-sonnet-4-5")
-MESSAGES = [{"role": role, "content": [{"type": "text", "text": f"{role} {n}"}]} for n in range(4) for role in ("user", "assistant")]
+MESSAGES = [
+    {"role": role, "content": [{"type": "text", "text": f"{role} {n}"}]}
+    for n in range(4)
+    for role in ("user", "assistant")
+]
 
 
-def transcript(usages: list[Usage | None], *, version: str = "2.1.197", stop: str | None = "end_turn", **meta: Any) -> Session:
+def transcript(
+    usages: list[Usage | None], *, version: str = "2.1.197", stop: str | None = "end_turn", **meta: Any
+) -> Session:
     """A session of Claude Code as its reader gives it: request t holds the first 2 t + 1 messages."""
     requests = []
     for turn, usage in enumerate(usages):
         reply = RecordedReply(f"assistant {turn}", usage=usage, model="claude-sonnet-4-5", finish_reason=stop)
         body = {"model": "claude-sonnet-4-5"}
-        requests.append(reconstructed("anthropic", body, MESSAGES, 0, 2 * turn + 1, recorded_reply=reply, at=float(turn)))
-    facts = {"format": "claude-code-transcript", "reconstructed": True, "assumed": ["system", "tools"], "version": version, **meta}
+        requests.append(
+            reconstructed("anthropic", body, MESSAGES, 0, 2 * turn + 1, recorded_reply=reply, at=float(turn))
+        )
+    facts = {
+        "format": "claude-code-transcript",
+        "reconstructed": True,
+        "assumed": ["system", "tools"],
+        "version": version,
+        **meta,
+    }
     return Session("s", "log.jsonl", "anthropic", requests, facts)
 
 
@@ -51,7 +65,9 @@ def test_the_head_and_the_scale_come_out_of_stated_usage(head: int, scale: float
     found = fit(transcript(stated), rebuilt, COUNTER.count)
     assert found.scale == pytest.approx(scale, rel=0.01)
     assert found.head == pytest.approx(head, rel=0.05, abs=0.02 * rebuilt[0] + 5)
-    assert found.rebuilt_after == rebuilt[-1] * len(rebuilt) - sum(rebuilt[-1] - ours for ours in rebuilt) - rebuilt[0] * len(rebuilt)
+    assert found.rebuilt_after == rebuilt[-1] * len(rebuilt) - sum(rebuilt[-1] - ours for ours in rebuilt) - rebuilt[
+        0
+    ] * len(rebuilt)
 
 
 def test_the_first_reply_that_states_usage_sizes_the_head() -> None:
@@ -85,7 +101,13 @@ def test_what_is_there_of_the_instructions_stays() -> None:
     body = {"model": "gpt-4.1", "instructions": "Be brief.", "input": []}
     reply = RecordedReply("yes", usage=Usage(9_000, 5))
     meta = {"format": "codex-rollout", "assumed": ["instructions", "tools"]}
-    session = Session("s", "r.jsonl", "openai-responses", [reconstructed("openai-responses", body, [], 0, 0, recorded_reply=reply)], meta)
+    session = Session(
+        "s",
+        "r.jsonl",
+        "openai-responses",
+        [reconstructed("openai-responses", body, [], 0, 0, recorded_reply=reply)],
+        meta,
+    )
     account = fit(session, [10], COUNTER.count)
     told = completed(session, account).requests[0].body["instructions"]
     assert told.startswith(made_text(account.words))
@@ -95,9 +117,15 @@ def test_what_is_there_of_the_instructions_stays() -> None:
 @pytest.mark.parametrize(("system", "hour"), [("5m", False), ("1h", True), (None, False), ("text", False)])
 def test_marks_for_an_hour_are_seen_where_no_usage_says_so(system: str | None, hour: bool) -> None:
     mark = {"type": "ephemeral", "ttl": system} if system else None
-    blocks: Any = "ttl 1h" if system == "text" else [{"type": "text", "text": "'ttl': '1h'", **({"cache_control": mark} if mark else {})}]
+    blocks: Any = (
+        "ttl 1h"
+        if system == "text"
+        else [{"type": "text", "text": "'ttl': '1h'", **({"cache_control": mark} if mark else {})}]
+    )
     body = {"model": "claude-sonnet-4-5", "system": blocks, "messages": MESSAGES[:1]}
-    session = Session("s", "r.jsonl", "anthropic", [verbatim("anthropic", body, recorded_reply=RecordedReply("yes"))], {})
+    session = Session(
+        "s", "r.jsonl", "anthropic", [verbatim("anthropic", body, recorded_reply=RecordedReply("yes"))], {}
+    )
     assert fit(session, [10], COUNTER.count).hour is hour
 
 
@@ -116,7 +144,9 @@ def test_the_stand_ins_weigh_what_the_log_leaves_out() -> None:
     counter = weighing(COUNTER, account)
     tools = canonical_json(body["tools"])
     assert counter.count(text) + counter.count(tools) == pytest.approx(account.head, abs=60)
-    assert counter.count(f"The tool {STAND_IN} is defined in account.py.") < 30, "a text that only names it is no stand-in"
+    assert counter.count(f"The tool {STAND_IN} is defined in account.py.") < 30, (
+        "a text that only names it is no stand-in"
+    )
     assert 0.2 < counter.count(text) / account.head < 0.4
 
 
@@ -143,7 +173,9 @@ def test_a_made_text_states_no_rule_and_no_fact() -> None:
 def test_marks_stand_where_that_version_puts_them(version: str | None, marked: int) -> None:
     session = transcript([Usage(9_000, 5), Usage(9_010, 5)], version=version or "")
     body = completed(session, fit(session, [10, 20], COUNTER.count)).requests[1].body
-    assert [index for index, m in enumerate(body["messages"]) if "cache_control" in m["content"][-1]] == [1, 2][2 - marked :]
+    assert [index for index, m in enumerate(body["messages"]) if "cache_control" in m["content"][-1]] == [1, 2][
+        2 - marked :
+    ]
     assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert not any("cache_control" in block for message in MESSAGES for block in message["content"])
 
@@ -152,13 +184,18 @@ def test_entries_that_live_for_an_hour_are_marked_so() -> None:
     session = transcript([Usage(9_000, 5, 0, 9_000, cache_write_1h=9_000)])
     account = fit(session, [10], COUNTER.count)
     assert account.hour
-    assert completed(session, account).requests[0].body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    assert completed(session, account).requests[0].body["system"][0]["cache_control"] == {
+        "type": "ephemeral",
+        "ttl": "1h",
+    }
 
 
 def test_requests_whose_bodies_were_recorded_stay_as_they_were() -> None:
     body = {"model": "claude-sonnet-4-5", "system": "You are terse.", "messages": MESSAGES[:1]}
     usage = Usage(500, 5)
-    session = Session("s", "r.jsonl", "anthropic", [verbatim("anthropic", body, recorded_reply=RecordedReply("yes", usage=usage))], {})
+    session = Session(
+        "s", "r.jsonl", "anthropic", [verbatim("anthropic", body, recorded_reply=RecordedReply("yes", usage=usage))], {}
+    )
     account = fit(session, [400], COUNTER.count)
     assert (account.head, account.missing, account.scale) == (0, (), 1.25)
     assert completed(session, account).requests[0].body == body
@@ -176,7 +213,9 @@ def test_requests_whose_bodies_were_recorded_stay_as_they_were() -> None:
         ("", None, False),
     ],
 )
-def test_placeholders_of_the_versions_that_log_them_are_no_usage(version: str, stop: str | None, placeholder: bool) -> None:
+def test_placeholders_of_the_versions_that_log_them_are_no_usage(
+    version: str, stop: str | None, placeholder: bool
+) -> None:
     session = transcript([Usage(9_000, 1, 0, 9_000)], version=version, stop=stop)
     account = fit(session, [10], COUNTER.count)
     reply = completed(session, account).requests[0].recorded_reply

@@ -70,7 +70,8 @@ def test_verdicts_without_a_task_are_those_of_a_run_without_it(seed, count, tria
     chance = random.Random(seed)
     rates = {"base": 0.8, "hr": chance.choice([0.2, 0.6, 0.8]), "slow": chance.choice([0.5, 0.9]), "none": 0.0}
     table = {
-        arm: {f"t{task}": [float(chance.random() < rate) for _ in range(trials)] for task in range(count)} for arm, rate in rates.items()
+        arm: {f"t{task}": [float(chance.random() < rate) for _ in range(trials)] for task in range(count)}
+        for arm, rate in rates.items()
     }
 
     def engine(tables):
@@ -90,7 +91,10 @@ def test_verdicts_without_a_task_are_those_of_a_run_without_it(seed, count, tria
     contest = Contest("base", ["hr", "slow"], ["none"], margin)
 
     def ours(without=()):
-        return {name: (one.verdict, one.difference, one.low, one.high) for name, one in contest.verdicts(runs, without).items()}
+        return {
+            name: (one.verdict, one.difference, one.low, one.high)
+            for name, one in contest.verdicts(runs, without).items()
+        }
 
     whole = engine(table)
     for name, told in ours().items():
@@ -132,4 +136,6 @@ def test_ratios_lie_where_they_must(pairs):
     ratios = [mine / theirs for mine, theirs in pairs]
     assert min(ratios) * (1 - 1e-9) <= told["ratio"] <= max(ratios) * (1 + 1e-9)
     assert min(ratios) <= told["median"] <= max(ratios)
-    assert math.isclose(told["ratio"], sum(mine for mine, _ in pairs) / sum(theirs for _, theirs in pairs), rel_tol=1e-9)
+    assert math.isclose(
+        told["ratio"], sum(mine for mine, _ in pairs) / sum(theirs for _, theirs in pairs), rel_tol=1e-9
+    )

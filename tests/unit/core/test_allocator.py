@@ -40,7 +40,9 @@ with tempfile.NamedTemporaryFile() as report:
 def _said(program: str, **environment: str) -> str:
     """Run a program in a process of its own, whose allocator nobody has set; returns what it prints."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | environment
-    return subprocess.run([sys.executable, "-c", program], env=known, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        [sys.executable, "-c", program], env=known, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the setting is glibc's")

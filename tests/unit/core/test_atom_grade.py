@@ -1,4 +1,6 @@
-"""The grader that needs no model: it orders the recorded answers as any grader must, and is not fooled by cheap tricks."""
+"""The grader that needs no model: it orders the recorded answers as any grader must, and is not fooled by cheap
+tricks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 from context_bench.compression.evaluators.probe_atoms import SearchableText, grade
 from context_bench.compression.probe import ProbeAtom
 
-RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))["offline_grader_order"]
+RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))[
+    "offline_grader_order"
+]
 ATOMS = [ProbeAtom(text) for text in RECORDED["probe"]["atoms"]]
 
 

@@ -32,7 +32,11 @@ from context_bench.wire.atoms import KINDS, atoms, plain_number
             "hash_uuid",
             {"9fceb02d", "123e4567-e89b-12d3-a456-426614174000"},
         ),
-        ("v2.1 and 1.2.3-rc1, numpy==2.1, needs >=3.11, pi is 3.14", "version", {"v2.1", "1.2.3-rc1", "numpy==2.1", ">=3.11"}),
+        (
+            "v2.1 and 1.2.3-rc1, numpy==2.1, needs >=3.11, pi is 3.14",
+            "version",
+            {"v2.1", "1.2.3-rc1", "numpy==2.1", ">=3.11"},
+        ),
         (
             "set MAX_RETRIES and getUserName via os.path.join --dry-run `x y`; e.g. Plain words. End",
             "identifier",
@@ -55,7 +59,11 @@ from context_bench.wire.atoms import KINDS, atoms, plain_number
             "email_host_port",
             {"ops@a.example", "10.0.0.1:8080", "localhost:5432", "db.a.example:1234"},
         ),
-        ("Fine. You must never push to main! Only admins deploy.", "constraint", {"You must never push to main", "Only admins deploy"}),
+        (
+            "Fine. You must never push to main! Only admins deploy.",
+            "constraint",
+            {"You must never push to main", "Only admins deploy"},
+        ),
         ("必须在周五之前完成。其他随意。", "constraint", {"必须在周五之前完成"}),
         ("Hier. Das darf nicht geändert werden. Gut.", "constraint", {"Das darf nicht geändert werden"}),
         (
@@ -147,7 +155,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_takes_linear_time(piece):
-    """Eight times the text takes about eight times as long; with any backtracking over the text it would be sixty-four times."""
+    """Eight times the text takes about eight times as long; with any backtracking over the text it would be sixty-four
+    times.
+    """
 
     def seconds(size):
         text = piece * (size // len(piece))

@@ -27,19 +27,25 @@ def test_what_it_asks_for_is_enough_for_the_test_that_decides():
     draw = random.Random(7)
     gaps = [float(number in (3, 17)) for number in range(30)]
     sentence = said(gaps, [number // 5 for number in range(30)])
-    assert sentence.startswith("This run could not tell the ceiling (oracle) from bm25: no memory could have won. Ask again with -n ")
+    assert sentence.startswith(
+        "This run could not tell the ceiling (oracle) from bm25: no memory could have won. Ask again with -n "
+    )
     assert is_headline(sentence)
     told = 0
     for _ in range(60):
         more = [float(draw.random() < sum(gaps) / 30) for _ in range(5 * asked(sentence))]
-        told += told_apart(weigh([1.0] * len(more), [1.0 - gap for gap in more], [n // 5 for n in range(len(more))], margin=0.02))
+        told += told_apart(
+            weigh([1.0] * len(more), [1.0 - gap for gap in more], [n // 5 for n in range(len(more))], margin=0.02)
+        )
     assert told >= 0.7 * 60  # an 80 % chance; of 60 draws fewer than 42 would be far out
     examples = said(gaps, None, by_cluster=False, what="system")
     assert "no system could have won" in examples
     assert asked(examples) > 30
 
 
-@pytest.mark.parametrize(("gaps", "words"), [([0.0] * 8, "harder ones would"), ([0.0] * 7 + [-0.5], "leaves nothing to gain")])
+@pytest.mark.parametrize(
+    ("gaps", "words"), [([0.0] * 8, "harder ones would"), ([0.0] * 7 + [-0.5], "leaves nothing to gain")]
+)
 def test_more_examples_are_not_asked_for_where_there_is_nothing_to_win(gaps, words):
     assert words in said(gaps, None)
 
@@ -49,7 +55,10 @@ def test_a_gap_that_no_number_in_reach_would_show():
 
 
 def rows(system, scores):
-    return [EvalRow(system=system, example_id=n, scores=one, input_tokens=9, output_tokens=9, dataset="d") for n, one in enumerate(scores)]
+    return [
+        EvalRow(system=system, example_id=n, scores=one, input_tokens=9, output_tokens=9, dataset="d")
+        for n, one in enumerate(scores)
+    ]
 
 
 def summed(score, by_system, **options):
@@ -60,7 +69,12 @@ def summed(score, by_system, **options):
 @pytest.mark.parametrize("ceiling", ["oracle", "full"])
 def test_every_family_with_a_ceiling_says_it_once_and_first(ceiling):
     weak = [{"f1": 0.9 if n % 4 else 1.0} for n in range(12)]
-    found = summed("f1", {"cut": weak, "mine": weak[::-1], ceiling: [{"f1": 1.0}] * 12}, baseline="cut", by_cluster=ceiling == "oracle")
+    found = summed(
+        "f1",
+        {"cut": weak, "mine": weak[::-1], ceiling: [{"f1": 1.0}] * 12},
+        baseline="cut",
+        by_cluster=ceiling == "oracle",
+    )
     assert found.notes[0].startswith(
         f"This run could not tell the ceiling ({ceiling}) from cut: no {'memory' if ceiling == 'oracle' else 's'}"
     )
@@ -75,7 +89,12 @@ def test_every_family_with_a_ceiling_says_it_once_and_first(ceiling):
 
 def test_what_does_not_rank_has_no_figures_of_rank_and_no_verdict():
     every = {"recall_at_5": 0.2, "mrr": 0.1, "evidence_recall": 1.0, "f1": 0.5}
-    given = {"bm25": [every] * 8, "mine": [every] * 8, "full_context": [every] * 8, "oracle": [every | {"recall_at_5": 1.0}] * 8}
+    given = {
+        "bm25": [every] * 8,
+        "mine": [every] * 8,
+        "full_context": [every] * 8,
+        "oracle": [every | {"recall_at_5": 1.0}] * 8,
+    }
     found = summed("recall_at_5", given, baseline="bm25", unranked=("full_context", "oracle"))
     assert {each.system for each in found.comparisons} == {"mine"}
     assert {"evidence_recall", "f1"} <= set(found.estimates["oracle"])

@@ -45,7 +45,10 @@ class Files:
             return None
         starts = LineTable.of(self.text).starts
         return Definitions(
-            [*(Definition("f", (f"f{n}",), starts[n], starts[n + 9] - 1) for n in (0, 10, 20)), Definition("c", ("c",), 0, starts[19])]
+            [
+                *(Definition("f", (f"f{n}",), starts[n], starts[n + 9] - 1) for n in (0, 10, 20)),
+                Definition("c", ("c",), 0, starts[19]),
+            ]
         )
 
 
@@ -55,9 +58,14 @@ selection = st.builds(
     files=st.lists(st.sampled_from([*NAMES, "gone.py", "../a.py"]), max_size=2),
     spans=st.lists(st.tuples(st.sampled_from([*NAMES, "gone.py"]), ranges | st.just("all") | st.none()), max_size=3),
 )
-items = st.lists(st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 15), st.integers(15, 35)), min_size=1, max_size=3)
+items = st.lists(
+    st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 15), st.integers(15, 35)), min_size=1, max_size=3
+)
 golds = st.builds(
-    Gold, st.just("i"), items, st.lists(st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 9), st.integers(9, 12)), max_size=2)
+    Gold,
+    st.just("i"),
+    items,
+    st.lists(st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 9), st.integers(9, 12)), max_size=2),
 )
 
 
@@ -65,7 +73,10 @@ golds = st.builds(
 def test_shares_are_shares(gold, steps, policy):
     if policy.upstream:  # its sizes may be below zero where a range is reversed
         steps = [
-            Selection(s.files, [(p, [(min(r), max(r)) for r in rs] if isinstance(rs, list) else rs) for p, rs in s.spans]) for s in steps
+            Selection(
+                s.files, [(p, [(min(r), max(r)) for r in rs] if isinstance(rs, list) else rs) for p, rs in s.spans]
+            )
+            for s in steps
         ]
     result = score(gold, steps, Files(), policy=policy)
     if result.error:
@@ -121,7 +132,8 @@ def test_a_curve_is_what_counting_line_by_line_gives():
         gold = Gold("i", [GoldItem("a.py", n, n + rng.randrange(4)) for n in rng.sample(range(1, 27), 3)])
         gold_lines = {n for item in gold.items for n in range(item.first, item.last + 1)}
         pairs = [
-            [(n, min(30, n + rng.randrange(9))) for n in rng.sample(range(1, 31), rng.randrange(1, 4))] for _ in range(rng.randrange(1, 7))
+            [(n, min(30, n + rng.randrange(9))) for n in rng.sample(range(1, 31), rng.randrange(1, 4))]
+            for _ in range(rng.randrange(1, 7))
         ]
         reads = [{n for first, last in some for n in range(first, last + 1)} for some in pairs]
         result = score(gold, [Selection(spans=[("a.py", some)]) for some in pairs], Files())
@@ -141,7 +153,10 @@ def test_reading_a_file_again_after_an_edit_is_no_waste():
 
 def test_curves_over_tokens_and_time():
     gold = Gold("i", [GoldItem("a.py", 1, 10)])
-    steps = [Selection(spans=[("a.py", [(1, 5)])], tokens=100, t=10.0), Selection(spans=[("a.py", [(6, 10)])], tokens=300, t=30.0)]
+    steps = [
+        Selection(spans=[("a.py", [(1, 5)])], tokens=100, t=10.0),
+        Selection(spans=[("a.py", [(6, 10)])], tokens=300, t=30.0),
+    ]
     result = score(gold, steps, Files(), started=0.0, ended=40.0, tokens=400)
     assert result.auc_tokens["line"] == pytest.approx((200 * 0.5 + 100 * 1.0) / 400)
     assert result.auc_seconds["line"] == pytest.approx((20 * 0.5 + 10 * 1.0) / 40)
@@ -159,7 +174,10 @@ def test_usage_drop_is_what_was_seen_and_not_kept():
     assert drop["seen"]["file"] == 0.0
     assert drop["last_step"]["line"] is None
     assert score(gold, steps, Files()).usage_drop is None
-    assert score(gold, steps, Files(), final=Selection(files=["a.py"]), policy=UPSTREAM).usage_drop["last_step"]["line"] == 1.0
+    assert (
+        score(gold, steps, Files(), final=Selection(files=["a.py"]), policy=UPSTREAM).usage_drop["last_step"]["line"]
+        == 1.0
+    )
 
 
 def test_paths_that_are_nobodys_are_counted_once_a_step():
@@ -223,7 +241,12 @@ def test_steps_of_a_trace():
     ]
     trace = Trace("i", events=events)
     steps, final = selections(trace)
-    assert [(step.files, step.edited) for step in steps] == [(["a.py"], set()), ([], set()), ([], {"a.py"}), (["a.py"], set())]
+    assert [(step.files, step.edited) for step in steps] == [
+        (["a.py"], set()),
+        ([], set()),
+        ([], {"a.py"}),
+        (["a.py"], set()),
+    ]
     assert (steps[3].t, steps[3].tokens, final) == (5.0, 70, None)
     assert [step.files for step in selections(trace, count=("shown", "listed"))[0]][1] == ["src/b.py"]
     assert [step.files for step in selections(trace, by="turn")[0]] == [["a.py"], [], ["a.py"]]
@@ -243,7 +266,9 @@ def test_steps_of_a_trace():
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["files", "spans", "pred_steps", "pred_files", "pred_spans", "pred_symbols", "start", "end", "a.py"]),
+                st.sampled_from(
+                    ["files", "spans", "pred_steps", "pred_files", "pred_spans", "pred_symbols", "start", "end", "a.py"]
+                ),
                 inner,
                 max_size=4,
             )

@@ -49,15 +49,17 @@ reads = st.builds(
     kind=st.sampled_from(["read", "search", "list", "exec", "edit"]),
     tool=st.just("t"),
     path=st.sampled_from([*NAMES, "gone.py", "../a.py"]),
-    ranges=st.none() | st.just("all") | st.lists(st.tuples(st.integers(-2, 45), st.integers(-2, 45)), max_size=2).map(tuple),
+    ranges=st.none()
+    | st.just("all")
+    | st.lists(st.tuples(st.integers(-2, 45), st.integers(-2, 45)), max_size=2).map(tuple),
     strength=st.sampled_from(["shown", "listed", "claimed"]),
     ok=st.booleans(),
     turn=st.none() | st.integers(1, 3),
 )
 runs = st.lists(reads, max_size=6).map(lambda events: Trace("i", events=sorted(events, key=lambda one: one.step)))
-golds = st.lists(st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 20), st.integers(20, 44)), min_size=1, max_size=2).map(
-    lambda items: Gold("i", items)
-)
+golds = st.lists(
+    st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 20), st.integers(20, 44)), min_size=1, max_size=2
+).map(lambda items: Gold("i", items))
 
 
 def scored(gold, trace, **options):
@@ -99,18 +101,28 @@ def test_the_order_of_calls_does_not_change_final_figures(gold, trace, order):
 
 @given(golds, runs)
 def test_how_calls_are_batched_does_not_change_the_curve_by_turn(gold, trace):
-    looked = [replace(event, turn=event.turn or 4) for event in trace.events if event.kind in ("read", "search", "list")]
-    batched = replace(trace, events=[replace(event, step=event.turn) for event in sorted(looked, key=lambda one: one.turn)])
+    looked = [
+        replace(event, turn=event.turn or 4) for event in trace.events if event.kind in ("read", "search", "list")
+    ]
+    batched = replace(
+        trace, events=[replace(event, step=event.turn) for event in sorted(looked, key=lambda one: one.turn)]
+    )
     single = replace(batched, events=[replace(event, step=n) for n, event in enumerate(batched.events, 1)])
     one, other = scored(gold, batched), scored(gold, single)
-    assert (one.auc_turns, one.redundancy_turns, one.num_turns) == (other.auc_turns, other.redundancy_turns, other.num_turns)
+    assert (one.auc_turns, one.redundancy_turns, one.num_turns) == (
+        other.auc_turns,
+        other.redundancy_turns,
+        other.num_turns,
+    )
     if one.num_turns is not None:
         assert one.auc == one.auc_turns  # every turn is one call there
 
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 40)), unique=True, max_size=8), golds)
 def test_reads_that_share_nothing_have_no_redundancy(places, gold):
-    trace = Trace("i", events=[Event(n, None, "read", "t", path, ((line, line),)) for n, (path, line) in enumerate(places, 1)])
+    trace = Trace(
+        "i", events=[Event(n, None, "read", "t", path, ((line, line),)) for n, (path, line) in enumerate(places, 1)]
+    )
     found = scored(gold, trace).redundancy
     assert found["line"] == found["span"] == (0.0 if places else None)
 
@@ -122,7 +134,13 @@ def test_blank_lines_weigh_nothing(gold, trace):
     table = LineTable.of(TEXT)
     read = set()
     for event in trace.events:
-        if event.ok and event.strength == "shown" and event.kind != "edit" and event.path in NAMES and event.ranges is not None:
+        if (
+            event.ok
+            and event.strength == "shown"
+            and event.kind != "edit"
+            and event.path in NAMES
+            and event.ranges is not None
+        ):
             pairs = table.everything() if event.ranges == "all" else table.clamp(event.ranges)
             read |= {(event.path, n) for first, last in pairs for n in range(first, last + 1)}
     full = {place for place in wanted if place[1] not in BLANK}
@@ -183,7 +201,13 @@ def test_a_score_written_and_read_again_is_the_same(gold, trace):
 def test_means_by_language():
     def row(name, coverage):
         level = Level(coverage, coverage, 1, 2, 2)
-        return Score(name, "strict", final=dict.fromkeys(LEVELS, level), nonblank=level, auc_turns=dict.fromkeys(LEVELS, coverage))
+        return Score(
+            name,
+            "strict",
+            final=dict.fromkeys(LEVELS, level),
+            nonblank=level,
+            auc_turns=dict.fromkeys(LEVELS, coverage),
+        )
 
     rows = [row("a", 1.0), row("b", 0.5), row("c", 0.0), Score("d", "strict", error="no_gold")]
     found = means_by(["go", "python", "go", None], rows, ["r1", "r2", "r1", "r3"])

@@ -15,7 +15,9 @@ from context_bench.traces.editloc import (
     upstream_edit_location,
 )
 
-lines = st.lists(st.sampled_from(["a", "b", "-- c", "++ d", "", " e", "diff --git a/x b/x", "@@ -1,1 +1,1 @@", "--- x"]), max_size=14)
+lines = st.lists(
+    st.sampled_from(["a", "b", "-- c", "++ d", "", " e", "diff --git a/x b/x", "@@ -1,1 +1,1 @@", "--- x"]), max_size=14
+)
 
 
 def diff_of(old, new, path="x"):
@@ -24,7 +26,9 @@ def diff_of(old, new, path="x"):
 
 @given(lines, lines)
 def test_the_lines_a_diff_takes_away_are_those_it_took(old, new):
-    """Without the deleted lines, the old file is the new one without what was inserted: whatever the lines look like."""
+    """Without the deleted lines, the old file is the new one without what was inserted: whatever the lines look
+    like.
+    """
     text = diff_of(old, new)
     gone = deleted_lines(parse_patch(text)).get("x", [])
     kept = [line for n, line in enumerate(old, 1) if n not in gone]
@@ -36,7 +40,9 @@ def test_the_lines_a_diff_takes_away_are_those_it_took(old, new):
 @given(lines, st.integers(0, 14), st.integers(1, 3))
 def test_a_run_of_insertions_is_anchored_to_the_line_it_follows(old, place, count):
     place = min(place, len(old))
-    old = [f"{line} of {number}" for number, line in enumerate(old)]  # among equal lines difflib finds other places for it
+    old = [
+        f"{line} of {number}" for number, line in enumerate(old)
+    ]  # among equal lines difflib finds other places for it
     new = [*old[:place], *["new line"] * count, *old[place:]]
     text = diff_of(old, new)
     edits = parse_patch(text)
@@ -92,7 +98,11 @@ def test_new_deleted_and_renamed_files():
         "diff --git a/old.py b/old.py\ndeleted file mode 100644\n--- a/old.py\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-x\n-y\n"
         "diff --git a/one.py b/two.py\nsimilarity index 100%\nrename from one.py\nrename to two.py\n"
     )
-    assert [(edit.old, edit.new) for edit in parse_patch(patch)] == [(None, "new.py"), ("old.py", None), ("one.py", "two.py")]
+    assert [(edit.old, edit.new) for edit in parse_patch(patch)] == [
+        (None, "new.py"),
+        ("old.py", None),
+        ("one.py", "two.py"),
+    ]
     assert deleted_lines(parse_patch(patch)) == {"old.py": [1, 2]}
     assert anchors(parse_patch(patch)) == {}
 

@@ -41,17 +41,41 @@ def metrics(original, compressed, **more):
 
 def test_nothing_changed():
     found = metrics(ORIGINAL, ORIGINAL)
-    for name in ("retained", "macro", "coverage", "verbatim_lines", "order", "utf8_ok", "keep", "fold", "unchanged_share"):
+    for name in (
+        "retained",
+        "macro",
+        "coverage",
+        "verbatim_lines",
+        "order",
+        "utf8_ok",
+        "keep",
+        "fold",
+        "unchanged_share",
+    ):
         if name in found:
             assert found[name] == 1, name
-    for name in ("lost", "recoverable", "fabricated", "word_damage", "near_misses", "expansion_share", "replacement_chars", "removal"):
+    for name in (
+        "lost",
+        "recoverable",
+        "fabricated",
+        "word_damage",
+        "near_misses",
+        "expansion_share",
+        "replacement_chars",
+        "removal",
+    ):
         assert found[name] == 0, name
 
 
 def test_what_is_lost_and_where():
     found = fidelity(ORIGINAL, "\n".join(ORIGINAL.splitlines()[1:3]))
     lost = {(one.kind, one.atom) for one in found.lost}
-    assert {("path", "/etc/app.conf"), ("version", "v2.1.0"), ("error", "ValueError"), ("email_host_port", "localhost:5432")} <= lost
+    assert {
+        ("path", "/etc/app.conf"),
+        ("version", "v2.1.0"),
+        ("error", "ValueError"),
+        ("email_host_port", "localhost:5432"),
+    } <= lost
     assert not {kind for kind, _ in lost} & {"number", "constraint"}
     assert {one.decile for one in found.lost if one.kind == "path"} == {0}
     assert {one.decile for one in found.lost if one.kind == "version"} == {7}
@@ -101,7 +125,8 @@ def test_not_a_text():
         fidelity([1], "x")
 
 
-# Scripts --------------------------------------------------------------------------------------------------------------------------------
+# Scripts
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("script", "text"), TEXTS.items())
@@ -127,7 +152,9 @@ def test_a_compressor_that_breaks_only_cjk_is_caught(breaks):
     assert found["word_damage.cjk"] > (0.3 if breaks is drop_characters else 0)
     assert found["word_damage.latin"] <= 0.02  # one word cut at the end
     if breaks is drop_characters:
-        assert [name for name, value in found.items() if name.startswith("word_damage.") and value > 0] == ["word_damage.cjk"]
+        assert [name for name, value in found.items() if name.startswith("word_damage.") and value > 0] == [
+            "word_damage.cjk"
+        ]
     else:
         assert found["replacement_chars"] >= 1
     whole_sentences = summarise(fidelity(text, text[: len(text) // 2]) for text in TEXTS.values()).metrics
@@ -149,11 +176,18 @@ def test_broken_text():
     assert fidelity("plain", "{").json_ok is None
 
 
-# Size, answers --------------------------------------------------------------------------------------------------------------------------
+# Size, answers
+# ------------------------------------------------------------------------
 
 
 def test_sizes():
-    found = summarise([fidelity("one two three four", "one two", requested_keep=0.25), fidelity("one", "one and more"), fidelity("", "")])
+    found = summarise(
+        [
+            fidelity("one two three four", "one two", requested_keep=0.25),
+            fidelity("one", "one and more"),
+            fidelity("", ""),
+        ]
+    )
     assert found.metrics["expansion_share"] == 0.5
     assert found.metrics["keep_error"] == 0.25
     assert found.metrics["keep"] == 1.0  # 5 of 5 tokens
@@ -163,13 +197,16 @@ def test_sizes():
 
 def test_answers_and_evidence():
     text = "The pump runs at 40 bar. It was built in Kiel."
-    found = fidelity(text, "It was built in Kiel.", answers=["Kiel"], evidence=["The pump runs at 40 bar.", "It was built in Kiel."])
+    found = fidelity(
+        text, "It was built in Kiel.", answers=["Kiel"], evidence=["The pump runs at 40 bar.", "It was built in Kiel."]
+    )
     assert (found.answer_in_context, found.answer_introduced, found.evidence_recall) == (True, False, 0.5)
     found = fidelity(text, "The pump. It is blue.", answers=["blue"])
     assert (found.answer_in_context, found.answer_introduced) == (None, True)
 
 
-# Fragments and lines --------------------------------------------------------------------------------------------------------------------
+# Fragments and lines
+# ------------------------------------------------------------------------
 
 
 def test_fragments_by_hand():
@@ -191,7 +228,10 @@ def greedy(source, made):
     while i < len(made):
         best = max(
             (
-                next((k for k in range(len(made) - i) if j + k >= len(source) or source[j + k] != made[i + k]), len(made) - i)
+                next(
+                    (k for k in range(len(made) - i) if j + k >= len(source) or source[j + k] != made[i + k]),
+                    len(made) - i,
+                )
                 for j in range(len(source))
             ),
             default=0,

@@ -44,7 +44,11 @@ def test_from_hit_to_edit():
 
 
 def test_paths_can_be_told_by_the_repository():
-    absolute = [event(1, "search", "/w/src/a.py", "rg"), event(2, "read", "src/a.py"), event(3, "read", "/elsewhere.py")]
+    absolute = [
+        event(1, "search", "/w/src/a.py", "rg"),
+        event(2, "read", "src/a.py"),
+        event(3, "read", "/elsewhere.py"),
+    ]
     found = funnel(absolute, resolve=Resolver(["src/a.py"], "/w").resolve)
     assert (found.all, found.opened_unsearched) == (Stage(1, 0, 1, 0), 0)
 

@@ -10,7 +10,14 @@ ITEM = {"file": "a.py", "start_line": 1, "end_line": 3}
 
 
 def test_init_and_add_are_kept_apart_and_gold_ctx_only_stands_in_for_both():
-    both = gold_of_row({"inst_id": "i", "init_ctx": [ITEM], "add_ctx": [ITEM | {"file": "b.py"}], "gold_ctx": [ITEM | {"file": "c.py"}]})
+    both = gold_of_row(
+        {
+            "inst_id": "i",
+            "init_ctx": [ITEM],
+            "add_ctx": [ITEM | {"file": "b.py"}],
+            "gold_ctx": [ITEM | {"file": "c.py"}],
+        }
+    )
     assert ([item.file for item in both.init], [item.file for item in both.add]) == (["a.py"], ["b.py"])
     alone = gold_of_row({"original_inst_id": "i", "init_ctx": [], "add_ctx": None, "gold_ctx": [ITEM]})
     assert [item.file for item in alone.init] == ["a.py"]
@@ -22,7 +29,10 @@ def test_both_published_layouts_give_the_same_gold():
         {"file": "src/a.py", "start_line": 3, "end_line": 4, "content": "x = 1\ny = 2"},
         {"file": "b.py", "start_line": "7", "end_line": 7},
     ]
-    text = "context0：\nfile: src/a.py\nlines: 3-4\ncontent:\nx = 1\ny = 2\n\ncontext1：\nfile: b.py\nstart_line: 7\nend_line: 7\n"
+    text = (
+        "context0：\nfile: src/a.py\nlines: 3-4\ncontent:\nx = 1\ny = 2\n\ncontext1：\nfile: b.py\nstart_line: "
+        "7\nend_line: 7\n"
+    )
     as_json = gold_of_row({"instance_id": "i", "gold_context": json.dumps(rows)}).init
     as_text = gold_of_row({"instance_id": "i", "gold_context": text}).init
     assert as_json == wanted

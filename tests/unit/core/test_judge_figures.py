@@ -1,4 +1,6 @@
-"""What judges' figures are worked out by: agreement, corrections, pairs, blinding. Expected values by another way of counting."""
+"""What judges' figures are worked out by: agreement, corrections, pairs, blinding. Expected values by another way of
+counting.
+"""
 
 import math
 from itertools import product
@@ -21,7 +23,8 @@ from context_bench.stats import kendall_tau, prediction_powered, rogan_gladen, s
 
 ratings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=40)
 
-# --- agreement ------------------------------------------------------------------------------------------------------------
+# --- agreement
+# ------------------------------------------------------------------------
 
 
 @given(ratings)
@@ -81,18 +84,28 @@ def test_calibration():
     assert turned.kappa < 0
     assert turned.label == "uncalibrated"
     assert calibrate([], {}).label == "uncalibrated"
-    several = calibrate([Labelled(x.id, "a", x.judge, (x.humans[0], None if i else 4)) for i, x in enumerate(same)], {"a": [1, 2]})
+    several = calibrate(
+        [Labelled(x.id, "a", x.judge, (x.humans[0], None if i else 4)) for i, x in enumerate(same)], {"a": [1, 2]}
+    )
     assert several.alpha < 1
     assert several.n == 6
 
 
-@pytest.mark.parametrize(("alpha", "label"), [(None, "uncalibrated"), (0.66, "uncalibrated"), (0.667, "tentative"), (0.8, "firm")])
+@pytest.mark.parametrize(
+    ("alpha", "label"), [(None, "uncalibrated"), (0.66, "uncalibrated"), (0.667, "tentative"), (0.8, "firm")]
+)
 def test_gates(alpha, label):
     assert label_of(alpha) == label
 
 
 def test_families():
-    names = {"gpt-4.1": "openai", "o3-mini": "openai", "anthropic/claude-haiku-4-5": "anthropic", "Qwen/Qwen3-8B": "qwen", "mine": None}
+    names = {
+        "gpt-4.1": "openai",
+        "o3-mini": "openai",
+        "anthropic/claude-haiku-4-5": "anthropic",
+        "Qwen/Qwen3-8B": "qwen",
+        "mine": None,
+    }
     assert {name: family_of(name) for name in names} == names
     assert same_family("gpt-4", {"responder": "openai/gpt-5", "compressor": "claude-x"}) == [
         "the judge and the responder are of one family (openai): it may favour its own"
@@ -103,7 +116,8 @@ def test_families():
     assert self_preference({"openai": {"x": 1.0}}, "openai") is None
 
 
-# --- pairs ----------------------------------------------------------------------------------------------------------------
+# --- pairs
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -130,7 +144,8 @@ def test_pairwise_summary():
     assert pairwise_summary([]) is None
 
 
-# --- blinding ---------------------------------------------------------------------------------------------------------------
+# --- blinding
+# ------------------------------------------------------------------------
 
 
 def test_opaque_ids_follow_from_key_and_item():
@@ -157,7 +172,10 @@ def test_marks_are_known(kind):
 
 
 def test_plain_talk_has_no_marks():
-    talk = "user: the login fails with 401, see [1] and (the log). It is in src/a.py, as we said.\n\nassistant: I will look at it.\n" * 8
+    talk = (
+        "user: the login fails with 401, see [1] and (the log). It is in src/a.py, as we said.\n\nassistant: I will "
+        "look at it.\n" * 8
+    )
     assert fingerprints(talk) == []
     assert normalised(talk) == talk.strip()
     assert mark_rates({"a": [talk, MARKED["wrapper"]], "b": []})["a"].kinds == {"wrapper": 0.5}
@@ -166,7 +184,11 @@ def test_plain_talk_has_no_marks():
 def test_normalised_texts_of_two_methods_look_alike():
     anchored = "## Intent\nFix login.\n\n## Files Modified\n- a.py\n\n## Next Steps\n- test it\n[3 messages omitted]"
     marker = "[40 lines compressed to 2: hash=9f]"
-    other = "<summary>\n**Goal:**\nFix login.\n\n# 2. Modified files\n- a.py\n\n### TODO:\n- test it\n" + marker + "</summary>"
+    other = (
+        "<summary>\n**Goal:**\nFix login.\n\n# 2. Modified files\n- a.py\n\n### TODO:\n- test it\n"
+        + marker
+        + "</summary>"
+    )
     assert normalised(anchored) == normalised(other)
     assert normalised("# The odd Heading\nx") == "Section: the odd heading\nx"
 

@@ -1,4 +1,6 @@
-"""Packages whose names load when they are first used: each name is there, is listed, and what is not there is said to be not."""
+"""Packages whose names load when they are first used: each name is there, is listed, and what is not there is said to
+be not.
+"""
 
 import subprocess
 import sys
@@ -45,14 +47,19 @@ def test_every_public_name_loads_and_is_listed(package):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_what_is_not_there_is_an_attribute_error_that_names_what_is(package):
     module = import_module(package)
-    with pytest.raises(AttributeError, match=rf"module '{package}' has no attribute 'nonsense'; it has: .*{module.__all__[-1]}"):
+    with pytest.raises(
+        AttributeError, match=rf"module '{package}' has no attribute 'nonsense'; it has: .*{module.__all__[-1]}"
+    ):
         module.nonsense  # noqa: B018
     with pytest.raises(ImportError, match="nonsense"):
         exec(f"from {package} import nonsense")
 
 
 def test_loading_waits_for_the_first_use():
-    code = "import sys, context_bench.metrics as m; home = 'context_bench.metrics.latency'; print(home in sys.modules); m.Latency"
+    code = (
+        "import sys, context_bench.metrics as m; home = 'context_bench.metrics.latency'; print(home in "
+        "sys.modules); m.Latency"
+    )
     code += "; print(home in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

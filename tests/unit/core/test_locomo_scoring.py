@@ -12,7 +12,9 @@ from context_bench.core.errors import BadInput
 from context_bench.core.text import stem
 from context_bench.memory.evaluators import locomo
 
-_VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["official_locomo_scoring"]
+_VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))[
+    "official_locomo_scoring"
+]
 _STEMS = json.loads((Path(__file__).parent / "recorded_stems.json").read_text("utf-8"))["stems"]
 
 
@@ -26,9 +28,13 @@ def test_pairs(case: dict) -> None:
     assert locomo.normalise(gold) == case["normalized_ground_truth"]
 
 
-@pytest.mark.parametrize(("question", "expected"), list(zip(_VECTORS["file"]["qa"], _VECTORS["file"]["scores"], strict=True)))
+@pytest.mark.parametrize(
+    ("question", "expected"), list(zip(_VECTORS["file"]["qa"], _VECTORS["file"]["scores"], strict=True))
+)
 def test_by_category(question: dict, expected: float) -> None:
-    assert locomo.answer_score(question["category"], question["p"], str(question["answer"])) == pytest.approx(expected, abs=1e-12)
+    assert locomo.answer_score(question["category"], question["p"], str(question["answer"])) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_categories() -> None:

@@ -71,7 +71,9 @@ def test_a_random_drop_of_a_half_keeps_about_half_of_facts_that_lie_evenly():
     for seed in range(6):
         facts = [f"K{draw.randrange(16**8):08x}" for _ in range(200)]
         words = ["the", "worker", "reads", "its", "queue", "and", "writes", "a", "line", "for", "every", "job"]
-        sentences = [f"{' '.join(draw.choices(words, k=9)).capitalize()} {fact} {draw.choice(words)}." for fact in facts]
+        sentences = [
+            f"{' '.join(draw.choices(words, k=9)).capitalize()} {fact} {draw.choice(words)}." for fact in facts
+        ]
         messages = [{"role": "user", "content": " ".join(sentences[at : at + 10])} for at in range(0, 200, 10)]
         drop = compressor_of(f"random_drop:keep=0.5,seed={seed}")
         made, _ = drop.compress([{"role": "user", "content": rendered(messages)}], [], state=None, budget=None)

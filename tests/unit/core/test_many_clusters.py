@@ -7,7 +7,9 @@ from context_bench.stats.bootstrap import ratio_interval
 
 
 def test_blocks_of_many_clusters_give_the_width_that_the_clusters_give() -> None:
-    """From 2,048 clusters on, blocks are drawn: the interval must be the one that theory has for the clusters themselves."""
+    """From 2,048 clusters on, blocks are drawn: the interval must be the one that theory has for the clusters
+    themselves.
+    """
     rng = np.random.default_rng(3)
     bottom = rng.uniform(50, 150, 20_000)
     top = bottom * rng.beta(2, 5, 20_000)

@@ -19,15 +19,25 @@ from context_bench.stats.intervals import Scored, scored
 
 
 def row(
-    system: str = "m", example: int = 0, group: str = "h0", kind: str = "single", cost: float | None = None, **scores: float
+    system: str = "m",
+    example: int = 0,
+    group: str = "h0",
+    kind: str = "single",
+    cost: float | None = None,
+    **scores: float,
 ) -> EvalRow:
     usage = {} if cost is None else {"cost": cost}
-    return EvalRow(system, example, scores, group=group, cluster=group, metadata={"qa_type": kind}, usage=usage, dataset="d")
+    return EvalRow(
+        system, example, scores, group=group, cluster=group, metadata={"qa_type": kind}, usage=usage, dataset="d"
+    )
 
 
 def run(values: dict[str, list[dict[str, float]]]) -> dict[str, list[EvalRow]]:
     """Two questions a haystack."""
-    return {system: [row(system, n, f"h{n // 2}", **one) for n, one in enumerate(all_of)] for system, all_of in values.items()}
+    return {
+        system: [row(system, n, f"h{n // 2}", **one) for n, one in enumerate(all_of)]
+        for system, all_of in values.items()
+    }
 
 
 @given(st.lists(st.floats(0, 10), min_size=1), st.floats(0.01, 1))
@@ -40,7 +50,10 @@ def test_nearest_rank_is_the_smallest_value_with_that_share_at_or_below(values: 
 
 
 def test_latency_keeps_each_first_search_apart() -> None:
-    rows = [row(example=n, group=f"h{n // 5}", search_seconds=9.0 if n % 5 == 0 else n / 100, answer_seconds=1.0) for n in range(10)]
+    rows = [
+        row(example=n, group=f"h{n // 5}", search_seconds=9.0 if n % 5 == 0 else n / 100, answer_seconds=1.0)
+        for n in range(10)
+    ]
     found = tallied(Use("f1", 0.7), rows)
     assert (found["search_n"], found["search_first_n"], found["search_first_p99"]) == (8, 2, 9)
     assert (found["search_p50"], found["search_p95"], found["search_p99"]) == (0.04, 0.09, 0.09)
@@ -58,7 +71,9 @@ def test_cost_of_facts_that_were_used() -> None:
     assert found["tokens_per_fact_used"] == 150
     assert found["query_usd_per_fact_used"] == pytest.approx(0.02)
     assert (found["retrieved_tokens"], found["context_share"]) == (100, pytest.approx(0.3))
-    assert "query_usd_per_fact_used" not in MemoryCost().compute([*rows, row(example=4, f1=1.0)])  # an answered row without a price
+    assert "query_usd_per_fact_used" not in MemoryCost().compute(
+        [*rows, row(example=4, f1=1.0)]
+    )  # an answered row without a price
     assert MemoryCost().compute([row(f1=1.0)]) == {}
     assert "tokens_per_fact_used" not in MemoryCost(threshold=1.1).compute(rows)
 
@@ -72,9 +87,13 @@ def test_abstention_as_a_decision() -> None:
     assert found["abstention_f1"] == pytest.approx(2 * precision * recall / (precision + recall))
     assert found["coverage"] == 0.9
     assert found["answered_accuracy"] == 0.5
-    always = [row(example=n, abstention_recall=1.0) for n in range(4)] + [row(example=n, needless_abstention=1.0) for n in range(5, 15)]
+    always = [row(example=n, abstention_recall=1.0) for n in range(4)] + [
+        row(example=n, needless_abstention=1.0) for n in range(5, 15)
+    ]
     declining = AbstentionRates().compute(always)
-    assert declining["abstention_f1"] == declining["abstention_f1_always"] == pytest.approx(found["abstention_f1_always"])
+    assert (
+        declining["abstention_f1"] == declining["abstention_f1_always"] == pytest.approx(found["abstention_f1_always"])
+    )
     assert "answered_accuracy" not in declining
     assert AbstentionRates().compute([row(f1=1.0)]) == {}
     assert "abstention_recall" not in tallied(Declined("f1"), [row(needless_abstention=0.0)])
@@ -92,9 +111,30 @@ def test_set_ups_count_the_attempt_that_holds_and_pay_for_all() -> None:
     records = [
         setup("h1", error="SetupFailed: x"),
         setup(
-            "h1", attempt=2, items=10, parts=10, failed=1, bytes=1000, stored=9, probed=9, probe_found=6, seconds_add=2.0, seconds_flush=1.0
+            "h1",
+            attempt=2,
+            items=10,
+            parts=10,
+            failed=1,
+            bytes=1000,
+            stored=9,
+            probed=9,
+            probe_found=6,
+            seconds_add=2.0,
+            seconds_flush=1.0,
         ),
-        setup("h2", items=20, parts=10, failed=0, bytes=3000, stored=10, probed=10, probe_found=9, seconds_add=3.0, seconds_flush=None),
+        setup(
+            "h2",
+            items=20,
+            parts=10,
+            failed=0,
+            bytes=3000,
+            stored=10,
+            probed=10,
+            probe_found=9,
+            seconds_add=3.0,
+            seconds_flush=None,
+        ),
     ]
     found = setup_figures(records)
     assert (found["items"], found["items_lost"], found["bytes"], found["stored"]) == (30, 1 / 20, 4000, 19)
@@ -127,7 +167,10 @@ def test_questions_are_averaged_over_trials_and_drawn_by_haystack() -> None:
 
 def test_harm_and_help_are_paired() -> None:
     answers = ([0, 0, 1, 1, 1, 0, 1, 1, 1, 1], [1, 0, 0, 0, 1, 0, 0, 0, 0, 1])
-    mine, none = (scored([row(example=n, group=f"h{n}", f1=value) for n, value in enumerate(own)], ["f1"])["f1"] for own in answers)
+    mine, none = (
+        scored([row(example=n, group=f"h{n}", f1=value) for n, value in enumerate(own)], ["f1"])["f1"]
+        for own in answers
+    )
     change = harm("m", mine, "none", none, 0.7)
     assert change is not None
     assert (change.harmed.value, change.helped.value, change.right_without) == (0.1, 0.5, 3)
@@ -190,7 +233,9 @@ def test_a_whole_conversation_of_which_the_reader_makes_nothing_is_no_ceiling():
 
 
 def test_a_whole_conversation_that_does_no_worse() -> None:
-    said = notes({"m": [{"f1": 0.5}] * 4, "n": [{"f1": 0.9}] * 4, "full_context": [{"f1": 0.5, "retrieved_tokens": 1234}] * 4})
+    said = notes(
+        {"m": [{"f1": 0.5}] * 4, "n": [{"f1": 0.9}] * 4, "full_context": [{"f1": 0.5, "retrieved_tokens": 1234}] * 4}
+    )
     assert len(said) == 1
     assert "1,234 tokens a question" in said[0]
     assert "m 0.50" in said[0]
@@ -199,7 +244,9 @@ def test_a_whole_conversation_that_does_no_worse() -> None:
 
 def test_harm_is_said() -> None:
     said = notes({"m": [{"f1": 0.0}, {"f1": 1.0}], "none": [{"f1": 1.0}, {"f1": 0.0}]})
-    assert said == ["m: of 2 questions 50.0% are right with it and wrong without any memory, 50.0% the other way round."]
+    assert said == [
+        "m: of 2 questions 50.0% are right with it and wrong without any memory, 50.0% the other way round."
+    ]
     assert not notes({"m": [{"f1": 1.0}, {"f1": 1.0}], "none": [{"f1": 1.0}, {"f1": 0.0}]})
 
 

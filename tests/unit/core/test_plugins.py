@@ -1,4 +1,6 @@
-"""Plug-ins by name: where they are found, and a value that its parameter cannot mean is refused when one is made, not in the numbers."""
+"""Plug-ins by name: where they are found, and a value that its parameter cannot mean is refused when one is made, not
+in the numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,15 @@ class Told:
         free: Any = None,
         bare=None,
     ) -> None:
-        self.seconds, self.times, self.loud, self.most, self.word, self.free, self.bare = seconds, times, loud, most, word, free, bare
+        self.seconds, self.times, self.loud, self.most, self.word, self.free, self.bare = (
+            seconds,
+            times,
+            loud,
+            most,
+            word,
+            free,
+            bare,
+        )
 
 
 def evaluated(seconds=1.0, most=None):
@@ -81,7 +91,15 @@ def test_a_value_of_another_type_is_refused(option, expected):
 
 def test_what_fits_is_taken():
     made = told("seconds=3,times=2,loud=true,most=null,word=3,free=x,bare=true")
-    assert (made.seconds, made.times, made.loud, made.most, made.word, made.free, made.bare) == (3, 2, True, None, 3, "x", True)
+    assert (made.seconds, made.times, made.loud, made.most, made.word, made.free, made.bare) == (
+        3,
+        2,
+        True,
+        None,
+        3,
+        "x",
+        True,
+    )
     assert told("seconds=0.5,most=4").most == 4
 
 
@@ -94,7 +112,9 @@ def test_annotations_may_be_types():
 
 
 def test_an_option_that_there_is_not_is_still_named():
-    with pytest.raises(BadInput, match=r"^py:plugins_here:Told has no option loader; did you mean loud\? It has seconds, times, "):
+    with pytest.raises(
+        BadInput, match=r"^py:plugins_here:Told has no option loader; did you mean loud\? It has seconds, times, "
+    ):
         told("loader=true")
     with pytest.raises(BadInput, match=r"^py:plugins_here:evaluated has no option far\. It has seconds, most\.$"):
         build("evaluator", "py:plugins_here:evaluated:far=1", {})
@@ -102,7 +122,9 @@ def test_an_option_that_there_is_not_is_still_named():
 
 @pytest.mark.parametrize("make", [compressor_of, system_of])
 def test_a_misspelt_option_of_a_built_in_one_is_named_with_the_nearest(make):
-    with pytest.raises(BadInput, match=r"^bm25 has no option kep; did you mean keep\? It has keep, budget, k1, b, model\.$"):
+    with pytest.raises(
+        BadInput, match=r"^bm25 has no option kep; did you mean keep\? It has keep, budget, k1, b, model\.$"
+    ):
         make("bm25:kep=0.2")
 
 
@@ -148,7 +170,9 @@ def test_a_module_in_the_working_folder_is_found(folder, make, spec):
 
 def test_a_file_elsewhere_is_found_by_its_path_with_options(folder, monkeypatch):
     (folder / "deep").mkdir()
-    (folder / "deep" / "json.py").write_text("class Json:\n    def __init__(self, n=1):\n        self.name, self.n = 'json', n\n")
+    (folder / "deep" / "json.py").write_text(
+        "class Json:\n    def __init__(self, n=1):\n        self.name, self.n = 'json', n\n"
+    )
     monkeypatch.chdir("/")
     made = build("evaluator", f"py:{folder}/deep/json.py:Json:n=3", {})
     assert made.n == 3
@@ -165,7 +189,10 @@ def test_a_file_elsewhere_is_found_by_its_path_with_options(folder, monkeypatch)
         ("py:./gone.py:Mine", r"cannot import 'gone.py': there is no such file"),
         ("py:./broken_one.py:Mine", r"cannot import './broken_one.py': SyntaxError: .*broken_one.py, line 2"),
         ("py:broken_two:Mine", r"cannot import 'broken_two': broken_two.py:1: ZeroDivisionError"),
-        ("py:./broken_three.py:Mine", r"cannot import './broken_three.py': it imports 'nowhere_at_all', which is not installed"),
+        (
+            "py:./broken_three.py:Mine",
+            r"cannot import './broken_three.py': it imports 'nowhere_at_all', which is not installed",
+        ),
         ("py:./mine_own.py:Mne", r"mine_own.py' has no 'Mne'.*Mine"),
         ("py:./mine_own.py", r"is not a Python plug-in; expected .*py:./file.py:Name"),
     ],
@@ -206,7 +233,10 @@ def test_a_limit_that_makes_sense_is_kept():
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("class Made:\n    def __init__(self):\n        raise RuntimeError('no disk')", "could not be made: RuntimeError: no disk"),
+        (
+            "class Made:\n    def __init__(self):\n        raise RuntimeError('no disk')",
+            "could not be made: RuntimeError: no disk",
+        ),
         ("def Made(example):\n    return example", "Made is a function, called without arguments to make one"),
         ("class Made:\n    pass", "which is not an evaluator: Made has no score"),
     ],

@@ -56,7 +56,8 @@ def same(found, expected):
         assert found == expected
 
 
-# As recorded ----------------------------------------------------------------------------------------------------------------------------
+# As recorded
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", cases("token_f1_and_exact_match"))
@@ -93,12 +94,17 @@ def test_summarize(case):
 
 @pytest.mark.parametrize("case", cases("markdown_table"))
 def test_markdown_table(case):
-    assert format_markdown_table([BenchmarkSummary.from_dict(one) for one in case["summaries"]], case["k"]) == case["markdown"]
+    assert (
+        format_markdown_table([BenchmarkSummary.from_dict(one) for one in case["summaries"]], case["k"])
+        == case["markdown"]
+    )
 
 
 @pytest.mark.parametrize("case", [one for one in cases("harness") if "category_table" in one.values[0]])
 def test_category_table(case):
-    assert format_category_table(case["benchmark"], BenchmarkSummary.from_dict(case["summary"])) == case["category_table"]
+    assert (
+        format_category_table(case["benchmark"], BenchmarkSummary.from_dict(case["summary"])) == case["category_table"]
+    )
 
 
 @pytest.mark.parametrize("case", cases("compare"))
@@ -121,13 +127,19 @@ def test_loaders(case):
     expected = []
     for pair in case["pairs"]:
         turns = pair["Conversation"]
-        items = [f"User: {t['User']}\nAssistant: {t['Assistant']}" if "User" in t else f"{t['Speaker']}: {t['Content']}" for t in turns]
-        expected.append((pair["ID"], pair["Question"], pair.get("GroundTruth", pair.get("Answer")), tuple(items), pair["Category"]))
+        items = [
+            f"User: {t['User']}\nAssistant: {t['Assistant']}" if "User" in t else f"{t['Speaker']}: {t['Content']}"
+            for t in turns
+        ]
+        expected.append(
+            (pair["ID"], pair["Question"], pair.get("GroundTruth", pair.get("Answer")), tuple(items), pair["Category"])
+        )
     found = read_pairs(json.loads(case["file_text"]), case["benchmark"])
     assert [(pair.id, pair.question, pair.answer, pair.items, pair.category) for pair in found] == expected
 
 
-# Texts ----------------------------------------------------------------------------------------------------------------------------------
+# Texts
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,7 +156,9 @@ def test_tokens(text, tokens):
     assert tokenize(text) == tokens
 
 
-@pytest.mark.parametrize(("text", "low"), [("İ", "i"), ("ΟΔΟΣ", "οδοσ"), ("K", "k"), ("ẞ", "ß"), ("Dž", "dž"), ("ABC", "abc")])
+@pytest.mark.parametrize(
+    ("text", "low"), [("İ", "i"), ("ΟΔΟΣ", "οδοσ"), ("K", "k"), ("ẞ", "ß"), ("Dž", "dž"), ("ABC", "abc")]
+)
 def test_lower_case_is_one_for_one(text, low):
     assert simple_lower(text) == low
 
@@ -207,7 +221,8 @@ def test_null_lists_are_empty_ones():
     assert summarize("n", None, 5).as_dict()["results"] is None
 
 
-# Records and tables ---------------------------------------------------------------------------------------------------------------------
+# Records and tables
+# ------------------------------------------------------------------------
 
 
 def result(ident, category="", hit=True):
@@ -216,7 +231,10 @@ def result(ident, category="", hit=True):
 
 def test_results_without_a_category_are_named_once_any_has_one():
     found = summarize("n", [result("a", "temporal"), result("b", hit=False)], 5)
-    assert {name: part.exact_match_accuracy for name, part in found.category_breakdowns.items()} == {"temporal": 1.0, "uncategorized": 0.0}
+    assert {name: part.exact_match_accuracy for name, part in found.category_breakdowns.items()} == {
+        "temporal": 1.0,
+        "uncategorized": 0.0,
+    }
 
 
 def test_json_is_indented_by_two_without_a_last_newline_and_keeps_letters():
@@ -247,14 +265,20 @@ def test_tables_stay_tables_whatever_the_names(results, k):
 def test_categories_that_the_original_drops_are_shown():
     summary = summarize("DMR", [result("a", "1-hop"), result("b", "6-hop"), result("c", "unknown")], 5)
     assert "6-hop" not in format_category_table("dmr", summary)
-    assert [line.split()[1] for line in format_other_categories("dmr", summary).splitlines()[2:]] == ["6-hop", "unknown"]
+    assert [line.split()[1] for line in format_other_categories("dmr", summary).splitlines()[2:]] == [
+        "6-hop",
+        "unknown",
+    ]
     locomo = summarize("LoCoMo", [result("a", "adversarial")], 5)
     assert "| adversarial |      100.0% |" in format_other_categories("locomo", locomo)
     assert format_category_table("locomo", summarize("LoCoMo", [result("a")], 5)) == ""
 
 
 def test_rows_of_different_protocols_are_not_one_table():
-    judged, exact = {"name": "A", "dmr_em": 0.9, "protocol": "LLM judge"}, {"name": "B", "dmr_em": 0.5, "protocol": "substring"}
+    judged, exact = (
+        {"name": "A", "dmr_em": 0.9, "protocol": "LLM judge"},
+        {"name": "B", "dmr_em": 0.5, "protocol": "substring"},
+    )
     with pytest.raises(BadInput, match="A: LLM judge; B: substring"):
         compared({"systems": [judged, exact]}, [])
     with pytest.raises(BadInput, match="different protocols"):
@@ -283,7 +307,8 @@ def test_what_cannot_be_compared_is_refused(baseline, current):
         compared(baseline, current)
 
 
-# Files ----------------------------------------------------------------------------------------------------------------------------------
+# Files
+# ------------------------------------------------------------------------
 
 LOCOMO = {
     "zoe": {
@@ -296,7 +321,10 @@ LOCOMO = {
             {"question": "q2", "answer": "a"},
         ],
     },
-    "adam": {"session_1": [{"human_turn": "x", "blenderbot_message": "y"}], "question_answer_pairs": [{"question": "q", "answer": "a"}]},
+    "adam": {
+        "session_1": [{"human_turn": "x", "blenderbot_message": "y"}],
+        "question_answer_pairs": [{"question": "q", "answer": "a"}],
+    },
 }
 
 
@@ -310,7 +338,15 @@ def test_sessions_come_by_number_and_conversations_in_the_order_of_the_file():
 
 def test_longmemeval_types_are_spelled_one_way():
     base = {"question": "q", "answer": 3, "sessions": [[{"role": "user", "content": "c"}, {"content": "d"}]]}
-    kinds = ["Temporal Reasoning", " temporal-reasoning ", "multi_hop", "MultiHop", "knowledge update", "multi-session", "single_hop"]
+    kinds = [
+        "Temporal Reasoning",
+        " temporal-reasoning ",
+        "multi_hop",
+        "MultiHop",
+        "knowledge update",
+        "multi-session",
+        "single_hop",
+    ]
     pairs = read_pairs([{**base, "question_type": kind} for kind in kinds])
     assert [pair.category for pair in pairs] == [
         *("temporal", "temporal-reasoning", "multi-hop", "multi-hop", "knowledge-update", "multi-session", "single_hop")
@@ -323,9 +359,13 @@ def test_a_blank_turn_is_left_out_and_counted(blank):
     seen = []
     said = {"role": "user", "content": "c"}
     asked = {"question": "q", "answer": "a"}
-    (pair,) = read_pairs([{**asked, "sessions": [[said, {"role": "assistant", "content": blank}], [said]]}], on_blank=seen.append)
+    (pair,) = read_pairs(
+        [{**asked, "sessions": [[said, {"role": "assistant", "content": blank}], [said]]}], on_blank=seen.append
+    )
     assert (pair.items, seen) == (("user: c", "user: c"), ["entry 0"])
-    (pair,) = read_pairs([{**asked, "turns": [{"speaker": "a", "content": blank, "text": "t"}, {"text": blank}]}], on_blank=seen.append)
+    (pair,) = read_pairs(
+        [{**asked, "turns": [{"speaker": "a", "content": blank, "text": "t"}, {"text": blank}]}], on_blank=seen.append
+    )
     assert (pair.items, seen) == (("a: t",), ["entry 0"] * 2)
     turns = [{"human_turn": blank, "blenderbot_message": blank}, {"human_turn": "x", "blenderbot_message": blank}]
     (pair,) = read_pairs({"c": {"session_1": turns, "question_answer_pairs": [asked]}}, on_blank=seen.append)
@@ -351,12 +391,18 @@ TURNS = [{"speaker": "a", "content": "b"}]
         ({"c": {"session_1": [], "question_answer_pairs": [{"question": "q", "answer": "a"}]}}, "nothing to remember"),
         ({"c": {"session_1": "x", "question_answer_pairs": []}}, "session_1: expected a list, found text"),
         ({"c": {"session_1": [3], "question_answer_pairs": []}}, "entry 0 is expected to be an object"),
-        ({"c": {"session_1": [], "question_answer_pairs": [{"question": "q"}]}}, "answer is expected to be text, found nothing"),
+        (
+            {"c": {"session_1": [], "question_answer_pairs": [{"question": "q"}]}},
+            "answer is expected to be text, found nothing",
+        ),
         ({**LOCOMO, "d": 3}, "conversation 'd': expected an object"),
         ([{"question": "q", "answer": "a", "sessions": None}], "sessions: expected a list, found nothing"),
         ([{"question": "q", "answer": True, "sessions": []}], "answer is expected to be text"),
         ([{"question": "q", "answer": "a", "sessions": [[{"role": "user"}]]}], "content is expected to be text"),
-        ([{"query": "q", "answer": "a", "turns": TURNS}, {"query": "q", "answer": "a"}], "entry 1, turns: expected a list"),
+        (
+            [{"query": "q", "answer": "a", "turns": TURNS}, {"query": "q", "answer": "a"}],
+            "entry 1, turns: expected a list",
+        ),
         ([{"query": "q", "answer": "a", "turns": TURNS, "hop_count": "2"}], "hop_count"),
     ],
 )
@@ -378,7 +424,9 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["session_1", "question_answer_pairs", "question", "answer", "sessions", "turns", "hop_count", "c"]),
+            st.sampled_from(
+                ["session_1", "question_answer_pairs", "question", "answer", "sessions", "turns", "hop_count", "c"]
+            ),
             inner,
             max_size=4,
         )

@@ -12,7 +12,9 @@ QUESTION = "By what trade does the person of house 3 live?"
 
 
 def openai(*messages, **more):
-    return parse_request("openai-chat", {"model": "m", "messages": [{"role": role, "content": text} for role, text in messages], **more})
+    return parse_request(
+        "openai-chat", {"model": "m", "messages": [{"role": role, "content": text} for role, text in messages], **more}
+    )
 
 
 def told(diff):
@@ -36,12 +38,17 @@ def test_null_fields_that_are_left_out_are_no_change():
         tools=[{**tool, "strict": None}],
         response_format={"type": "text", "extra": None},
     )
-    diff = diff_requests(sent, openai(("user", [picture]), tools=[dict(reversed(tool.items()))], response_format={"type": "text"}))
+    diff = diff_requests(
+        sent, openai(("user", [picture]), tools=[dict(reversed(tool.items()))], response_format={"type": "text"})
+    )
     assert diff.unchanged
 
 
 def test_a_role_that_changed_is_named():
-    diff = diff_requests(openai(("system", SYSTEM), ("assistant", "Yes."), ("user", QUESTION)), openai(("user", SYSTEM), ("user", "Yes.")))
+    diff = diff_requests(
+        openai(("system", SYSTEM), ("assistant", "Yes."), ("user", QUESTION)),
+        openai(("user", SYSTEM), ("user", "Yes.")),
+    )
     assert [(each.roles, each.marks) for each in diff.messages] == [
         (("system", "user"), ("role",)),
         (("assistant", "user"), ("role",)),
@@ -53,7 +60,9 @@ def test_a_role_that_changed_is_named():
 def test_messages_dropped_added_and_moved():
     history = [("user", f"Part {i} of the manual is about valve {i}.") for i in range(4)]
     sent = openai(("system", SYSTEM), *history, ("user", QUESTION))
-    diff = diff_requests(sent, openai(("system", SYSTEM), history[3], ("user", "Use what you remember."), history[1], ("user", QUESTION)))
+    diff = diff_requests(
+        sent, openai(("system", SYSTEM), history[3], ("user", "Use what you remember."), history[1], ("user", QUESTION))
+    )
     states = {each.sent or each.forwarded: each for each in diff.messages}
     assert diff.count("dropped") == 2
     assert diff.count("added") == 1
@@ -65,7 +74,12 @@ def test_messages_dropped_added_and_moved():
 def test_messages_that_became_one_and_one_that_became_several():
     apart, together = openai(("system", SYSTEM), ("user", QUESTION)), openai(("user", f"{SYSTEM}\n\n{QUESTION}"))
     (merged,) = diff_requests(apart, together).messages
-    assert (merged.state, merged.sent, merged.forwarded, merged.roles) == ("kept", (0, 1), (0,), ("system + user", "user"))
+    assert (merged.state, merged.sent, merged.forwarded, merged.roles) == (
+        "kept",
+        (0, 1),
+        (0,),
+        ("system + user", "user"),
+    )
     assert merged.marks == ("merged", "role")
     (split,) = diff_requests(together, apart).messages
     assert (split.state, split.sent, split.forwarded, split.marks) == ("kept", (0,), (0, 1), ("split", "role"))
@@ -78,7 +92,10 @@ def test_a_text_that_was_shortened_says_which_words_are_gone():
 
 
 def test_parameters_model_stream_and_tools():
-    tool = {"type": "function", "function": {"name": "search", "description": "Search.", "parameters": {"type": "object"}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "search", "description": "Search.", "parameters": {"type": "object"}},
+    }
     other = {"type": "function", "function": {**tool["function"], "description": "Look."}}
     run = {"type": "function", "function": {"name": "run", "parameters": {}}}
     sent = openai(("user", "a"), temperature=0, seed=3, tools=[tool, run])
@@ -104,7 +121,10 @@ def anthropic(text, mark=True, argument="a.txt"):
             "system": [block],
             "messages": [
                 {"role": "user", "content": QUESTION},
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": argument}}]},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": argument}}],
+                },
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": text}]},
             ],
         },
@@ -131,7 +151,9 @@ def test_what_is_no_text_stands_in_brackets():
     assert len(shown) < 300
 
 
-TEXTS = st.sampled_from(["", "a", SYSTEM, QUESTION, f"{SYSTEM}\n\n{QUESTION}", "Part one.", "Part one. Part two.", "\ud800", "\u202e x"])
+TEXTS = st.sampled_from(
+    ["", "a", SYSTEM, QUESTION, f"{SYSTEM}\n\n{QUESTION}", "Part one.", "Part one. Part two.", "\ud800", "\u202e x"]
+)
 MESSAGES = st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), TEXTS), max_size=7)
 
 
@@ -150,5 +172,9 @@ def test_every_message_is_told_once_and_its_text_whole(before, after):
 
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic", "other"])
 def test_bodies_that_are_no_requests(wire):
-    for body in ({}, {"messages": 3, "input": None}, {"messages": [None, 4, {"role": 3}], "input": [[]], "tools": [1, "x", None]}):
+    for body in (
+        {},
+        {"messages": 3, "input": None},
+        {"messages": [None, 4, {"role": 3}], "input": [[]], "tools": [1, "x", None]},
+    ):
         assert diff_requests(parse_request(wire, body), parse_request(wire, body)).unchanged

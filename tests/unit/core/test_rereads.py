@@ -15,7 +15,14 @@ def edit(path):
 
 
 def test_what_was_shown_before_and_not_edited_since_is_read_again():
-    events = [read("a", ((1, 10),)), read("a", ((3, 5),)), read("a", ((8, 12),)), edit("a"), read("a", ((3, 5),)), read("b", ((3, 5),))]
+    events = [
+        read("a", ((1, 10),)),
+        read("a", ((3, 5),)),
+        read("a", ((8, 12),)),
+        edit("a"),
+        read("a", ((3, 5),)),
+        read("b", ((3, 5),)),
+    ]
     assert rereads(events) == Rereads(reads=5, again=1, lines=10 + 3 + 5 + 3 + 3, lines_again=3 + 3)
 
 
@@ -37,7 +44,9 @@ def test_what_was_not_shown_does_not_count():
 
 
 SPAN = st.tuples(st.integers(1, 30), st.integers(0, 8)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-STEP = st.one_of(st.tuples(st.sampled_from("ab"), st.lists(SPAN, min_size=1, max_size=3).map(tuple)), st.sampled_from("ab"))
+STEP = st.one_of(
+    st.tuples(st.sampled_from("ab"), st.lists(SPAN, min_size=1, max_size=3).map(tuple)), st.sampled_from("ab")
+)
 
 
 @given(st.lists(STEP, max_size=20))

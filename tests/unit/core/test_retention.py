@@ -1,4 +1,6 @@
-"""Retention index, lift, rubric level, drift, curves, resumption: worked by hand, and by simulation where only that can tell."""
+"""Retention index, lift, rubric level, drift, curves, resumption: worked by hand, and by simulation where only that can
+tell.
+"""
 
 import math
 import random
@@ -50,7 +52,9 @@ def test_the_index_does_not_depend_on_the_scale(rows, factor, shift):
     plain = retention_index(own, full, none, resamples=100)
     if plain.gap is not None and abs(plain.gap - 0.05) < 1e-6:
         return
-    moved = retention_index(*([factor * x + shift for x in each] for each in (own, full, none)), scale=factor, resamples=100)
+    moved = retention_index(
+        *([factor * x + shift for x in each] for each in (own, full, none)), scale=factor, resamples=100
+    )
     assert (plain.value is None) == (moved.value is None)
     if plain.value is not None:
         assert moved.value == pytest.approx(plain.value, rel=1e-6, abs=1e-6)
@@ -117,7 +121,13 @@ def test_rubric_intervals_hold_the_mean():
 def asked(curve, *, sessions=8, noise=0.05, contradicts=0.0):
     draw = random.Random(3)
     return [
-        DriftProbe(f"{session}#{probe}", session, cycle, min(1.0, max(0.0, value + draw.uniform(-noise, noise))), contradicts * (cycle - 1))
+        DriftProbe(
+            f"{session}#{probe}",
+            session,
+            cycle,
+            min(1.0, max(0.0, value + draw.uniform(-noise, noise))),
+            contradicts * (cycle - 1),
+        )
         for session in range(sessions)
         for probe in range(3)
         for cycle, value in enumerate(curve, 1)
@@ -182,7 +192,10 @@ def test_curves_share_their_reach_and_have_intervals():
     full = [draw.uniform(0.6, 1) for _ in SESSIONS]
     made = {
         name: [
-            Sized(f"{name}:keep={1 / f}", [v * s for v in full], [100.0] * 40, [draw.uniform(80, 120) / f for _ in full]) for f, s in steps
+            Sized(
+                f"{name}:keep={1 / f}", [v * s for v in full], [100.0] * 40, [draw.uniform(80, 120) / f for _ in full]
+            )
+            for f, s in steps
         ]
         for name, steps in {"a": [(2, 0.9), (4, 0.7)], "b": [(2, 0.95), (16, 0.5)]}.items()
     }
@@ -193,7 +206,10 @@ def test_curves_share_their_reach_and_have_intervals():
 
 
 def test_token_savings_at_equal_quality():
-    one = [Sized("", [quality], [100.0], [tokens]) for tokens, quality in ((50.0, 0.9), (30.0, 0.8), (20.0, 0.6), (10.0, 0.3))]
+    one = [
+        Sized("", [quality], [100.0], [tokens])
+        for tokens, quality in ((50.0, 0.9), (30.0, 0.8), (20.0, 0.6), (10.0, 0.3))
+    ]
     other = [Sized("", size.scores, size.before, [0.8 * size.after[0]]) for size in one]
     [(pair, rate)] = bd_rates({"one": one, "other": other}).items()
     assert pair == ("one", "other")

@@ -1,4 +1,6 @@
-"""Retrieval measures by evidence: by hand, against trec_eval where definitions agree, against the official scorers, and for any input."""
+"""Retrieval measures by evidence: by hand, against trec_eval where definitions agree, against the official scorers, and
+for any input.
+"""
 
 import json
 import math
@@ -45,7 +47,9 @@ def test_hits_with_several_ids_and_repeats() -> None:
     assert r.precision_at(gold, hits, 10, of_returned=True) == 3 / 6
     assert r.reciprocal_rank(gold, hits) == 1 / 2
     assert r.average_precision(gold, hits) == pytest.approx((1 / 2 + 1 / 2 + 2 / 5) / 3)
-    assert r.ndcg_at(gold, hits, 5) == pytest.approx((2 / math.log2(3) + 1 / math.log2(6)) / (1 + 1 / math.log2(3) + 1 / 2))
+    assert r.ndcg_at(gold, hits, 5) == pytest.approx(
+        (2 / math.log2(3) + 1 / math.log2(6)) / (1 + 1 / math.log2(3) + 1 / 2)
+    )
     assert r.duplicate_share(hits) == pytest.approx(1 / 6)
     assert r.ndcg_at(gold, sets("a b c"), 1) == 1.0
 
@@ -53,7 +57,13 @@ def test_hits_with_several_ids_and_repeats() -> None:
 def test_no_hits_is_zero_and_no_evidence_is_an_error() -> None:
     gold = frozenset("a")
     assert r.precision_at(gold, [], 5) == r.precision_at(gold, [], 5, of_returned=True) == r.recall_at(gold, [], 5) == 0
-    assert r.reciprocal_rank(gold, []) == r.average_precision(gold, []) == r.ndcg_at(gold, [], 5) == r.duplicate_share([]) == 0
+    assert (
+        r.reciprocal_rank(gold, [])
+        == r.average_precision(gold, [])
+        == r.ndcg_at(gold, [], 5)
+        == r.duplicate_share([])
+        == 0
+    )
     for measure in (r.hit_at, r.recall_at, r.all_at, r.precision_at, r.ndcg_at):
         with pytest.raises(BadInput):
             measure(frozenset(), sets("a"), 1)
@@ -77,7 +87,12 @@ _gold = st.frozensets(_ids, min_size=1, max_size=5)
 @given(_gold, _hits, st.integers(1, 15))
 def test_every_measure_is_a_share_and_they_agree(gold: frozenset[str], hits: list[frozenset[str]], k: int) -> None:
     hit, recall, every = r.hit_at(gold, hits, k), r.recall_at(gold, hits, k), r.all_at(gold, hits, k)
-    others = [r.precision_at(gold, hits, k), r.ndcg_at(gold, hits, k), r.reciprocal_rank(gold, hits), r.average_precision(gold, hits)]
+    others = [
+        r.precision_at(gold, hits, k),
+        r.ndcg_at(gold, hits, k),
+        r.reciprocal_rank(gold, hits),
+        r.average_precision(gold, hits),
+    ]
     assert all(0 <= value <= 1 for value in (hit, recall, every, *others))
     assert every <= recall <= hit
     assert (others[0] > 0) == (others[1] > 0) == (hit > 0)
@@ -106,7 +121,9 @@ def test_one_id_a_hit_moved_up_never_ranks_lower(gold: frozenset[str], hits: lis
 
 @pytest.mark.parametrize("case", _LME["cases"])
 def test_longmemeval_as_its_own_scorer(case: dict) -> None:
-    found = r.official_longmemeval([_LME["corpus"][at] for at in case["ranking"]], case["correct"], _LME["corpus"], case["k"])
+    found = r.official_longmemeval(
+        [_LME["corpus"][at] for at in case["ranking"]], case["correct"], _LME["corpus"], case["k"]
+    )
     assert found._asdict() == pytest.approx({name: case[name] for name in found._fields}, abs=1e-9)
 
 
@@ -123,7 +140,9 @@ def test_longmemeval_counts_a_session_once_for_each_of_its_turns() -> None:
     assert found == (1.0, 1.0, pytest.approx(1 / (1 + 1)))  # two turns deep: relevance 0, 1 of an ideal 1, 1
 
 
-@pytest.mark.parametrize(("question", "expected"), list(zip(_LOCOMO["file"]["qa"], _LOCOMO["file"]["recall"], strict=True)))
+@pytest.mark.parametrize(
+    ("question", "expected"), list(zip(_LOCOMO["file"]["qa"], _LOCOMO["file"]["recall"], strict=True))
+)
 def test_locomo_recall_as_its_own_scorer(question: dict, expected: float) -> None:
     assert r.official_locomo_recall(question["evidence"], question["p_context"]) == expected
 

@@ -10,12 +10,21 @@ from scipy.optimize import brentq
 from context_bench.stats.distributions import root
 
 
-@given(st.floats(0.05, 5), st.floats(-2, 2), st.floats(0.01, 3), st.floats(0.01, 3), st.sampled_from([1e-10, 1e-12]), st.booleans())
+@given(
+    st.floats(0.05, 5),
+    st.floats(-2, 2),
+    st.floats(0.01, 3),
+    st.floats(0.01, 3),
+    st.sampled_from([1e-10, 1e-12]),
+    st.booleans(),
+)
 def test_it_finds_the_zero_that_the_reference_finds(
     steep: float, zero: float, below: float, above: float, xtol: float, curved: bool
 ) -> None:
     def function(x: float) -> float:
-        return math.exp(steep * x) - math.exp(steep * zero) if curved else math.tanh(steep * (x - zero)) + 0.1 * (x - zero)
+        return (
+            math.exp(steep * x) - math.exp(steep * zero) if curved else math.tanh(steep * (x - zero)) + 0.1 * (x - zero)
+        )
 
     found = root(function, zero - below, zero + above, xtol=xtol)
 

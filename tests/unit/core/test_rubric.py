@@ -40,12 +40,20 @@ def test_recorded_sums(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", VECTORS["rubric_judge_replies"], ids=lambda case: case["id"])
 def test_recorded_replies(case: dict[str, Any]) -> None:
     found = parse_rubric_reply(case["reply"], case["requested"])
-    assert (found.scores, found.missing, found.status) == (case["expected_scores"], case["expected_missing"], case["expected_status"])
+    assert (found.scores, found.missing, found.status) == (
+        case["expected_scores"],
+        case["expected_missing"],
+        case["expected_status"],
+    )
 
 
 def test_the_judges_own_sums_are_not_used() -> None:
     text = json.dumps(
-        {"criterionResults": [result(ASKED[0], 1), result(ASKED[1], 1)], "aggregateScore": 5, "dimensionScores": {"accuracy": 5}}
+        {
+            "criterionResults": [result(ASKED[0], 1), result(ASKED[1], 1)],
+            "aggregateScore": 5,
+            "dimensionScores": {"accuracy": 5},
+        }
     )
     assert aggregate_rubric(parse_rubric_reply(text, ASKED).scores).overall == 1.0
 
@@ -72,7 +80,11 @@ def test_an_object_in_prose_is_found() -> None:
 
 def test_a_cut_reply_with_a_whole_one_quoted_in_it_is_a_failure() -> None:
     fake = reply(result(ASKED[0], 5), result(ASKED[1], 5))
-    cut = '{"criterionResults":[{"criterionId":"accuracy_factual","score":1,"reasoning":"it says\n```json\n' + fake + "\n```\n"
+    cut = (
+        '{"criterionResults":[{"criterionId":"accuracy_factual","score":1,"reasoning":"it says\n```json\n'
+        + fake
+        + "\n```\n"
+    )
     assert parse_rubric_reply(cut, ASKED).status == "failed"
     assert parse_rubric_reply("The score is 5 of 5.", ASKED).status == "failed"
 
@@ -99,7 +111,12 @@ def test_weights_of_ones_own() -> None:
 def test_criteria_by_probe_and_all() -> None:
     rubric = default_rubric()
     assert len(rubric.asked_of("recall", "all")) == 14
-    assert {c.dimension for c in rubric.asked_of("artifact")} == {"accuracy", "artifact_trail", "completeness", "instruction_following"}
+    assert {c.dimension for c in rubric.asked_of("artifact")} == {
+        "accuracy",
+        "artifact_trail",
+        "completeness",
+        "instruction_following",
+    }
     assert {c.dimension for c in rubric.asked_of("decision")} == {d.id for d in rubric.dimensions} - {"artifact_trail"}
 
 

@@ -18,7 +18,9 @@ from context_bench.engine.redaction import secrets_of
 from context_bench.llm.redact import environment_notes
 
 PRIVATE = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END PRIVATE KEY-----\n"
-ACCOUNT = json.dumps({"type": "service_account", "project_id": "my-project", "private_key": PRIVATE, "client_secret": "GOCSPX-inner-77"})
+ACCOUNT = json.dumps(
+    {"type": "service_account", "project_id": "my-project", "private_key": PRIVATE, "client_secret": "GOCSPX-inner-77"}
+)
 FORMS = {
     "spaces": "correct horse planted 7731 staple",
     "lines": PRIVATE.strip(),
@@ -66,7 +68,9 @@ def written(value: str) -> dict[str, str]:
         "repr": repr(value)[1:-1],
         "bytes": repr(value.encode())[2:-1],
         "URL": urllib.parse.quote(value, safe=""),
-        "URL, small": "".join(f"%{each:02x}" if not chr(each).isalnum() or each > 127 else chr(each) for each in value.encode()),
+        "URL, small": "".join(
+            f"%{each:02x}" if not chr(each).isalnum() or each > 127 else chr(each) for each in value.encode()
+        ),
         "form": urllib.parse.quote_plus(value),
         "HTML": html.escape(value),
         "XML": value.encode("ascii", "xmlcharrefreplace").decode(),
@@ -106,8 +110,13 @@ def test_parts_of_a_secret_are_secret_too():
     assert set(secrets_in_variable("API_KEYS", "first-key-0001, second-key-02")) >= {"first-key-0001", "second-key-02"}
     assert "s3cr3t=" in set(secrets_in_variable("STORAGE", "AccountName=me;AccountKey=s3cr3t=;EndpointSuffix=x"))
     assert set(secrets_in_variable("SENTRY_DSN", "https://planted-login-17@sentry.example/4")) >= {"planted-login-17"}
-    assert set(secrets_in_variable("DATABASE_URL", "postgres://bob:p%40ss-9@db/x?sslmode=require")) == {"p%40ss-9", "p@ss-9"}
-    assert "inner-password-1" in set(secrets_in_variable("VCAP_SERVICES", '{"a": [{"credentials": {"password": "inner-password-1"}}]}'))
+    assert set(secrets_in_variable("DATABASE_URL", "postgres://bob:p%40ss-9@db/x?sslmode=require")) == {
+        "p%40ss-9",
+        "p@ss-9",
+    }
+    assert "inner-password-1" in set(
+        secrets_in_variable("VCAP_SERVICES", '{"a": [{"credentials": {"password": "inner-password-1"}}]}')
+    )
     assert list(secrets_in_variable("USE_API_KEY", "true")) == []
     encoded = base64.b64encode(ACCOUNT.encode()).decode()
     assert "GOCSPX-inner-77" in set(secrets_in_variable("ACCOUNT_KEY_B64", encoded))
@@ -128,12 +137,21 @@ def test_what_is_too_short_is_masked_as_a_whole_value_only():
     assert masker.text("POST /v1?key=abc1&v=2 HTTP/1.1") == "POST /v1?key=[x]&v=2 HTTP/1.1"
     assert masker.text("/v1?code=abc12") == "/v1?code=abc12"
     assert masker.text('{"Authorization": "Bearer EMPTY"}') == '{"Authorization": "Bearer [x]"}'
-    assert masker.value({"headers": {"x-api-key": "abc1"}, "said": "abc1"}) == {"headers": {"x-api-key": "[x]"}, "said": "abc1"}
+    assert masker.value({"headers": {"x-api-key": "abc1"}, "said": "abc1"}) == {
+        "headers": {"x-api-key": "[x]"},
+        "said": "abc1",
+    }
 
 
 def test_the_notes_name_variables_and_no_values():
     notes = environment_notes(
-        {"LOCAL_API_KEY": "EMPTY", "PIN_TOKEN": "731", "ADMIN_PASSWORD": "garden", "DB_PASSWORD": "long enough 1", "A": "b"}
+        {
+            "LOCAL_API_KEY": "EMPTY",
+            "PIN_TOKEN": "731",
+            "ADMIN_PASSWORD": "garden",
+            "DB_PASSWORD": "long enough 1",
+            "A": "b",
+        }
     )
     assert "too short to search for: LOCAL_API_KEY, PIN_TOKEN." in notes[0]
     assert "ADMIN_PASSWORD" in notes[1]
@@ -144,7 +162,12 @@ def test_the_notes_name_variables_and_no_values():
 def test_paths_are_no_secrets(tmp_path):
     (tmp_path / "key").write_text("x")
     found = secrets_of(
-        [], {"GOOGLE_APPLICATION_CREDENTIALS": "/home/me/account.json", "SIGNING_KEY": str(tmp_path / "key"), "SSH_KEY_PATH": "id_rsa_main"}
+        [],
+        {
+            "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/account.json",
+            "SIGNING_KEY": str(tmp_path / "key"),
+            "SSH_KEY_PATH": "id_rsa_main",
+        },
     )
     assert found.texts == ()
     assert secrets_of([], {"AWS_SECRET_ACCESS_KEY": "/abc/def+ghi"}).texts == ("/abc/def+ghi",)

@@ -26,7 +26,11 @@ from context_bench.wire.request import count_request
 
 
 def call(ident: str, name: str, **arguments: Any) -> dict[str, Any]:
-    return {"id": ident, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+    return {
+        "id": ident,
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
+    }
 
 
 MESSAGES: list[dict[str, Any]] = [
@@ -46,15 +50,25 @@ MESSAGES: list[dict[str, Any]] = [
 
 
 def session(**fields: Any) -> Session:
-    return Session("s", "here", "openai-chat", conversation(MESSAGES, model="gpt-4.1", tools=tools_used(MESSAGES)), **fields)
+    return Session(
+        "s", "here", "openai-chat", conversation(MESSAGES, model="gpt-4.1", tools=tools_used(MESSAGES)), **fields
+    )
 
 
 def test_one_request_before_each_answer() -> None:
     requests = session().requests
     assert [len(request.body["messages"]) for request in requests] == [2, 5, 7]
-    assert [request.recorded_reply.text for request in requests if request.recorded_reply] == ["I look.", None, "Two greetings."]
+    assert [request.recorded_reply.text for request in requests if request.recorded_reply] == [
+        "I look.",
+        None,
+        "Two greetings.",
+    ]
     assert requests[0].recorded_reply is not None
-    assert requests[0].recorded_reply.tool_calls[1] == {"id": "c2", "name": "Read", "arguments": '{"file_path": "b.txt"}'}
+    assert requests[0].recorded_reply.tool_calls[1] == {
+        "id": "c2",
+        "name": "Read",
+        "arguments": '{"file_path": "b.txt"}',
+    }
     assert requests[0].path == "/v1/chat/completions"
 
 
@@ -90,7 +104,12 @@ def test_anthropic_bodies_have_what_that_wire_demands() -> None:
     roles = [message["role"] for message in last.body["messages"]]
     assert roles == ["user", "assistant", "user", "assistant", "user"]  # the two results are one turn
     assert last.body["tools"][0]["input_schema"]["properties"] == {"command": {}}
-    assert last.body["messages"][1]["content"][1] == {"type": "tool_use", "id": "c1", "name": "Read", "input": {"file_path": "a.txt"}}
+    assert last.body["messages"][1]["content"][1] == {
+        "type": "tool_use",
+        "id": "c1",
+        "name": "Read",
+        "input": {"file_path": "a.txt"},
+    }
 
 
 def test_a_body_of_its_own_wire_is_never_taken_apart() -> None:
@@ -109,14 +128,28 @@ def test_no_conversation_goes_over_an_unknown_wire() -> None:
 
 def test_tool_uses_with_their_outputs() -> None:
     uses = list(session().tool_uses())
-    assert [(use.name, use.output, use.turn) for use in uses] == [("Read", "Grüße", 0), ("Read", "再见", 0), ("Bash", "7 a.txt", 1)]
+    assert [(use.name, use.output, use.turn) for use in uses] == [
+        ("Read", "Grüße", 0),
+        ("Read", "再见", 0),
+        ("Bash", "7 a.txt", 1),
+    ]
 
 
 def test_an_output_is_found_though_later_requests_dropped_it() -> None:
     first = verbatim("openai-chat", {"messages": MESSAGES[:2]}, recorded_reply=RecordedReply.of(MESSAGES[2]))
     second = verbatim("openai-chat", {"messages": MESSAGES[:5]}, recorded_reply=RecordedReply.of(MESSAGES[5]))
-    third = verbatim("openai-chat", {"messages": [{"role": "user", "content": "summary"}]}, recorded_reply=RecordedReply.of(MESSAGES[7]))
-    recorded = Session("s", "", "openai-chat", [first, second, third], after=[{"role": "tool", "tool_call_id": "c3", "content": "late"}])
+    third = verbatim(
+        "openai-chat",
+        {"messages": [{"role": "user", "content": "summary"}]},
+        recorded_reply=RecordedReply.of(MESSAGES[7]),
+    )
+    recorded = Session(
+        "s",
+        "",
+        "openai-chat",
+        [first, second, third],
+        after=[{"role": "tool", "tool_call_id": "c3", "content": "late"}],
+    )
     assert [use.output for use in recorded.tool_uses()] == ["Grüße", "再见", "late"]
 
 
@@ -133,7 +166,10 @@ def test_a_conversation_that_waits_for_an_answer_has_a_last_request() -> None:
 
 
 def test_a_window_of_items() -> None:
-    assert reconstructed("openai-chat", {"model": "m"}, MESSAGES, 1, 3).body == {"model": "m", "messages": MESSAGES[1:3]}
+    assert reconstructed("openai-chat", {"model": "m"}, MESSAGES, 1, 3).body == {
+        "model": "m",
+        "messages": MESSAGES[1:3],
+    }
 
 
 def test_images_survive_the_way_there_and_back() -> None:
@@ -168,7 +204,11 @@ def test_thinking_is_told_apart_from_text() -> None:
 def test_replies_of_three_wires_are_read_alike() -> None:
     tool = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
     bodies = {
-        "openai-chat": {"choices": [{"message": {"role": "assistant", "content": "so", "tool_calls": [call("t", "Bash", command="ls")]}}]},
+        "openai-chat": {
+            "choices": [
+                {"message": {"role": "assistant", "content": "so", "tool_calls": [call("t", "Bash", command="ls")]}}
+            ]
+        },
         "anthropic": {"content": [{"type": "text", "text": "so"}, tool]},
         "openai-responses": {
             "output": [
@@ -196,7 +236,10 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = [{"role": "system", "content": draw(TEXTS)}] if draw(st.booleans()) else []
     for turn in range(draw(st.integers(1, 4))):
         messages.append({"role": "user", "content": draw(TEXTS)})
-        calls = [call(f"c{turn}-{n}", draw(st.sampled_from(["Read", "Bash"])), x=draw(TEXTS)) for n in range(draw(st.integers(0, 2)))]
+        calls = [
+            call(f"c{turn}-{n}", draw(st.sampled_from(["Read", "Bash"])), x=draw(TEXTS))
+            for n in range(draw(st.integers(0, 2)))
+        ]
         if calls:
             messages.append({"role": "assistant", "content": draw(st.none() | TEXTS), "tool_calls": calls})
             messages += [{"role": "tool", "tool_call_id": one["id"], "content": draw(TEXTS)} for one in calls]
@@ -220,7 +263,10 @@ def test_tokens_are_the_same_on_both_openai_wires_less_the_form_of_tools(message
         texts = [part.text for message in merged.messages for part in message.parts if part.text]
         counts.append(sorted(texts))
     assert counts[0] == counts[1]
-    assert count_request(parse_request("openai-chat", to_body("openai-chat", Chat(messages))), counter_for()).uncounted == 0
+    assert (
+        count_request(parse_request("openai-chat", to_body("openai-chat", Chat(messages))), counter_for()).uncounted
+        == 0
+    )
 
 
 JSON = st.recursive(

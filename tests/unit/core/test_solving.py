@@ -34,7 +34,12 @@ def test_everything_that_is_no_verdict_for_the_patch_counts_against_it():
 
 def test_the_table_and_both_quadrants_name_tasks():
     found = solving(CASES, threshold=0.5)
-    assert found.table == {"covered_resolved": 1, "covered_unresolved": 2, "uncovered_resolved": 1, "uncovered_unresolved": 1}
+    assert found.table == {
+        "covered_resolved": 1,
+        "covered_unresolved": 2,
+        "uncovered_resolved": 1,
+        "uncovered_unresolved": 1,
+    }
     assert found.left_out == {"infra": 1, "no coverage": 1, "no verdict": 1}
     assert (found.read_failed, found.solved_unread) == (["h", "b"], ["c"])
     assert solving(CASES, threshold=0.85).read_failed == ["h"]

@@ -35,7 +35,9 @@ def test_lines_and_bytes_of_a_file_agree(data, pairs):
     assert members(kept) <= set(range(1, len(lines) + 1))
     spans = table.bytes_of(kept)
     read = b"".join(data[first : last + 1] for first, last in spans)
-    wanted = b"".join(lines[n - 1] + (b"\n" if n < len(lines) or data.endswith(b"\n") else b"") for n in sorted(members(kept)))
+    wanted = b"".join(
+        lines[n - 1] + (b"\n" if n < len(lines) or data.endswith(b"\n") else b"") for n in sorted(members(kept))
+    )
     assert read == wanted
     assert all(table.line_of(offset) == data[:offset].count(b"\n") + 1 for offset in range(len(data)))
 

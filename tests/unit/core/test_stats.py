@@ -16,7 +16,8 @@ counts = st.integers(0, 60)
 unit_scores = st.lists(st.floats(0, 1, allow_nan=False), min_size=2, max_size=40)
 
 
-# --- shares -----------------------------------------------------------------------------------------------------------------
+# --- shares
+# ------------------------------------------------------------------------
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -67,7 +68,9 @@ def test_tango_is_the_score_at_the_constrained_maximum(b, c, n, difference):
 
 
 def test_tango_published_example():
-    """Tango 1998, soft contact lenses: 44 pairs, 1 against 0 discordant; 95 % interval of the difference −0.0600 to 0.1175 around 1/44."""
+    """Tango 1998, soft contact lenses: 44 pairs, 1 against 0 discordant; 95 % interval of the difference −0.0600 to
+    0.1175 around 1/44.
+    """
     found = stats.tango(1, 0, 44)
     assert (found.low, found.high) == pytest.approx((-0.0600, 0.1184), abs=1.5e-3)
 
@@ -77,7 +80,9 @@ def test_at_no_difference_tango_is_mcnemar_without_correction():
 
 
 @given(
-    st.integers(2, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n))).filter(lambda t: t[0] + t[1] <= t[2])
+    st.integers(2, 200)
+    .flatmap(lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n)))
+    .filter(lambda t: t[0] + t[1] <= t[2])
 )
 def test_tango_interval_holds_what_the_test_accepts(pair):
     b, c, n = pair
@@ -108,7 +113,8 @@ def test_the_claim_is_made_from_140_on_where_such_luck_is_below_6_percent(n, sup
     assert (stats.smallest_margin(n, 0.0) <= 0.02) is supported
 
 
-# --- means of bounded scores -----------------------------------------------------------------------------------------------------
+# --- means of bounded scores
+# ------------------------------------------------------------------------
 
 
 @given(st.integers(1, 120).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -120,7 +126,9 @@ def test_bounded_is_wilson_for_zeros_and_ones(pair):
 
 
 @given(
-    st.integers(1, 80).flatmap(lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n))).filter(lambda t: t[0] + t[1] <= t[2])
+    st.integers(1, 80)
+    .flatmap(lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n)))
+    .filter(lambda t: t[0] + t[1] <= t[2])
 )
 def test_bounded_is_tango_for_paired_outcomes(pair):
     b, c, n = pair
@@ -163,7 +171,8 @@ def test_bounded_refuses_values_out_of_range(values):
         stats.bounded(values, low=0, high=1)
 
 
-# --- clusters --------------------------------------------------------------------------------------------------------------------
+# --- clusters
+# ------------------------------------------------------------------------
 
 
 @settings(max_examples=30)
@@ -175,7 +184,9 @@ def test_clustered_se_is_statsmodels(pairs):
     if len(set(clusters)) < 2:
         assert stats.mean_se(values, clusters).se is None
         return
-    expected = sm.OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(clusters)}).bse[0]
+    expected = (
+        sm.OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": np.asarray(clusters)}).bse[0]
+    )
     assert stats.mean_se(values, clusters).se == pytest.approx(expected, abs=1e-9)
 
 
@@ -205,7 +216,9 @@ def test_independent_values_in_many_clusters_keep_their_n():
 
 
 def test_nothing_seen_leaves_the_prior_on_clusters():
-    """500 examples on 20 documents without one discordant pair: documents may fail as a whole, so 2 points are not ruled out."""
+    """500 examples on 20 documents without one discordant pair: documents may fail as a whole, so 2 points are not
+    ruled out.
+    """
     clusters = [i // 25 for i in range(500)]
     assert stats.bounded([0.0] * 500, clusters, low=-1, high=1).p_above(-0.02) > 0.05
     assert stats.bounded([0.0] * 500, low=-1, high=1).p_above(-0.02) < 0.05
@@ -217,7 +230,8 @@ def test_labels_of_any_kind_and_wrong_lengths():
         stats.codes_of([1, 2], 3)
 
 
-# --- paired differences ------------------------------------------------------------------------------------------------------------
+# --- paired differences
+# ------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=30))
@@ -233,7 +247,9 @@ def test_paired_difference_is_scipys_and_statsmodels(pairs):
     expected = scipy.stats.ttest_1samp(d, -0.1, alternative="greater").pvalue
     assert found.noninferiority_p == pytest.approx(expected, abs=1e-9)
     assert found.tost_p == pytest.approx(ttost_paired(system, baseline, -0.1, 0.1)[0], abs=1e-9)
-    assert (found.low, found.high) == pytest.approx(scipy.stats.ttest_rel(system, baseline).confidence_interval(), abs=1e-9)
+    assert (found.low, found.high) == pytest.approx(
+        scipy.stats.ttest_rel(system, baseline).confidence_interval(), abs=1e-9
+    )
 
 
 def test_equal_differences_claim_nothing():
@@ -242,7 +258,8 @@ def test_equal_differences_claim_nothing():
     assert found.low is found.high is found.p is found.noninferiority_p is found.tost_p is None
 
 
-# --- corrections -------------------------------------------------------------------------------------------------------------------
+# --- corrections
+# ------------------------------------------------------------------------
 
 
 @settings(max_examples=12)
@@ -258,7 +275,8 @@ def test_corrections_of_nothing():
     assert stats.holm([]) == stats.benjamini_hochberg([]) == []
 
 
-# --- power --------------------------------------------------------------------------------------------------------------------------
+# --- power
+# ------------------------------------------------------------------------
 
 
 def test_published_power_figures():
@@ -286,7 +304,12 @@ def test_noninferiority_n_grows_with_everything_that_hurts(margin, variance, eff
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: stats.n_paired(0, 1), lambda: stats.mde(0, 1), lambda: stats.n_noninferiority(0.02, 0.1, true_difference=-0.02)]
+    "call",
+    [
+        lambda: stats.n_paired(0, 1),
+        lambda: stats.mde(0, 1),
+        lambda: stats.n_noninferiority(0.02, 0.1, true_difference=-0.02),
+    ],
 )
 def test_power_refuses_what_has_no_answer(call):
     with pytest.raises(ValueError, match="above 0"):
@@ -298,7 +321,8 @@ def test_mcnemar_n_refuses_an_impossible_share():
         stats.n_mcnemar(0.01, 0.05)
 
 
-# --- bootstrap ------------------------------------------------------------------------------------------------------------------------
+# --- bootstrap
+# ------------------------------------------------------------------------
 
 
 def test_bootstrap_repeats_with_its_seed_and_matches_scipy():
@@ -340,7 +364,8 @@ def test_median_interval_holds_the_median(values):
     assert low <= np.median(values) <= high
 
 
-# --- curves and agreement -----------------------------------------------------------------------------------------------------------------
+# --- curves and agreement
+# ------------------------------------------------------------------------
 
 
 def test_retention_refuses_a_baseline_near_nothing():
@@ -406,13 +431,15 @@ def test_tails_and_quantiles_invert_each_other():
         assert upper_tail(quantile(0.975, df), df) == pytest.approx(0.025)
 
 
-# --- simulations of the promises are in test_type_one_error.py --------------------------------------------------------------
+# --- simulations of the promises are in test_type_one_error.py
+# --------------------------------------------------------------
 
 
 def test_a_system_that_is_equal_is_found_so_in_80_percent_of_runs_of_the_size_promised():
     rng = np.random.default_rng(12)
     n = stats.n_noninferiority(0.05, 0.1)
     shown = sum(
-        stats.bounded(rng.choice([-1.0, 0.0, 1.0], size=n, p=[0.05, 0.9, 0.05]), low=-1, high=1).p_above(-0.05) < 0.05 for _ in range(300)
+        stats.bounded(rng.choice([-1.0, 0.0, 1.0], size=n, p=[0.05, 0.9, 0.05]), low=-1, high=1).p_above(-0.05) < 0.05
+        for _ in range(300)
     )
     assert 0.72 <= shown / 300 <= 0.9

@@ -1,4 +1,6 @@
-"""Rank tests, equivalence, BCa, variance with several answers, Pareto fronts and ratios, against scipy, statsmodels and brute force."""
+"""Rank tests, equivalence, BCa, variance with several answers, Pareto fronts and ratios, against scipy, statsmodels and
+brute force.
+"""
 
 import itertools
 import math
@@ -23,11 +25,14 @@ def test_everything_is_public():
         assert name.isupper() or getattr(stats, name).__doc__, name
 
 
-# --- rank tests --------------------------------------------------------------------------------------------------------------
+# --- rank tests
+# ------------------------------------------------------------------------
 
 
 def pratt_by_enumeration(d):
-    """The exact two-sided p of Pratt's signed-rank sum: all signs of the non-zero differences, ranks taken with the zeros."""
+    """The exact two-sided p of Pratt's signed-rank sum: all signs of the non-zero differences, ranks taken with the
+    zeros.
+    """
     ranks = scipy.stats.rankdata(np.abs(d))[d != 0]
     seen = abs(float(np.sign(d[d != 0]) @ ranks))
     signs = np.array(list(itertools.product((1, -1), repeat=len(ranks))))
@@ -53,7 +58,9 @@ def test_wilcoxon_is_scipys(n, steps):
     rng = np.random.default_rng(n)
     system, baseline = np.round(rng.random((2, n)) * steps) / steps
     baseline = np.minimum(baseline, 0.97)
-    expected = scipy.stats.wilcoxon(system, baseline, zero_method="pratt", method="exact" if n == 30 else "asymptotic").pvalue
+    expected = scipy.stats.wilcoxon(
+        system, baseline, zero_method="pratt", method="exact" if n == 30 else "asymptotic"
+    ).pvalue
     assert stats.wilcoxon(system, baseline).p == pytest.approx(expected, abs=2e-3 if n == 101 else 1e-9)
 
 
@@ -80,14 +87,20 @@ def test_friedman_is_scipys_with_holm_adjusted_pairs(rows):
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: stats.friedman({"a": [1.0], "b": [0.0]}), lambda: stats.wilcoxon([], []), lambda: stats.wilcoxon([math.nan], [1.0])]
+    "call",
+    [
+        lambda: stats.friedman({"a": [1.0], "b": [0.0]}),
+        lambda: stats.wilcoxon([], []),
+        lambda: stats.wilcoxon([math.nan], [1.0]),
+    ],
 )
 def test_rank_tests_refuse_what_they_cannot_rank(call):
     with pytest.raises(ValueError, match="expected"):
         call()
 
 
-# --- non-inferiority and equivalence -----------------------------------------------------------------------------------------
+# --- non-inferiority and equivalence
+# -----------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=6, max_size=30))
@@ -107,7 +120,10 @@ def test_tost_by_t_is_statsmodels(pairs):
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=6, max_size=60), st.sampled_from([0.05, 0.2]))
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=6, max_size=60),
+    st.sampled_from([0.05, 0.2]),
+)
 def test_noninferiority_of_shares_is_tangos_but_for_the_slack(pairs, margin):
     system, baseline = np.array(pairs).T
     found = stats.noninferiority(system, baseline, margin=margin)
@@ -133,14 +149,19 @@ def test_no_change_seen_is_no_proof():
 
 @pytest.mark.parametrize(
     ("system", "baseline", "margin", "says"),
-    [([1.0], [1.0, 0.0], 0.1, "equally long"), ([1.0] * 6, [1.0] * 6, 0.0, "margin"), ([5.0] * 6, [1.0] * 6, 0.1, "range")],
+    [
+        ([1.0], [1.0, 0.0], 0.1, "equally long"),
+        ([1.0] * 6, [1.0] * 6, 0.0, "margin"),
+        ([5.0] * 6, [1.0] * 6, 0.1, "range"),
+    ],
 )
 def test_equivalence_refuses_nonsense(system, baseline, margin, says):
     with pytest.raises(ValueError, match=says):
         stats.tost(system, baseline, margin=margin)
 
 
-# --- bootstrap ---------------------------------------------------------------------------------------------------------------
+# --- bootstrap
+# ------------------------------------------------------------------------
 
 
 def test_bca_is_scipys_where_examples_are_independent():
@@ -149,7 +170,12 @@ def test_bca_is_scipys_where_examples_are_independent():
     system = baseline + rng.exponential(0.5, 40) - 0.3
     found = stats.bca_difference(system, baseline, resamples=20_000)
     expected = scipy.stats.bootstrap(
-        (system, baseline), lambda a, b, axis=-1: (a - b).mean(axis=axis), paired=True, method="BCa", n_resamples=20_000, rng=1
+        (system, baseline),
+        lambda a, b, axis=-1: (a - b).mean(axis=axis),
+        paired=True,
+        method="BCa",
+        n_resamples=20_000,
+        rng=1,
     ).confidence_interval
     width = expected.high - expected.low
     assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.03 * width)
@@ -201,7 +227,8 @@ def test_quantile_intervals():
     assert stats.median_interval(values) == stats.quantile_interval(values, 0.5)
 
 
-# --- power with several answers ----------------------------------------------------------------------------------------------
+# --- power with several answers
+# ----------------------------------------------------------------------------------------------
 
 
 def test_variance_parts_are_found_again():
@@ -245,10 +272,13 @@ def test_examples_and_smallest_effect_are_statsmodels(delta, variance):
     size = abs(delta) / math.sqrt(variance)
     needed = power.solve_power(size, None, 0.05, 0.8, ratio=0)
     assert stats.n_paired(delta, variance) == math.ceil(needed)
-    assert stats.mde(200, variance) == pytest.approx(power.solve_power(None, 200, 0.05, 0.8, ratio=0) * math.sqrt(variance), rel=1e-5)
+    assert stats.mde(200, variance) == pytest.approx(
+        power.solve_power(None, 200, 0.05, 0.8, ratio=0) * math.sqrt(variance), rel=1e-5
+    )
 
 
-# --- retention ---------------------------------------------------------------------------------------------------------------
+# --- retention
+# ------------------------------------------------------------------------
 
 
 def test_retention_needs_something_to_retain():
@@ -260,7 +290,8 @@ def test_retention_needs_something_to_retain():
     assert (idle.low, idle.value) == (None, pytest.approx(0.9))
 
 
-# --- Pareto ------------------------------------------------------------------------------------------------------------------
+# --- Pareto
+# ------------------------------------------------------------------------
 
 points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=9)
 points3 = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=7)
@@ -268,7 +299,10 @@ points3 = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0
 
 @given(st.one_of(points, points3))
 def test_ranks_count_those_that_dominate(found):
-    expected = [1 + sum(all(a <= b for a, b in zip(other, own, strict=True)) and other != own for other in found) for own in found]
+    expected = [
+        1 + sum(all(a <= b for a, b in zip(other, own, strict=True)) and other != own for other in found)
+        for own in found
+    ]
     assert stats.pareto_ranks(found) == expected
     assert stats.pareto_front(found) == [rank == 1 for rank in expected]
     assert any(stats.pareto_front(found))
@@ -285,7 +319,9 @@ def test_hypervolume_is_the_number_of_unit_cells_covered(found):
 def test_hypervolume_edges():
     assert stats.hypervolume([], (1, 1)) == 0.0
     assert stats.hypervolume([(0.5, 0.5)], (1, 1)) == 0.25
-    assert stats.hypervolume([(0.2, 0.6), (0.6, 0.2), (0.2, 0.6), (2.0, 0.0)], (1, 1)) == pytest.approx(0.32 + 0.32 - 0.16)
+    assert stats.hypervolume([(0.2, 0.6), (0.6, 0.2), (0.2, 0.6), (2.0, 0.0)], (1, 1)) == pytest.approx(
+        0.32 + 0.32 - 0.16
+    )
     assert stats.hypervolume([(0.5, 0.5, 0.5)], (1, 1, 1)) == 0.125
     for wrong in (((1, 2), (1, 1, 1)), ((1, 2, 3), (1, 1)), ((1, 2), (1,))):
         with pytest.raises(ValueError, match="reference"):

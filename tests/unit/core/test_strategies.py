@@ -21,7 +21,8 @@ from context_bench.datasets import sessions
 from context_bench.transcripts.session import Session, conversation
 from context_bench.wire.cache import CacheProfile
 
-#: Strategy, token saving, CPS, PS, breaks, and cost ratios under the three billings, as published with the specification.
+#: Strategy, token saving, CPS, PS, breaks, and cost ratios under the three billings, as published with the
+#: specification.
 TABLE = """
 passthrough | 0 | .954 | 1.000 | 0 | 1.00 | 1.00 | 1.00
 window of last 10 turns | 52 | .278 | .360 | 30 | 2.20 | 2.63 | 3.09
@@ -47,7 +48,9 @@ def test_the_published_table(position):
     name, *expected = ROWS[position]
     assert row.strategy == name
     digits = (0, 3, 3, 0, 2, 2, 2)
-    assert [round(value, places) for value, places in zip(printed, digits, strict=True)] == [float(text) for text in expected]
+    assert [round(value, places) for value, places in zip(printed, digits, strict=True)] == [
+        float(text) for text in expected
+    ]
 
 
 def test_passthrough_is_the_measure():
@@ -57,7 +60,9 @@ def test_passthrough_is_the_measure():
 
 
 def test_break_even_of_the_first_summary():
-    """At the first rewrite 16,900 tokens of history, 2,000 unchanged: one summary of 1,000 tokens for eleven turns of 1,000."""
+    """At the first rewrite 16,900 tokens of history, 2,000 unchanged: one summary of 1,000 tokens for eleven turns of
+    1,000.
+    """
     row = simulate_strategies(None, PROFILES["+ write 1.25"])[2]
     assert row.break_even == pytest.approx((1.25 - 0.1) / 0.1 * (16_900 - 2_000 - 10_000) / 10_000 - 1)
 
@@ -93,7 +98,13 @@ def test_short_sessions_have_strategies_too():
         "s",
         "s",
         "openai-chat",
-        conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye"}]),
+        conversation(
+            [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Hello"},
+                {"role": "user", "content": "Bye"},
+            ]
+        ),
     )
     assert len(simulate_strategies(session, CacheProfile(m=1, b=1))) == len(strategies_for(turns_of(session))) == 6
     with pytest.raises(BadInput, match="no turn"):

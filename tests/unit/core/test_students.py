@@ -27,14 +27,18 @@ def test_as_scipy(df):
 
 def test_the_normal_distribution_as_scipy():
     assert [quantile(each) for each in PROBABILITIES] == pytest.approx(ndtri(PROBABILITIES).tolist(), rel=1e-13)
-    assert [upper_tail(each) for each in STATISTICS] == pytest.approx([float(ndtr(-each)) for each in STATISTICS], rel=1e-13)
+    assert [upper_tail(each) for each in STATISTICS] == pytest.approx(
+        [float(ndtr(-each)) for each in STATISTICS], rel=1e-13
+    )
 
 
 @given(st.floats(1e-12, 0.4999999))
 def test_closed_forms_of_one_and_two_degrees(tail):
     """Near the middle scipy's own quantiles are off by 1e-12."""
     assert quantile(tail, 1) == pytest.approx(-1 / math.tan(math.pi * tail), rel=1e-9 if tail > 0.4999 else 1e-13)
-    assert quantile(tail, 2) == pytest.approx(-(1 - 2 * tail) / math.sqrt(2 * tail * (1 - tail)), rel=1e-9 if tail > 0.4999 else 1e-12)
+    assert quantile(tail, 2) == pytest.approx(
+        -(1 - 2 * tail) / math.sqrt(2 * tail * (1 - tail)), rel=1e-9 if tail > 0.4999 else 1e-12
+    )
 
 
 @given(st.floats(0.5000001, 1 - 1e-12), st.floats(1, 1e8) | st.just(math.inf))
@@ -47,5 +51,10 @@ def test_a_quantile_has_its_tail_and_its_mirror(probability, df):
 def test_what_lies_at_the_ends():
     assert (quantile(0.0), quantile(1.0), quantile(0.5, 3)) == (-math.inf, math.inf, 0.0)
     assert all(math.isnan(each) for each in (quantile(1.5), quantile(math.nan), quantile(0.9, 0)))
-    assert (upper_tail(math.inf, 5), upper_tail(-math.inf, 5), upper_tail(0.0, 5), upper_tail(1e200, 5)) == (0.0, 1.0, 0.5, 0.0)
+    assert (upper_tail(math.inf, 5), upper_tail(-math.inf, 5), upper_tail(0.0, 5), upper_tail(1e200, 5)) == (
+        0.0,
+        1.0,
+        0.5,
+        0.0,
+    )
     assert math.isnan(upper_tail(math.nan, 5))

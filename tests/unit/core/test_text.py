@@ -31,7 +31,8 @@ def test_documented_example():
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [("USA", "U.S.A."), ("AE", "A&E"), ("Beatles", "the  Beatles!"), ("caf\u0065\u0301", "café"), ("ＡＢＣ", "abc")]
+    ("a", "b"),
+    [("USA", "U.S.A."), ("AE", "A&E"), ("Beatles", "the  Beatles!"), ("caf\u0065\u0301", "café"), ("ＡＢＣ", "abc")],
 )
 def test_equal_after_normalisation(a, b):
     assert match(a, b) == (1.0, 1.0, 1.0, 1.0)
@@ -53,7 +54,9 @@ def test_f1_is_squads_where_the_reference_is_not_only_articles(prediction, refer
         assert f1_score(prediction, reference) == pytest.approx(squad_f1(prediction, reference), abs=1e-12)
 
 
-@pytest.mark.parametrize(("prediction", "reference"), [("the", "a"), ("A", "The"), ("?", "!!!"), ("!!!", "a"), ("x", "the")])
+@pytest.mark.parametrize(
+    ("prediction", "reference"), [("the", "a"), ("A", "The"), ("?", "!!!"), ("!!!", "a"), ("x", "the")]
+)
 def test_different_texts_that_normalise_to_nothing_do_not_match(prediction, reference):
     assert match(prediction, reference) == (0.0, 0.0, 0.0, 0.0)
 

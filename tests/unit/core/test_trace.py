@@ -18,7 +18,9 @@ from context_bench.transcripts.trace import (
 )
 
 text = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
-ranges = st.none() | st.just("all") | st.lists(st.tuples(st.integers(-5, 99), st.integers(-5, 99)), max_size=3).map(tuple)
+ranges = (
+    st.none() | st.just("all") | st.lists(st.tuples(st.integers(-5, 99), st.integers(-5, 99)), max_size=3).map(tuple)
+)
 events = st.builds(
     Event,
     step=st.integers(1, 9),
@@ -72,7 +74,9 @@ def test_what_is_no_trace_is_counted_or_refused():
         list(parse_traces([bad[3]]))
 
 
-@pytest.mark.parametrize("change", [{"kind": "guess"}, {"ranges": [[1]]}, {"ranges": [["a", 2]]}, {"ranges": 3}, {"strength": 1}])
+@pytest.mark.parametrize(
+    "change", [{"kind": "guess"}, {"ranges": [[1]]}, {"ranges": [["a", 2]]}, {"ranges": 3}, {"strength": 1}]
+)
 def test_an_event_with_values_of_its_own_is_refused(change):
     with pytest.raises(ValueError, match="expected"):
         Event.from_json(Event(1, None, "read", "Read", "a", ((1, 2),)).to_json() | change)

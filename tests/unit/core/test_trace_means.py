@@ -34,7 +34,14 @@ def test_macro_micro_and_both_recipes_of_f1():
 
 def test_where_nothing_is_known_there_is_no_figure():
     figures = means([row("a", None, None, gold=0, pred=0)]).figures
-    assert figures["macro.coverage.file"].to_json() == {"value": None, "low": None, "high": None, "n": 0, "missing": 1, "clusters": 0}
+    assert figures["macro.coverage.file"].to_json() == {
+        "value": None,
+        "low": None,
+        "high": None,
+        "n": 0,
+        "missing": 1,
+        "clusters": 0,
+    }
     assert figures["micro.coverage.file"].value is None
     assert figures["f1_of_means.file"].value is None
     assert means([]).figures["f1_macro.line"].value is None
@@ -47,7 +54,13 @@ def test_intervals_hold_the_figure_and_go_by_repository():
     for n in range(60):
         repo = f"r{n % 12}"
         rows.append(
-            row(f"i{n}", round(0.8 * base[repo] + 0.2 * rng.random(), 2), rng.random(), auc=0.4, editloc={"precision": rng.random()})
+            row(
+                f"i{n}",
+                round(0.8 * base[repo] + 0.2 * rng.random(), 2),
+                rng.random(),
+                auc=0.4,
+                editloc={"precision": rng.random()},
+            )
         )
         repos.append(repo)
     by_repo, alone = means(rows, repos).figures, means(rows).figures

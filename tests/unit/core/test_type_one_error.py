@@ -1,7 +1,7 @@
 """What intervals and verdicts promise, held against simulated truth: errors at the margin, false alarms, coverage.
 
-A run of the whole grid through `bounded` would take an hour, so `claimed` repeats its arithmetic for many runs at once; the first test
-holds the two together. `benchmarks/coverage.py` has the long simulation.
+A run of the whole grid through `bounded` would take an hour, so `claimed` repeats its arithmetic for many runs at once;
+the first test holds the two together. `benchmarks/coverage.py` has the long simulation.
 """
 
 import itertools
@@ -19,7 +19,8 @@ from context_bench.stats.verdict import Assay, VerdictQuestion, compare, judge, 
 MARGIN = 0.02
 
 
-# --- drawing runs ------------------------------------------------------------------------------------------------------------
+# --- drawing runs
+# ------------------------------------------------------------------------
 
 
 def cluster_sizes(rng, runs, groups, n):
@@ -39,7 +40,9 @@ def alike(rng, runs, groups, discordant, rho):
 
 
 def whole_documents(rng, runs, groups, discordant, depth):
-    """Singly, examples change for better as often as for worse; all of the loss is in a few clusters that lose `depth` of theirs."""
+    """Singly, examples change for better as often as for worse; all of the loss is in a few clusters that lose `depth`
+    of theirs.
+    """
     noise = (discordant - MARGIN) / 2
     lost = noise + depth * (rng.random((runs, groups)) < MARGIN / depth)
     chances = np.stack([lost, np.full_like(lost, noise), np.maximum(0.0, 1 - lost - noise)], axis=2)
@@ -50,11 +53,14 @@ def counted(rng, sizes, chances):
     """Pairs lost and won in each cluster."""
     lost = rng.binomial(sizes, chances[..., 0])
     rest = 1 - chances[..., 0]
-    won = rng.binomial(sizes - lost, np.minimum(1.0, np.divide(chances[..., 1], rest, out=np.zeros_like(rest), where=rest > 1e-12)))
+    won = rng.binomial(
+        sizes - lost, np.minimum(1.0, np.divide(chances[..., 1], rest, out=np.zeros_like(rest), where=rest > 1e-12))
+    )
     return lost, won
 
 
-# --- the arithmetic of a claim, for many runs at once ------------------------------------------------------------------------
+# --- the arithmetic of a claim, for many runs at once
+# ------------------------------------------------------------------------
 
 
 def score(lost, won, n, effect):
@@ -75,7 +81,9 @@ def claimed(sizes, lost, won):
     within = (won + lost).sum(axis=1) - n * mean**2 - between
     ms_between, ms_within = between / (groups - 1), within / np.maximum(n - groups, 1e-9)
     total = ms_between + ((n - weighted) / (groups - 1) - 1) * ms_within
-    seen = np.where(total > 1e-15, np.clip((ms_between - ms_within) / np.where(total > 1e-15, total, 1), 0, 1), RHO_PRIOR)
+    seen = np.where(
+        total > 1e-15, np.clip((ms_between - ms_within) / np.where(total > 1e-15, total, 1), 0, 1), RHO_PRIOR
+    )
     squares = (sums - mean[:, None] * sizes) ** 2
     fourth = (squares**2).sum(axis=1)
     carriers = np.divide(squares.sum(axis=1) ** 2, fourth, out=np.zeros_like(fourth), where=fourth > 0)
@@ -98,19 +106,27 @@ def test_the_short_cut_is_what_bounded_does(groups, n):
         sizes = cluster_sizes(rng, 12, groups, n)
         lost, won = counted(rng, sizes, alike(rng, 12, groups, discordant, rho))
         ours = np.array(
-            [stats.bounded(*as_pairs(*run), low=-1, high=1, guarded=True).p_above(-MARGIN) for run in zip(sizes, lost, won, strict=True)]
+            [
+                stats.bounded(*as_pairs(*run), low=-1, high=1, guarded=True).p_above(-MARGIN)
+                for run in zip(sizes, lost, won, strict=True)
+            ]
         )
         theirs = claimed(sizes, lost, won)
         assert ((theirs < 0.5) == (ours < 0.5)).all()
-        assert theirs[theirs < 0.5] == pytest.approx(ours[theirs < 0.5], abs=1e-6)  # above one half nobody claims anything
+        assert theirs[theirs < 0.5] == pytest.approx(
+            ours[theirs < 0.5], abs=1e-6
+        )  # above one half nobody claims anything
 
 
-# --- a loss of exactly the margin must not pass as harmless ------------------------------------------------------------------
+# --- a loss of exactly the margin must not pass as harmless
+# ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("groups", [6, 8, 12, 20, 30])
 def test_a_loss_of_the_margin_is_ruled_out_in_at_most_6_percent(groups):
-    """Unequal clusters; losses spread, correlated, or whole documents lost amid noise. 5,000 runs each: one standard error is 0.3 %."""
+    """Unequal clusters; losses spread, correlated, or whole documents lost amid noise. 5,000 runs each: one standard
+    error is 0.3 %.
+    """
     rng, runs, worst = np.random.default_rng(groups), 5_000 if groups < 20 else 3_000, {}
     sizes = {n: cluster_sizes(rng, runs, groups, n) for n in (20, 60, 200, 500) if n >= 1.5 * groups}
     for discordant in (0.02, 0.05, 0.1, 0.3):
@@ -126,7 +142,9 @@ def test_a_loss_of_the_margin_is_ruled_out_in_at_most_6_percent(groups):
 @pytest.mark.parametrize("groups", [10, 30])
 @pytest.mark.parametrize("base", [0.02, 0.5, 0.98])
 def test_the_base_rate_does_not_matter(base, groups):
-    """Pairs drawn as (both right, only baseline, only system, neither) with the base rate given; what cannot be is left out."""
+    """Pairs drawn as (both right, only baseline, only system, neither) with the base rate given; what cannot be is left
+    out.
+    """
     rng, runs, cells = np.random.default_rng(int(100 * base) + groups), 4_000, 0
     for discordant, rho, n in itertools.product((0.02, 0.04, 0.1, 0.3), (0.02, 0.4), (60, 300)):
         only_baseline, only_system = (discordant + MARGIN) / 2, (discordant - MARGIN) / 2
@@ -143,7 +161,9 @@ def test_the_base_rate_does_not_matter(base, groups):
 
 
 def exact_error(n, discordant):
-    """Chance that Tango's bound with the slack rules out a loss of the margin that is there: all outcomes of n independent pairs."""
+    """Chance that Tango's bound with the slack rules out a loss of the margin that is there: all outcomes of n
+    independent pairs.
+    """
     from scipy.stats import binom
 
     most = min(n, 60 + int(n * discordant))
@@ -181,7 +201,9 @@ def test_scores_between_0_and_1_too(groups, n, rho):
         d, codes = as_pairs(sizes, lost[0], won[0])
         half = rng.random(len(d)) < 0.5
         d = np.where(half, d / 2, d)
-        wrong += stats.bounded(d, codes, low=-1, high=1, guarded=True).p_above(-0.75 * MARGIN) < 0.05  # ¾ of the margin is what is lost
+        wrong += (
+            stats.bounded(d, codes, low=-1, high=1, guarded=True).p_above(-0.75 * MARGIN) < 0.05
+        )  # ¾ of the margin is what is lost
     assert wrong / runs <= 0.06
 
 
@@ -193,7 +215,10 @@ def test_a_verdict_of_harmless_is_as_rare():
         lost, won = counted(rng, sizes, alike(rng, 1, 15, 0.1, 0.1))
         d, codes = as_pairs(sizes[0], lost[0], won[0])
         evidence = weigh((d >= 0).astype(float), (d <= 0).astype(float), codes, margin=MARGIN)
-        wrong += judge([VerdictQuestion("s", "full", "f1", evidence, Assay("none"))])[0].verdict in ("better", "non-inferior")
+        wrong += judge([VerdictQuestion("s", "full", "f1", evidence, Assay("none"))])[0].verdict in (
+            "better",
+            "non-inferior",
+        )
     assert wrong / runs <= 0.06
 
 
@@ -202,7 +227,8 @@ def test_five_clusters_give_no_verdict_however_many_examples():
     assert (found.verdict, found.low, found.p) == ("no verdict", None, None)
 
 
-# --- false alarms on equal systems -------------------------------------------------------------------------------------------
+# --- false alarms on equal systems
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("groups", "n"), [(150, 150), (20, 200), (10, 40)])
@@ -217,19 +243,24 @@ def test_equal_systems_are_called_different_in_at_most_6_percent(groups, n):
 
 
 def test_a_whole_table_of_equal_systems_raises_a_false_alarm_in_at_most_6_percent():
-    """Three systems on two datasets: Holm keeps the chance of one wrong `better` or `inferior` anywhere in the table."""
+    """Three systems on two datasets: Holm keeps the chance of one wrong `better` or `inferior` anywhere in the
+    table.
+    """
     rng, runs, alarms = np.random.default_rng(12), 80, 0
     for _ in range(runs):
         base = (rng.random((2, 80)) < 0.6).astype(float)
         questions = []
         for system, part in itertools.product(range(3), range(2)):
             answers = np.where(rng.random(80) < 0.15, rng.random(80) < 0.6, base[part]).astype(float)
-            questions.append(VerdictQuestion(f"s{system}", "full", "f1", weigh(answers, base[part], margin=0.02), dataset=f"d{part}"))
+            questions.append(
+                VerdictQuestion(f"s{system}", "full", "f1", weigh(answers, base[part], margin=0.02), dataset=f"d{part}")
+            )
         alarms += any(found.verdict in ("better", "inferior") for found in judge(questions))
     assert alarms / runs <= 0.06
 
 
-# --- coverage ----------------------------------------------------------------------------------------------------------------
+# --- coverage
+# ------------------------------------------------------------------------
 
 
 def holds(gathered, true):
@@ -240,13 +271,17 @@ def holds(gathered, true):
 @pytest.mark.parametrize(("groups", "least", "most"), [(10, 0.90, 0.99), (20, 0.92, 0.98), (50, 0.92, 0.98)])
 @pytest.mark.parametrize(("rho", "size"), [(0.0, 1), (0.2, 4), (0.5, 8)])
 def test_intervals_of_means_cover(groups, least, most, rho, size):
-    """With ten clusters of several examples intervals are rough, and rather too wide: the correlation is drawn towards its prior."""
+    """With ten clusters of several examples intervals are rough, and rather too wide: the correlation is drawn towards
+    its prior.
+    """
     rng, runs, held = np.random.default_rng(groups + size), 500, 0
     true = 0.7 * 0.8 + 0.3 * 0.1
     for _ in range(runs):
         own = rng.beta(0.7 * (1 - rho) / rho, 0.3 * (1 - rho) / rho, (groups, 1)) if rho else np.full((groups, 1), 0.7)
         good = rng.random((groups, size)) < own
-        values = np.where(good, np.where(rng.random(good.shape) < 0.6, 1.0, 0.5), np.where(rng.random(good.shape) < 0.8, 0.0, 0.5))
+        values = np.where(
+            good, np.where(rng.random(good.shape) < 0.6, 1.0, 0.5), np.where(rng.random(good.shape) < 0.8, 0.0, 0.5)
+        )
         held += holds(stats.bounded(values.ravel(), np.repeat(np.arange(groups), size), low=0, high=1), true)
     assert least <= held / runs <= most
 

@@ -1,4 +1,6 @@
-"""Base URLs that the user gives: what can be called is taken, whatever else is refused by name, value and what was expected."""
+"""Base URLs that the user gives: what can be called is taken, whatever else is refused by name, value and what was
+expected.
+"""
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,14 @@ from context_bench.core.errors import BadInput
 from context_bench.llm.transport import address_of
 
 GOOD = [
-    *("http://localhost", "http://localhost:1", "https://h:65535/v1", "http://[::1]:8080/x", "http://[::1]", "https://h/v1?key=x#f"),
+    *(
+        "http://localhost",
+        "http://localhost:1",
+        "https://h:65535/v1",
+        "http://[::1]:8080/x",
+        "http://[::1]",
+        "https://h/v1?key=x#f",
+    ),
     *(
         "http://u:p@h:80/",
         "http://bücher.example/v1",
@@ -72,7 +81,13 @@ def test_what_cannot_be_called_is_refused_by_its_name(url):
 
 
 @pytest.mark.parametrize(
-    "url", ["http://user:PLANTED@[::1/b", "http://user:PLANTED@h:99999", "http://h:0/v1?key=PLANTED", "http://u:a/PLANTED@h:0"]
+    "url",
+    [
+        "http://user:PLANTED@[::1/b",
+        "http://user:PLANTED@h:99999",
+        "http://h:0/v1?key=PLANTED",
+        "http://u:a/PLANTED@h:0",
+    ],
 )
 def test_a_refused_url_keeps_its_login_to_itself(url):
     with pytest.raises(BadInput) as refused:
@@ -82,7 +97,9 @@ def test_a_refused_url_keeps_its_login_to_itself(url):
 
 @given(
     st.text(max_size=30)
-    | st.lists(st.sampled_from(["http", "://", "[", "]", ":", "::1", "@", "99", "/", "h", "%", "?", "#", " "])).map("".join)
+    | st.lists(st.sampled_from(["http", "://", "[", "]", ":", "::1", "@", "99", "/", "h", "%", "?", "#", " "])).map(
+        "".join
+    )
 )
 def test_any_text_is_taken_or_refused_and_what_is_taken_can_be_called(url):
     if fault_of(url) is None:

@@ -72,7 +72,8 @@ def test_no_margin_below_nothing_to_lose():
 
 
 @pytest.mark.parametrize(
-    ("full", "none", "expected"), [(None, None, 0.02), (0.9, None, 0.02), (0.9, 0.1, 0.02), (0.5, 0.4, 0.01), (0.4, 0.5, 0.0)]
+    ("full", "none", "expected"),
+    [(None, None, 0.02), (0.9, None, 0.02), (0.9, 0.1, 0.02), (0.5, 0.4, 0.01), (0.4, 0.5, 0.0)],
 )
 def test_default_margin(full, none, expected):
     assert default_margin(full, none) == pytest.approx(expected)
@@ -126,14 +127,26 @@ def test_failures_that_could_hide_a_loss_stand_against_a_verdict():
     found = judge(
         [
             VerdictQuestion(
-                "kompact", "full", "f1", weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=30, lost=[1.0] * 30), Assay("none")
+                "kompact",
+                "full",
+                "f1",
+                weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=30, lost=[1.0] * 30),
+                Assay("none"),
             )
         ]
     )[0]
     assert found.verdict == "undecided"
     assert "counted as wrong, 30 failures of kompact would make it -9.1" in found.sentence
     few = judge(
-        [VerdictQuestion("kompact", "full", "f1", weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=1, lost=[1.0]), Assay("none"))]
+        [
+            VerdictQuestion(
+                "kompact",
+                "full",
+                "f1",
+                weigh([1.0] * 300, [1.0] * 300, margin=0.02, excluded=1, lost=[1.0]),
+                Assay("none"),
+            )
+        ]
     )[0]
     assert few.verdict == "non-inferior"
     assert "Counting 1 failure of kompact as wrong: -0.3." in few.sentence
@@ -142,7 +155,9 @@ def test_failures_that_could_hide_a_loss_stand_against_a_verdict():
 
 def test_holm_over_datasets():
     def question(name, n):
-        return VerdictQuestion("kompact", "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=name)
+        return VerdictQuestion(
+            "kompact", "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=name
+        )
 
     (alone,) = judge([question("a", 140)])
     assert alone.verdict == "non-inferior"
@@ -205,16 +220,26 @@ def test_a_margin_chosen_after_the_run_is_labelled():
     assert (planned.post_hoc, late.post_hoc) == (False, True)
     assert "chosen after" not in planned.sentence
     assert late.sentence == f"{planned.sentence} Margin chosen after the run: exploratory."
-    both = judge([VerdictQuestion("s", "full", "f1", weigh(RIGHT, RIGHT, margin=0.05), Assay("none"), chosen_after="margin and score")])[0]
+    both = judge(
+        [
+            VerdictQuestion(
+                "s", "full", "f1", weigh(RIGHT, RIGHT, margin=0.05), Assay("none"), chosen_after="margin and score"
+            )
+        ]
+    )[0]
     assert both.sentence.endswith("Margin and score chosen after the run: exploratory.")
 
 
 def test_a_family_says_what_it_is_corrected_over():
     def question(system, dataset, n=400):
-        return VerdictQuestion(system, "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=dataset)
+        return VerdictQuestion(
+            system, "full", "f1", weigh([1.0] * n, [1.0] * n, margin=0.02), Assay("none"), dataset=dataset
+        )
 
     def said(*pairs):
-        return {found.sentence.partition("Holm-corrected over ")[2] for found in judge([question(*pair) for pair in pairs])}
+        return {
+            found.sentence.partition("Holm-corrected over ")[2] for found in judge([question(*pair) for pair in pairs])
+        }
 
     assert said(("a", "x")) == {""}
     assert said(("a", "x"), ("a", "y")) == {"2 datasets."}
@@ -225,17 +250,26 @@ def test_a_family_says_what_it_is_corrected_over():
 
 
 def test_what_comes_in_clusters_says_how_many_would_decide():
-    found = compare([1.0] * 120, [1.0] * 120, [i // 6 for i in range(120)], margin=0.02, known_bad={"none": [0.0] * 120})
+    found = compare(
+        [1.0] * 120, [1.0] * 120, [i // 6 for i in range(120)], margin=0.02, known_bad={"none": [0.0] * 120}
+    )
     assert found.verdict == "undecided"
     assert found.n_needed > 140
-    assert f"About {found.n_needed:,} examples in {-(-found.n_needed // 6):,} such clusters would decide" in found.sentence
+    assert (
+        f"About {found.n_needed:,} examples in {-(-found.n_needed // 6):,} such clusters would decide" in found.sentence
+    )
 
 
 def test_noise_does_not_make_up_for_documents_that_were_not_seen():
-    """Changes for better and worse come singly here; that says nothing about documents lost as a whole, and only 20 were looked at."""
+    """Changes for better and worse come singly here; that says nothing about documents lost as a whole, and only 20
+    were looked at.
+    """
     rng = random.Random(5)
     baseline = [float(rng.random() < 0.7) for _ in range(400)]
     system = [float(rng.random() < 0.7) if rng.random() < 0.02 else score for score in baseline]
     known_bad = {"none": [0.0] * 400}
     assert compare(system, baseline, margin=0.03, known_bad=known_bad).verdict == "non-inferior"
-    assert compare(system, baseline, [i // 20 for i in range(400)], margin=0.03, known_bad=known_bad).verdict == "undecided"
+    assert (
+        compare(system, baseline, [i // 20 for i in range(400)], margin=0.03, known_bad=known_bad).verdict
+        == "undecided"
+    )

@@ -1,4 +1,6 @@
-"""Violations between two message lists: the recorded vector, what is compression and what is not, and that no text gets into a finding."""
+"""Violations between two message lists: the recorded vector, what is compression and what is not, and that no text gets
+into a finding.
+"""
 
 import copy
 import json
@@ -49,10 +51,17 @@ def test_recorded_case(case):
         pytest.param(SENT, id="unchanged"),
         pytest.param([*SENT[:3], {**SENT[3], "content": "x = 1 (50 times)"}, SENT[4]], id="a shorter tool result"),
         pytest.param([SENT[0], SENT[4]], id="earlier turns gone as a whole"),
-        pytest.param([SENT[0], {"role": "user", "content": "Summary: x is 1."}, SENT[4]], id="a summary in their place"),
+        pytest.param(
+            [SENT[0], {"role": "user", "content": "Summary: x is 1."}, SENT[4]], id="a summary in their place"
+        ),
         pytest.param([{**SENT[0], "role": "developer"}, *SENT[1:]], id="developer is system"),
-        pytest.param([{"role": "system", "content": "Be brief.\n\nAlso: be kind."}, *SENT[1:]], id="something before the question"),
-        pytest.param([*SENT[:4], {"role": "user", "content": [{"type": "text", "text": "What is x?"}]}], id="parts for text"),
+        pytest.param(
+            [{"role": "system", "content": "Be brief.\n\nAlso: be kind."}, *SENT[1:]],
+            id="something before the question",
+        ),
+        pytest.param(
+            [*SENT[:4], {"role": "user", "content": [{"type": "text", "text": "What is x?"}]}], id="parts for text"
+        ),
     ],
 )
 def test_what_is_compression(received):
@@ -110,7 +119,9 @@ def test_bytes():
 
 
 contents = st.one_of(
-    st.none(), st.text(max_size=12), st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": st.text(max_size=5)}))
+    st.none(),
+    st.text(max_size=12),
+    st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": st.text(max_size=5)})),
 )
 messages = st.lists(
     st.fixed_dictionaries(
@@ -123,7 +134,9 @@ junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["type", "text", "role", "content", "tool_calls", "cache_control", "id"]), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["type", "text", "role", "content", "tool_calls", "cache_control", "id"]), inner, max_size=4
+        )
     ),
     max_leaves=12,
 )
@@ -144,7 +157,10 @@ def test_leaving_out_whole_turns_of_plain_talk_never_changes_an_order(sent, data
 
 
 @given(
-    st.lists(st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "cache_control"]), junk), max_size=4),
+    st.lists(
+        st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "cache_control"]), junk),
+        max_size=4,
+    ),
     messages,
 )
 def test_odd_messages_never_raise(odd, plain):
@@ -153,15 +169,29 @@ def test_odd_messages_never_raise(odd, plain):
 
 
 _NAMES = (
-    "type text role content tool_calls cache_control id signature thinking summary input name tools function parameters source data call_id"
+    "type text role content tool_calls cache_control id signature thinking summary input name tools function "
+    "parameters source data call_id"
 )
-_KINDS_OF = ["thinking", "tool_use", "tool_result", "image", "reasoning", "function_call", "user", "assistant", "system", "message"]
+_KINDS_OF = [
+    "thinking",
+    "tool_use",
+    "tool_result",
+    "image",
+    "reasoning",
+    "function_call",
+    "user",
+    "assistant",
+    "system",
+    "message",
+]
 odd_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(_KINDS_OF),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES.split()), inner, max_size=4),
     max_leaves=15,
 )
-odd_bodies = st.dictionaries(st.sampled_from(["messages", "system", "tools", "input", "tool_choice", "cache_control", "model"]), odd_values)
+odd_bodies = st.dictionaries(
+    st.sampled_from(["messages", "system", "tools", "input", "tool_choice", "cache_control", "model"]), odd_values
+)
 
 
 @given(odd_bodies, odd_bodies)

@@ -1,4 +1,6 @@
-"""What a request says when fields are left out that say nothing: over three wires, null fields dropped, keys reordered, bytes rewritten."""
+"""What a request says when fields are left out that say nothing: over three wires, null fields dropped, keys reordered,
+bytes rewritten.
+"""
 
 import copy
 import json
@@ -23,7 +25,9 @@ def told(wire, sent, received):
 
 
 def dropped(value, inside=False):
-    """The body as a proxy writes it that leaves out every field that is null; what a model wrote as arguments is no field of the API."""
+    """The body as a proxy writes it that leaves out every field that is null; what a model wrote as arguments is no
+    field of the API.
+    """
     if isinstance(value, list):
         return [dropped(item) for item in value]
     if not isinstance(value, dict):
@@ -43,9 +47,21 @@ def turned(value):
 
 
 USER = {"role": "user", "content": "Why?"}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "gAAAA1", "status": None}
+REASONING = {
+    "type": "reasoning",
+    "id": "rs_1",
+    "summary": [],
+    "content": None,
+    "encrypted_content": "gAAAA1",
+    "status": None,
+}
 SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]}
-SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "a", "sources": None}}
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "a", "sources": None},
+}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln", "cache_control": None, "extra": None}
 SERVER = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "a"}, "caller": None}
 FETCHED = {
@@ -55,27 +71,91 @@ FETCHED = {
 }
 USE = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a", "limit": None}, "cache_control": None}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "text", "is_error": None}
-SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "description": None, "enum": ["x", None]}}, "required": ["a"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "description": None, "enum": ["x", None]}},
+    "required": ["a"],
+}
 SPOKEN = {"role": "assistant", "content": None, "refusal": None, "audio": None, "function_call": None, "name": None}
 CALL = {"id": "c1", "type": "function", "index": None, "function": {"name": "read", "arguments": '{"a": null}'}}
 
 WITH_NULLS = [
     ("openai-responses", {"input": [USER, REASONING, SAID]}),
     ("openai-responses", {"input": [USER, SAID, SEARCH, SAID]}),
-    ("openai-responses", {"input": [{**USER, "status": None, "id": None}], "reasoning": {"effort": None, "summary": None}}),
-    ("openai-responses", {"input": "a", "instructions": None, "previous_response_id": None, "truncation": None, "text": {"format": None}}),
-    ("openai-responses", {"input": "a", "tools": [{"type": "function", "name": "f", "strict": None, "parameters": SCHEMA}]}),
-    ("anthropic", {"messages": [USER, {"role": "assistant", "content": [THOUGHT, USE]}, {"role": "user", "content": [RESULT]}]}),
-    ("anthropic", {"messages": [USER, {"role": "assistant", "content": [SERVER, FETCHED]}], "system": None, "stop_sequences": None}),
-    ("anthropic", {"messages": [USER], "tools": [{"name": "f", "type": None, "input_schema": SCHEMA, "cache_control": None}]}),
-    ("anthropic", {"messages": [USER], "thinking": {"type": "enabled", "budget_tokens": 2000, "display": None}, "metadata": None}),
-    ("anthropic", {"messages": [USER], "tools": [{"name": "f"}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": None}}),
+    (
+        "openai-responses",
+        {"input": [{**USER, "status": None, "id": None}], "reasoning": {"effort": None, "summary": None}},
+    ),
+    (
+        "openai-responses",
+        {
+            "input": "a",
+            "instructions": None,
+            "previous_response_id": None,
+            "truncation": None,
+            "text": {"format": None},
+        },
+    ),
+    (
+        "openai-responses",
+        {"input": "a", "tools": [{"type": "function", "name": "f", "strict": None, "parameters": SCHEMA}]},
+    ),
+    (
+        "anthropic",
+        {"messages": [USER, {"role": "assistant", "content": [THOUGHT, USE]}, {"role": "user", "content": [RESULT]}]},
+    ),
+    (
+        "anthropic",
+        {
+            "messages": [USER, {"role": "assistant", "content": [SERVER, FETCHED]}],
+            "system": None,
+            "stop_sequences": None,
+        },
+    ),
+    (
+        "anthropic",
+        {"messages": [USER], "tools": [{"name": "f", "type": None, "input_schema": SCHEMA, "cache_control": None}]},
+    ),
+    (
+        "anthropic",
+        {"messages": [USER], "thinking": {"type": "enabled", "budget_tokens": 2000, "display": None}, "metadata": None},
+    ),
+    (
+        "anthropic",
+        {
+            "messages": [USER],
+            "tools": [{"name": "f"}],
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": None},
+        },
+    ),
     (
         "openai-chat",
-        {"messages": [USER, {**SPOKEN, "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c1", "content": "x", "name": None}]},
+        {
+            "messages": [
+                USER,
+                {**SPOKEN, "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c1", "content": "x", "name": None},
+            ]
+        },
     ),
-    ("openai-chat", {"messages": [USER], "temperature": None, "stop": None, "stream": None, "response_format": None, "tool_choice": None}),
-    ("openai-chat", {"messages": [USER], "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": None}}}),
+    (
+        "openai-chat",
+        {
+            "messages": [USER],
+            "temperature": None,
+            "stop": None,
+            "stream": None,
+            "response_format": None,
+            "tool_choice": None,
+        },
+    ),
+    (
+        "openai-chat",
+        {
+            "messages": [USER],
+            "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": None}},
+        },
+    ),
     ("openai-chat", {"messages": [USER], "stream_options": {"include_usage": True, "include_obfuscation": None}}),
 ]
 
@@ -116,7 +196,12 @@ def test_an_empty_value_that_the_api_takes_for_none_is_no_loss(wire, field, valu
         ("openai-chat", {"stop": ["a"]}, {"stop": []}, "params_changed"),
         ("openai-chat", {"user": ""}, {"user": None}, "params_changed"),
         ("anthropic", {"thinking": {"type": "enabled", "budget_tokens": 9}}, {"thinking": None}, "thinking_changed"),
-        ("openai-responses", {"previous_response_id": "r"}, {"previous_response_id": None}, "previous_response_id_changed"),
+        (
+            "openai-responses",
+            {"previous_response_id": "r"},
+            {"previous_response_id": None},
+            "previous_response_id_changed",
+        ),
         (
             "anthropic",
             {"tools": [{"name": "f", "input_schema": {"properties": {"a": {"const": None}}}}]},
@@ -143,12 +228,16 @@ def test_the_arguments_that_a_model_wrote_are_no_fields_of_the_api():
     assert told("anthropic", sent, received) == {"tool_arguments_changed"}
 
 
-# Made-up requests of three wires --------------------------------------------------------------------------------------------------------
+# Made-up requests of three wires
+# ------------------------------------------------------------------------
 
 words = st.text("abc ", min_size=1, max_size=6)
 leaves = st.none() | st.booleans() | st.integers(0, 9) | words
 values = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["kind", "size", "name"]), inner, max_size=3)
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["kind", "size", "name"]), inner, max_size=3)
+    ),
 )
 extras = st.dictionaries(st.sampled_from(["status", "extra", "annotations", "caller"]), values, max_size=3)
 schemas = st.fixed_dictionaries(
@@ -158,7 +247,11 @@ schemas = st.fixed_dictionaries(
             st.sampled_from(["a", "title", "const", "description"]),
             st.fixed_dictionaries(
                 {"type": st.sampled_from(["string", "number"])},
-                optional={"description": st.none() | words, "enum": st.lists(leaves, min_size=1, max_size=3), "const": leaves},
+                optional={
+                    "description": st.none() | words,
+                    "enum": st.lists(leaves, min_size=1, max_size=3),
+                    "const": leaves,
+                },
             ),
             max_size=3,
         ),
@@ -179,16 +272,30 @@ def named(items, key="name"):
 
 @st.composite
 def chat(draw):
-    body = {"model": "m", "messages": [{"role": "system", "content": "Be brief.", "name": None}], **draw(params(["stop", "seed", "user"]))}
+    body = {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief.", "name": None}],
+        **draw(params(["stop", "seed", "user"])),
+    }
     for i in range(draw(st.integers(1, 3))):
         call = {"id": f"c{i}", "type": "function", "index": None, "function": {"name": "f", "arguments": '{"a": null}'}}
         picture = {"type": "image_url", "image_url": {"url": f"https://example.com/{i}", "detail": None}}
         body["messages"] += [
             {"role": "user", "content": [{"type": "text", "text": f"Question {i}?"}, picture], **draw(extras)},
-            {"role": "assistant", "content": draw(st.none() | words), "refusal": None, "tool_calls": [call], **draw(extras)},
+            {
+                "role": "assistant",
+                "content": draw(st.none() | words),
+                "refusal": None,
+                "tool_calls": [call],
+                **draw(extras),
+            },
             {"role": "tool", "tool_call_id": f"c{i}", "content": f"{draw(words)}{i}", **draw(extras)},
         ]
-    tools = draw(st.lists(st.fixed_dictionaries({"name": words, "parameters": st.none() | schemas, "strict": st.none()}), max_size=3))
+    tools = draw(
+        st.lists(
+            st.fixed_dictionaries({"name": words, "parameters": st.none() | schemas, "strict": st.none()}), max_size=3
+        )
+    )
     body["tools"] = [{"type": "function", "function": tool} for tool in named(tools)]
     blocks = [(body["messages"][i]["content"], 1) for i in range(1, len(body["messages"]), 3)]
     blocks += [(body["messages"], i) for i in range(2, len(body["messages"])) if i % 3 != 1]
@@ -211,7 +318,12 @@ def anthropic(draw):
         thought = {"type": "thinking", "thinking": draw(words), "signature": f"sig{i}", **draw(extras)}
         search = {"type": "server_tool_use", "id": f"s{i}", "name": "web_search", "input": draw(values), **draw(extras)}
         use = {"type": "tool_use", "id": f"t{i}", "name": "f", "input": draw(values), **draw(extras)}
-        said = [thought, search, {"type": "web_search_tool_result", "tool_use_id": f"s{i}", "content": draw(values)}, use]
+        said = [
+            thought,
+            search,
+            {"type": "web_search_tool_result", "tool_use_id": f"s{i}", "content": draw(values)},
+            use,
+        ]
         result = [{"type": "tool_result", "tool_use_id": f"t{i}", "content": f"{draw(words)}{i}", "is_error": None}]
         body["messages"] += [
             {"role": "user", "content": asked},
@@ -220,14 +332,21 @@ def anthropic(draw):
         ]
         blocks += [(asked, 0), *((said, place) for place in (1, 2, 3)), (result, 0)]
     blocks.append((body["messages"][-2]["content"], 0))  # the thinking of the turn in progress
-    tools = draw(st.lists(st.fixed_dictionaries({"name": words, "input_schema": schemas, "type": st.none()}), max_size=3))
+    tools = draw(
+        st.lists(st.fixed_dictionaries({"name": words, "input_schema": schemas, "type": st.none()}), max_size=3)
+    )
     body["tools"] = named(tools)
     return "anthropic", body, [*blocks, *((body["tools"], i) for i in range(len(tools)))]
 
 
 @st.composite
 def responses(draw):
-    body = {"model": "m", "instructions": "Be brief.", "input": [], **draw(params(["truncation", "store", "reasoning", "text"]))}
+    body = {
+        "model": "m",
+        "instructions": "Be brief.",
+        "input": [],
+        **draw(params(["truncation", "store", "reasoning", "text"])),
+    }
     blocks = []
     for i in range(draw(st.integers(1, 3))):
         picture = {"type": "input_image", "image_url": f"https://example.com/{i}", "detail": None, "file_id": None}
@@ -235,13 +354,22 @@ def responses(draw):
         first = len(body["input"])
         body["input"] += [
             {"type": "message", "role": "user", "content": asked, "id": None},
-            {"type": "reasoning", "id": f"r{i}", "summary": [], "content": None, "encrypted_content": draw(words), **draw(extras)},
+            {
+                "type": "reasoning",
+                "id": f"r{i}",
+                "summary": [],
+                "content": None,
+                "encrypted_content": draw(words),
+                **draw(extras),
+            },
             {"type": "web_search_call", "id": f"w{i}", "status": draw(st.none() | words), "action": draw(values)},
             {"type": "function_call", "call_id": f"c{i}", "name": "f", "arguments": '{"a": null}', "id": None},
             {"type": "function_call_output", "call_id": f"c{i}", "output": f"{draw(words)}{i}"},
         ]
         blocks += [(asked, 1), *((body["input"], first + place) for place in (1, 2, 3, 4))]
-    tools = draw(st.lists(st.fixed_dictionaries({"name": words, "parameters": schemas, "strict": st.none()}), max_size=3))
+    tools = draw(
+        st.lists(st.fixed_dictionaries({"name": words, "parameters": schemas, "strict": st.none()}), max_size=3)
+    )
     body["tools"] = [{"type": "function", **tool} for tool in named(tools)]
     return "openai-responses", body, [*blocks, *((body["tools"], i) for i in range(len(tools)))]
 

@@ -1,4 +1,6 @@
-"""Counts of tokens against another implementation of the same vocabularies (`bpe-openai`), which was made from tiktoken's files."""
+"""Counts of tokens against another implementation of the same vocabularies (`bpe-openai`), which was made from
+tiktoken's files.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from context_bench.core.tokens import VocabularyCounter, utf8_safe
 
 ENCODINGS = ("cl100k_base", "o200k_base")
 
-# What splitting text into pieces is about: contractions, runs of blanks, digits, marks, joined emoji, what looks like a special token.
+# What splitting text into pieces is about: contractions, runs of blanks, digits, marks, joined emoji, what looks like a
+# special token.
 PIECES = [
     *("I'll", "CAN'T", "we’ve", "'s", "1234567", "3.14", "<|endoftext|>", "<|im_start|>", "<think>", "don't\r\n"),
     *("\r\n\r\n", " \t\n ", "\n \n", "a" * 70, "=" * 40, "    " * 9, "/*/", "://", '{"a": [1, 2]}'),
@@ -22,7 +25,9 @@ PIECES = [
 ]
 # Only characters that this Python knows: which of the newer ones are letters depends on the version of Unicode.
 CHARACTERS = st.characters(exclude_categories=("Cs", "Cn"), exclude_characters="ſ")
-TEXTS = st.lists(st.sampled_from(PIECES) | st.text(CHARACTERS, max_size=8) | st.text("ab A9'\n ", max_size=12), max_size=12).map("".join)
+TEXTS = st.lists(
+    st.sampled_from(PIECES) | st.text(CHARACTERS, max_size=8) | st.text("ab A9'\n ", max_size=12), max_size=12
+).map("".join)
 
 
 @pytest.fixture(scope="module", params=ENCODINGS)

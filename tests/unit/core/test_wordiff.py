@@ -12,9 +12,9 @@ from context_bench.wire.words import count_words, diff_texts
 
 #: Few letters, so that much is alike; what other programs stumble over; lone surrogates.
 ODD = st.text(st.sampled_from("ab \n\t\r.é中文ก\u202e\u200b\x1b\ud800😀0"), max_size=60)
-SENTENCES = st.lists(st.sampled_from(["the cat sat", "on the mat", "\n\n", "  ", "a dog", "x", "…", "</script>"]), max_size=30).map(
-    " ".join
-)
+SENTENCES = st.lists(
+    st.sampled_from(["the cat sat", "on the mat", "\n\n", "  ", "a dog", "x", "…", "</script>"]), max_size=30
+).map(" ".join)
 
 
 def exact(sent, forwarded):
@@ -85,7 +85,9 @@ def test_a_paragraph_that_is_gone_is_cut_out_as_one():
 
 
 def test_a_word_in_common_by_chance_is_not_told_as_kept():
-    spans = exact("The meeting was moved since the room was taken.", "In short: a new date was found, and the team likes it.")
+    spans = exact(
+        "The meeting was moved since the room was taken.", "In short: a new date was found, and the team likes it."
+    )
     assert [kind for kind, _ in spans][:2] == ["dropped", "added"]
     assert kept(spans) <= 1
 
@@ -102,7 +104,8 @@ def test_chinese_is_compared_by_character():
 
 def _large(rng, words):
     return "".join(
-        rng.choice(["valve", "lane", "mill", "dyer", "stone"]) + str(rng.randrange(3000)) + rng.choice("  \n") for _ in range(words)
+        rng.choice(["valve", "lane", "mill", "dyer", "stone"]) + str(rng.randrange(3000)) + rng.choice("  \n")
+        for _ in range(words)
     )
 
 

@@ -1,7 +1,7 @@
 """How many bundled questions survive on other interpreters: `python check_pydocs.py PYTHON [PYTHON …]`.
 
-Each named interpreter is asked for its documentation; the questions are built here. Exit code 1 if any has fewer than 60 questions or 20
-contexts. The suite checks the running interpreter only, since no other need be installed.
+Each named interpreter is asked for its documentation; the questions are built here. Exit code 1 if any has fewer than
+60 questions or 20 contexts. The suite checks the running interpreter only, since no other need be installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def main(interpreters: list[str]) -> int:
         version, topics = json.loads(asked.stdout)
         built = pydocs.build(0, topics)
         contexts = len({e["cluster"] for e in built.examples})
-        print(f"{version}: {len(built.examples)} questions over {contexts} contexts, {len(built.dropped)} dropped {built.dropped or ''}")
+        print(
+            f"{version}: {len(built.examples)} questions over {contexts} contexts, {len(built.dropped)} dropped "
+            f"{built.dropped or ''}"
+        )
         worst |= len(built.examples) < 60 or contexts < 20
     return int(worst)
 

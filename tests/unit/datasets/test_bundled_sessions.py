@@ -68,7 +68,10 @@ def test_a_dozen_in_four_languages_and_a_long_one() -> None:
 
 def test_little_is_shipped() -> None:
     folder = Path(package.__file__).parent
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts) < 150_000
+    assert (
+        sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        < 150_000
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,7 +117,11 @@ def test_what_is_said_to_be_true_is_in_the_session(name: str) -> None:
     by_tool = {path.removeprefix(session.meta["cwd"] + "/") for path in changed}
     assert all(path in touched or f"git mv {path} " in ran for path in by_tool - gone)
     assert all(path in ran or "npm install" in ran for path in {*(touched - by_tool), *gone})
-    read = {json.loads(use.arguments)["file_path"].removeprefix(session.meta["cwd"] + "/") for use in uses if use.name == "Read"}
+    read = {
+        json.loads(use.arguments)["file_path"].removeprefix(session.meta["cwd"] + "/")
+        for use in uses
+        if use.name == "Read"
+    }
     by_command = {path for path in set(truth["files_only_read"]) - read if path in ran}
     assert set(truth["files_only_read"]) == (read | by_command) - touched - gone
     assert truth["open"]
@@ -131,7 +138,9 @@ def test_what_is_said_to_be_true_is_in_the_session(name: str) -> None:
 def test_tests_fail_before_they_pass(name: str) -> None:
     outputs = [use.output or "" for use in load_session(name).tool_uses() if use.name == "Bash"]
     failed = [number for number, output in enumerate(outputs) if re.search(r"\b[1-9]\d* failed", output)]
-    passed = [number for number, output in enumerate(outputs) if re.search(r"\d+ passed", output) and "failed" not in output]
+    passed = [
+        number for number, output in enumerate(outputs) if re.search(r"\d+ passed", output) and "failed" not in output
+    ]
     assert failed
     assert max(passed) > min(failed)
 
@@ -157,10 +166,13 @@ def test_edits_fit_the_file_as_it_was_read(name: str) -> None:
 
 def test_the_same_bytes_in_every_process() -> None:
     code = (
-        "from context_bench.datasets.sessions import bundled, load_session; from context_bench.core.keys import stable_hash; "
+        "from context_bench.datasets.sessions import bundled, load_session; from context_bench.core.keys import "
+        "stable_hash; "
         "print([stable_hash(load_session(name).messages) for name in bundled()])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
+    ).stdout
     assert told.strip() == str([stable_hash(load_session(name).messages) for name in NAMES])
 
 
@@ -192,7 +204,8 @@ def test_a_new_session_is_told_in_a_script_and_packed(tmp_path: Path) -> None:
     teller.write_text(
         "from __main__ import Story\nLANGUAGE = 'en'\ndef tell():\n"
         "    story = Story('greeting', '/w', 'Be brief.', {'a.py': 'print(1)\\n'})\n"
-        "    story.user('Greet me.')\n    story.act('I look.', story.read('a.py'), story.edit('a.py', '1', '\"hello\"'))\n"
+        "    story.user('Greet me.')\n    story.act('I look.', story.read('a.py'), story.edit('a.py', '1', "
+        "'\"hello\"'))\n"
         "    story.say('Done.')\n    return story\n"
     )
     script = Path(__file__).parents[3] / "scripts" / "story.py"
@@ -200,6 +213,13 @@ def test_a_new_session_is_told_in_a_script_and_packed(tmp_path: Path) -> None:
         subprocess.run([sys.executable, script, teller, packed], check=True, timeout=60)
     header, *messages = [json.loads(line) for line in gzip.decompress(packed.read_bytes()).splitlines()]
     assert header["truth"]["files_modified"] == ["a.py"]
-    assert [line["message"]["role"] for line in messages] == ["system", "user", "assistant", "tool", "tool", "assistant"]
+    assert [line["message"]["role"] for line in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
     assert messages[3]["message"]["content"] == "1\tprint(1)\n2\t"
     assert [line["at"] for line in messages] == sorted(line["at"] for line in messages)

@@ -1,4 +1,6 @@
-"""What the catalogue's sets must say, through the real loader and a hub on loopback: documented keys, and known faults put right."""
+"""What the catalogue's sets must say, through the real loader and a hub on loopback: documented keys, and known faults
+put right.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from minihub import MiniHub, MiniRepo, catalogue_fixtures, fixture_rows
 CHOICES = {"choices", "correct_letter"}
 PATCHES = {"repo", "base_commit"}
 
-#: Every documented name, with the keys its examples have besides id and context; question and answer where they are documented.
+#: Every documented name, with the keys its examples have besides id and context; question and answer where they are
+#: documented.
 DOCUMENTED = {
     "hotpotqa": {"question", "answer", "type"},
     "natural-questions": {"question", "answer", "answers"},
@@ -68,7 +71,19 @@ DOCUMENTED = {
 }
 
 NOTHING_TO_COMPRESS = {
-    *("natural-questions", "frames", "gsm8k", "math", "mgsm", "bbh", "truthfulqa", "humaneval", "mbpp", "ifeval", "alpaca-eval"),
+    *(
+        "natural-questions",
+        "frames",
+        "gsm8k",
+        "math",
+        "mgsm",
+        "bbh",
+        "truthfulqa",
+        "humaneval",
+        "mbpp",
+        "ifeval",
+        "alpaca-eval",
+    ),
     *("mt-bench", "mmlu", "mmlu-pro", "arc-challenge", "gpqa", "hellaswag", "winogrande", "apigen"),
 }
 
@@ -130,7 +145,11 @@ def test_configurations_are_the_documented_ones(everything):
 
 
 def test_all_golds_are_kept(everything):
-    assert [e["answers"] for e in examples("natural-questions")][2] == ["green and white", "white and green", "green, white"]
+    assert [e["answers"] for e in examples("natural-questions")][2] == [
+        "green and white",
+        "white and green",
+        "green, white",
+    ]
     assert [e["answer"] for e in examples("natural-questions")] == ["Lene Aas", "1874", "green and white"]
     last = examples("truthfulqa")[2]
     assert (last["answer"], last["answers"]) == ("Nobody knows", ["I have no comment", "Nobody knows"])
@@ -190,19 +209,27 @@ def test_gpqa_is_the_same_in_every_process(everything):
     seen = set()
     for salt in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": salt},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         seen.add(done.stdout)
     assert seen == {f"{[e['choices'] for e in examples('gpqa', seed=3)]}\n"}
 
 
-@pytest.mark.parametrize(("name", "repo"), [("gpqa", "Idavidrein/gpqa"), ("apigen", "Salesforce/xlam-function-calling-60k")])
+@pytest.mark.parametrize(
+    ("name", "repo"), [("gpqa", "Idavidrein/gpqa"), ("apigen", "Salesforce/xlam-function-calling-60k")]
+)
 def test_gated_sets_say_how_to_get_them(monkeypatch, tmp_path, hub_client, name, repo):
     fixtures = catalogue_fixtures()
     fixtures[repo].gated = True
     with MiniHub(fixtures) as hub:
         hub_client(monkeypatch, tmp_path, hub.url)
-        with pytest.raises(PreflightFailed, match=rf"dataset {repo} is gated: sign in at {hub.url}/datasets/{repo}, accept its terms"):
+        with pytest.raises(
+            PreflightFailed, match=rf"dataset {repo} is gated: sign in at {hub.url}/datasets/{repo}, accept its terms"
+        ):
             load(name)
         monkeypatch.setenv("HF_TOKEN", "hf_reader")
         assert len(examples(name)) >= 3
@@ -218,7 +245,15 @@ def test_hellaswag_text_is_clean_and_videos_are_clusters(everything):
 
 def test_math_takes_the_last_box_of_the_test_split(everything):
     found = examples("math")
-    assert [e["answer"] for e in found] == ["5", "2x+1", "\\sqrt{2}", "\\{90\\}", "\\frac{3}{8}", "7", "Nothing is left."]
+    assert [e["answer"] for e in found] == [
+        "5",
+        "2x+1",
+        "\\sqrt{2}",
+        "\\{90\\}",
+        "\\frac{3}{8}",
+        "7",
+        "Nothing is left.",
+    ]
     assert len({e["subject"] for e in found}) == 3
     assert "competition_math" not in spec.named("math").source
 
@@ -233,7 +268,9 @@ def test_mbpp_shows_name_imports_and_tests(everything):
     assert "name is `sum_even`" in second["question"]  # not the helper that is defined before it
     assert "name is `shared_items`" in third["question"]  # not `set`, which the test calls first
     for example in (first, second, third):
-        exec("\n".join([example["answer"], example["test_setup_code"], *example["test_list"]]), {})  # the gold passes as it is handed on
+        exec(
+            "\n".join([example["answer"], example["test_setup_code"], *example["test_list"]]), {}
+        )  # the gold passes as it is handed on
 
 
 def test_humaneval_prompt_and_gold_pass_their_tests(everything):
@@ -256,7 +293,8 @@ def test_scifact_columns(everything):
     found = examples("scifact")
     assert [(e["id"], e["answer"]) for e in found] == [(1, "SUPPORT"), (3, "CONTRADICT"), (5, "NOT_ENOUGH_INFO")]
     assert (
-        found[1]["context"] == "Cells and cold\nBACKGROUND Cells sleep. None woke when cooled.\n\nCold again\nNo cell woke in cold water."
+        found[1]["context"]
+        == "Cells and cold\nBACKGROUND Cells sleep. None woke when cooled.\n\nCold again\nNo cell woke in cold water."
     )
     assert [e["cluster"] for e in found] == ["doc-41", "doc-43", "doc-41"]
     assert all(label in found[0]["question"] for label in ("SUPPORT", "CONTRADICT", "NOT_ENOUGH_INFO"))
@@ -266,7 +304,12 @@ def test_scifact_columns(everything):
 def test_scifact_nested_evidence(monkeypatch, tmp_path):
     claims = [
         {"id": 1, "claim": "A.", "evidence": {"41": [{"sentences": [1], "label": "SUPPORT"}]}, "cited_doc_ids": [41]},
-        {"id": 2, "claim": "B.", "evidence": {"43": [{"sentences": [0], "label": "CONTRADICT"}]}, "cited_doc_ids": [41, 43]},
+        {
+            "id": 2,
+            "claim": "B.",
+            "evidence": {"43": [{"sentences": [0], "label": "CONTRADICT"}]},
+            "cited_doc_ids": [41, 43],
+        },
         {"id": 3, "claim": "C.", "evidence": {}, "cited_doc_ids": [43]},
         {"id": 4, "claim": "D.", "evidence": {}, "cited_doc_ids": []},
     ]
@@ -303,7 +346,11 @@ def test_mt_bench_asks_every_turn(everything):
         {"role": "user", "content": "And its diagonal?"},
     ]
     assert second["multi_turn"] is True
-    assert (second["id"], second["context"], second["question"]) == (2345678, second["turns"][0]["content"], second["turns"][1]["content"])
+    assert (second["id"], second["context"], second["question"]) == (
+        2345678,
+        second["turns"][0]["content"],
+        second["turns"][1]["content"],
+    )
     assert second["reference"] == ["12", "5"]
 
 
@@ -348,8 +395,14 @@ def test_what_can_be_compressed_is_not_the_question(everything, name):
 
 @pytest.mark.parametrize("name", sorted(WIRED["multiple_choice"] | WIRED["math"]))
 def test_the_gold_itself_is_scored_right(everything, name):
-    evaluator, field = (MathEquivalence(), "math_equiv") if name in WIRED["math"] else (MultipleChoiceAccuracy(), "mc_accuracy")
+    evaluator, field = (
+        (MathEquivalence(), "math_equiv") if name in WIRED["math"] else (MultipleChoiceAccuracy(), "mc_accuracy")
+    )
     for example in examples(name):
-        reply = f"\\boxed{{{example['answer']}}}" if name in WIRED["math"] else f"The answer is {example['correct_letter']}."
+        reply = (
+            f"\\boxed{{{example['answer']}}}"
+            if name in WIRED["math"]
+            else f"The answer is {example['correct_letter']}."
+        )
         assert evaluator.applies(example, {**example, "response": reply})
         assert evaluator.score(example, {**example, "response": reply})[field] == 1.0

@@ -12,7 +12,9 @@ from context_bench.testing.lab_reader import read
 def test_a_dataset_is_the_same_as_examples_and_as_conversations():
     found = conversations("bundled:recall-lab", 2)
     examples = list(load_memory("bundled:recall-lab", n=2).examples())
-    assert [pair["question"] for one in found for pair in one["qa_pairs"]] == [example["question"] for example in examples]
+    assert [pair["question"] for one in found for pair in one["qa_pairs"]] == [
+        example["question"] for example in examples
+    ]
     assert [len(one["turns"]) for one in found] == [100, 100]
     assert all({"role", "content", "id", "timestamp"} <= turn.keys() for turn in found[0]["turns"])
     assert {pair["type"] for pair in found[0]["qa_pairs"]} >= {"single", "update-latest"}
@@ -31,7 +33,9 @@ def test_a_memory_that_keeps_everything_answers_them_and_is_reset_for_each():
         def query(self, question):
             return read("\n\n".join(f"[{turn['timestamp']}] {turn['content']}" for turn in self.turns), question)
 
-    result = evaluate_memory([Whole()], conversations("bundled:recall-lab", 2, ["single", "preference"]), [AnswerQuality()], progress=False)
+    result = evaluate_memory(
+        [Whole()], conversations("bundled:recall-lab", 2, ["single", "preference"]), [AnswerQuality()], progress=False
+    )
     assert len(result.rows) >= 4
     assert {row.scores["f1"] for row in result.rows} == {1.0}
     assert Whole.resets == 2

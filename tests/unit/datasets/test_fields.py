@@ -48,7 +48,14 @@ ROW = {
         ({"after": "####", "of": "label"}, None),
         ({"join": "\n", "each": ["titles", "sentences"], "sep": ": "}, "A: a1. a2.\nB: b1."),
         ({"join": " ", "each": "titles"}, "A B"),
-        ({"join": "|", "each": [{"column": "title", "of": "paragraphs"}, {"column": "text", "of": "paragraphs"}], "sep": "="}, "T1=x|T2=y"),
+        (
+            {
+                "join": "|",
+                "each": [{"column": "title", "of": "paragraphs"}, {"column": "text", "of": "paragraphs"}],
+                "sep": "=",
+            },
+            "T1=x|T2=y",
+        ),
     ],
 )
 def test_each_form(definition, value):

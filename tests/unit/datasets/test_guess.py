@@ -10,14 +10,21 @@ from context_bench.datasets.undescribed import any_context, choose_files, guess_
 def made(row, *more):
     """What the guess for these rows makes of the first."""
     fields = guess_fields([row, *more], "x")
-    return {name: value for name, definition in fields.items() if (value := compile_field(definition, name)(row)) is not None}
+    return {
+        name: value
+        for name, definition in fields.items()
+        if (value := compile_field(definition, name)(row)) is not None
+    }
 
 
 @pytest.mark.parametrize(
     ("row", "example"),
     [
         ({"article": "A", "highlights": "S"}, {"context": "A", "answer": "S"}),
-        ({"context": ["one", "two"], "Question": "Q", "answer": "x"}, {"context": "one\ntwo", "question": "Q", "answer": "x"}),
+        (
+            {"context": ["one", "two"], "Question": "Q", "answer": "x"},
+            {"context": "one\ntwo", "question": "Q", "answer": "x"},
+        ),
         ({"instruction": "Do", "output": "done"}, {"context": "Do", "question": "Do", "answer": "done"}),
         ({"question": "Q", "answers": ["a", "b"]}, {"context": "Q", "question": "Q", "answers": ["a", "b"]}),
         ({"text": "T", "label": 3}, {"context": "T"}),
@@ -25,11 +32,23 @@ def made(row, *more):
         ({"uid": 5, "text": "T", "question": None}, {"id": 5, "context": "T"}),
         (
             {"passage": "P", "question": "Q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
-            {"context": "P", "question": "Q\n\nA) a  B) b", "choices": ["a", "b"], "answer": "b", "correct_letter": "B"},
+            {
+                "context": "P",
+                "question": "Q\n\nA) a  B) b",
+                "choices": ["a", "b"],
+                "answer": "b",
+                "correct_letter": "B",
+            },
         ),
         (
             {"question": "Q", "options": ["a", "b", "c"], "answer_index": 2},
-            {"context": "Q\n\nA) a  B) b  C) c", "question": "Q", "choices": ["a", "b", "c"], "answer": "c", "correct_letter": "C"},
+            {
+                "context": "Q\n\nA) a  B) b  C) c",
+                "question": "Q",
+                "choices": ["a", "b", "c"],
+                "answer": "c",
+                "correct_letter": "C",
+            },
         ),
         (
             {"question": "Q", "options": ["a", "b", "c"], "answer": "b"},
@@ -56,7 +75,9 @@ def test_nothing_to_send():
 def test_is_there_a_context():
     assert any_context([{"context": "c", "question": "q"}])
     assert any_context([{"context": "c"}])
-    assert not any_context([{"context": "q", "question": "q"}, {"context": "q\n\nA) x", "question": "q"}, {"context": "", "question": ""}])
+    assert not any_context(
+        [{"context": "q", "question": "q"}, {"context": "q\n\nA) x", "question": "q"}, {"context": "", "question": ""}]
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,11 +86,19 @@ def test_is_there_a_context():
         (["README.md", "test.csv", "train.csv"], [], ["test.csv"]),
         (["data/train-0.parquet", "data/dev-0.parquet"], [], ["data/dev-0.parquet"]),
         (["a.jsonl", "a.parquet"], [], ["a.parquet"]),
-        (["default/train/0000.parquet", "other/test/0000.parquet", "default/test/0000.parquet"], [], ["default/test/0000.parquet"]),
+        (
+            ["default/train/0000.parquet", "other/test/0000.parquet", "default/test/0000.parquet"],
+            [],
+            ["default/test/0000.parquet"],
+        ),
         (["en/test.jsonl", "de/test.jsonl"], ["de"], ["de/test.jsonl"]),
         (["data/squad_v2_train.jsonl", "data/squad_v2_test.jsonl"], ["train"], ["data/squad_v2_train.jsonl"]),
         (["dataset_infos.json", ".gitattributes", "set.py"], [], []),
-        (["data/test-00000-of-00002-0123456789abcdef.parquet", "data/test-00001-of-00002-fedcba9876543210.parquet"], [], None),
+        (
+            ["data/test-00000-of-00002-0123456789abcdef.parquet", "data/test-00001-of-00002-fedcba9876543210.parquet"],
+            [],
+            None,
+        ),
     ],
 )
 def test_which_files(paths, words, chosen):

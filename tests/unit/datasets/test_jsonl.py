@@ -46,7 +46,10 @@ def test_byte_order_mark_and_crlf(write):
         (f"{line()}\n{{'a': 1}}\n", r"d\.jsonl:2: not JSON \(.* at column 2\): \"\{'a': 1\}\""),
         ("[\n{}\n]", r"d\.jsonl:1: not JSON .* Write one object per line"),
         ("[1, 2]", r"d\.jsonl:1: expected one JSON object per line, found list"),
-        ('{"question": null, "context": ""}', r"d\.jsonl:1: nothing to send: needs a \"context\", a \"question\" or \"turns\""),
+        (
+            '{"question": null, "context": ""}',
+            r"d\.jsonl:1: nothing to send: needs a \"context\", a \"question\" or \"turns\"",
+        ),
         ('{"text": "x"}', r"its keys are \['text'\]"),
         (line(question=["a"]), r'd\.jsonl:1: "question" is a list; expected text'),
         ('{"context": {"a": 1}}', r'"context" is an object; expected text'),
@@ -112,7 +115,14 @@ def test_answers_of_every_kind(write):
         line(answers="only", id=6),
     ]
     found = [(e.get("answer"), e.get("answers")) for e in load_jsonl(write("\n".join(rows)))]
-    assert found == [("a", ["a", "b"]), ("x", ["x", "2"]), ("7", ["7", "seven"]), (None, None), (None, None), ("only", ["only"])]
+    assert found == [
+        ("a", ["a", "b"]),
+        ("x", ["x", "2"]),
+        ("7", ["7", "seven"]),
+        (None, None),
+        (None, None),
+        ("only", ["only"]),
+    ]
 
 
 def test_clusters(write):
@@ -186,7 +196,15 @@ def test_any_bytes_give_examples_or_one_clear_error(tmp_path_factory, data):
     assert all(e["context"] or e["turns"] for e in found)
 
 
-ODD = [line(id="b"), line(id=10**30), line(id=7.0), line(id=None), line(id="\ud800"), line(text=10**25), line(id="x", score=float("nan"))]
+ODD = [
+    line(id="b"),
+    line(id=10**30),
+    line(id=7.0),
+    line(id=None),
+    line(id="\ud800"),
+    line(text=10**25),
+    line(id="x", score=float("nan")),
+]
 
 
 @pytest.mark.parametrize("passed", range(10))

@@ -27,7 +27,10 @@ def registered():
 
 
 def test_an_unknown_name_is_told_the_nearest_and_where_all_are_listed():
-    with pytest.raises(UnknownName, match=r"Unknown dataset 'hotpot_qa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, "):
+    with pytest.raises(
+        UnknownName,
+        match=r"Unknown dataset 'hotpot_qa'. Did you mean hotpotqa\? `context-bench datasets` lists all \d+, ",
+    ):
         load("hotpot_qa")
     with pytest.raises(BadInput, match=r"'hotpotqa' does not accept a :config suffix \(got 'distractor'\)"):
         load("hotpotqa:distractor")
@@ -36,7 +39,12 @@ def test_an_unknown_name_is_told_the_nearest_and_where_all_are_listed():
 
 
 def test_a_registered_loader_is_used_with_what_it_takes(registered):
-    registered("acme", lambda n=None, config="plain", seed=0: ({"context": f"{config} {i}", "answer": [str(seed), "x"]} for i in range(9)))
+    registered(
+        "acme",
+        lambda n=None, config="plain", seed=0: (
+            {"context": f"{config} {i}", "answer": [str(seed), "x"]} for i in range(9)
+        ),
+    )
     loaded = load("acme:fancy", n=2, seed=5)
     found = list(loaded.examples())
     assert [e["context"] for e in found] == ["fancy 0", "fancy 1"]
@@ -62,7 +70,8 @@ def test_a_registered_name_comes_before_the_catalogue(registered):
 
 
 @pytest.mark.parametrize(
-    ("loader", "words"), [(lambda: 3, "gave a int"), (lambda: ["text"], "example 0 of the dataset is str"), ("no", "expected a function")]
+    ("loader", "words"),
+    [(lambda: 3, "gave a int"), (lambda: ["text"], "example 0 of the dataset is str"), ("no", "expected a function")],
 )
 def test_loaders_that_give_something_else(registered, loader, words):
     registered("odd", loader)
@@ -75,7 +84,8 @@ def test_a_described_set_over_local_files(tmp_path):
     (tmp_path / "part-2.jsonl").write_text('{"t": "two", "q": "?"}\n')
     file = tmp_path / "mine.toml"
     file.write_text(
-        'about = "x"\nsource = "files:part-*.jsonl"\nlicence = "mine"\nevaluators = []\n[fields]\ncontext = "t"\nquestion = "q"\n'
+        'about = "x"\nsource = "files:part-*.jsonl"\nlicence = "mine"\nevaluators = []\n[fields]\ncontext = '
+        '"t"\nquestion = "q"\n'
         '[sample]\nrow = { t = "a", q = "b" }\nexample = { context = "a", question = "b" }\n'
     )
     loaded = load(str(file))
@@ -122,5 +132,10 @@ def test_bundled_sets_are_found_by_their_own_names():
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    code = "import sys, context_bench.datasets; print([m for m in ('pyarrow', 'huggingface_hub', 'pydantic', 'numpy') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, context_bench.datasets; print([m for m in ('pyarrow', 'huggingface_hub', 'pydantic', "
+        "'numpy') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -1,4 +1,6 @@
-"""Each published format, with invented conversations in the published schema and the faults that the real files have."""
+"""Each published format, with invented conversations in the published schema and the faults that the real files
+have.
+"""
 
 from __future__ import annotations
 
@@ -69,9 +71,17 @@ LONGMEMEVAL = {
     "answer": 3,
     "question_date": "2023/05/30 (Tue) 23:40",
     "haystack_session_ids": ["answer_9_1", "filler", "filler", "filler"],
-    "haystack_dates": ["2023/05/25 (Thu) 10:00", "2023/05/20 (Sat) 02:21", "2023/05/21 (Sun) 02:21", "2023/05/22 (Mon) 00:00"],
+    "haystack_dates": [
+        "2023/05/25 (Thu) 10:00",
+        "2023/05/20 (Sat) 02:21",
+        "2023/05/21 (Sun) 02:21",
+        "2023/05/22 (Mon) 00:00",
+    ],
     "haystack_sessions": [
-        [{"role": "user", "content": "I bought three plants.", "has_answer": True}, {"role": "assistant", "content": "Lovely."}],
+        [
+            {"role": "user", "content": "I bought three plants.", "has_answer": True},
+            {"role": "assistant", "content": "Lovely."},
+        ],
         [{"role": "user", "content": "hello"}, {"role": "assistant", "content": ""}],
         [{"role": "user", "content": "hello"}, {"role": "assistant", "content": ""}],
         [{"role": "user", "content": "something else"}],
@@ -80,7 +90,12 @@ LONGMEMEVAL = {
 }
 DMR = {
     "previous_dialogs": [
-        {"dialog": [{"text": "I breed terns."}, {"text": "I sing."}], "time_num": 7, "time_unit": "days", "time_back": "7 days 1 hour"},
+        {
+            "dialog": [{"text": "I breed terns."}, {"text": "I sing."}],
+            "time_num": 7,
+            "time_unit": "days",
+            "time_back": "7 days 1 hour",
+        },
         {"dialog": [{"text": "The oldest is Pip."}]},
     ],
     "dialog": [{"id": "Speaker 2", "text": "Morning!"}, {"id": "Speaker 1", "text": "Hi."}],
@@ -92,7 +107,12 @@ BEAM = {
     "conversation_id": "7",
     "chat": [
         [
-            {"role": "user", "id": 0, "time_anchor": "March-15-2024", "content": "The sprint ends on March 29. ->-> 1,1"},
+            {
+                "role": "user",
+                "id": 0,
+                "time_anchor": "March-15-2024",
+                "content": "The sprint ends on March 29. ->-> 1,1",
+            },
             {"role": "assistant", "id": 1, "content": "Noted."},
         ],
         [{"role": "user", "id": 2, "content": "It moved to April 2."}],
@@ -108,11 +128,18 @@ BEAM = {
                 }
             ],
             "abstention": [{"question": "Who leads?", "ideal_response": "It is not said.", "rubric": ["not said"]}],
-            "instruction_following": [{"question": "Show code", "expected_compliance": "fenced", "rubric": ["fenced code"]}],
+            "instruction_following": [
+                {"question": "Show code", "expected_compliance": "fenced", "rubric": ["fenced code"]}
+            ],
         }
     ),
 }
-_TALKS = [{"id": "c1", "messages": [{"speaker": "User", "text": "My  budget is 5k."}, {"speaker": "Assistant", "text": "Fine."}]}]
+_TALKS = [
+    {
+        "id": "c1",
+        "messages": [{"speaker": "User", "text": "My  budget is 5k."}, {"speaker": "Assistant", "text": "Fine."}],
+    }
+]
 CONVOMEM = {
     "evidence_items": [
         {
@@ -156,7 +183,13 @@ MEMBENCH = {
         ]
     },
     "highlevel_rec": {
-        "movie": [{"tid": 0, "message_list": ["Liked it."], "QA": {"question": "?", "choices": [["x", "y"], "z"], "answer": "B"}}]
+        "movie": [
+            {
+                "tid": 0,
+                "message_list": ["Liked it."],
+                "QA": {"question": "?", "choices": [["x", "y"], "z"], "answer": "B"},
+            }
+        ]
     },
 }
 MAB = {
@@ -251,10 +284,17 @@ def test_locomo_names_categories_as_the_authors_do_and_keeps_the_number():
 def test_locomo_mends_evidence_and_counts_what_it_did():
     [haystack], dirt = read(LOCOMO)
     found = {question.id: (question.evidence, question.sessions) for question in haystack.questions}
-    assert found["conv-1-q1"] == (("D2:2", "D10:1"), ("S2", "S10"))  # two ids in one text, a stray colon, a leading zero, and a lone D
+    assert found["conv-1-q1"] == (
+        ("D2:2", "D10:1"),
+        ("S2", "S10"),
+    )  # two ids in one text, a stray colon, a leading zero, and a lone D
     assert found["conv-1-q2"] == ((), ())
     assert found["conv-1-q3"] == (("D10:1",), ("S10",))
-    assert (dirt["pieces of evidence mended"], dirt["pieces of evidence that name nothing"], dirt["questions without evidence"]) == (
+    assert (
+        dirt["pieces of evidence mended"],
+        dirt["pieces of evidence that name nothing"],
+        dirt["questions without evidence"],
+    ) == (
         2,
         2,
         2,
@@ -290,7 +330,13 @@ def test_locomo_rows_give_the_same_turns_as_the_authors_file():
 
 def test_locomo_rows_as_text_and_without_sessions():
     turns = ["1:56 pm on 8 May, 2023\n Ann: One", "Bo: Two", "9:00 am on 9 May, 2023\n Ann: Three"]
-    row = {"questions": '["q"]', "answers": '["a"]', "category": "[4]", "evidences": "[[[2, 1]]]", "turns": json.dumps(turns)}
+    row = {
+        "questions": '["q"]',
+        "answers": '["a"]',
+        "category": "[4]",
+        "evidences": "[[[2, 1]]]",
+        "turns": json.dumps(turns),
+    }
     [haystack], _ = read(row)
     assert [(item.id, item.text) for item in haystack.items] == [("D1:1", "One"), ("D1:2", "Two"), ("D2:1", "Three")]
     assert haystack.questions[0].evidence == ("D2:1",)
@@ -330,7 +376,12 @@ def test_longmemeval_abstention_and_missing_dates():
     [haystack], dirt = read(value)
     assert haystack.items[0].id == "answer_9_1_1"  # without dates the order of the file stays
     [question] = haystack.questions
-    assert (question.answerable, question.type, question.asked, question.rubric) == (False, "single-session-preference", "soon", ("3",))
+    assert (question.answerable, question.type, question.asked, question.rubric) == (
+        False,
+        "single-session-preference",
+        "soon",
+        ("3",),
+    )
     assert (dirt["session dates missing"], dirt["question dates that could not be read"]) == (3, 1)
 
 
@@ -343,7 +394,10 @@ def test_dmr_speakers_alternate_and_summaries_are_not_remembered():
         ("3:1", "B: Morning!", None),
         ("3:2", "A: Hi.", None),
     ]
-    assert (haystack.questions[0].text, haystack.questions[0].answers) == ("What birds did you say you breed?", ("Terns!",))
+    assert (haystack.questions[0].text, haystack.questions[0].answers) == (
+        "What birds did you say you breed?",
+        ("Terns!",),
+    )
     assert dirt == {"session dates missing": 1}
 
 
@@ -394,7 +448,12 @@ def test_membench_steps_choices_and_times():
     assert [(item.id, item.time) for item in first.items] == [("0", "2024-10-01T08:00:00"), ("1", None)]
     assert first.items[1].text == "She moved to Boston.\nassistant: Noted."
     [question] = first.questions
-    assert (question.answers, question.correct, question.evidence, question.asked) == (("Boston",), "B", ("1",), "2024-10-02T09:00:00")
+    assert (question.answers, question.correct, question.evidence, question.asked) == (
+        ("Boston",),
+        "B",
+        ("1",),
+        "2024-10-02T09:00:00",
+    )
     assert (question.type, question.category, first.granularity) == ("simple", "roles", "step")
     [other] = second.questions
     assert (other.choices, other.correct, other.answers) == ({"A": "x, y", "B": "z"}, "B", ("z",))
@@ -404,7 +463,10 @@ def test_membench_steps_choices_and_times():
 
 def test_membench_sessions_and_pairs():
     trajectory = {
-        "message_list": [[{"user_message": "a", "assistant_message": "b", "time": "'2024-10-01 08:00' Tuesday"}], [{"message": "c"}]],
+        "message_list": [
+            [{"user_message": "a", "assistant_message": "b", "time": "'2024-10-01 08:00' Tuesday"}],
+            [{"message": "c"}],
+        ],
         "QA": [{"question": "q", "answer": "c", "choices": {"A": "c"}, "target_step_id": [[1, 0]]}],
     }
     [haystack], _ = read(trajectory)
@@ -414,7 +476,10 @@ def test_membench_sessions_and_pairs():
 
 def test_memoryagentbench_cuts_at_lines_and_loses_nothing():
     [haystack], _ = read(MAB)
-    assert (haystack.id, [question.id for question in haystack.questions]) == ("longmemeval_s", ["longmemeval_s/p1", "longmemeval_s/p2"])
+    assert (haystack.id, [question.id for question in haystack.questions]) == (
+        "longmemeval_s",
+        ["longmemeval_s/p1", "longmemeval_s/p2"],
+    )
     assert [(q.answers, q.type, q.asked) for q in haystack.questions] == [
         (("Rome", "roma"), "a", "2023-05-30T23:40:00"),
         (("Ann",), "longmemeval_s", None),
@@ -441,7 +506,12 @@ def test_the_shapes_of_cortex():
     assert (haystack.questions[0].id, haystack.questions[0].type) == ("c1-q0", "temporal")
     assert dirt == {"empty turns left out": 1}
     rows = [
-        {"conversation": [{"speaker": "human", "content": "Ilse runs it"}], "question": "Who?", "answer": "Ilse", "hop_count": 2},
+        {
+            "conversation": [{"speaker": "human", "content": "Ilse runs it"}],
+            "question": "Who?",
+            "answer": "Ilse",
+            "hop_count": 2,
+        },
         {"turns": [], "query": "Empty?", "expected_answer": 4},
     ]
     found, dirt = sniff(rows[0]), Dirt()
@@ -453,9 +523,14 @@ def test_the_shapes_of_cortex():
     assert haystacks[0].items[0].line == "human: Ilse runs it"
     assert dirt.counts["questions with nothing to remember"] == 1
     turns = [{"role": "user", "content": "x"}, {"role": "user", "content": " "}]
-    [haystack], dirt = read({"question": "q", "answer": "a", "question_type": "temporal reasoning", "sessions": [turns, []]})
+    [haystack], dirt = read(
+        {"question": "q", "answer": "a", "question_type": "temporal reasoning", "sessions": [turns, []]}
+    )
     assert (haystack.id, haystack.questions[0].type, haystack.items[0].session) == ("lme-full-0", "temporal", "1")
-    assert (len(haystack.items), dirt) == (1, {"empty turns left out": 1})  # one blank turn does not make a file unreadable
+    assert (len(haystack.items), dirt) == (
+        1,
+        {"empty turns left out": 1},
+    )  # one blank turn does not make a file unreadable
 
 
 def test_our_own_shape():
@@ -469,8 +544,14 @@ def test_our_own_shape():
     assert (second.answerable, second.rubric, second.type) == (False, ("says it is not known",), "unknown")
     assert dirt == {"pieces of evidence that name nothing": 1, "categories without a name": 1}
     sessions = [{"id": "s", "date": "8 May, 2023", "turns": ["a", "b"]}, ["c"]]
-    [haystack], _ = read({"sessions": sessions, "questions": [{"question": "q", "choices": ["x", "y"], "correct_letter": "B"}]})
-    assert [(item.session, item.time) for item in haystack.items] == [("s", "2023-05-08"), ("s", "2023-05-08"), ("2", None)]
+    [haystack], _ = read(
+        {"sessions": sessions, "questions": [{"question": "q", "choices": ["x", "y"], "correct_letter": "B"}]}
+    )
+    assert [(item.session, item.time) for item in haystack.items] == [
+        ("s", "2023-05-08"),
+        ("s", "2023-05-08"),
+        ("2", None),
+    ]
     assert haystack.questions[0].choices == {"A": "x", "B": "y"}
 
 
@@ -529,11 +610,19 @@ def test_what_only_begins_like_a_format_is_refused_with_its_place(name, change, 
 
 
 _KEYS = sorted(
-    {key for value in ALL.values() for key in value} | {"session_1", "session_1_date_time", "A", "B", "dialog", "messages", "plan-1"}
+    {key for value in ALL.values() for key in value}
+    | {"session_1", "session_1_date_time", "A", "B", "dialog", "messages", "plan-1"}
 )
 _json = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats(allow_nan=False) | st.text(max_size=12) | st.sampled_from(_KEYS),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS) | st.text(max_size=6), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 10**6)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=12)
+    | st.sampled_from(_KEYS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_KEYS) | st.text(max_size=6), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

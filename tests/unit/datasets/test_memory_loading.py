@@ -1,4 +1,6 @@
-"""From a name, a file or a folder to memory examples: what is counted, chosen, corrected, refused; and the hub by its loopback stand-in."""
+"""From a name, a file or a folder to memory examples: what is counted, chosen, corrected, refused; and the hub by its
+loopback stand-in.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from minihub import MiniHub, MiniRepo, parquet_bytes
 
 def talk(number: int, categories: list[int]) -> dict:
     turns = [{"speaker": "Ann", "dia_id": f"D1:{i}", "text": f"talk {number} says {i}"} for i in range(1, 4)]
-    asked = [{"question": f"q{i}?", "answer": f"a{i}", "evidence": ["D1:2"], "category": code} for i, code in enumerate(categories)]
+    asked = [
+        {"question": f"q{i}?", "answer": f"a{i}", "evidence": ["D1:2"], "category": code}
+        for i, code in enumerate(categories)
+    ]
     spoken = {"session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": turns}
     return {"sample_id": f"conv-{number}", "conversation": spoken, "qa": asked}
 
@@ -31,7 +36,13 @@ LOCOMO = [talk(1, [1, 2, 4]), talk(2, [4, 4]), talk(3, [2, 5, 1])]
 def history(name: str, type_: str = "multi-session") -> dict:
     sessions = [[{"role": "user", "content": f"{name} was here", "has_answer": True}]]
     ids = {"haystack_session_ids": ["s1"], "haystack_dates": ["2023/05/20 (Sat) 02:21"], "answer_session_ids": ["s1"]}
-    asked = {"question_id": name, "question_type": type_, "question": "who?", "answer": name, "question_date": "2023/05/21 (Sun) 10:00"}
+    asked = {
+        "question_id": name,
+        "question_type": type_,
+        "question": "who?",
+        "answer": name,
+        "question_date": "2023/05/21 (Sun) 10:00",
+    }
     return {**asked, **ids, "haystack_sessions": sessions}
 
 
@@ -100,7 +111,9 @@ def test_the_counts_are_told_so_that_wrong_names_would_be_seen(locomo):
         "categories": {"multi-hop": "1", "temporal": "2", "single-hop": "4", "adversarial": "5"},
     }
     told = summary_line(manifest)
-    assert told.startswith("3 conversations, 9 items, 8 questions: adversarial (category 5) 1, multi-hop (category 1) 2, ")
+    assert told.startswith(
+        "3 conversations, 9 items, 8 questions: adversarial (category 5) 1, multi-hop (category 1) 2, "
+    )
     assert told.endswith("Data: 1 adversarial questions with an answer, which was left out.")
     assert manifest["note"] == told
     assert (manifest["formats"], manifest["source"]) == (["locomo"], "file:talks.json")
@@ -121,7 +134,10 @@ def test_n_counts_conversations_after_the_types_were_chosen(locomo):
     ]
     assert [e["id"] for e in load_memory(locomo, qa_types=["abstention"]).examples()] == ["conv-3-q1"]
     assert list(load_memory(locomo, n=0).examples()) == []
-    with pytest.raises(BadInput, match=r"no question of type preference; its types are: multi-hop \(2\), temporal \(2\), single-hop \(3\)"):
+    with pytest.raises(
+        BadInput,
+        match=r"no question of type preference; its types are: multi-hop \(2\), temporal \(2\), single-hop \(3\)",
+    ):
         load_memory(locomo, qa_types=["preference"])
     with pytest.raises(BadInput, match="n is -1"):
         load_memory(locomo, n=-1)
@@ -150,7 +166,10 @@ def test_lines_are_read_as_well_as_lists(tmp_path, compressed):
 def test_one_object_in_a_file_is_not_taken_apart(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(
-        json.dumps({"id": "me", "items": [{"text": "one"}, {"text": "two"}], "questions": [{"question": "q", "answer": "a"}]}), "utf-8"
+        json.dumps(
+            {"id": "me", "items": [{"text": "one"}, {"text": "two"}], "questions": [{"question": "q", "answer": "a"}]}
+        ),
+        "utf-8",
     )
     [example] = load_memory(str(path)).examples()
     assert [item.text for item in unpacked(example["items"])] == ["one", "two"]
@@ -176,10 +195,15 @@ def test_a_folder_of_beam_chats_pairs_them_with_their_questions(tmp_path):
         (place / "chat.json").write_text(json.dumps([{"batch_number": 1, "turns": [[message]]}]), "utf-8")
         probes = {"information_extraction": [{"question": "q", "answer": "a", "source_chat_ids": [0], "rubric": ["a"]}]}
         (place / "probing_questions" / "probing_questions.json").write_text(json.dumps(probes), "utf-8")
-    (tmp_path / "chats" / "100K" / "10" / "chat_trunecated.json").write_text('[[{"role": "user", "id": 0, "content": "cut"}]]', "utf-8")
+    (tmp_path / "chats" / "100K" / "10" / "chat_trunecated.json").write_text(
+        '[[{"role": "user", "id": 0, "content": "cut"}]]', "utf-8"
+    )
     (tmp_path / "chats" / "topic.json").write_text('{"topic": "x"}', "utf-8")
     loaded = load_memory(str(tmp_path))
-    assert [(e["group"], unpacked(e["items"])[0].text) for e in loaded.examples()] == [("100K-2", "chat 2"), ("100K-10", "cut")]
+    assert [(e["group"], unpacked(e["items"])[0].text) for e in loaded.examples()] == [
+        ("100K-2", "chat 2"),
+        ("100K-10", "cut"),
+    ]
     assert "1 files of no known shape were left aside (chats/topic.json)" in loaded.manifest()["note"]
     assert len(list(load_memory(str(tmp_path / "chats" / "100K" / "2" / "chat.json")).examples())) == 1
 
@@ -213,7 +237,9 @@ def test_names_and_places_that_are_not_there(tmp_path):
         load_memory("locomoo")
     with pytest.raises(UnknownName, match="configuration of longmemeval 'xl'"):
         load_memory("longmemeval:xl")
-    with pytest.raises(PreflightFailed, match=r"no hub carries membench: get it from github\.com/import-myself/Membench"):
+    with pytest.raises(
+        PreflightFailed, match=r"no hub carries membench: get it from github\.com/import-myself/Membench"
+    ):
         load_memory("membench")
 
 
@@ -229,12 +255,25 @@ def test_memory_names_are_listed_and_described():
     assert "not for commercial use" in describe("locomo")["licence"]
     assert describe("longmemeval:oracle")["configs"] == ["s", "m", "oracle"]
     assert (
-        sorted(name for name, each in PUBLISHED.items() for parts in each.configs.values() for part in parts if part.revision is None) != []
+        sorted(
+            name
+            for name, each in PUBLISHED.items()
+            for parts in each.configs.values()
+            for part in parts
+            if part.revision is None
+        )
+        != []
     )
 
 
 def test_what_is_not_pinned_is_known():
-    unpinned = {part.repo for each in PUBLISHED.values() for parts in each.configs.values() for part in parts if part.revision is None}
+    unpinned = {
+        part.repo
+        for each in PUBLISHED.values()
+        for parts in each.configs.values()
+        for part in parts
+        if part.revision is None
+    }
     assert unpinned == {
         "KimmoZZZ/locomo",
         "KhangPTT373/locomo_preprocess",
@@ -251,7 +290,10 @@ def test_what_is_not_pinned_is_known():
 def test_an_overlay_leaves_out_and_corrects_and_says_so(locomo, tmp_path):
     sha = load_memory(locomo).manifest()["sha256"]
     overlay = tmp_path / "mine.json"
-    changes = {"conv-1-q1": {"answer": 7, "evidence": ["D1:3"], "type": "dated"}, "conv-3-q1": {"answerable": True, "answers": ["x", "y"]}}
+    changes = {
+        "conv-1-q1": {"answer": 7, "evidence": ["D1:3"], "type": "dated"},
+        "conv-3-q1": {"answerable": True, "answers": ["x", "y"]},
+    }
     content = {
         "dataset_sha256": sha,
         "source": "me",
@@ -270,7 +312,11 @@ def test_an_overlay_leaves_out_and_corrects_and_says_so(locomo, tmp_path):
     assert (examples["conv-3-q1"]["answers"], examples["conv-3-q1"]["answerable"]) == (["x", "y"], True)
     facts = load_memory(locomo, overlay=str(overlay)).manifest()
     told = facts["overlay"]
-    assert (told["excluded"], told["corrected"], told["not_found"]) == (["conv-2-q0", "conv-2-q1"], ["conv-1-q1", "conv-3-q1"], ["gone"])
+    assert (told["excluded"], told["corrected"], told["not_found"]) == (
+        ["conv-2-q0", "conv-2-q1"],
+        ["conv-1-q1", "conv-3-q1"],
+        ["gone"],
+    )
     assert "warning" not in told
     assert "overlay mine.json: 2 questions left out, 2 corrected, 1 not found." in facts["note"]
     Path(locomo).write_text(json.dumps(LOCOMO[:2]), "utf-8")
@@ -288,7 +334,10 @@ def test_an_overlay_leaves_out_and_corrects_and_says_so(locomo, tmp_path):
         ('{"dataset": "longmemeval", "exclude": ["a"]}', "was made for 'longmemeval', not for 'talks.json'"),
         ('{"dataset": "talks.json", "correct": {"a": {"colour": 1}}}', r"sets \['colour'\]"),
         ('{"dataset": "talks.json", "exclude": 5}', "exclude is a list of ids"),
-        ('{"dataset": "talks.json", "correct": {"conv-1-q0": {"evidence": ["D7:7"]}}}', r"names \['D7:7'\], which is not there"),
+        (
+            '{"dataset": "talks.json", "correct": {"conv-1-q0": {"evidence": ["D7:7"]}}}',
+            r"names \['D7:7'\], which is not there",
+        ),
     ],
 )
 def test_overlays_that_make_no_sense(locomo, tmp_path, content, message):
@@ -314,7 +363,9 @@ def test_longmemeval_reads_no_more_of_a_large_file_than_is_wanted(on_hub):
         row["haystack_session_ids"].append("s2")
     repo, revision = "xiaowu0162/longmemeval-cleaned", "98d7416c24c778c2fee6e6f3006e7a073259d48f"
     data = json.dumps(rows).encode()
-    hub = on_hub({repo: MiniRepo({"longmemeval_s_cleaned.json": data, "longmemeval_oracle.json": b"[]"}, commit=revision)})
+    hub = on_hub(
+        {repo: MiniRepo({"longmemeval_s_cleaned.json": data, "longmemeval_oracle.json": b"[]"}, commit=revision)}
+    )
     loaded = load_memory("longmemeval", n=3)
     examples = list(loaded.examples())
     assert [(e["id"], e["asked"], e["evidence"], e["dataset"]) for e in examples] == [
@@ -322,7 +373,12 @@ def test_longmemeval_reads_no_more_of_a_large_file_than_is_wanted(on_hub):
     ]
     assert hub.sent("longmemeval_s_cleaned.json") < len(data) / 4
     manifest = loaded.manifest()
-    assert (manifest["revision"], manifest["pinned"], manifest["config"], manifest["licence"]) == (revision, True, "s", "MIT")
+    assert (manifest["revision"], manifest["pinned"], manifest["config"], manifest["licence"]) == (
+        revision,
+        True,
+        "s",
+        "MIT",
+    )
     assert manifest["dirt"] == {"session dates missing": 3}
     assert [e["id"] for e in load("longmemeval:S", n=2).examples()] == ["q0", "q1"]
     with pytest.raises(BadInput, match="longmemeval:oracle holds no question"):
@@ -351,7 +407,9 @@ def test_locomo_says_when_a_copy_is_not_the_authors_file(on_hub):
     on_hub(
         {
             "KimmoZZZ/locomo": MiniRepo({"locomo10.json": json.dumps(LOCOMO).encode(), "README.md": b"x"}),
-            "KhangPTT373/locomo_preprocess": MiniRepo({"data/test-00000-of-00001.parquet": parquet_bytes([row]), "README.md": b"x"}),
+            "KhangPTT373/locomo_preprocess": MiniRepo(
+                {"data/test-00000-of-00001.parquet": parquet_bytes([row]), "README.md": b"x"}
+            ),
         }
     )
     loaded = load_memory("locomo", n=1)
@@ -384,20 +442,34 @@ def test_beam_dmr_and_convomem_on_the_hub(on_hub):
     plan = [{"plan-1": [{"batch_number": 1, "time_anchor": "March-15-2024", "turns": chat}], "plan-2": None}]
     evidence = {"question": "q", "answer": "a", "message_evidences": [{"speaker": "User", "text": "hi"}]}
     evidence["conversations"] = [{"id": "c", "messages": [{"speaker": "User", "text": "hi"}]}]
-    dmr = {"previous_dialogs": [{"dialog": [{"text": "hi"}], "time_back": "1 day"}], "dialog": [], "self_instruct": {"B": "q", "A": "a"}}
+    dmr = {
+        "previous_dialogs": [{"dialog": [{"text": "hi"}], "time_back": "1 day"}],
+        "dialog": [],
+        "self_instruct": {"B": "q", "A": "a"},
+    }
     kinds = ("user", "assistant_facts", "changing", "abstention", "preference", "implicit_connection")
     convomem = {
-        f"core_benchmark/evidence_questions/{kind}_evidence/1_evidence/p_Clerk.json": json.dumps({"evidence_items": [evidence]}).encode()
+        f"core_benchmark/evidence_questions/{kind}_evidence/1_evidence/p_Clerk.json": json.dumps(
+            {"evidence_items": [evidence]}
+        ).encode()
         for kind in kinds
     }
     on_hub(
         {
             "Mohammadta/BEAM": MiniRepo(
-                {"data/100K-00000-of-00001.parquet": parquet_bytes([{"conversation_id": "1", "chat": chat, "probing_questions": probes}])},
+                {
+                    "data/100K-00000-of-00001.parquet": parquet_bytes(
+                        [{"conversation_id": "1", "chat": chat, "probing_questions": probes}]
+                    )
+                },
                 commit="3205395e897e7318c7b094ef4e6047b9b82dbb03",
             ),
             "Mohammadta/BEAM-10M": MiniRepo(
-                {"data/10M-00000-of-00001.parquet": parquet_bytes([{"conversation_id": "1", "chat": plan, "probing_questions": probes}])}
+                {
+                    "data/10M-00000-of-00001.parquet": parquet_bytes(
+                        [{"conversation_id": "1", "chat": plan, "probing_questions": probes}]
+                    )
+                }
             ),
             "MemGPT/MSC-Self-Instruct": MiniRepo({"msc_self_instruct.jsonl": (json.dumps(dmr) + "\n").encode()}),
             "Salesforce/ConvoMem": MiniRepo(convomem),
@@ -405,7 +477,12 @@ def test_beam_dmr_and_convomem_on_the_hub(on_hub):
     )
     for name in ("beam", "beam:10m"):
         [example] = load_memory(name).examples()
-        assert (example["qa_type"], example["answerable"], example["rubric"], example["evidence"]) == ("abstention", False, ["r"], ["0"])
+        assert (example["qa_type"], example["answerable"], example["rubric"], example["evidence"]) == (
+            "abstention",
+            False,
+            ["r"],
+            ["0"],
+        )
     [example] = load_memory("dmr").examples()
     assert (example["qa_type"], example["answer"]) == ("fact", "a")
     found = [(e["qa_type"], e["answerable"], e["evidence"]) for e in load_memory("convomem").examples()]
@@ -424,7 +501,10 @@ def test_beam_dmr_and_convomem_on_the_hub(on_hub):
 def test_nothing_heavy_is_imported_before_it_is_needed():
     import subprocess
 
-    code = "import sys, context_bench.memory.datasets; print([m for m in ('numpy', 'pyarrow', 'huggingface_hub') if m in sys.modules])"
+    code = (
+        "import sys, context_bench.memory.datasets; print([m for m in ('numpy', 'pyarrow', 'huggingface_hub') "
+        "if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

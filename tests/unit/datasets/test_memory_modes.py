@@ -24,7 +24,9 @@ def test_isolated_gives_every_question_a_memory_of_its_own(lab):
     plain, changed = list(lab.examples()), list(in_mode(lab, "isolated").examples())
     assert len({example["group"] for example in changed}) == len(changed) == len(plain)
     for one, other in zip(plain, changed, strict=True):
-        assert {**other, "group": one["group"]} == one, "nothing else changes: not the items, not the unit of statistics"
+        assert {**other, "group": one["group"]} == one, (
+            "nothing else changes: not the items, not the unit of statistics"
+        )
 
 
 def test_growing_puts_every_haystack_on_top_of_those_before(lab):
@@ -49,13 +51,29 @@ def test_the_manifest_says_which(lab):
 
 def test_a_growing_memory_finds_less_and_runs_of_two_modes_are_not_compared(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    line = ["memory", "--system", "recency", "--dataset", "bundled:recall-lab", "-n", "3", "--qa-types", "single", "--reader", "none"]
+    line = [
+        "memory",
+        "--system",
+        "recency",
+        "--dataset",
+        "bundled:recall-lab",
+        "-n",
+        "3",
+        "--qa-types",
+        "single",
+        "--reader",
+        "none",
+    ]
     line += ["--no-floors", "--quiet", "--output", "json", "--k", "1,50"]
     found = {}
     for mode in ("shared", "isolated", "growing"):
         assert run_line([*line, "--mode", mode, "--run", mode]) == 0
         found[mode] = json.loads(capsys.readouterr().out)
-    assert {mode: one["summary"]["recency"]["groups"] for mode, one in found.items()} == {"shared": 3, "isolated": 6, "growing": 3}
+    assert {mode: one["summary"]["recency"]["groups"] for mode, one in found.items()} == {
+        "shared": 3,
+        "isolated": 6,
+        "growing": 3,
+    }
     assert [one["setups"][-1]["output"]["items"] for one in found.values()] == [100, 100, 300]
     scores = {mode: [row["scores"]["recall_at_50"] for row in one["rows"]] for mode, one in found.items()}
     assert scores["shared"] == scores["isolated"]

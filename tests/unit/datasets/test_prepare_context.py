@@ -65,7 +65,11 @@ def test_nolima_asks_both_questions_of_one_text():
 
 
 def test_nolima_answers_that_are_no_names():
-    needle = {**NEEDLE, "needle": "{1} is {2} {x}.", "tests": {"T": {"input_args": ["a", "b", "c"], "gold_answers": ["z"]}}}
+    needle = {
+        **NEEDLE,
+        "needle": "{1} is {2} {x}.",
+        "tests": {"T": {"input_args": ["a", "b", "c"], "gold_answers": ["z"]}},
+    }
     del needle["character_set"]
     rows = run("nolima", [needle], files=BOOKS)
     assert rows[0]["golds"] == ["z"]
@@ -135,7 +139,11 @@ def test_triviaqa_without_any_page_has_the_question_to_read():
 
 def test_infinitebench_finds_the_right_option():
     row = {"input": "Q?", "answer": ["x", "C"], "options": ["a", "b", "x"]}
-    assert [run("infinitebench", [row])[0][key] for key in ("position", "golds", "task")] == [2, ["x"], "Q?\n\nA) a  B) b  C) x"]
+    assert [run("infinitebench", [row])[0][key] for key in ("position", "golds", "task")] == [
+        2,
+        ["x"],
+        "Q?\n\nA) a  B) b  C) x",
+    ]
     odd = run("infinitebench", [{**row, "answer": "none of them"}])[0]
     assert (odd["position"], odd["golds"]) == (None, ["none of them"])
 

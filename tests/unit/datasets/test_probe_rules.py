@@ -38,7 +38,11 @@ def says(text: str) -> Row:
 
 def did(ident: str, tool: str, arguments: Any, output: str = "ok") -> list[Row]:
     function = {"name": tool, "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments)}
-    call = {"role": "assistant", "content": None, "tool_calls": [{"id": ident, "type": "function", "function": function}]}
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": ident, "type": "function", "function": function}],
+    }
     return [call, {"role": "tool", "tool_call_id": ident, "content": output}]
 
 
@@ -91,7 +95,11 @@ def test_most_decisions_of_the_bundled_sessions_are_found() -> None:
     ],
 )
 def test_sentences_of_decisions(text: str, question: str | None, atoms: list[str]) -> None:
-    made = [probe for probe in generate_probes([user("Fix the thing that is broken."), says(text)]) if probe.type == "decision"]
+    made = [
+        probe
+        for probe in generate_probes([user("Fix the thing that is broken."), says(text)])
+        if probe.type == "decision"
+    ]
     assert ([made[0].question, [atom.text for atom in made[0].atoms]] if made else [None, []]) == [question, atoms]
 
 
@@ -133,8 +141,18 @@ def test_what_is_no_version_of_anything(text: str) -> None:
 
 
 def test_what_the_tail_changes_is_not_asked() -> None:
-    todo = {"todos": [{"content": "Write the guide", "status": "pending"}, {"content": "Close the port", "status": "pending"}]}
-    later = {"todos": [{"content": "Write the guide", "status": "completed"}, {"content": "Close the port", "status": "pending"}]}
+    todo = {
+        "todos": [
+            {"content": "Write the guide", "status": "pending"},
+            {"content": "Close the port", "status": "pending"},
+        ]
+    }
+    later = {
+        "todos": [
+            {"content": "Write the guide", "status": "completed"},
+            {"content": "Close the port", "status": "pending"},
+        ]
+    }
     ran = did("2", "Bash", {"command": "pytest"}, "FAILED tests/test_a.py::test_one - x\n1 failed, 2 passed in 1s")
     prefix = [user("Do it."), *did("1", "TodoWrite", todo), *ran]
     tail = [*did("3", "TodoWrite", later), *did("4", "Bash", {"command": "pytest"}, "3 passed in 1s")]
@@ -158,7 +176,9 @@ def test_a_run_of_some_tests_says_nothing_of_the_others() -> None:
         "FAILED tests/test_a.py::test_one - x\nFAILED tests/test_b.py::test_two - y\n2 failed, 9 passed",
     )
     some = did("2", "Bash", {"command": "pytest -q tests/test_a.py"}, "5 passed in 1s")
-    without = did("3", "Bash", {"command": "pytest -q --deselect tests/test_b.py::test_two"}, "10 passed, 1 deselected in 2s")
+    without = did(
+        "3", "Bash", {"command": "pytest -q --deselect tests/test_b.py::test_two"}, "10 passed, 1 deselected in 2s"
+    )
     (still,) = asked([*failed, *some, *without], "Which tests are still failing?")
     assert [atom.text for atom in still.atoms] == ["tests/test_b.py::test_two"]
     (fixed,) = asked([*failed, *some], "Which tests failed at first")
@@ -168,8 +188,20 @@ def test_a_run_of_some_tests_says_nothing_of_the_others() -> None:
 def test_what_was_changed_in_a_file() -> None:
     messages = [
         *did("1", "Read", {"file_path": "a.py"}, "def old(): pass"),
-        *did("2", "Edit", {"file_path": "a.py", "old_string": "def old(): pass", "new_string": "def take_turn(): pass\nMOST_TURNS = 3"}),
-        *did("3", "Bash", {"command": "git apply <<'X'\n--- a/b.py\n+++ b/b.py\n@@ -1 +1,2 @@\n x = 1\n+def give_back(): pass\nX"}),
+        *did(
+            "2",
+            "Edit",
+            {
+                "file_path": "a.py",
+                "old_string": "def old(): pass",
+                "new_string": "def take_turn(): pass\nMOST_TURNS = 3",
+            },
+        ),
+        *did(
+            "3",
+            "Bash",
+            {"command": "git apply <<'X'\n--- a/b.py\n+++ b/b.py\n@@ -1 +1,2 @@\n x = 1\n+def give_back(): pass\nX"},
+        ),
     ]
     found = {probe.question: [atom.text for atom in probe.atoms] for probe in asked(messages, "What was added")}
     assert found["What was added or changed in `a.py`?"] == ["take_turn", "MOST_TURNS"]
@@ -186,7 +218,8 @@ def test_what_was_changed_in_a_file() -> None:
         ("echo a > one.txt && echo b >> one.txt", ["one.txt"], [], []),
         ("cat a.txt | tee b.txt", ["b.txt"], [], []),
         (
-            "git apply <<'X'\n--- /dev/null\n+++ b/made.py\n@@ -0,0 +1 @@\n+x\n--- a/gone.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\nX",
+            "git apply <<'X'\n--- /dev/null\n+++ b/made.py\n@@ -0,0 +1 @@\n+x\n--- a/gone.py\n+++ /dev/null\n@@ -1 "
+            "+0,0 @@\n-x\nX",
             ["made.py"],
             [],
             ["gone.py"],
@@ -194,7 +227,8 @@ def test_what_was_changed_in_a_file() -> None:
         ("git apply <<'X'\ndiff --git a/p.py b/q.py\nrename from p.py\nrename to q.py\nX", ["q.py"], [], ["p.py"]),
         ("patch -p1 <<'X'\n--- a/c.c\n+++ b/c.c\n@@ -1 +1 @@\n-x\n+y\nX", [], ["c.c"], []),
         (
-            "apply_patch <<'X'\n*** Begin Patch\n*** Update File: u.py\n-a\n+b\n*** Add File: v.py\n+c\n*** End Patch\nX",
+            "apply_patch <<'X'\n*** Begin Patch\n*** Update File: u.py\n-a\n+b\n*** Add File: v.py\n+c\n*** End "
+            "Patch\nX",
             ["v.py"],
             ["u.py"],
             [],
@@ -202,14 +236,20 @@ def test_what_was_changed_in_a_file() -> None:
     ],
 )
 @pytest.mark.parametrize("shape", ["Bash", "argv", "cmd"])
-def test_what_commands_do_to_files(shape: str, command: str, created: list[str], modified: list[str], deleted: list[str]) -> None:
+def test_what_commands_do_to_files(
+    shape: str, command: str, created: list[str], modified: list[str], deleted: list[str]
+) -> None:
     given: dict[str, tuple[str, Any]] = {
         "Bash": ("Bash", {"command": command}),
         "argv": ("shell", {"command": ["bash", "-lc", command]}),
         "cmd": ("exec_command", {"cmd": command}),
     }
     ledger = artifact_ledger(did("1", *given[shape], ""))
-    assert (sorted(ledger.created), sorted(ledger.modified), sorted(ledger.deleted)) == (sorted(created), sorted(modified), sorted(deleted))
+    assert (sorted(ledger.created), sorted(ledger.modified), sorted(ledger.deleted)) == (
+        sorted(created),
+        sorted(modified),
+        sorted(deleted),
+    )
 
 
 def test_other_tools_and_other_wires() -> None:
@@ -225,9 +265,14 @@ def test_other_tools_and_other_wires() -> None:
         {"role": "user", "content": "Please fix it."},
         {
             "role": "assistant",
-            "content": [{"type": "tool_use", "id": "1", "name": "Write", "input": {"file_path": "w.md", "content": "x"}}],
+            "content": [
+                {"type": "tool_use", "id": "1", "name": "Write", "input": {"file_path": "w.md", "content": "x"}}
+            ],
         },
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "File created successfully at: w.md"}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "1", "content": "File created successfully at: w.md"}],
+        },
     ]
     assert artifact_ledger(to_chat("anthropic", {"messages": blocks}).messages).created == ["w.md"]
 
@@ -278,17 +323,30 @@ _CALL = st.tuples(
     st.sampled_from(["Bash", "Edit", "Write", "Read", "TodoWrite", "odd", ""]),
     st.one_of(
         st.fixed_dictionaries(
-            {"command": st.sampled_from(["pytest -q", "cat a.py", "rm b.py; echo x > c.py", "git apply <<X\n+++ b/d.py\n+y_z\nX", "'"])}
+            {
+                "command": st.sampled_from(
+                    ["pytest -q", "cat a.py", "rm b.py; echo x > c.py", "git apply <<X\n+++ b/d.py\n+y_z\nX", "'"]
+                )
+            }
         ),
-        st.fixed_dictionaries({"file_path": st.sampled_from(["a.py", "/w/b.py", ""]), "new_string": _TEXT, "old_string": _TEXT}),
         st.fixed_dictionaries(
-            {"todos": st.lists(st.fixed_dictionaries({"content": _TEXT, "status": st.sampled_from(["pending", "completed"])}), max_size=3)}
+            {"file_path": st.sampled_from(["a.py", "/w/b.py", ""]), "new_string": _TEXT, "old_string": _TEXT}
+        ),
+        st.fixed_dictionaries(
+            {
+                "todos": st.lists(
+                    st.fixed_dictionaries({"content": _TEXT, "status": st.sampled_from(["pending", "completed"])}),
+                    max_size=3,
+                )
+            }
         ),
         st.sampled_from(["{", "[]", "null", '{"command": [1]}', '{"todos": 3}']),
     ),
     _TEXT,
 )
-_STEP = st.one_of(_TEXT.map(lambda text: [user(text)]), _TEXT.map(lambda text: [says(text)]), _CALL.map(lambda call: did("c", *call)))
+_STEP = st.one_of(
+    _TEXT.map(lambda text: [user(text)]), _TEXT.map(lambda text: [says(text)]), _CALL.map(lambda call: did("c", *call))
+)
 
 
 @settings(max_examples=80, deadline=None)
@@ -359,13 +417,21 @@ def test_artefacts_survive_a_tail_that_names_the_same_file_otherwise(head: str, 
         user("Do it."),
         *did("1", "Read", {"file_path": head}, "     1\tx = 1"),
         *did("2", "Write", {"file_path": head.replace("a.py", "new.py"), "content": "y"}, "File created successfully"),
-        *did("3", "Edit", {"file_path": head.replace("a.py", "b.py"), "old_string": "a", "new_string": "def brought_in(): pass"}),
+        *did(
+            "3",
+            "Edit",
+            {"file_path": head.replace("a.py", "b.py"), "old_string": "a", "new_string": "def brought_in(): pass"},
+        ),
     ]
     tail = [*tail, *did("10", "Bash", {"command": "cat src/b.py src/new.py"}, "y")]
     probes = generate_probes(CompressionPoint("s", len(prefix), "", prefix, tail))
     asked = {
         start: named(probes, start)
-        for start in ("Which files were read or examined", "Which new files were created", "Which existing files were modified")
+        for start in (
+            "Which files were read or examined",
+            "Which new files were created",
+            "Which existing files were modified",
+        )
     }
     assert {start: [text.rsplit("/", 1)[-1] for text in found] for start, found in asked.items()} == {
         "Which files were read or examined": ["a.py"],
@@ -373,7 +439,9 @@ def test_artefacts_survive_a_tail_that_names_the_same_file_otherwise(head: str, 
         "Which existing files were modified": ["b.py"],
     }
     assert named(probes, "What was added or changed in") == ["brought_in"]
-    (created,) = [atom for probe in probes if probe.question.startswith("Which new files were created") for atom in probe.atoms]
+    (created,) = [
+        atom for probe in probes if probe.question.startswith("Which new files were created") for atom in probe.atoms
+    ]
     for answer in ("src/new.py", "It was new.py.", head.replace("a.py", "new.py")):
         assert grade(answer, [created]).score == 1.0
 

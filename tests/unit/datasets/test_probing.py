@@ -21,12 +21,18 @@ from context_bench.core.errors import BadInput
 from context_bench.datasets import sessions
 from context_bench.wire.conversation import message_text
 
-RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))["probe_generation"]
+RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))[
+    "probe_generation"
+]
 
 
 def call(ident: str, tool: str, **arguments: Any) -> dict[str, Any]:
     function = {"name": tool, "arguments": json.dumps(arguments)}
-    return {"role": "assistant", "content": None, "tool_calls": [{"id": ident, "type": "function", "function": function}]}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": ident, "type": "function", "function": function}],
+    }
 
 
 def result(ident: str, text: str = "ok") -> dict[str, Any]:
@@ -37,12 +43,17 @@ def result(ident: str, text: str = "ok") -> dict[str, Any]:
 def test_recorded_sessions(case: dict[str, Any]) -> None:
     cut = case["truncate_before"]
     probes = generate_probes(case["messages"], truncate_before=cut)
-    assert [kind for kind in ("recall", "artifact", "continuation", "decision") if any(p.type == kind for p in probes)] == case[
-        "expected_probe_types"
-    ]
+    assert [
+        kind for kind in ("recall", "artifact", "continuation", "decision") if any(p.type == kind for p in probes)
+    ] == case["expected_probe_types"]
     ledger = artifact_ledger(case["messages"][:cut])
-    assert {name: getattr(ledger, name) for name in case.get("expected_artifacts", {})} == case.get("expected_artifacts", {})
-    atoms = {kind: [atom.text for p in probes if p.type == kind for atom in p.atoms] for kind in ("recall", "continuation", "decision")}
+    assert {name: getattr(ledger, name) for name in case.get("expected_artifacts", {})} == case.get(
+        "expected_artifacts", {}
+    )
+    atoms = {
+        kind: [atom.text for p in probes if p.type == kind for atom in p.atoms]
+        for kind in ("recall", "continuation", "decision")
+    }
     told = json.dumps([p.to_json() for p in probes])
     assert not any(banned in told for banned in case.get("must_not_appear", []))
     for kind in ("recall", "continuation"):
@@ -81,7 +92,10 @@ def test_every_probe_of_the_bundled_sessions_can_be_checked(name: str) -> None:
 
 
 def test_what_files_went_through() -> None:
-    patch = "*** Begin Patch\n*** Add File: new/one.py\n+x\n*** Update File: old.py\n@@\n-a\n+b\n*** Delete File: gone.py\n*** End Patch"
+    patch = (
+        "*** Begin Patch\n*** Add File: new/one.py\n+x\n*** Update File: old.py\n@@\n-a\n+b\n*** Delete File: "
+        "gone.py\n*** End Patch"
+    )
     messages = [
         call("1", "Bash", command="sed -i 's/a/b/' src/a.go && echo done"),
         result("1"),
@@ -132,7 +146,9 @@ def test_points_of_a_session_keep_it_whole(name: str, every: int) -> None:
         assert answered <= made
 
 
-@pytest.mark.parametrize("points", ["", "fraction", "fraction:0", "fraction:2", "tokens:-1", "every:0", "at:x", "often", "task-boundary:3"])
+@pytest.mark.parametrize(
+    "points", ["", "fraction", "fraction:0", "fraction:2", "tokens:-1", "every:0", "at:x", "often", "task-boundary:3"]
+)
 def test_points_that_are_none_are_refused(points: str) -> None:
     with pytest.raises(BadInput, match="points"):
         compression_points([{"role": "user", "content": "x"}], points)
@@ -146,14 +162,20 @@ def test_what_the_tail_still_says_is_no_recall() -> None:
     fact = {"role": "tool", "tool_call_id": "1", "content": "Error: connect ECONNREFUSED 10.0.0.7:6380"}
     prefix = [{"role": "user", "content": "It fails."}, call("1", "Bash", command="npm test"), fact]
     silent = CompressionPoint("s", 3, "at:3", prefix, [{"role": "user", "content": "Go on."}])
-    telling = CompressionPoint("s", 3, "at:3", prefix, [{"role": "user", "content": "connect ECONNREFUSED 10.0.0.7:6380 again"}])
+    telling = CompressionPoint(
+        "s", 3, "at:3", prefix, [{"role": "user", "content": "connect ECONNREFUSED 10.0.0.7:6380 again"}]
+    )
     assert any(p.type == "recall" and "error" in p.question for p in generate_probes(silent))
-    assert not any("ECONNREFUSED" in atom.text for p in generate_probes(telling) if p.type == "recall" for atom in p.atoms)
+    assert not any(
+        "ECONNREFUSED" in atom.text for p in generate_probes(telling) if p.type == "recall" for atom in p.atoms
+    )
 
 
 @given(
     st.lists(
-        st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "tool", "system", "odd"]), "content": st.text(max_size=80)}),
+        st.fixed_dictionaries(
+            {"role": st.sampled_from(["user", "assistant", "tool", "system", "odd"]), "content": st.text(max_size=80)}
+        ),
         max_size=6,
     )
 )

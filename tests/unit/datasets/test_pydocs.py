@@ -51,7 +51,10 @@ def test_memory_does_not_help(built):
     same = 0
     for example in built.examples:
         assert example["answer"] != written[example["id"]]
-        assert not re.search(rf"(?<!\w){re.escape(written[example['id']])}(?!\w)", example["evidence"]) or example["kind"] == "version"
+        assert (
+            not re.search(rf"(?<!\w){re.escape(written[example['id']])}(?!\w)", example["evidence"])
+            or example["kind"] == "version"
+        )
         same += other[example["id"]]["answer"] == example["answer"]
     assert same <= len(built.examples) * 0.05
 
@@ -106,23 +109,34 @@ def test_paragraphs_keep_prose_and_signatures_only():
         "A Heading\n*********\n\nThis is one sentence of plain prose over\ntwo lines, post-\nmortem included.\n\n"
         "   >>> code(here)\n\nobject.__len__(self)\n\n   x = 3\n"
     )
-    assert paragraphs(text) == ["This is one sentence of plain prose over two lines, post-mortem included.", "object.__len__(self)"]
+    assert paragraphs(text) == [
+        "This is one sentence of plain prose over two lines, post-mortem included.",
+        "object.__len__(self)",
+    ]
 
 
 def test_a_version_stays_with_what_changed():
-    assert sentences("Changed in version 3.7: This came. Then that.") == ["Changed in version 3.7: This came.", "Then that."]
+    assert sentences("Changed in version 3.7: This came. Then that.") == [
+        "Changed in version 3.7: This came.",
+        "Then that.",
+    ]
     assert statement("One. Two *is* “here”. Three.", "two is here") == "Two *is* “here”."
     assert statement("One. Two. Three.", "two three") == "Two. Three."
 
 
 def test_renaming_is_consistent_and_keeps_forms():
-    text = "Changed in version 3.9: Guards raise ValueError. A guard, Python 3.10.4 and sys.stdout; see PEP 252 in 3.9, not 3.91 or 1252."
+    text = (
+        "Changed in version 3.9: Guards raise ValueError. A guard, Python 3.10.4 and sys.stdout; see PEP 252 "
+        "in 3.9, not 3.91 or 1252."
+    )
     renaming = Renaming(["3.9", "guard", "ValueError", "252", "sys.stdout", "__len__"], text, random.Random(1))
     out = renaming.apply(text)
     twins = renaming.twins
     assert out == (
-        f"Changed in version {twins['3.9']}: {twins['guard'].capitalize()}s raise {twins['ValueError']}. A {twins['guard']}, "
-        f"Python {twins['3.10']}.4 and {twins['sys.stdout']}; see PEP {twins['252']} in {twins['3.9']}, not 3.91 or 1252."
+        f"Changed in version {twins['3.9']}: {twins['guard'].capitalize()}s raise {twins['ValueError']}. A "
+        f"{twins['guard']}, "
+        f"Python {twins['3.10']}.4 and {twins['sys.stdout']}; see PEP {twins['252']} in {twins['3.9']}, not 3.91 or "
+        "1252."
     )
     assert twins["ValueError"].endswith("Error")
     assert twins["sys.stdout"].startswith("sys.")

@@ -63,8 +63,15 @@ def test_one_document_is_a_row_or_holds_the_rows():
 def test_other_kinds():
     row = {"a": "x"}
     line = b'{"a": "x"}\n'
-    assert read(gzip.compress(line), "x.jsonl.gz") == read(zstandard.ZstdCompressor().compress(line), "x.ndjson.zst") == [row]
-    assert read(zip_bytes({"d/1.jsonl": line, "d/2.json": b"[" + line + b"]", "e/3.jsonl": line}), "x.zip!d/*") == [row, row]
+    assert (
+        read(gzip.compress(line), "x.jsonl.gz")
+        == read(zstandard.ZstdCompressor().compress(line), "x.ndjson.zst")
+        == [row]
+    )
+    assert read(zip_bytes({"d/1.jsonl": line, "d/2.json": b"[" + line + b"]", "e/3.jsonl": line}), "x.zip!d/*") == [
+        row,
+        row,
+    ]
     assert read("é\nb".encode(), "x.txt") == [{"text": "é\nb"}]
     assert read("é\r\nb\n".encode(), "test.src.cleaned") == [{"text": "é"}, {"text": "b"}]
     assert read(b"a\tb\n1\t2\n", "x.tsv") == [{"a": "1", "b": "2"}]
@@ -175,4 +182,6 @@ def test_evaluators_are_picked_by_what_rows_carry(tmp_path, row, evaluators):
     (tmp_path / "x.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "x.json").write_text(json.dumps([row]))
     assert load(str(tmp_path / "x.jsonl")).evaluators == load(str(tmp_path / "x.json")).evaluators == evaluators
-    assert load(str(tmp_path / "x.jsonl")).has_context == load(str(tmp_path / "x.json")).has_context == ("context" in row)
+    assert (
+        load(str(tmp_path / "x.jsonl")).has_context == load(str(tmp_path / "x.json")).has_context == ("context" in row)
+    )

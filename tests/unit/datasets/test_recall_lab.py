@@ -1,4 +1,6 @@
-"""The recall lab: the same in every process, and every question decided by its evidence, by nothing less and by nothing else."""
+"""The recall lab: the same in every process, and every question decided by its evidence, by nothing less and by nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def haystacks(options: str, n: int, seed: int) -> list[tuple[Example, ...]]:
 
 
 def rows(options: str, n: int = 3, seed: int = 0) -> tuple[Example, ...]:
-    """Those of the first `n`, the same however many there are (`test_more_haystacks_leave_the_first_alone`); each is made once."""
+    """Those of the first `n`, the same however many there are (`test_more_haystacks_leave_the_first_alone`); each is
+    made once.
+    """
     most = max(n, 6 if options in LANGUAGES else 3 if options in CHOICES else 0) if seed == 0 else n
     return tuple(row for group in haystacks(options, most, seed)[:n] for row in group)
 
@@ -88,11 +92,16 @@ def test_the_fixture_is_what_the_generator_makes() -> None:
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_every_process_makes_the_same(hash_seed: str) -> None:
     program = (
-        "from context_bench.memory.datasets.recall_lab import lab; from context_bench.core.keys import canonical_json, stable_hash; "
+        "from context_bench.memory.datasets.recall_lab import lab; from context_bench.core.keys import "
+        "canonical_json, stable_hash; "
         "print(stable_hash([canonical_json(row) for row in lab('lang=ru,turns=300', n=2, seed=5).examples()]))"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert found.stdout.strip() == stable_hash([canonical_json(row) for row in rows("ru,turns=300", 2, 5)])
 
@@ -129,7 +138,9 @@ def test_haystacks_have_the_wanted_turns_with_dates_in_order(options: str) -> No
         assert {row["asked"] > str(times[-1]) for row in group} == {True}
         assert all(row["items"] is group[0]["items"] and row["context"] is group[0]["context"] for row in group)
         if made.turns >= 100:
-            assert Counter(row["qa_type"] for row in group) == {kind: made.rounds * (1 + (kind == "single")) for kind in TYPES}
+            assert Counter(row["qa_type"] for row in group) == {
+                kind: made.rounds * (1 + (kind == "single")) for kind in TYPES
+            }
         ids = {item.id for item in items}
         assert all({*row.get("evidence", ()), *row["near_misses"]} <= ids for row in group if "near_misses" in row)
 
@@ -141,7 +152,10 @@ def test_short_ones_ask_what_they_have_room_for_and_all_types_between_them(turns
     assert set(Counter(row["group"] for row in asked).values()) == {each}
     assert {row["qa_type"] for row in asked} == set(TYPES)
     counts = made.facts()["counts"]
-    assert (counts["questions"], counts["types"]) == (8 * each, dict(sorted(Counter(row["qa_type"] for row in asked).items())))
+    assert (counts["questions"], counts["types"]) == (
+        8 * each,
+        dict(sorted(Counter(row["qa_type"] for row in asked).items())),
+    )
 
 
 def test_rows_are_grouped_and_named_once() -> None:
@@ -151,7 +165,11 @@ def test_rows_are_grouped_and_named_once() -> None:
     groups = [row["group"] for row in made]
     assert [group for i, group in enumerate(groups) if i == 0 or groups[i - 1] != group] == list(dict.fromkeys(groups))
     assert all(row["answerable"] == ("answer" in row) == ("evidence" in row) for row in made)
-    assert {row["qa_type"] for row in made if not row["answerable"]} == {"absent-subject", "absent-relation", "absent-before"}
+    assert {row["qa_type"] for row in made if not row["answerable"]} == {
+        "absent-subject",
+        "absent-relation",
+        "absent-before",
+    }
 
 
 def test_a_haystack_is_never_held_as_a_whole() -> None:
@@ -176,7 +194,11 @@ def test_answers_stand_in_the_evidence_and_nowhere_else(options: str) -> None:
         turns = lines(row["items"])
         for answer in answers(row):
             words_of = f" {normalise(answer)} "
-            where = {id_ for id_, plain, bare in turns if words_of in bare or (not row["computed"] and answer.lower() in plain)}
+            where = {
+                id_
+                for id_, plain, bare in turns
+                if words_of in bare or (not row["computed"] and answer.lower() in plain)
+            }
             if row["computed"]:
                 assert not where, (row["question"], answer)
             else:
@@ -216,7 +238,9 @@ def test_versions_can_be_told_apart_and_one_is_current(options: str) -> None:
             until = row.get("as_of", "9999")
             assert current == [one for one in told if times[one["source"]][:10] <= until][-1]
             assert row["qa_type"] != "temporal-as-of" or current is not told[-1]
-    assert set(kinds) == {"update-latest", "temporal-as-of", "contradiction"} - ({"contradiction"} if "turns=40" in options else set())
+    assert set(kinds) == {"update-latest", "temporal-as-of", "contradiction"} - (
+        {"contradiction"} if "turns=40" in options else set()
+    )
 
 
 @pytest.mark.parametrize("options", CHOICES)
@@ -270,7 +294,9 @@ def test_options_choose_length_language_and_types() -> None:
     assert made.tag == "bundled:recall-lab:turns=10000,lang=zh"
     assert lab().tag == NAME
     only = list(lab("types=chain-2+absent", n=2).examples())
-    assert Counter(row["qa_type"] for row in only) == dict.fromkeys(["absent-relation", "absent-subject", "chain-2", "absent-before"], 2)
+    assert Counter(row["qa_type"] for row in only) == dict.fromkeys(
+        ["absent-relation", "absent-subject", "chain-2", "absent-before"], 2
+    )
     full = {row["id"]: row for row in rows("en", 2)}
     assert all(full[row["id"]] == row for row in only)
 
@@ -317,7 +343,11 @@ def test_the_manifest_tells_what_was_used() -> None:
     assert manifest["counts"]["items"] == 200
     assert manifest["counts"]["unanswerable"] == 6
     assert manifest["sha256"] == open_lab("lang=zh", n=2, seed=3).manifest()["sha256"]
-    others = [open_lab("lang=zh", n=2, seed=4), open_lab("lang=zh", n=1, seed=3), open_lab("lang=zh,single", n=2, seed=3)]
+    others = [
+        open_lab("lang=zh", n=2, seed=4),
+        open_lab("lang=zh", n=1, seed=3),
+        open_lab("lang=zh,single", n=2, seed=3),
+    ]
     assert manifest["sha256"] not in {other.manifest()["sha256"] for other in others}
 
 

@@ -1,4 +1,6 @@
-"""Controls of the recall lab with the real memories: floors are low, the ceiling is reached, plain word search is in between."""
+"""Controls of the recall lab with the real memories: floors are low, the ceiling is reached, plain word search is in
+between.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from context_bench.memory.systems.bm25 import BM25
 from context_bench.memory.systems.bridge import NOT_MENTIONED, Bridge
 from context_bench.testing.lab_reader import LabReader
 
-MEMORIES = {"none": NoMemory, "random": RandomPick, "recency": Recency, "bm25": BM25, "oracle": Oracle, "full_context": FullContext}
+MEMORIES = {
+    "none": NoMemory,
+    "random": RandomPick,
+    "recency": Recency,
+    "bm25": BM25,
+    "oracle": Oracle,
+    "full_context": FullContext,
+}
 
 
 @lru_cache(maxsize=16)
@@ -75,10 +84,16 @@ async def test_ceilings_are_reached_and_nothing_is_known_without_a_memory(code: 
     for name in ("oracle", "full_context"):
         output = await ran(name, made)
         assert all(right(row, found["response"]) for row, found in zip(made, output, strict=True)), name
-        scores = [AnswerQuality().score(row, found) for row, found in zip(made, output, strict=True) if row["answerable"]]
+        scores = [
+            AnswerQuality().score(row, found) for row, found in zip(made, output, strict=True) if row["answerable"]
+        ]
         assert {score["exact_match"] for score in scores} == {1.0}
     nothing = await ran("none", made)
-    assert not [row["id"] for row, found in zip(made, nothing, strict=True) if row["answerable"] and right(row, found["response"])]
+    assert not [
+        row["id"]
+        for row, found in zip(made, nothing, strict=True)
+        if row["answerable"] and right(row, found["response"])
+    ]
     assert all(found["abstained"] for found in nothing)
 
 

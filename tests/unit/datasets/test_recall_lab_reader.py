@@ -47,15 +47,24 @@ def test_without_dates_the_order_of_the_context_holds_and_no_day_is_known() -> N
 
 
 def test_a_date_holds_for_its_paragraph_only() -> None:
-    context = f"{MOVED[0]}\nAnn: {MOVED[1].partition('Ann: ')[2]}\n\nAnn: Rufus Beck has moved house, the new address is Olive Hill."
+    context = (
+        f"{MOVED[0]}\nAnn: {MOVED[1].partition('Ann: ')[2]}\n\nAnn: Rufus Beck has moved house, the new "
+        "address is Olive Hill."
+    )
     assert read(context, "How many times has Rufus Beck moved house?") == "3"
     assert read(context, "Where did Rufus Beck live on 2023-12-31?") == "Walnut Row"
 
 
 def test_only_what_the_assistant_said_is_the_assistants() -> None:
-    context = "Ann: I recommend the book Amber Voyage to Rufus Beck.\n\nAssistant: I recommend the book Olive Winter to Rufus Beck."
+    context = (
+        "Ann: I recommend the book Amber Voyage to Rufus Beck.\n\nAssistant: I recommend the book Olive "
+        "Winter to Rufus Beck."
+    )
     assert read(context, "Which book did the assistant recommend to Rufus Beck?") == "Olive Winter"
-    assert read(context.replace("Assistant: ", ""), "Which book did the assistant recommend to Rufus Beck?") == "Not mentioned"
+    assert (
+        read(context.replace("Assistant: ", ""), "Which book did the assistant recommend to Rufus Beck?")
+        == "Not mentioned"
+    )
 
 
 def test_cases_of_names_are_understood() -> None:

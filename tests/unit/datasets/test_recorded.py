@@ -55,7 +55,12 @@ def test_the_manifest_knows_content_not_places(log, tmp_path):
     here, there = RecordedSessions([str(log)]).manifest(), RecordedSessions([str(elsewhere)]).manifest()
     assert here["sha256"] == there["sha256"]
     assert here["sets"] == there["sets"] == [{"set": "log.jsonl", "kind": "local"}]
-    assert (here["sessions"], here["requests"], here["reconstructed"], here["formats"]) == (2, 3, 2, {"openai-jsonl": 2})
+    assert (here["sessions"], here["requests"], here["reconstructed"], here["formats"]) == (
+        2,
+        3,
+        2,
+        {"openai-jsonl": 2},
+    )
     elsewhere.write_text(lines(CHAT, [CHAT[0], {"role": "assistant", "content": "Three."}]))
     assert RecordedSessions([str(elsewhere)]).manifest()["sha256"] != here["sha256"]
 
@@ -90,14 +95,23 @@ def test_sets_on_the_hub(kind, tmp_path, monkeypatch, hub_client):
             list(RecordedSessions(["hf:someone/none"]).sessions())
 
 
-@pytest.mark.parametrize(("spec", "said"), [("gone.jsonl", "no sessions at gone.jsonl"), ("hf:what", "expected hf:OWNER/NAME")])
+@pytest.mark.parametrize(
+    ("spec", "said"), [("gone.jsonl", "no sessions at gone.jsonl"), ("hf:what", "expected hf:OWNER/NAME")]
+)
 def test_what_is_no_set_is_told(spec, said):
     with pytest.raises(BadInput, match=said):
         list(RecordedSessions([spec]).sessions())
 
 
 def test_headers_of_connection_and_login_stay_behind():
-    given = {"Authorization": "Bearer x", "X-Api-Key": "y", "COOKIE": "z", "Content-Length": "1", "anthropic-beta": "b", "user-agent": "u"}
+    given = {
+        "Authorization": "Bearer x",
+        "X-Api-Key": "y",
+        "COOKIE": "z",
+        "Content-Length": "1",
+        "anthropic-beta": "b",
+        "user-agent": "u",
+    }
     assert sendable(given) == {"anthropic-beta": "b", "user-agent": "u"}
 
 

@@ -21,7 +21,10 @@ def test_there_are_twelve_of_as_many_kinds():
     assert len(TASKS) == 12
     assert len({task["kind"] for task in TASKS.values()}) == 12
     assert len({task["cluster"] for task in TASKS.values()}) == 12
-    assert [task["id"] for task in load_tasks(f"{BUNDLED}:rename-acct,ci-log-month-end")] == ["rename-acct", "ci-log-month-end"]
+    assert [task["id"] for task in load_tasks(f"{BUNDLED}:rename-acct,ci-log-month-end")] == [
+        "rename-acct",
+        "ci-log-month-end",
+    ]
 
 
 @pytest.mark.program("bwrap")
@@ -41,11 +44,15 @@ def test_it_fails_before_and_passes_after_its_patch(name, house):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_gold_lines_are_those_that_the_patch_changes(name):
-    """Every line that the patch takes away, or next to which it puts one, is gold; what else had to be known does not overlap it."""
+    """Every line that the patch takes away, or next to which it puts one, is gold; what else had to be known does not
+    overlap it.
+    """
     task = TASKS[name]
     sources = task["repo"]["files"]
     gold = {(item["file"], line) for item in task["gold"]["init"] for line in range(item["first"], item["last"] + 1)}
-    known = {(item["file"], line) for item in task["gold"].get("add", []) for line in range(item["first"], item["last"] + 1)}
+    known = {
+        (item["file"], line) for item in task["gold"].get("add", []) for line in range(item["first"], item["last"] + 1)
+    }
     for file, line in gold | known:
         assert 1 <= line <= len(sources[file].splitlines())
     for file, line in removed(task["gold_patch"]):

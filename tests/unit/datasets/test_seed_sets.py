@@ -48,7 +48,10 @@ def test_whoever_is_asked_about_is_named_where_the_answer_begins(name):
     for pair in pairs:
         named = [word.strip("?,'").removesuffix("'s") for word in pair.question.split()[1:] if word[0].isupper()]
         others = [item for other in pairs if other.items != pair.items for item in other.items]
-        assert any(any(word_match(i, word) for i in pair.items) and not any(word_match(i, word) for i in others) for word in named)
+        assert any(
+            any(word_match(i, word) for i in pair.items) and not any(word_match(i, word) for i in others)
+            for word in named
+        )
 
 
 def test_conversations_are_shared_by_their_questions():
@@ -88,7 +91,10 @@ def test_a_chain_has_as_many_turns_as_hops_at_least_and_ends_in_its_last():
 def test_a_store_that_only_counts_words_is_neither_lost_nor_perfect(name):
     pairs = seed_set(name)
     everything = list(dict.fromkeys(item for pair in pairs for item in pair.items))
-    found = sum(exact_match(max(everything, key=lambda item, asked=pair.question: token_f1(item, asked)), pair.answer) for pair in pairs)
+    found = sum(
+        exact_match(max(everything, key=lambda item, asked=pair.question: token_f1(item, asked)), pair.answer)
+        for pair in pairs
+    )
     assert 0 < found < len(pairs)
 
 

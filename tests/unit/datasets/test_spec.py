@@ -32,14 +32,26 @@ def test_every_file_of_the_catalogue_passes_its_own_sample(name):
 
 
 def test_which_sets_are_not_pinned():
-    assert {name for name in spec.names() if not re.fullmatch("[0-9a-f]{40}", spec.named(name).revision or "")} == UNPINNED
+    assert {
+        name for name in spec.names() if not re.fullmatch("[0-9a-f]{40}", spec.named(name).revision or "")
+    } == UNPINNED
 
 
 def test_all_faults_are_listed_at_once():
     with pytest.raises(BadSpec) as caught:
-        spec.parse('about = ""\nsource = "x"\nrevision = "main"\ncolour = 1\n[fields]\na = { foo = 1 }\nb = 3\n', "file f.toml")
+        spec.parse(
+            'about = ""\nsource = "x"\nrevision = "main"\ncolour = 1\n[fields]\na = { foo = 1 }\nb = 3\n', "file f.toml"
+        )
     told = str(caught.value)
-    parts = ["file f.toml", "about:", "source: 'x' is neither", "revision: 'main'", "colour:", "licence:", "context is missing"]
+    parts = [
+        "file f.toml",
+        "about:",
+        "source: 'x' is neither",
+        "revision: 'main'",
+        "colour:",
+        "licence:",
+        "context is missing",
+    ]
     for part in [*parts, "fields.a:", "fields.b:"]:
         assert part in told
     assert len(caught.value.faults) >= 9

@@ -1,4 +1,6 @@
-"""The synthetic suite: a reader that knows the words, but nothing the generator noted, answers every question from the text."""
+"""The synthetic suite: a reader that knows the words, but nothing the generator noted, answers every question from the
+text.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,21 @@ from context_bench.evaluators import AnswerQuality
 
 SAME = {
     name: {asked: said for said, asked in pairs.items()}
-    for name, pairs in tomllib.loads((files("context_bench.datasets.synthetic") / "lexicon.toml").read_text("utf-8")).items()
+    for name, pairs in tomllib.loads(
+        (files("context_bench.datasets.synthetic") / "lexicon.toml").read_text("utf-8")
+    ).items()
     if name in ("trades", "landmarks", "goods", "objects")
 }
 LEAD = re.compile(r"(?:As the clerk has it, |For the record, |By all accounts, |It should be said that )")
 SHOP = r"(?P<trade>[a-z ]+?) (?:hard by|next to|by) the (?P<spot>[a-z ]+?)"
 PERSON, NAMED, NUMBER = r"(?P<who>[A-Z]\w+ [A-Z]\w+)", r"(?:[A-Z&]\w*|the)(?: (?:[A-Z]\w+|&))*", r"(?P<n>\d+)"
 TOWN, HOUSE, FIRM = (rf"(?P<{name}>{NAMED})" for name in ("town", "house", "firm"))
-SHIP, ROOM, GOOD, THING = r"(?P<ship>[A-Z]\w+ [A-Z]\w+)", r"the (?P<room>[A-Z]\w+ \w+)", r"(?P<good>[a-z ]+)", r"the (?P<thing>[a-z' ]+)"
+SHIP, ROOM, GOOD, THING = (
+    r"(?P<ship>[A-Z]\w+ [A-Z]\w+)",
+    r"the (?P<room>[A-Z]\w+ \w+)",
+    r"(?P<good>[a-z ]+)",
+    r"the (?P<thing>[a-z' ]+)",
+)
 DAY = r"(?P<day>\w+day)"
 STATEMENTS = {
     "keeper": (
@@ -94,9 +103,21 @@ STATEMENTS = {
         f"the {SHIP} is under the command of {PERSON}",
         f"the wheel of the {SHIP} has been given to {PERSON}",
     ),
-    "lodging": (f"{PERSON} lodges at {HOUSE}", f"{PERSON} has taken rooms at {HOUSE}", f"{HOUSE} has {PERSON} for a lodger"),
-    "deed": (f"{FIRM} bought {HOUSE} at auction", f"the deeds of {HOUSE} lie with {FIRM}", f"{HOUSE} has passed to {FIRM}"),
-    "bank": (f"{FIRM} banks at {TOWN}", f"{FIRM} keeps its reserves at {TOWN}", f"the cash of {FIRM} sits in a strongroom at {TOWN}"),
+    "lodging": (
+        f"{PERSON} lodges at {HOUSE}",
+        f"{PERSON} has taken rooms at {HOUSE}",
+        f"{HOUSE} has {PERSON} for a lodger",
+    ),
+    "deed": (
+        f"{FIRM} bought {HOUSE} at auction",
+        f"the deeds of {HOUSE} lie with {FIRM}",
+        f"{HOUSE} has passed to {FIRM}",
+    ),
+    "bank": (
+        f"{FIRM} banks at {TOWN}",
+        f"{FIRM} keeps its reserves at {TOWN}",
+        f"the cash of {FIRM} sits in a strongroom at {TOWN}",
+    ),
     "arrival": (
         f"{NUMBER} barrels of {GOOD} came ashore at {TOWN}",
         f"{TOWN} took in {NUMBER} barrels of {GOOD}",
@@ -111,7 +132,10 @@ STATEMENTS = {
 }
 PATTERNS = [(name, re.compile(form)) for name, forms in STATEMENTS.items() for form in forms]
 ASKED_SHOP = r"(?P<trade>[a-z' -]+?) (?:near|close to) the (?P<spot>[a-z' -]+?)"
-START = rf"(?:the (?:skipper|captain) of the (?P<ship>[A-Z]\w+ [A-Z]\w+)|(?:the person who runs|whoever is in charge of) the {ASKED_SHOP})"
+START = (
+    r"(?:the (?:skipper|captain) of the (?P<ship>[A-Z]\w+ [A-Z]\w+)|(?:the person who runs|whoever is in "
+    rf"charge of) the {ASKED_SHOP})"
+)
 QUESTIONS = {
     "keeper": (f"Who runs the {ASKED_SHOP}?", f"What is the name of the person in charge of the {ASKED_SHOP}?"),
     "opened": (f"In what year did the {ASKED_SHOP} start business?", f"What is the founding year of the {ASKED_SHOP}?"),
@@ -120,8 +144,14 @@ QUESTIONS = {
         f"How much does the use of the premises cost the {ASKED_SHOP} each .*",
     ),
     "hands": (f"How many people work for the {ASKED_SHOP}?", f"What is the size of the staff at the {ASKED_SHOP}?"),
-    "shut": (f"On which day .* are customers turned away from the {ASKED_SHOP}?", f"Which day .* is a day of rest at the {ASKED_SHOP}?"),
-    "licence": (f"Who put a name to the permit held by the {ASKED_SHOP}?", f"Whose autograph is on the permit of the {ASKED_SHOP}?"),
+    "shut": (
+        f"On which day .* are customers turned away from the {ASKED_SHOP}?",
+        f"Which day .* is a day of rest at the {ASKED_SHOP}?",
+    ),
+    "licence": (
+        f"Who put a name to the permit held by the {ASKED_SHOP}?",
+        f"Whose autograph is on the permit of the {ASKED_SHOP}?",
+    ),
     "policy": (
         f"Which company would have to pay if the {ASKED_SHOP} burned down?",
         f"Which company .* if flames destroy the {ASKED_SHOP}?",
@@ -135,7 +165,10 @@ QUESTIONS = {
         r"How many people .* to handle the (?P<ship>[A-Z]\w+ [A-Z]\w+) at sea?",
     ),
     "house": (f"At which address does {START} live?", f"Which building is the home of {START}?"),
-    "owner": (f"Which company owns the building where {START} lives?", f"To which company does the home of {START} belong?"),
+    "owner": (
+        f"Which company owns the building where {START} lives?",
+        f"To which company does the home of {START} belong?",
+    ),
     "money": (
         f"In which place does the company that owns the home of {START} have its money?",
         f"Where are the savings of the company to which the home of {START} belongs?",
@@ -168,7 +201,9 @@ def fact(sentence: str) -> tuple[str, dict[str, str]] | None:
     for known in (bare, bare[:1].lower() + bare[1:]):
         for name, pattern in PATTERNS:
             if found := pattern.fullmatch(known):
-                return name, {key: value.removeprefix("The ").removeprefix("the ") for key, value in found.groupdict().items()}
+                return name, {
+                    key: value.removeprefix("The ").removeprefix("the ") for key, value in found.groupdict().items()
+                }
     return None
 
 
@@ -198,16 +233,24 @@ class Reader:
         assert len(matches) == 1, question
         name, asked = matches[0]
         assert ("in the form that the opening" in head[2]) == (name in ("hands", "shut", "licence", "policy"))
-        return getattr(self, f"_{name}", lambda asked: self._plain(name, asked))(asked) or ("not stated" if name in self._lookups else None)
+        return getattr(self, f"_{name}", lambda asked: self._plain(name, asked))(asked) or (
+            "not stated" if name in self._lookups else None
+        )
 
     _lookups = ("keeper", "opened", "rent")
 
     def _plain(self, name: str, asked: re.Match[str]) -> str | None:
         wanted = {"keeper": "who", "launched": "town"}.get(name, "n")
-        return self._value(name, wanted, **({"ship": asked["ship"]} if "ship" in asked.groupdict() else self._shop(asked)))
+        return self._value(
+            name, wanted, **({"ship": asked["ship"]} if "ship" in asked.groupdict() else self._shop(asked))
+        )
 
     def _start(self, asked: re.Match[str]) -> str | None:
-        return self._value("command", "who", ship=asked["ship"]) if asked["ship"] else self._value("keeper", "who", **self._shop(asked))
+        return (
+            self._value("command", "who", ship=asked["ship"])
+            if asked["ship"]
+            else self._value("keeper", "who", **self._shop(asked))
+        )
 
     def _house(self, asked: re.Match[str]) -> str | None:
         return self._value("lodging", "house", who=who) if (who := self._start(asked)) else None
@@ -248,7 +291,11 @@ class Reader:
 
     def _licence(self, asked: re.Match[str]) -> str | None:
         who = self._value("licence", "who", **self._shop(asked))
-        return "".join(f"{part[0]}." for part in who.split()) if who and "the two initials and nothing more" in self.text else who
+        return (
+            "".join(f"{part[0]}." for part in who.split())
+            if who and "the two initials and nothing more" in self.text
+            else who
+        )
 
     def _policy(self, asked: re.Match[str]) -> str | None:
         firm = self._value("policy", "firm", **self._shop(asked))
@@ -256,7 +303,23 @@ class Reader:
 
 
 TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-ONES = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen"]
+ONES = [
+    "",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+]
 ONES += ["fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 SPELLED = {n: ONES[n] if n < 20 else "-".join(filter(None, (TENS[n // 10], ONES[n % 10]))) for n in range(1, 100)}
 ROMAN_TENS = ["", "X", "XX", "XXX", "XL", "L", "LX", "LXX", "LXXX", "XC"]
@@ -281,35 +344,51 @@ def examples():
 
 
 @pytest.mark.parametrize(
-    ("options", "n", "seed"), [("tokens=2000", 360, 0), ("", 240, 1), ("tokens=32k", 24, 2), ("tokens=1200,counter=cl100k_base", 90, 3)]
+    ("options", "n", "seed"),
+    [("tokens=2000", 360, 0), ("", 240, 1), ("tokens=32k", 24, 2), ("tokens=1200,counter=cl100k_base", 90, 3)],
 )
 def test_a_reader_that_parses_the_text_answers_every_question(options, n, seed):
     readers = {}
     for example in suite(options, n=n, seed=seed).examples():
         reader = readers.setdefault(example["cluster"], None) or Reader(example["context"])
         readers = {example["cluster"]: reader}
-        assert right(reader.answer(example["question"]), example), (example["id"], example["question"], example["answer"])
+        assert right(reader.answer(example["question"]), example), (
+            example["id"],
+            example["question"],
+            example["answer"],
+        )
 
 
 def test_the_evidence_is_enough(examples):
     for example in examples:
         if example["qa_type"] != "absent":
-            assert right(Reader(" ".join(texts_of(example, "evidence"))).answer(example["question"]), example), example["id"]
+            assert right(Reader(" ".join(texts_of(example, "evidence"))).answer(example["question"]), example), example[
+                "id"
+            ]
 
 
 def test_every_sentence_of_the_evidence_is_needed(examples):
     for example in examples:
         for sentence in texts_of(example, "evidence"):
             if example["form"] != "most":  # there only the leader's margin is
-                assert not right(Reader(example["context"].replace(sentence, "")).answer(example["question"]), example), sentence
+                assert not right(
+                    Reader(example["context"].replace(sentence, "")).answer(example["question"]), example
+                ), sentence
 
 
 def test_without_its_rule_a_constraint_question_has_no_score_at_all(examples):
     for example in (e for e in examples if e["qa_type"] == "constraint"):
-        rule = next(sentence for sentence in texts_of(example, "evidence") if sentence in example["context"].split("\n\n")[2])
+        rule = next(
+            sentence for sentence in texts_of(example, "evidence") if sentence in example["context"].split("\n\n")[2]
+        )
         disobedient = Reader(example["context"].replace(rule, "")).answer(example["question"])
         assert disobedient
-        assert AnswerQuality().score(example, {"response": disobedient}) == {"f1": 0, "exact_match": 0, "recall": 0, "contains": 0}
+        assert AnswerQuality().score(example, {"response": disobedient}) == {
+            "f1": 0,
+            "exact_match": 0,
+            "recall": 0,
+            "contains": 0,
+        }
 
 
 def test_evidence_and_near_misses_are_whole_sentences(examples):
@@ -364,7 +443,9 @@ def test_overlap_is_stated_and_low(examples):
 def test_bm25_at_a_fifth_of_the_tokens_loses_what_the_answers_follow_from(examples):
     followed = defaultdict(list)
     for example in examples:
-        made, _ = BM25(keep=0.2).compress([{"role": "user", "content": example["context"]}], [], query=example["question"])
+        made, _ = BM25(keep=0.2).compress(
+            [{"role": "user", "content": example["context"]}], [], query=example["question"]
+        )
         assert made.tokens_after <= 0.2 * made.tokens_before
         left = made.messages[0]["content"]
         kept = all(sentence in left for sentence in texts_of(example, "evidence"))
@@ -379,7 +460,9 @@ def test_bm25_at_a_fifth_of_the_tokens_loses_what_the_answers_follow_from(exampl
 # Length, seeds, names.
 
 
-@pytest.mark.parametrize(("tokens", "counter"), [(1200, "o200k_base"), (3000, "cl100k_base"), (8000, "qwen3"), (50_000, "gpt-4")])
+@pytest.mark.parametrize(
+    ("tokens", "counter"), [(1200, "o200k_base"), (3000, "cl100k_base"), (8000, "qwen3"), (50_000, "gpt-4")]
+)
 def test_never_longer_than_wanted_and_hardly_shorter(tokens, counter):
     for example in suite(f"span,tokens={tokens},counter={counter}", n=3).examples():
         name = "cl100k_base" if counter == "gpt-4" else counter
@@ -414,9 +497,15 @@ def test_any_seed_and_length_gives_a_text_that_holds(seed, tokens, first):
 def test_byte_for_byte_the_same_everywhere():
     """Changes with the generator only: then `VERSION` must change too."""
     assert stable_hash(list(suite("tokens=2000", n=12).examples())) == "7f66d8e62003da8e21dfdf2370d49104"
-    code = "from context_bench.datasets.synthetic import suite; print(suite('tokens=2000', n=12, seed=5).facts()['sha256'])"
+    code = (
+        "from context_bench.datasets.synthetic import suite; print(suite('tokens=2000', n=12, "
+        "seed=5).facts()['sha256'])"
+    )
     runs = [
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": s}, capture_output=True, text=True, check=True) for s in "12"
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": s}, capture_output=True, text=True, check=True
+        )
+        for s in "12"
     ]
     assert runs[0].stdout == runs[1].stdout == suite("tokens=2000", n=12, seed=5).facts()["sha256"] + "\n"
 
@@ -431,7 +520,8 @@ def test_another_seed_is_another_text_and_more_examples_leave_the_first_alone():
 def test_five_of_six_questions_are_the_same_at_any_length():
     short, long = (list(suite(f"tokens={size}", n=6).examples()) for size in ("2k", "20k"))
     same = [
-        (one["question"], one["answers"], texts_of(one, "evidence")) == (other["question"], other["answers"], texts_of(other, "evidence"))
+        (one["question"], one["answers"], texts_of(one, "evidence"))
+        == (other["question"], other["answers"], texts_of(other, "evidence"))
         for one, other in zip(short, long, strict=True)
     ]
     assert [row["qa_type"] for row, equal in zip(short, same, strict=True) if not equal] == ["aggregate"]

@@ -1,4 +1,6 @@
-"""Tasks from folders of ours and of Harbor's, and from rows like SWE-bench's: what is read, what is refused, and why."""
+"""Tasks from folders of ours and of Harbor's, and from rows like SWE-bench's: what is read, what is refused, and
+why.
+"""
 
 import base64
 import json
@@ -35,7 +37,8 @@ def ours(place, toml=OURS):
     return files(place, task_DOT_toml=toml, repo__a_DOT_txt="1\n", tests__test_a_DOT_py="x = 1\n")
 
 
-# --- our own form ------------------------------------------------------------------------------------------------------------------------
+# --- our own form
+# ------------------------------------------------------------------------
 
 
 def test_a_folder_of_ours(tmp_path):
@@ -47,7 +50,11 @@ def test_a_folder_of_ours(tmp_path):
         "question": "Make it 2.",
         "context": "",
         "repo": {"kind": "folder", "path": str((tmp_path / "one" / "repo").resolve())},
-        "verify": {"files": {"tests/test_a.py": base64.b64encode(b"x = 1\n").decode()}, "command": "grep -q 2 a.txt", "timeout": 600.0},
+        "verify": {
+            "files": {"tests/test_a.py": base64.b64encode(b"x = 1\n").decode()},
+            "command": "grep -q 2 a.txt",
+            "timeout": 600.0,
+        },
         "task_source": "folder",
         "timeout": 60.0,
         "cluster": "ones",
@@ -65,13 +72,22 @@ def test_many_folders_in_order_and_at_most_n(tmp_path):
 
 
 def test_everything_in_one_file_with_a_commit_or_with_files(tmp_path):
-    verify_part = '[verify]\ncommand = "true"\nfail_to_pass = ["a"]\n[gold]\npatch = "p"\ninit = [{ file = "a", first = 1, last = 2 }]\n'
+    verify_part = (
+        '[verify]\ncommand = "true"\nfail_to_pass = ["a"]\n[gold]\npatch = "p"\ninit = [{ file = "a", '
+        "first = 1, last = 2 }]\n"
+    )
     file = tmp_path / "named.toml"
-    file.write_text(f'instruction = "x"\nsetup = "make"\nrepo = {{ path = "clone.git", commit = "abc" }}\n{verify_part}')
+    file.write_text(
+        f'instruction = "x"\nsetup = "make"\nrepo = {{ path = "clone.git", commit = "abc" }}\n{verify_part}'
+    )
     [task] = load_tasks(file)
     assert task["id"] == "named"
     assert task["repo"] == {"kind": "git", "path": str(tmp_path / "clone.git"), "commit": "abc"}
-    assert (task["gold_patch"], task["gold"], task["setup"]) == ("p", {"init": [{"file": "a", "first": 1, "last": 2}]}, "make")
+    assert (task["gold_patch"], task["gold"], task["setup"]) == (
+        "p",
+        {"init": [{"file": "a", "first": 1, "last": 2}]},
+        "make",
+    )
     file.write_text(f'id = "other"\ninstruction = "x"\n[files]\n"a/b" = "text"\n{verify_part}')
     [task] = load_tasks(file)
     assert (task["id"], task["repo"]) == ("other", {"kind": "files", "files": {"a/b": "text"}})
@@ -82,11 +98,20 @@ def test_everything_in_one_file_with_a_commit_or_with_files(tmp_path):
     [
         ('[verify]\ncommand = "true"', "there is no instruction"),
         ('instruction = "x"', r"no \[verify\] with a `command`"),
-        ('instruction = "x"\ntimeout = -1\nspeed = 2\n[verify]\ncommand = "true"', r"(?s)unknown key 'speed'.*timeout is -1"),
+        (
+            'instruction = "x"\ntimeout = -1\nspeed = 2\n[verify]\ncommand = "true"',
+            r"(?s)unknown key 'speed'.*timeout is -1",
+        ),
         ('instruction = "x"\n[verify]\ncommand = "true"\ntests = "nope"', "no such folder"),
         ('instruction = "x"\nrepo = "nope"\n[verify]\ncommand = "true"', "no folder 'nope'"),
-        ('instruction = "x"\nrepo = { path = "a" }\n[verify]\ncommand = "true"', "expected a folder or { path, commit }"),
-        ('instruction = "x"\n[verify]\ncommand = "true"\nfail_to_pass = "a"\nretries = 1', r"(?s)verify.retries.*fail_to_pass is 'a'"),
+        (
+            'instruction = "x"\nrepo = { path = "a" }\n[verify]\ncommand = "true"',
+            "expected a folder or { path, commit }",
+        ),
+        (
+            'instruction = "x"\n[verify]\ncommand = "true"\nfail_to_pass = "a"\nretries = 1',
+            r"(?s)verify.retries.*fail_to_pass is 'a'",
+        ),
         ('instruction = "x"\n[files]\na = 1\n[verify]\ncommand = "true"', "files is no table"),
     ],
 )
@@ -116,7 +141,8 @@ def test_what_is_no_task_at_all(tmp_path):
         load_tasks(tmp_path / "t")
 
 
-# --- Harbor ------------------------------------------------------------------------------------------------------------------------------
+# --- Harbor
+# ------------------------------------------------------------------------
 
 HARBOR = """
 schema_version = "1.1"
@@ -151,9 +177,18 @@ CMD ["bash"]
 
 
 def harbor(place, dockerfile=DOCKERFILE, toml=HARBOR):
-    files(place, task_DOT_toml=toml, instruction_DOT_md="Write hello.", tests__test_DOT_sh=TEST_SH, tests__expected_DOT_txt="hello\n")
     files(
-        place, environment__data__one_DOT_csv="1\n", environment__readme_DOT_txt="r\n", solution__solve_DOT_sh="echo hello > greeting.txt\n"
+        place,
+        task_DOT_toml=toml,
+        instruction_DOT_md="Write hello.",
+        tests__test_DOT_sh=TEST_SH,
+        tests__expected_DOT_txt="hello\n",
+    )
+    files(
+        place,
+        environment__data__one_DOT_csv="1\n",
+        environment__readme_DOT_txt="r\n",
+        solution__solve_DOT_sh="echo hello > greeting.txt\n",
     )
     if dockerfile:
         files(place, environment__Dockerfile=dockerfile)
@@ -165,9 +200,16 @@ def test_a_harbor_task_of_plain_files_runs_as_it_says(tmp_path):
     harbor(tmp_path / "hello")
     [task] = load_tasks(tmp_path / "hello")
     assert (task["id"], task["instruction"], task["task_source"]) == ("org/hello", "Write hello.", "harbor")
-    assert (task["timeout"], task["verify"]["timeout"], task["kind"], task["env"]) == (90.0, 30.0, "files", {"MODE": "strict"})
+    assert (task["timeout"], task["verify"]["timeout"], task["kind"], task["env"]) == (
+        90.0,
+        30.0,
+        "files",
+        {"MODE": "strict"},
+    )
     with workspace(task["repo"], house=find_house()) as copy:
-        assert copy.run("pwd; cat data/one.csv readme.txt; ls; ls /tests 2>&1").stdout_tail.startswith("/app\n1\nr\ndata\nreadme.txt\nls: ")
+        assert copy.run("pwd; cat data/one.csv readme.txt; ls; ls /tests 2>&1").stdout_tail.startswith(
+            "/app\n1\nr\ndata\nreadme.txt\nls: "
+        )
         assert verify(copy, task["verify"]).reason == "reward 0"
         assert copy.run(base64.b64decode(task["solution"]).decode()).ok
         assert verify(copy, task["verify"]).solved
@@ -183,7 +225,11 @@ def test_without_a_dockerfile_all_of_environment_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("dockerfile", "toml", "said"),
     [
-        ("FROM python:3.12\nWORKDIR /app\nRUN pip install numpy", HARBOR, r"its image has to be built \(RUN pip install numpy\)"),
+        (
+            "FROM python:3.12\nWORKDIR /app\nRUN pip install numpy",
+            HARBOR,
+            r"its image has to be built \(RUN pip install numpy\)",
+        ),
         ("FROM nvidia/cuda:12\nWORKDIR /app", HARBOR, r"has to be built \(FROM nvidia/cuda:12\)"),
         ("FROM python:3.12", HARBOR, "it works in /"),
         ("FROM python:3.12\nWORKDIR /usr/src", HARBOR, "this machine's own"),
@@ -252,7 +298,8 @@ def test_a_harbor_task_without_tests_is_none(tmp_path):
         load_tasks(tmp_path / "hello")
 
 
-# --- rows like SWE-bench's ---------------------------------------------------------------------------------------------------------------
+# --- rows like SWE-bench's
+# ------------------------------------------------------------------------
 
 
 def git(*argv, cwd):
@@ -261,7 +308,10 @@ def git(*argv, cwd):
     return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, env=environment).stdout
 
 
-TEST_BEFORE = "import unittest\nfrom m import f\nclass T(unittest.TestCase):\n    def test_old(self):\n        self.assertEqual(f(), 1)\n"
+TEST_BEFORE = (
+    "import unittest\nfrom m import f\nclass T(unittest.TestCase):\n    def test_old(self):\n        "
+    "self.assertEqual(f(), 1)\n"
+)
 TEST_AFTER = TEST_BEFORE.replace("f(), 1", "f(0), 1") + "    def test_new(self):\n        self.assertEqual(f(1), 2)\n"
 
 
@@ -269,7 +319,13 @@ TEST_AFTER = TEST_BEFORE.replace("f(), 1", "f(0), 1") + "    def test_new(self):
 def swe(tmp_path):
     """(folder of clones, row) of a small repository whose fix and test patch come from real commits."""
     work = tmp_path / "repos" / "own__proj"
-    files(work, m_DOT_py="def f(n=0):\n    return 1\n", t__test_m_DOT_py=TEST_BEFORE, t____init___DOT_py="", t__old_DOT_py="x\n")
+    files(
+        work,
+        m_DOT_py="def f(n=0):\n    return 1\n",
+        t__test_m_DOT_py=TEST_BEFORE,
+        t____init___DOT_py="",
+        t__old_DOT_py="x\n",
+    )
     (work / "t" / "__init__.py").write_text("")
     git("init", "-q", "-b", "main", cwd=work)
     git("add", "-A", cwd=work)
@@ -307,7 +363,12 @@ def test_an_instance_fails_before_and_passes_after_its_patch(swe, tmp_path):
     clone = repos / "own__proj"
     before = sorted(str(path) for path in clone.rglob("*"))
     [task] = load_tasks(lines(tmp_path / "rows.jsonl", row), repos=repos)
-    assert (task["id"], task["cluster"], task["gold_patch"], task["task_source"]) == ("own__proj-1", "own/proj", row["patch"], "swe-bench")
+    assert (task["id"], task["cluster"], task["gold_patch"], task["task_source"]) == (
+        "own__proj-1",
+        "own/proj",
+        row["patch"],
+        "swe-bench",
+    )
     assert task["verify"]["command"] == "python -m unittest -v t.test_m"
     assert list(task["verify"]["files"]) == ["t/test_m.py"]
     assert task["verify"]["remove"] == ["t/old.py"]
@@ -355,7 +416,9 @@ def test_rows_without_clones_or_that_are_none(swe, tmp_path):
     _, row = swe
     with pytest.raises(BadSpec, match=r"(?s)no task of 1 can be run here.*say where the clones are \(--repos DIR\)"):
         load_tasks(lines(tmp_path / "rows.jsonl", row))
-    with pytest.raises(BadInput, match=r"rows.jsonl:1 is no SWE-bench-like instance: it has no repo, base_commit, problem_statement"):
+    with pytest.raises(
+        BadInput, match=r"rows.jsonl:1 is no SWE-bench-like instance: it has no repo, base_commit, problem_statement"
+    ):
         load_tasks(lines(tmp_path / "rows.jsonl", {"instance_id": "x"}))
     with pytest.raises(BadInput, match="FAIL_TO_PASS is 'nope'"):
         load_tasks(lines(tmp_path / "rows.jsonl", {**row, "FAIL_TO_PASS": "nope"}), repos=tmp_path / "repos")
@@ -368,5 +431,7 @@ def test_how_tests_are_run(swe, tmp_path):
     assert task["verify"]["command"] == "python -m pytest -rA -p no:cacheprovider t/test_m.py 't/b c.py'"
     [task] = load_tasks(lines(tmp_path / "rows.jsonl", {**row, "test_cmd": "make test"}), repos=repos)
     assert task["verify"]["command"] == "make test"
-    [task] = load_tasks(lines(tmp_path / "rows.jsonl", {**row, "FAIL_TO_PASS": ["odd"]}), repos=repos, test_command="tox")
+    [task] = load_tasks(
+        lines(tmp_path / "rows.jsonl", {**row, "FAIL_TO_PASS": ["odd"]}), repos=repos, test_command="tox"
+    )
     assert task["verify"]["command"] == "tox"

@@ -1,4 +1,6 @@
-"""Probes that a model writes: kept where every quote stands in the message it names, thrown away and counted where not."""
+"""Probes that a model writes: kept where every quote stands in the message it names, thrown away and counted where
+not.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,10 @@ async def test_a_set_of_probes_counts_what_was_thrown_away_and_asks_once() -> No
     session = sessions.load_session(name)
     (point,) = compression_points(session, "fraction:0.75")
     at = next(number for number, message in enumerate(session.messages) if message["role"] == "tool")
-    rows = [row("Which text?", at, message_text(session.messages[at])[10:60]), row("Which text is it?", at, "not in there at all")]
+    rows = [
+        row("Which text?", at, message_text(session.messages[at])[10:60]),
+        row("Which text is it?", at, "not in there at all"),
+    ]
     model = Scripted({"default": json.dumps({"probes": rows})})
     async with ModelServer(model) as server:
         writer = ModelProbes(server.url, "scripted", part_tokens=100_000)

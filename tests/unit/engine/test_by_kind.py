@@ -41,7 +41,12 @@ def test_of_one_kind_there_is_nothing_to_tell():
 
 def test_controls_make_room_before_systems_do():
     kinds = [f"kind {number}" for number in range(30)]
-    many = {"full": 1, "none": 0, **{f"s{number}": 1 for number in range(8)}, **{f"random_drop@s{number}": 0 for number in range(8)}}
+    many = {
+        "full": 1,
+        "none": 0,
+        **{f"s{number}": 1 for number in range(8)},
+        **{f"random_drop@s{number}": 0 for number in range(8)},
+    }
     found = by_kind(many, kinds, n=60)
     assert {each.system for each in found.by_type} == {f"s{number}" for number in range(8)}
     assert len(found.by_type) == 240

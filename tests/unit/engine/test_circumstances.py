@@ -42,7 +42,9 @@ async def test_the_history_of_every_execution_is_on_disk_before_it_ends(store, r
     await run([system], examples, manifest={"load": EIGHT}, limits=growing)
     assert system.seen[1] == [{"http://a": first}, {"http://a": later[:1]}]
     kept = run_of(store, "r").manifest
-    assert kept["limits"] == [{"http://a": first}, {"http://a": later}], "what happened after the last look is kept with the end"
+    assert kept["limits"] == [{"http://a": first}, {"http://a": later}], (
+        "what happened after the last look is kept with the end"
+    )
     assert loads_of(kept) == [ONE, EIGHT]
     assert [note.partition(":")[0] for note in limit_notes(kept)] == [
         "Times mix different load, for the run went on with other settings",

@@ -65,8 +65,19 @@ def test_rows_taken_together_are_the_rows_taken_one_by_one(rows):
         for piece in pieces:
             gatherer.take(columns, piece)
         measures = ("sent", "forwarded", "reply", "cost", "latency", "ttft")
-        numbers = [*(columns.numbers(name) for name in ("f1", "em", "score")), *(columns.measure(name) for name in measures)]
-        told = [columns.examples, columns.labels, columns.shapes, columns.trials, gatherer.datasets, gatherer.types, gatherer.fields]
+        numbers = [
+            *(columns.numbers(name) for name in ("f1", "em", "score")),
+            *(columns.measure(name) for name in measures),
+        ]
+        told = [
+            columns.examples,
+            columns.labels,
+            columns.shapes,
+            columns.trials,
+            gatherer.datasets,
+            gatherer.types,
+            gatherer.fields,
+        ]
         facts = [columns.whole(name).tolist() for name in ("datasets", "types", "trials", "errored", "failed")]
         found.append((np.array(numbers), told, facts, set(columns.scores), set(columns.measures)))
     (numbers, *others), (alone, *by_one) = found

@@ -94,16 +94,26 @@ class WithKeys:
 
 def test_secrets_of_environment_and_plugins_are_found():
     secrets = secrets_of(
-        [WithKeys()], {"OPENAI_API_KEY": "sk-environment-1", "HOME": "/home/someone", "MY_TOKEN": "short", "TERM": "xterm-256color"}
+        [WithKeys()],
+        {"OPENAI_API_KEY": "sk-environment-1", "HOME": "/home/someone", "MY_TOKEN": "short", "TERM": "xterm-256color"},
     )
     found = set(secrets.texts)
-    assert {"constructor-key-1234", "bearer-token-5678", "url-p%40ssword9", "url-p@ssword9", "sk-environment-1"} <= found
+    assert {
+        "constructor-key-1234",
+        "bearer-token-5678",
+        "url-p%40ssword9",
+        "url-p@ssword9",
+        "sk-environment-1",
+    } <= found
     assert not found & {"plain-model-name", "/home/someone", "short", "xterm-256color", "application/json"}
 
 
 def test_secrets_are_cut_out_of_texts_json_and_names():
     secrets = secrets_of([WithKeys()], {"A_SECRET": 'quo"te-\u00e9-secret'})
-    assert secrets.text("Incorrect API key constructor-key-1234 at http://u:p@h/x") == "Incorrect API key [redacted] at http://h/x"
+    assert (
+        secrets.text("Incorrect API key constructor-key-1234 at http://u:p@h/x")
+        == "Incorrect API key [redacted] at http://h/x"
+    )
     for value in ({"said": 'quo"te-\u00e9-secret'}, ["constructor-key-1234"]):
         for data in (dumps(value), json.dumps(value).encode()):
             assert b"[redacted]" in secrets.clean(data)
@@ -122,7 +132,9 @@ def test_what_was_packed_with_familiar_words_is_read_by_every_version():
     kept = bytes.fromhex("0220397d0000183235300300a0115b44c76c840802")
     assert unpack(kept) == told
     assert len(pack(told)) < len(told) / 2
-    assert hashlib.sha256(FAMILIAR).hexdigest()[:16] == "333bfbf0454d0878"  # never change it: stores were written with it
+    assert (
+        hashlib.sha256(FAMILIAR).hexdigest()[:16] == "333bfbf0454d0878"
+    )  # never change it: stores were written with it
 
 
 def test_examples_have_the_same_key_whichever_way_it_is_worked_out():
@@ -132,5 +144,9 @@ def test_examples_have_the_same_key_whichever_way_it_is_worked_out():
         "n": [1, 2**70, True, None, {"b": 1.5, "a": []}],
         "z": {"é": 1, "z": 2, "\uffff": 3},
     }
-    for example in (odd, {**odd, "context": "a"}, {**odd, "n": [1, 2**53, {"b": -1, "a": []}], "context": '"\\\b\f\n\r\t'}):
+    for example in (
+        odd,
+        {**odd, "context": "a"},
+        {**odd, "n": [1, 2**53, {"b": -1, "a": []}], "context": '"\\\b\f\n\r\t'},
+    ):
         assert content_key({**example, "dataset": "d"}) == hash_text(canonical_json(example))

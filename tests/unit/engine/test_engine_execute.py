@@ -1,4 +1,6 @@
-"""What a run does with systems, examples and evaluators of every kind. Systems here are the test's own; nothing of ours is replaced."""
+"""What a run does with systems, examples and evaluators of every kind. Systems here are the test's own; nothing of ours
+is replaced.
+"""
 
 import asyncio
 import itertools
@@ -146,7 +148,11 @@ async def test_evaluators_apply_by_their_needs_or_their_own_word(store, run):
         def score(self, original, processed):
             return {} if original["id"] == 0 else {"free": 1}
 
-    given = [{"id": 0, "context": "0"}, {"id": 1, "context": "1", "answer": "1"}, {"id": 2, "context": "2", "answer": None}]
+    given = [
+        {"id": 0, "context": "0"},
+        {"id": 1, "context": "1", "answer": "1"},
+        {"id": 2, "context": "2", "answer": None},
+    ]
     await run([Answer()], given, [Right(), Own("own"), Free()])
     assert [row.scores for row in rows(store, "r")] == [{}, {"right": 1.0, "own": 1.0, "free": 1.0}, {"free": 1.0}]
     assert all(row.errors == {} for row in rows(store, "r"))
@@ -250,7 +256,10 @@ async def test_a_system_cannot_harm_the_example_of_another(store, run):
     given = [{"id": 0, "context": "c", "answer": "c", "turns": [{"content": "hello"}]}]
     await run([Vandal("v"), Answer("s")], given, [Right()], max_workers=1)
     assert given[0]["turns"] == [{"content": "hello"}]
-    assert {item["row"]["system"]: sorted(item["output"]) for item in export(store, "r")} == {"v": ["answer", "turns"], "s": ["response"]}
+    assert {item["row"]["system"]: sorted(item["output"]) for item in export(store, "r")} == {
+        "v": ["answer", "turns"],
+        "s": ["response"],
+    }
 
 
 # --- tokens and metadata ---------------------------------------------------------------------------
@@ -301,7 +310,16 @@ async def test_recorded_calls_give_sent_and_billed_tokens_without_waiting_time(s
             ledger.record(Call("system", "m", url, 1.0, sent_tokens=50, status=429, error="RateLimited: slow down"))
             ledger.record(
                 Call(
-                    "system", "m", url, 2.0, waited=100.0, attempt=2, sent_tokens=50, usage=Usage(40, 5, cache_read=8), cost=0.5, ttft=0.25
+                    "system",
+                    "m",
+                    url,
+                    2.0,
+                    waited=100.0,
+                    attempt=2,
+                    sent_tokens=50,
+                    usage=Usage(40, 5, cache_read=8),
+                    cost=0.5,
+                    ttft=0.25,
                 )
             )
             return {
@@ -346,9 +364,14 @@ async def test_a_reply_without_usage_is_unknown_not_the_echo(store, run):
 async def test_multi_turn_examples_are_one_row(store, run):
     class Talks(Answer):
         def process_conversation(self, turns):
-            return [{"role": "assistant", "content": f"re: {turn}"} for turn in turns[:-1]] + [{"role": "assistant", "content": None}]
+            return [{"role": "assistant", "content": f"re: {turn}"} for turn in turns[:-1]] + [
+                {"role": "assistant", "content": None}
+            ]
 
-    given = [{"id": 0, "context": "c", "multi_turn": True, "turns": ["a", "b"]}, {"id": 1, "context": "c", "multi_turn": True}]
+    given = [
+        {"id": 0, "context": "c", "multi_turn": True, "turns": ["a", "b"]},
+        {"id": 1, "context": "c", "multi_turn": True},
+    ]
     await run([Talks()], given)
     outputs = [item["output"] for item in export(store, "r")]
     assert outputs == [{"response": "", "turn_responses": ["re: a", ""]}, {"response": "m says c"}]
@@ -427,9 +450,16 @@ async def test_within_an_example_dependents_come_after_all_primaries(run):
             return await super().aprocess(example)
 
     given = [{"id": i, "context": "w", "words": 2} for i in range(5)]
-    arms = [Arm(Logs("d1", model="d"), budget_from="p"), Arm(Logs("p")), Arm(Logs("d2", model="e"), budget_from="q"), Arm(Logs("q"))]
+    arms = [
+        Arm(Logs("d1", model="d"), budget_from="p"),
+        Arm(Logs("p")),
+        Arm(Logs("d2", model="e"), budget_from="q"),
+        Arm(Logs("q")),
+    ]
     await run(arms, given, max_workers=1)
-    for i, quarter in enumerate(itertools.batched(log, 4) if hasattr(itertools, "batched") else [log[k : k + 4] for k in range(0, 20, 4)]):
+    for i, quarter in enumerate(
+        itertools.batched(log, 4) if hasattr(itertools, "batched") else [log[k : k + 4] for k in range(0, 20, 4)]
+    ):
         assert {number for number, _ in quarter} == {i}
         assert {name for _, name in quarter[:2]} == {"p", "q"}
 
@@ -540,7 +570,13 @@ async def test_what_is_not_an_example_is_refused_by_its_place(run):
 async def test_hostile_text_survives_and_harms_nothing(store, run):
     nasty = "\x00\ud800 <script>alert(1)</script> '; DROP TABLE runs; -- \x1b[31m \u202e " + "x" * 300_000
     given = [
-        {"id": nasty[:40], "context": nasty, "dataset": nasty[:30], "answer": "x", nasty[:10]: [nasty[:5], {1: 2}, 10**30, float("nan")]}
+        {
+            "id": nasty[:40],
+            "context": nasty,
+            "dataset": nasty[:30],
+            "answer": "x",
+            nasty[:10]: [nasty[:5], {1: 2}, 10**30, float("nan")],
+        }
     ]
 
     class Echoes(Answer):
@@ -629,7 +665,9 @@ async def test_fewer_examples_and_systems_show_fewer_rows(store, run):
 async def test_failed_rows_are_tried_again_and_their_calls_stay_on_the_bill(store, run):
     class Pays(Answer):
         async def aprocess(self, example):
-            current_ledger().record(Call("system", "m", "http://h/v1/chat/completions", 1.0, sent_tokens=5, usage=Usage(5, 1), cost=0.5))
+            current_ledger().record(
+                Call("system", "m", "http://h/v1/chat/completions", 1.0, sent_tokens=5, usage=Usage(5, 1), cost=0.5)
+            )
             return await super().aprocess(example)
 
     system = Pays(fail={1})
@@ -1040,7 +1078,9 @@ async def test_planted_keys_are_nowhere_in_the_store(store, run, monkeypatch):
             keys = "sk-planted-environment-0001 sk-planted-constructor-0002 planted-bearer-0004"
             url = self.base_url
             current_ledger().record(
-                Call("system", "m", url, 1.0, request={"said": keys * 30}, reply={"echo": keys}, error=f"401: bad {keys}")
+                Call(
+                    "system", "m", url, 1.0, request={"said": keys * 30}, reply={"echo": keys}, error=f"401: bad {keys}"
+                )
             )
             if example["id"] == 1:
                 raise RuntimeError(f"could not reach {self.base_url} with {keys}")
@@ -1056,7 +1096,12 @@ async def test_planted_keys_are_nowhere_in_the_store(store, run, monkeypatch):
     with store.engine.connect() as connection:
         connection.connection.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     raw = b"".join(path.read_bytes() for path in store.path.parent.iterdir())
-    for planted in ("sk-planted-environment-0001", "sk-planted-constructor-0002", "planted-password-0003", "planted-bearer-0004"):
+    for planted in (
+        "sk-planted-environment-0001",
+        "sk-planted-constructor-0002",
+        "planted-password-0003",
+        "planted-bearer-0004",
+    ):
         assert planted not in text
         assert planted.encode() not in raw
     assert "your keys are [redacted]" in text

@@ -3,7 +3,15 @@
 import pytest
 
 from context_bench.core.records import Call, Forwarded, Usage
-from context_bench.engine.observe import added_calls, billed_tokens, forwarded_tokens, observed, sent_tokens, usage_of, with_late
+from context_bench.engine.observe import (
+    added_calls,
+    billed_tokens,
+    forwarded_tokens,
+    observed,
+    sent_tokens,
+    usage_of,
+    with_late,
+)
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.request import facts
 
@@ -20,7 +28,15 @@ def call(**more):
 
 def record(body=BODY, wire="openai-chat", policy="full", **more):
     found = {**facts(parse_request(wire, body)), "policy": policy}
-    given = {"tokens": 10, "exact": True, "status": 200, "model": body["model"], "facts": found, "usage": Usage(10, 2), **more}
+    given = {
+        "tokens": 10,
+        "exact": True,
+        "status": 200,
+        "model": body["model"],
+        "facts": found,
+        "usage": Usage(10, 2),
+        **more,
+    }
     return Forwarded("1", "m", "key", wire, "POST", "/v1/chat/completions", 1.0, **given)
 
 
@@ -82,7 +98,10 @@ def test_a_clients_retry_is_not_an_extra_call_of_the_proxy():
 
 def test_an_attempt_whose_reply_was_no_answer_is_not_forwarded_twice_nor_the_proxys_own():
     summary = {**BODY, "messages": [{"role": "user", "content": "summarise"}]}
-    calls = [call(error="ServerFailed: an error in a reply with HTTP 200", status=200, cost=0.5), call(attempt=2, status=200)]
+    calls = [
+        call(error="ServerFailed: an error in a reply with HTTP 200", status=200, cost=0.5),
+        call(attempt=2, status=200),
+    ]
     records = [record(usage=None), record()]  # the tap takes both for answered
     assert forwarded_tokens(records, calls) == 10
     assert added_calls(calls, records, None) == []
@@ -161,7 +180,12 @@ def test_hashes_that_cannot_be_compared_are_not(policy, params, text_changed):
 
 
 def test_another_wire_is_one_change_not_twenty():
-    body = {"model": "claude", "max_tokens": 5, "system": "brief", "messages": [{"role": "user", "content": "long text"}]}
+    body = {
+        "model": "claude",
+        "max_tokens": 5,
+        "system": "brief",
+        "messages": [{"role": "user", "content": "long text"}],
+    }
     wire = observed([call()], [record(body, wire="anthropic")])
     assert wire["changes"] == [{"kind": "wire", "detail": "openai-chat → anthropic"}]
     assert wire["param_changes"] == 0
@@ -185,7 +209,13 @@ def test_late_requests_are_added_to_a_closed_row():
     wire = observed([call()], [record(bytes_in=100)])
     joined, tokens = with_late(wire, 10, [record(tokens=5, bytes_in=50, late=True), record(wire="models")])
     assert tokens == joined["forwarded"] == 15
-    assert (joined["calls"], joined["extra_calls"], joined["late"], joined["other_calls"], joined["bytes"]) == (2, 1, 2, 1, 150)
+    assert (joined["calls"], joined["extra_calls"], joined["late"], joined["other_calls"], joined["bytes"]) == (
+        2,
+        1,
+        2,
+        1,
+        150,
+    )
 
 
 def test_a_late_request_is_the_first_that_was_seen_of_a_row():

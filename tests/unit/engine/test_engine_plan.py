@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput, SameName
-from context_bench.engine.plan import Arm, RunSettings, content_key, example_facts, ordered, output_key, planned_arms, planned_evaluators
+from context_bench.engine.plan import (
+    Arm,
+    RunSettings,
+    content_key,
+    example_facts,
+    ordered,
+    output_key,
+    planned_arms,
+    planned_evaluators,
+)
 from context_bench.engine.redaction import Secrets
 
 
@@ -34,7 +43,18 @@ def test_the_key_of_an_output_is_its_content():
     (one,), (same,), (other,) = arms(Plain("a")), arms(Plain("b")), arms(Plain("a", model="other"))
     assert key(one) == key(same)
     assert (
-        len({key(one), key(other), key(one, "d"), key(one, trial=1), key(one, occurrence=1), key(one, budget=10), key(one, budget=0)}) == 7
+        len(
+            {
+                key(one),
+                key(other),
+                key(one, "d"),
+                key(one, trial=1),
+                key(one, occurrence=1),
+                key(one, budget=10),
+                key(one, budget=0),
+            }
+        )
+        == 7
     )
 
 
@@ -70,9 +90,13 @@ def test_arms_that_cannot_be(given_arms, said):
 
 
 def test_where_an_example_comes_from_is_no_part_of_what_it_is():
-    assert content_key({"id": 1, "context": "x", "dataset": "/a/b.jsonl"}) == content_key({"dataset": "c.jsonl", "context": "x", "id": 1})
+    assert content_key({"id": 1, "context": "x", "dataset": "/a/b.jsonl"}) == content_key(
+        {"dataset": "c.jsonl", "context": "x", "id": 1}
+    )
     assert content_key({"id": 1, "context": "x"}) != content_key({"id": "1", "context": "x"})
-    assert content_key({"id": 1, "context": "x", "answer": "Paris"}) != content_key({"id": 1, "context": "x", "answer": "Rome"})
+    assert content_key({"id": 1, "context": "x", "answer": "Paris"}) != content_key(
+        {"id": 1, "context": "x", "answer": "Rome"}
+    )
 
 
 def test_odd_examples_have_keys_too():
@@ -95,7 +119,8 @@ def test_evaluators_are_known_by_name_version_and_configuration():
             self.name, self.version, self.strict = name, version, strict
 
     keys = [
-        planned_evaluators([judge], Secrets())[0].key for judge in (Judge(), Judge(), Judge("k"), Judge(version="2"), Judge(strict=False))
+        planned_evaluators([judge], Secrets())[0].key
+        for judge in (Judge(), Judge(), Judge("k"), Judge(version="2"), Judge(strict=False))
     ]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 4

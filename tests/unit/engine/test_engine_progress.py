@@ -108,7 +108,7 @@ def test_a_line_tells_all_of_a_system_and_less_as_the_terminal_narrows():
     heading, line = told([worked("kompact")], 79, 24)
     assert heading.split() == ["done", "failed", "rate", "p50", "sent", "→", "on", "money", "left"]
     assert line.split() == [
-        "kompact", *["█" * 7 + "░" * 5] * ("█" in line), "184/300", "3", "18.4/s", "1.2", "s", "220.8k", "→", "92.0k", "$0.1840", "6", "s",
+        "kompact", *["█" * 7 + "░" * 5] * ("█" in line), "184/300", "3", "18.4/s", "1.2", "s", "220.8k", "→", "92.0k", "$0.1840", "6", "s",  # noqa: E501
     ]  # fmt: skip
     assert told([worked("kompact")], 39, 24)[1].split() == ["kompact", "184/300", "3", "18.4/s", "6", "s"]
     assert told([worked("kompact")], 17, 24)[1].split() == ["kompact", "184/300"]

@@ -1,4 +1,6 @@
-"""Set-ups of groups: made once, kept before the first row, never a row's time, repeated only where a group was left half done."""
+"""Set-ups of groups: made once, kept before the first row, never a row's time, repeated only where a group was left
+half done.
+"""
 
 import asyncio
 import itertools
@@ -31,7 +33,9 @@ LATER = After(1e12)
 
 def call(cost=0.5, tokens=100, account="system"):
     usage = Usage(input_tokens=tokens, output_tokens=10)
-    made = Call(account, "m", "http://127.0.0.1/v1", 0.0, seconds=1.0, usage=usage, cost=cost, request={"ask": next(IDS)})
+    made = Call(
+        account, "m", "http://127.0.0.1/v1", 0.0, seconds=1.0, usage=usage, cost=cost, request={"ask": next(IDS)}
+    )
     ledger = current_ledger()
     assert ledger is not None
     ledger.record(made)
@@ -199,13 +203,20 @@ async def test_what_is_not_a_mapping_is_a_failure(store, run):
             return Odd()
 
     await run([Odd()], grouped("a"))
-    assert rows(store, "r")[0].errors["system"].startswith("SetupFailed: BadReply: the set-up of system 'memory' returned list")
+    assert (
+        rows(store, "r")[0]
+        .errors["system"]
+        .startswith("SetupFailed: BadReply: the set-up of system 'memory' returned list")
+    )
 
 
 async def test_a_set_up_that_takes_too_long(store, run):
     done = await run([Spaces(setup_seconds=30)], grouped("a"), setup_timeout=0.05)
     assert done.completed
-    assert rows(store, "r")[0].errors["system"] == "SetupFailed: TimedOut: the group was not set up within 0.05 s, the time allowed for it"
+    assert (
+        rows(store, "r")[0].errors["system"]
+        == "SetupFailed: TimedOut: the group was not set up within 0.05 s, the time allowed for it"
+    )
     with pytest.raises(BadInput, match="setup_timeout is 0"):
         await run([Spaces()], grouped("a"), setup_timeout=0)
 
@@ -213,7 +224,9 @@ async def test_a_set_up_that_takes_too_long(store, run):
 async def test_a_twin_that_cannot_be_had_is_its_groups_failure(store, run):
     done = await run([Spaces(namespace=True), Spaces("other")], grouped("a"))
     assert done.completed
-    assert [row.errors.get("system") for row in rows(store, "r", "memory")] == ["SetupFailed: ConnectionError: nobody home"] * 2
+    assert [row.errors.get("system") for row in rows(store, "r", "memory")] == [
+        "SetupFailed: ConnectionError: nobody home"
+    ] * 2
     assert setups(store, "r", "memory")[0].error == "SetupFailed: ConnectionError: nobody home"
     assert [row.failed for row in rows(store, "r", "other")] == [False, False]
 
@@ -271,7 +284,12 @@ async def test_a_group_left_half_done_is_set_up_again_in_a_fresh_namespace(store
     again = await run([memory], grouped(), max_workers=1)
     assert again.counts["restarted"] == again.counts["set_up_again"] == 1
     found = setups(store, "r")
-    assert [(one.group, one.attempt, one.number) for one in found] == [("a", 1, 1), ("b", 1, 2), ("b", 2, 2), ("c", 1, 3)]
+    assert [(one.group, one.attempt, one.number) for one in found] == [
+        ("a", 1, 1),
+        ("b", 1, 2),
+        ("b", 2, 2),
+        ("c", 1, 3),
+    ]
     namespaces = [held for kind, group, held in only(memory.log, "setup") if group == "b"]
     assert len(set(namespaces)) == 2
     assert totals(found) == pytest.approx(
@@ -285,7 +303,10 @@ async def test_a_group_left_half_done_is_set_up_again_in_a_fresh_namespace(store
             "setup_seconds": sum(one.seconds for one in found),
         }
     )
-    assert note(found) == "1 group was set up again after an interruption or a failure; what every attempt cost is counted."
+    assert (
+        note(found)
+        == "1 group was set up again after an interruption or a failure; what every attempt cost is counted."
+    )
     assert spent(store, again.run_id) == pytest.approx(2.0 + 0.01 * 5 + 0.01 * 2)
 
 
@@ -446,7 +467,21 @@ async def test_its_calls_are_recorded_under_the_groups_conversation(store, run):
             self.open -= 1
             usage = Usage(input_tokens=90, output_tokens=9)
             body = {"kept": f"body {len(self.begun)}"}
-            return [Forwarded("f", mark.token, "key", "openai-chat", "POST", "/v1", 0.0, status=200, tokens=90, usage=usage, request=body)]
+            return [
+                Forwarded(
+                    "f",
+                    mark.token,
+                    "key",
+                    "openai-chat",
+                    "POST",
+                    "/v1",
+                    0.0,
+                    status=200,
+                    tokens=90,
+                    usage=usage,
+                    request=body,
+                )
+            ]
 
         async def late(self):
             late, self.after = self.after, []
@@ -463,9 +498,16 @@ async def test_its_calls_are_recorded_under_the_groups_conversation(store, run):
     assert len(recorder.begun) == 3
     assert recorder.open == 0
     with store.reading() as connection:
-        found = connection.exec_driver_sql("SELECT count(*), count(output), count(request) FROM forwarded WHERE setup = 1").one()
+        found = connection.exec_driver_sql(
+            "SELECT count(*), count(output), count(request) FROM forwarded WHERE setup = 1"
+        ).one()
         assert tuple(found) == (1, 0, 1)
-        assert connection.exec_driver_sql("SELECT count(*) FROM forwarded WHERE setup IS NULL AND output IS NOT NULL").scalar() == 2
+        assert (
+            connection.exec_driver_sql(
+                "SELECT count(*) FROM forwarded WHERE setup IS NULL AND output IS NOT NULL"
+            ).scalar()
+            == 2
+        )
     assert run_of(store, "r").counts["unmatched"] == 0
     assert all(len(item["calls"]) == 1 and len(item["forwarded"]) == 1 for item in export(store, "r"))
 
@@ -519,7 +561,11 @@ def record(group="a", attempt=1, **more):
 def test_totals_leave_out_what_nobody_told():
     assert totals([]) == {}
     assert totals([record()]) == {"groups": 1, "setups_failed": 0, "setup_calls": 0, "setup_seconds": 1.0}
-    found = [record(attempt=2, cost=1.0), record(attempt=1, seconds=None, error="Interrupted: …"), record("b", error="SetupFailed: x")]
+    found = [
+        record(attempt=2, cost=1.0),
+        record(attempt=1, seconds=None, error="Interrupted: …"),
+        record("b", error="SetupFailed: x"),
+    ]
     assert totals(found) == {"groups": 2, "setups_failed": 1, "setup_calls": 0, "setup_seconds": 2.0, "setup_cost": 1.0}
     assert [one.attempt for one in standing(found)] == [2, 1]
     assert "of which it is not known" in note(found)

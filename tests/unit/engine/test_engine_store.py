@@ -189,7 +189,9 @@ def test_a_store_without_set_ups_gains_them_and_can_be_taken_back(tmp_path):
     path = tmp_path / "store.db"
     with open_store(path) as store:
         with store.writing() as connection:
-            connection.execute(schema.forwarded.insert(), {"run": 1, "output": 7, "take": 0, "record": b"kept", "setup": 3})
+            connection.execute(
+                schema.forwarded.insert(), {"run": 1, "output": 7, "take": 0, "record": b"kept", "setup": 3}
+            )
         with store.writing() as connection:
             move(connection, "0003")
             columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(forwarded)")]
@@ -202,7 +204,9 @@ def test_a_store_without_set_ups_gains_them_and_can_be_taken_back(tmp_path):
 
 
 async def test_a_row_that_cannot_be_stored_does_not_have_the_store_looked_through(store, run):
-    """Not one of them is a sign of damage, and each would hold the lock of all writers for as long as the store is large."""
+    """Not one of them is a sign of damage, and each would hold the lock of all writers for as long as the store is
+    large.
+    """
 
     class Odd:
         name = "odd"
@@ -245,7 +249,9 @@ def test_looking_through_a_file_ends_in_time(tmp_path):
     with open_store(tmp_path / "s.db") as store:
         with store.writing() as connection:
             connection.exec_driver_sql("CREATE TABLE extra (x TEXT PRIMARY KEY)")
-            rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT hex(i) FROM n"
+            rows = (
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) SELECT hex(i) FROM n"
+            )
             connection.exec_driver_sql(f"INSERT INTO extra {rows}")
         with store.reading() as connection:
             steps = []

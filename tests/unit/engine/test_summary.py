@@ -31,7 +31,9 @@ def result(by_system, **settings):
 def arms(n=200, **scores):
     """Rows of several systems; each score is a number or a function of the example's number."""
     return {
-        name.replace("full_2", "full#2").replace("_at_", "@"): [row(name, i, score(i) if callable(score) else score) for i in range(n)]
+        name.replace("full_2", "full#2").replace("_at_", "@"): [
+            row(name, i, score(i) if callable(score) else score) for i in range(n)
+        ]
         for name, score in scores.items()
     }
 
@@ -75,7 +77,9 @@ def test_one_system_is_not_compared_and_the_note_says_how_it_would_be():
 
 
 def test_random_drop_of_another_proxy_is_no_proof():
-    systems = arms(full=1.0, kompact=1.0, headroom=1.0) | {"random_drop@headroom": [row("r", i, 0.0) for i in range(200)]}
+    systems = arms(full=1.0, kompact=1.0, headroom=1.0) | {
+        "random_drop@headroom": [row("r", i, 0.0) for i in range(200)]
+    }
     found = verdicts(result(systems, controls=["full", "random_drop@headroom"]))
     assert found["headroom"] == "non-inferior"
     assert found["kompact"] == "insensitive"
@@ -88,7 +92,9 @@ def test_the_known_bad_arm_must_lose_on_the_same_examples():
 
 
 def test_margin_is_a_tenth_of_what_the_context_is_worth():
-    found = result(arms(full=lambda i: float(i % 10 > 0), none=lambda i: float(i % 10 > 1), kompact=1.0), controls=["none"])
+    found = result(
+        arms(full=lambda i: float(i % 10 > 0), none=lambda i: float(i % 10 > 1), kompact=1.0), controls=["none"]
+    )
     assert [comparison.margin for comparison in found.comparisons] == [pytest.approx(0.01)] * 2
     assert {comparison.margin for comparison in result(arms(full=1.0, kompact=1.0)).comparisons} == {0.02}
     assert {comparison.margin for comparison in result(arms(full=1.0, kompact=1.0), margin=0.1).comparisons} == {0.1}
@@ -105,7 +111,10 @@ def test_pairs_with_a_failure_are_left_out_and_counted():
     estimate = found.estimates["kompact"]["f1"]
     assert (estimate.n, estimate.failures) == (197, 3)
     assert (estimate.worst, estimate.best) == (pytest.approx(0.985), 1.0)
-    assert found.failures == {"kompact": {"system": {"TimedOut": 3}}, "full": {"answer_quality": {"EvaluatorFailed": 1}}}
+    assert found.failures == {
+        "kompact": {"system": {"TimedOut": 3}},
+        "full": {"answer_quality": {"EvaluatorFailed": 1}},
+    }
     assert "kompact: 3 of 200 rows failed (TimedOut 3)." in found.notes
 
 
@@ -120,7 +129,10 @@ def test_pairing_is_by_dataset_example_position_and_trial_not_by_order():
 def test_equal_ids_stay_apart():
     """0, 0 and "0" are three examples."""
     rows = {
-        name: [row(name, i, score, example_id=identity) for i, (identity, score) in enumerate([(0, 1.0), (0, 0.0), ("0", 1.0)] * 4)]
+        name: [
+            row(name, i, score, example_id=identity)
+            for i, (identity, score) in enumerate([(0, 1.0), (0, 0.0), ("0", 1.0)] * 4)
+        ]
         for name in ("a", "b")
     }
     found = result(rows)
@@ -131,7 +143,10 @@ def test_equal_ids_stay_apart():
 
 def test_trials_are_averaged_before_anything_else():
     rng = random.Random(2)
-    systems = {name: [row(name, i, float(rng.random() < 0.5), trial=trial) for i in range(40) for trial in range(5)] for name in ("a", "b")}
+    systems = {
+        name: [row(name, i, float(rng.random() < 0.5), trial=trial) for i in range(40) for trial in range(5)]
+        for name in ("a", "b")
+    }
     found = result(systems)
     assert found.comparisons[0].n == 40
     assert found.estimates["a"]["f1"].n == 200
@@ -167,7 +182,9 @@ def test_several_datasets_are_compared_each_and_together():
 
 
 def test_scores_of_one_dataset_are_not_owed_by_another():
-    rows = [row("a", i, dataset="qa") for i in range(10)] + [row("a", i, None, scores={"mc": 1.0}, dataset="mc") for i in range(10)]
+    rows = [row("a", i, dataset="qa") for i in range(10)] + [
+        row("a", i, None, scores={"mc": 1.0}, dataset="mc") for i in range(10)
+    ]
     rows.append(row("a", 99, None, dataset="mc", errors=TIMED_OUT))
     found = result({"a": rows})
     assert found.estimates["a"]["f1"].failures == 0
@@ -185,13 +202,23 @@ def test_a_run_without_any_score_is_no_error():
     found = result({name: [row(name, i, None) for i in range(10)] for name in ("a", "b")})
     assert any("gold answer" in note for note in found.notes)
     assert found.estimates["a"]["compression_ratio"].value == 0.0
-    failed = result({"a": [row("a", i, None, errors=TIMED_OUT, input_tokens=None, output_tokens=None, latency=None) for i in range(10)]})
+    failed = result(
+        {
+            "a": [
+                row("a", i, None, errors=TIMED_OUT, input_tokens=None, output_tokens=None, latency=None)
+                for i in range(10)
+            ]
+        }
+    )
     assert failed.estimates["a"] == {}
 
 
 @pytest.mark.parametrize("judged", ["judge_score", "memory_judge", "memory_judge_raw", "false_memory"])
 def test_uncalibrated_judge_scores_are_estimated_but_get_no_verdict(judged):
-    systems = {name: [row(name, i, None, scores={judged: score}) for i in range(100)] for name, score in (("full", 1.0), ("a", 0.25))}
+    systems = {
+        name: [row(name, i, None, scores={judged: score}) for i in range(100)]
+        for name, score in (("full", 1.0), ("a", 0.25))
+    }
     found = result(systems, score_field=judged, metrics=[MeanScore(judged)])
     assert found.comparisons[0].verdict == "no verdict"
     assert found.estimates["a"][judged].low is not None
@@ -201,7 +228,10 @@ def test_uncalibrated_judge_scores_are_estimated_but_get_no_verdict(judged):
 
 def test_tokens_money_and_time_have_intervals():
     rng = random.Random(1)
-    rows = [row("a", i, output_tokens=rng.randrange(300, 700), latency=rng.random(), usage={"cost": 0.001, "ttft": 0.1}) for i in range(60)]
+    rows = [
+        row("a", i, output_tokens=rng.randrange(300, 700), latency=rng.random(), usage={"cost": 0.001, "ttft": 0.1})
+        for i in range(60)
+    ]
     rows += [row("a", 100, None, errors=TIMED_OUT, output_tokens=None, latency=30.0)]
     told = result({"a": rows}).estimates["a"]
     assert told["compression_ratio"].low < told["compression_ratio"].value < told["compression_ratio"].high
@@ -222,9 +252,24 @@ def test_unknown_tokens_are_absent():
 
 
 def test_wire_facts_are_added_up():
-    wire = {"sent": 100, "forwarded": 60, "billed": 61, "calls": 2, "client_calls": 1, "role_changes": 1, "param_changes": 0, "exact": True}
-    wire |= {"changes": [{"kind": "role", "detail": "message 1: system → user"}], "authorization_forwarded": True, "truncated": False}
-    rows = [row("a", i, wire=wire) for i in range(10)] + [row("a", 10, wire=wire | {"authorization_forwarded": False, "exact": False})]
+    wire = {
+        "sent": 100,
+        "forwarded": 60,
+        "billed": 61,
+        "calls": 2,
+        "client_calls": 1,
+        "role_changes": 1,
+        "param_changes": 0,
+        "exact": True,
+    }
+    wire |= {
+        "changes": [{"kind": "role", "detail": "message 1: system → user"}],
+        "authorization_forwarded": True,
+        "truncated": False,
+    }
+    rows = [row("a", i, wire=wire) for i in range(10)] + [
+        row("a", 10, wire=wire | {"authorization_forwarded": False, "exact": False})
+    ]
     found = result({"a": rows, "b": [row("b", 0)]}).wire
     assert list(found) == ["a"]
     assert found["a"]["sent"] == 1100
@@ -300,7 +345,9 @@ def test_memory_does_not_grow_with_what_rows_carry():
 
 def test_one_text_asked_about_under_two_dataset_names_is_one_cluster():
     def rows(name):
-        return [EvalRow("s", f"{d}{i}", {"f1": 1.0}, dataset=d, cluster=f"{name}{i}") for d in ("a", "b") for i in range(8)]
+        return [
+            EvalRow("s", f"{d}{i}", {"f1": 1.0}, dataset=d, cluster=f"{name}{i}") for d in ("a", "b") for i in range(8)
+        ]
 
     shared = summarise(lambda _: rows("context-"), ["s"], [], score_field="f1").estimates["s"]["f1"]
     own = summarise(lambda _: rows("document-"), ["s"], [], score_field="f1").estimates["s"]["f1"]
@@ -359,7 +406,10 @@ def test_verdicts_over_everything_are_corrected_over_systems_and_controls_are_no
         "kompact": "undecided",
         "headroom": "undecided",
     }
-    assert all(("Holm-corrected over 2 systems." in each.sentence) == (each.system in ("kompact", "headroom")) for each in two.comparisons)
+    assert all(
+        ("Holm-corrected over 2 systems." in each.sentence) == (each.system in ("kompact", "headroom"))
+        for each in two.comparisons
+    )
     assert [each.system for each in two.comparisons] == ["kompact", "none", "head_tail@kompact", "headroom"]
 
 
@@ -394,7 +444,9 @@ def test_every_mean_of_the_summary_has_an_estimate():
         )
         for i in range(600)
     ]
-    rows += [row("a", 900 + i, None, errors=TIMED_OUT, output_tokens=None, input_tokens=None, dataset="d0") for i in range(3)]
+    rows += [
+        row("a", 900 + i, None, errors=TIMED_OUT, output_tokens=None, input_tokens=None, dataset="d0") for i in range(3)
+    ]
     found = result({"a": rows}, metrics=[*METRICS, PerDatasetBreakdown("f1")])
     told = found.estimates["a"]
     assert set(found.summary["a"]) - set(told) == {"num_passing"}
@@ -406,14 +458,20 @@ def test_every_mean_of_the_summary_has_an_estimate():
         assert estimate.low <= value <= estimate.high, name
         assert estimate.method
         assert (estimate.worst is None) == (estimate.method in ("Woodruff", "cluster bootstrap")), name
-        assert estimate.n + estimate.failures == (300 if name.endswith("d1") else 303 if name.endswith("d0") else 603), name
+        assert estimate.n + estimate.failures == (
+            300 if name.endswith("d1") else 303 if name.endswith("d0") else 603
+        ), name
     assert told["cost_of_pass_usd"].value == pytest.approx(0.01 * 600 / found.summary["a"]["num_passing"])
 
 
 def test_a_tail_that_was_not_seen_has_no_interval():
     told = result({"a": [row("a", i, latency=float(i)) for i in range(100)]}).estimates["a"]
     assert told["latency_p95"].low is not None
-    assert (told["latency_p99"].value, told["latency_p99"].low, told["latency_p99"].high) == (pytest.approx(98.01), None, None)
+    assert (told["latency_p99"].value, told["latency_p99"].low, told["latency_p99"].high) == (
+        pytest.approx(98.01),
+        None,
+        None,
+    )
 
 
 def test_cost_of_pass_with_hardly_a_pass_has_no_interval():

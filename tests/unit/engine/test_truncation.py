@@ -1,4 +1,6 @@
-"""Each system against truncation to its own size: which pairs there are, what is said of them, what they do to other verdicts."""
+"""Each system against truncation to its own size: which pairs there are, what is said of them, what they do to other
+verdicts.
+"""
 
 import pytest
 
@@ -14,7 +16,16 @@ from context_bench.systems.control import system_role
 
 def rows(name, score, n=200, forwarded=300):
     return [
-        EvalRow(name, i, {"f1": float(score(i) if callable(score) else score)}, 1000, forwarded, {"shape": "plain-user"}, 1.0, "d")
+        EvalRow(
+            name,
+            i,
+            {"f1": float(score(i) if callable(score) else score)},
+            1000,
+            forwarded,
+            {"shape": "plain-user"},
+            1.0,
+            "d",
+        )
         for i in range(n)
     ]
 
@@ -27,7 +38,12 @@ def role_of(name):
 def found(systems, **settings):
     by = {name: rows(name, *(told if isinstance(told, tuple) else (told,))) for name, told in systems.items()}
     roles = {name: role_of(name) for name in by}
-    told = summarise(by.__getitem__, list(by), [MeanScore("f1"), CompressionRatio()], **{"score_field": "f1", "roles": roles, **settings})
+    told = summarise(
+        by.__getitem__,
+        list(by),
+        [MeanScore("f1"), CompressionRatio()],
+        **{"score_field": "f1", "roles": roles, **settings},
+    )
     return told, [row for each in by.values() for row in each]
 
 
@@ -40,13 +56,16 @@ def half(i):
 
 
 def test_a_system_is_held_against_truncation_of_its_size():
-    told, _ = found({"full": 1, "mine": most, "none": 0, "head_tail@mine": half, "random_drop@mine": lambda i: i % 8 == 1})
+    told, _ = found(
+        {"full": 1, "mine": most, "none": 0, "head_tail@mine": half, "random_drop@mine": lambda i: i % 8 == 1}
+    )
     [lift] = told.lifts
     assert (lift.system, lift.baseline, lift.verdict) == ("mine", "head_tail@mine", "better")
     assert lift.difference == pytest.approx(0.25)
     assert lift.low < 0.25 < lift.high
     assert lift.sentence.startswith(
-        "mine keeps 75 % of what the context is worth, truncation to the same size 50 %. mine with plain-user requests: better than "
+        "mine keeps 75 % of what the context is worth, truncation to the same size 50 %. mine with plain-user "
+        "requests: better than "
         "truncation to the same size (head_tail@mine): f1 +25.0 points"
     )
     assert [each.system for each in told.comparisons] == ["mine", "none", "head_tail@mine", "random_drop@mine"]
@@ -85,9 +104,14 @@ def test_nothing_is_said_of_what_the_context_is_worth_where_it_is_worth_nothing(
 
 def test_the_card_says_it_first_and_json_keeps_it():
     told, all_rows = found({"full": 1, "mine": most, "none": 0, "head_tail@mine": half})
-    result = EvalResult(rows=all_rows, summary=told.summary, estimates=told.estimates, comparisons=told.comparisons, lifts=told.lifts)
+    result = EvalResult(
+        rows=all_rows, summary=told.summary, estimates=told.estimates, comparisons=told.comparisons, lifts=told.lifts
+    )
     page = build_page(result)
-    assert [(each.system, each.verdict) for each in page.verdicts[:2]] == [("mine", "better than truncation"), ("mine", "inferior")]
+    assert [(each.system, each.verdict) for each in page.verdicts[:2]] == [
+        ("mine", "better than truncation"),
+        ("mine", "inferior"),
+    ]
     assert page.verdicts[0].tone == "good"
     assert not page.verdicts[0].control
     assert [table.id for table in page.section("comparisons").tables] == ["comparisons", "truncation"]

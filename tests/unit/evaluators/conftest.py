@@ -33,7 +33,10 @@ class Endpoint:
 
 
 def completion(content, **choice):
-    return {"choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop", **choice}], "model": "m"}
+    return {
+        "choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop", **choice}],
+        "model": "m",
+    }
 
 
 @pytest.fixture

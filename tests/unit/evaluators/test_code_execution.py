@@ -1,4 +1,6 @@
-"""CodeExecution: the documented values, every shape in which models write code, and what is a failure of ours and not theirs."""
+"""CodeExecution: the documented values, every shape in which models write code, and what is a failure of ours and not
+theirs.
+"""
 
 import asyncio
 import json
@@ -25,7 +27,8 @@ ADD = {"context": "def add(a, b):\n", "test": "def check(f):\n    assert f(1, 2)
 MEAN = {
     "context": "from typing import List\n\n\ndef total(numbers: List[float]) -> float:\n    return sum(numbers)\n\n\n"
     'def mean(numbers: List[float]) -> float:\n    """The mean.\n\n    >>> mean([1.0, 3.0])\n    2.0\n    """\n',
-    "test": "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate([1.0, 3.0]) == 2.0\n    assert candidate([5.0]) == 5.0\n",
+    "test": "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate([1.0, 3.0]) == 2.0\n    assert "
+    "candidate([5.0]) == 5.0\n",
     "entry_point": "mean",
 }
 METHOD = {
@@ -58,7 +61,8 @@ async def passes(judge, example, response):
     return (await judge.ascore(example, {"response": response}))["pass_at_1"]
 
 
-# --- the documented values --------------------------------------------------------------------------------------------------------
+# --- the documented values
+# ------------------------------------------------------------------------
 
 
 @run_for_real
@@ -95,7 +99,8 @@ def test_in_a_run_only_examples_with_tests_are_scored():
     assert not judge.applies(ADD, {"context": "shortened"})
 
 
-# --- shapes of answers ------------------------------------------------------------------------------------------------------------
+# --- shapes of answers
+# ------------------------------------------------------------------------
 
 BODY = "total_of = total(numbers)\nif numbers:\n    return total_of / len(numbers)\nreturn 0.0"
 INDENTED = "\n".join("    " + line for line in BODY.split("\n"))
@@ -108,13 +113,15 @@ SHAPES = {
     "one line": "return sum(numbers) / len(numbers)",
     "body with tabs": "\treturn sum(numbers) / len(numbers)",
     "body with a text at the margin": '    text = """\nat the margin\n"""\n    return sum(numbers) / len(numbers)',
-    "bare body with a text at the margin": 'text = """\n  kept\n"""\nassert text == "\\n  kept\\n"\nreturn sum(numbers) / len(numbers)',
+    "bare body with a text at the margin": 'text = """\n  kept\n"""\nassert text == "\\n  kept\\n"\nreturn '
+    "sum(numbers) / len(numbers)",
     "body, then more": INDENTED + "\n\ndef other():\n    pass\n",
     "body, then prose": INDENTED + "\n\nThis divides the sum by the count; it's simple.",
     "prose, then body": "Here is the body:\n\n" + INDENTED + "\n",
     "whole": WHOLE,
     "whole with its imports": "from typing import List, Optional\nimport math\n\n" + WHOLE,
-    "whole that uses the context's names": "def mean(numbers: List[float]) -> float:\n    return total(numbers) / len(numbers)",
+    "whole that uses the context's names": "def mean(numbers: List[float]) -> float:\n    return total(numbers) / "
+    "len(numbers)",
     "future import": "from __future__ import annotations\n" + WHOLE,
     "Windows line ends": WHOLE.replace("\n", "\r\n"),
     "fenced whole": f"```python\n{WHOLE}\n```",
@@ -124,9 +131,12 @@ SHAPES = {
     "fenced bare body": f"```python\n{BODY}\n```",
     "fence never closed": f"Sure!\n```python\n{WHOLE}",
     "fence only closed": f"{INDENTED}\n```\n\nThat's it.",
-    "fence in a list": "1. Do this:\n\n   ```python\n" + "\n".join("   " + line for line in WHOLE.split("\n")) + "\n   ```",
+    "fence in a list": "1. Do this:\n\n   ```python\n"
+    + "\n".join("   " + line for line in WHOLE.split("\n"))
+    + "\n   ```",
     "prose around a fence": f"Of course! It's easy:\n\n```python\n{WHOLE}\n```\n\nWe don't check for 0.",
-    "a fence with example calls": f"```python\n{WHOLE}\n```\nUse it so:\n```python\nprint(mean([x for x in input()]))\n```",
+    "a fence with example calls": f"```python\n{WHOLE}\n```\nUse it so:\n```python\nprint(mean([x for x in "
+    "input()]))\n```",
     "helpers in a fence of their own": (
         "```python\ndef own(x):\n    return x / one\none = 1\n```\nand\n"
         "```python\ndef mean(numbers):\n    return own(sum(numbers)) / len(numbers)\n```"
@@ -134,14 +144,18 @@ SHAPES = {
     "a second thought": "```python\ndef mean(numbers):\n    return 0\n```\nWait, no:\n```python\n" + WHOLE + "\n```",
     "another language beside it": f"```bash\npip install numpy\n```\n```python\n{WHOLE}\n```\n```text\n2.0\n```",
     "prose around it without a fence": f"Here is the function:\n\n{WHOLE}\n\nfrom what I see, it's right.",
-    "prose between definitions": "First import:\nimport math\n\nThen:\n@staticmethod\ndef unused():\n    pass\n\n" + WHOLE + "\nDone!",
+    "prose between definitions": "First import:\nimport math\n\nThen:\n@staticmethod\ndef unused():\n    pass\n\n"
+    + WHOLE
+    + "\nDone!",
     "thinking first": f"<think>\ndef mean(x): return 0\nHm, it's wrong.\n</think>\n{WHOLE}",
     "main guard": WHOLE + "\n\nif __name__ == '__main__':\n    import sys\n    sys.exit(mean([int(input())]))",
     "class with a docstring": (
-        'class Mean:\n    """Means.\n\nAt the margin: """\n\n    def of(self, x):\n        return sum(x) / len(x)\n\nmean = Mean().of'
+        'class Mean:\n    """Means.\n\nAt the margin: """\n\n    def of(self, x):\n        return sum(x) / '
+        "len(x)\n\nmean = Mean().of"
     ),
     "fence inside a docstring": (
-        'def mean(numbers):\n    """Use:\n\n    ```python\n    mean([])\n    ```\n    """\n    return sum(numbers) / len(numbers)'
+        'def mean(numbers):\n    """Use:\n\n    ```python\n    mean([])\n    ```\n    """\n    return sum(numbers) / '
+        "len(numbers)"
     ),
     "lambda": "mean = lambda numbers: sum(numbers) / len(numbers)",
     "dataclass": (
@@ -210,7 +224,11 @@ async def test_methods(judge, response):
         (MBPP, "def smallest(x):\n    return x[0]", 0.0),
         (MBPP, "import sys\nsys.exit(0)", 0.0),
         (PAIRS, "def span(p: Pair):\n    return p.b - p.a", 1.0),
-        (PAIRS, "class Pair:\n    def __init__(self, x, y): self.a, self.b = x, y\ndef span(p):\n    return p.b - p.a", 1.0),
+        (
+            PAIRS,
+            "class Pair:\n    def __init__(self, x, y): self.a, self.b = x, y\ndef span(p):\n    return p.b - p.a",
+            1.0,
+        ),
         ({"test_list": "assert f() == 1"}, "def f(): return 1", 1.0),
         ({"test": "assert f() == 1", "entry_point": None}, "def f(): return 1", 1.0),
     ],
@@ -224,7 +242,8 @@ async def test_a_context_that_is_no_code_does_not_stand_in_the_way(judge):
     assert await passes(judge, ADD | {"context": "Write add(a, b), please."}, "def add(a, b):\n    return a + b") == 1.0
 
 
-# --- programs from replies, without running them ---------------------------------------------------------------------------------
+# --- programs from replies, without running them
+# ---------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=200), st.sampled_from(["", ADD["context"], MEAN["context"], "prose it is"]))
@@ -237,7 +256,12 @@ def test_any_text_is_a_program_or_none(text, context):
     assert all(hasattr(tree, "body") for tree in trees)
 
 
-@given(st.lists(st.sampled_from(["```", "```python", "~~~", "x = 1", "  ```", "prose", "", "    return 1", "def f():"]), max_size=12))
+@given(
+    st.lists(
+        st.sampled_from(["```", "```python", "~~~", "x = 1", "  ```", "prose", "", "    return 1", "def f():"]),
+        max_size=12,
+    )
+)
 def test_fences_lose_and_invent_nothing(lines):
     inside = [line for _, block in fenced("\n".join(lines)) for line in block.split("\n")]
     rest = iter(line.strip() for line in lines)
@@ -252,7 +276,8 @@ def test_fences():
     ]
 
 
-# --- in a run ---------------------------------------------------------------------------------------------------------------------
+# --- in a run
+# ------------------------------------------------------------------------
 
 
 @run_for_real
@@ -269,7 +294,9 @@ async def test_many_at_once_and_in_threads(judge):
 async def test_no_more_sandboxes_than_allowed_at_once(tmp_path, monkeypatch):
     """A bwrap that notes when it begins and ends."""
     noted, wrapper = tmp_path / "noted", tmp_path / "bwrap"
-    wrapper.write_text(f'#!/bin/sh\nprintf b >> {noted}\n{shutil.which("bwrap")} "$@"\nended=$?\nprintf e >> {noted}\nexit $ended\n')
+    wrapper.write_text(
+        f'#!/bin/sh\nprintf b >> {noted}\n{shutil.which("bwrap")} "$@"\nended=$?\nprintf e >> {noted}\nexit $ended\n'
+    )
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     judge = CodeExecution(timeout=30.0, at_once=1)
@@ -324,7 +351,9 @@ async def test_another_machine_looks_for_its_own_sandbox(judge):
 def test_the_run_says_which_walls_stood(tmp_path, later):
     place = tmp_path / "s.db"
     examples = [{"id": n, **ADD} for n in range(2)]
-    found = evaluate(Answers(), examples, [AnswerQuality() if later else CodeExecution()], progress=False, store=place, run="r")
+    found = evaluate(
+        Answers(), examples, [AnswerQuality() if later else CodeExecution()], progress=False, store=place, run="r"
+    )
     if later:
         assert not any("Sandbox" in note for note in found.notes)
         with open_store(str(place)) as store:
@@ -332,7 +361,8 @@ def test_the_run_says_which_walls_stood(tmp_path, later):
             found = collect(store, "r", [], score_field="pass_at_1")
     (said,) = [note for note in found.notes if note.startswith("Sandbox: ")]
     assert said.startswith(
-        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited "
+        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes "
+        "limited "
     )
     assert found.manifest["walls"] == [said]
     assert CodeExecution().walls() == ""

@@ -33,11 +33,21 @@ def test_all_followed_none_followed():
 
 def test_a_share_of_the_instructions():
     found = scores("hello, world", (NO_COMMA, {}), ("keywords:existence", {"keywords": ["hello"]}))
-    assert found == {"ifeval_strict": 0.0, "ifeval_loose": 0.5, "ifeval_prompt_loose": 0.0, "ifeval_instruction_strict": 0.5}
+    assert found == {
+        "ifeval_strict": 0.0,
+        "ifeval_loose": 0.5,
+        "ifeval_prompt_loose": 0.0,
+        "ifeval_instruction_strict": 0.5,
+    }
 
 
 def test_loosely_is_without_first_line_last_line_and_asterisks():
-    strictly_not = {"ifeval_strict": 0.0, "ifeval_loose": 1.0, "ifeval_prompt_loose": 1.0, "ifeval_instruction_strict": 0.0}
+    strictly_not = {
+        "ifeval_strict": 0.0,
+        "ifeval_loose": 1.0,
+        "ifeval_prompt_loose": 1.0,
+        "ifeval_instruction_strict": 0.0,
+    }
     assert scores('Sure, here it is:\n"quoted"', (QUOTATION, {})) == strictly_not
     assert scores('"quoted"\nAnything else?', (QUOTATION, {})) == strictly_not
     assert scores('Sure:\n**"quoted"**\nBye', (QUOTATION, {})) == strictly_not
@@ -57,11 +67,15 @@ def test_the_eight_readings():
 
 @pytest.mark.parametrize("reply", ["", "  \n", None])
 def test_an_empty_reply_follows_nothing(reply):
-    assert scores(reply, (NO_COMMA, {}), ("length_constraints:number_words", {"num_words": 5, "relation": "less than"})) == ZEROS
+    assert (
+        scores(reply, (NO_COMMA, {}), ("length_constraints:number_words", {"num_words": 5, "relation": "less than"}))
+        == ZEROS
+    )
 
 
 @pytest.mark.parametrize(
-    "original", [{}, {"instruction_id_list": []}, {"instruction_id_list": None, "kwargs": None}, {"instruction_id_list": 3}]
+    "original",
+    [{}, {"instruction_id_list": []}, {"instruction_id_list": None, "kwargs": None}, {"instruction_id_list": 3}],
 )
 def test_without_instructions_a_direct_call_gives_ones_but_a_run_gives_nothing(original):
     assert CHECKER.score(original, {"response": "anything"}) == ONES
@@ -86,7 +100,8 @@ def test_parameters_that_are_none_are_not_there():
     assert scores("Bye. P.S. more", ("detectable_content:postscript", every)) == ONES
 
 
-# --- what the tool before got wrong ------------------------------------------------------------------------------------------------------
+# --- what the tool before got wrong
+# ------------------------------------------------------------------------
 
 
 def test_less_than_is_less_than():
@@ -122,7 +137,8 @@ def test_the_other_wrong_verdicts():
     assert scores(five, ("length_constraints:number_paragraphs", {"num_paragraphs": 2}))["ifeval_strict"] == 0.0
 
 
-# --- in a run ----------------------------------------------------------------------------------------------------------------------------
+# --- in a run
+# ------------------------------------------------------------------------
 
 
 async def test_in_a_run_an_unknown_instruction_is_an_error_that_names_it():
@@ -146,7 +162,9 @@ def test_rows_of_a_run():
         {"id": "unknown", "question": "q", "says": "fine", **prompt(("new:thing", {}))},
         {"id": "other", "question": "q", "says": "fine", "answer": "fine"},
     ]
-    found = {row.example_id: row for row in evaluate([Says()], rows, [IFEvalChecker()], score_field="ifeval_strict").rows}
+    found = {
+        row.example_id: row for row in evaluate([Says()], rows, [IFEvalChecker()], score_field="ifeval_strict").rows
+    }
     assert found["good"].scores == ONES
     assert found["empty"].scores == ZEROS
     assert found["unknown"].scores == {}
@@ -156,7 +174,9 @@ def test_rows_of_a_run():
 
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3), max_leaves=3
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=3,
 )
 COUNTS = [
     "num_words",
@@ -190,7 +210,9 @@ INSTRUCTIONS = st.sampled_from(sorted(set(RULES) - {"language:response_language"
     st.lists(
         st.tuples(
             INSTRUCTIONS,
-            st.dictionaries(st.sampled_from(COUNTS + FREQUENCIES + RELATIONS + LISTS + TEXTS), ANY, max_size=4) | SENSIBLE | ANY,
+            st.dictionaries(st.sampled_from(COUNTS + FREQUENCIES + RELATIONS + LISTS + TEXTS), ANY, max_size=4)
+            | SENSIBLE
+            | ANY,
         ),
         max_size=4,
     ),

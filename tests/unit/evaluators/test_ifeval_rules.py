@@ -1,7 +1,8 @@
-"""Every instruction of IFEval: a reply that follows it, one that does not, the edges; and what the benchmark's own checker says.
+"""Every instruction of IFEval: a reply that follows it, one that does not, the edges; and what the benchmark's own
+checker says.
 
-`recorded_ifeval.json`: replies and parameters made at random, judged by the benchmark's published rules (as carried by the PyPI package
-if-verifiable 0.1.2, with NLTK 3.10.4, its English Punkt model, and langdetect 1.0.9 seeded with 0).
+`recorded_ifeval.json`: replies and parameters made at random, judged by the benchmark's published rules (as carried by
+the PyPI package if-verifiable 0.1.2, with NLTK 3.10.4, its English Punkt model, and langdetect 1.0.9 seeded with 0).
 """
 
 import json
@@ -24,28 +25,73 @@ CASES = [
         ["hello", "", "h e l l o world"],
     ),
     ("keywords:existence", {"keywords": ["C++ (11)", "a.b"]}, ["c++ (11) a.b"], ["C++ (11) axb", "C 11 a.b"]),
-    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "at least"}, ["cat Cat", "concatenate cats"], ["cat", "c a t"]),
-    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "less than"}, ["cat", "dog"], ["cat cat", "cats cat cat"]),
+    (
+        "keywords:frequency",
+        {"keyword": "cat", "frequency": 2, "relation": "at least"},
+        ["cat Cat", "concatenate cats"],
+        ["cat", "c a t"],
+    ),
+    (
+        "keywords:frequency",
+        {"keyword": "cat", "frequency": 2, "relation": "less than"},
+        ["cat", "dog"],
+        ["cat cat", "cats cat cat"],
+    ),
     ("keywords:frequency", {"keyword": " aa ", "frequency": 2}, ["aaaa"], ["aaa"]),
     ("keywords:frequency", {"keyword": "x", "frequency": 1, "relation": "at most"}, ["x", "y"], ["xx"]),
     ("keywords:frequency", {"keyword": "x", "frequency": 1, "relation": "exactly"}, ["x"], ["xx", "y"]),
-    ("keywords:forbidden_words", {"forbidden_words": ["bad", "C++"]}, ["a badge", "not_bad", "C+"], ["This is BAD.", "bad", "in C++."]),
-    ("keywords:letter_frequency", {"letter": "e", "let_frequency": 3, "let_relation": "at least"}, ["Eee", "eleven e's"], ["ee", "aaa"]),
+    (
+        "keywords:forbidden_words",
+        {"forbidden_words": ["bad", "C++"]},
+        ["a badge", "not_bad", "C+"],
+        ["This is BAD.", "bad", "in C++."],
+    ),
+    (
+        "keywords:letter_frequency",
+        {"letter": "e", "let_frequency": 3, "let_relation": "at least"},
+        ["Eee", "eleven e's"],
+        ["ee", "aaa"],
+    ),
     ("keywords:letter_frequency", {"letter": "Q", "let_frequency": 1, "let_relation": "less than"}, ["abc"], ["a q"]),
     ("keywords:letter_frequency", {"letter": "!", "let_frequency": 1, "let_relation": "at least"}, ["a!"], ["a"]),
     ("language:response_language", {"language": "de"}, ["Der Hund schläft heute den ganzen Tag im Haus."], [ENGLISH]),
     ("language:response_language", {"language": "hi"}, ["मैं आज घर जा रहा हूँ और कल वापस आऊँगा"], [ENGLISH]),
-    ("language:response_language", {"language": "en"}, [ENGLISH, "12345"], ["Le chat est sur la table et il dort toute la journée."]),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "at least"}, ["one two three", "don't go"], ["one two", "— … !"]),
-    ("length_constraints:number_words", {"num_words": 100, "relation": "less than"}, ["just these five words here"], ["word " * 100]),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "less than"}, ["जाता घर", "می‌خواهم رفت"], ["वह घर जाता है"]),
+    (
+        "language:response_language",
+        {"language": "en"},
+        [ENGLISH, "12345"],
+        ["Le chat est sur la table et il dort toute la journée."],
+    ),
+    (
+        "length_constraints:number_words",
+        {"num_words": 3, "relation": "at least"},
+        ["one two three", "don't go"],
+        ["one two", "— … !"],
+    ),
+    (
+        "length_constraints:number_words",
+        {"num_words": 100, "relation": "less than"},
+        ["just these five words here"],
+        ["word " * 100],
+    ),
+    (
+        "length_constraints:number_words",
+        {"num_words": 3, "relation": "less than"},
+        ["जाता घर", "می‌خواهم رفت"],
+        ["वह घर जाता है"],
+    ),
     (
         "length_constraints:number_sentences",
         {"num_sentences": 2, "relation": "at least"},
         ["One here. Two there.", "Really? Yes! Good."],
         ["Dr. Smith paid $3.50 to the U.S. embassy.", "no stop"],
     ),
-    ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "less than"}, ["Only Mr. Jones.", "Wow!!"], ["One. Two."]),
+    (
+        "length_constraints:number_sentences",
+        {"num_sentences": 2, "relation": "less than"},
+        ["Only Mr. Jones.", "Wow!!"],
+        ["One. Two."],
+    ),
     (
         "length_constraints:number_paragraphs",
         {"num_paragraphs": 2},
@@ -65,7 +111,12 @@ CASES = [
         ["[a] [b c]", "[][x]", "[a [b] c] [d]"],
         ["[a]", "[a\nb] [c]", "]["],
     ),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, ["Bye.\n\nP.S. more", "x p. s. y"], ["PS more", "P.S more"]),
+    (
+        "detectable_content:postscript",
+        {"postscript_marker": "P.S."},
+        ["Bye.\n\nP.S. more", "x p. s. y"],
+        ["PS more", "P.S more"],
+    ),
     ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, ["P.P.S more", "p. p. s"], ["P.S. more"]),
     ("detectable_content:postscript", {"postscript_marker": "Note*"}, ["note* well"], ["note well"]),
     ("detectable_content:postscript", {}, ["P.S. x"], ["x"]),
@@ -76,7 +127,12 @@ CASES = [
         ["* a", "* a\n* b\n* c", "** a\n** b", "1. a\n2. b", "• a\n• b"],
     ),
     ("detectable_format:number_bullet_points", {"num_bullets": 2}, ["• a\n• b", "* a\n- b\n- c"], ["* a", "-a\n-b"]),
-    ("detectable_format:constrained_response", {}, ["My answer is yes.", "Well. My answer is maybe. Truly."], ["Yes", "my answer is no."]),
+    (
+        "detectable_format:constrained_response",
+        {},
+        ["My answer is yes.", "Well. My answer is maybe. Truly."],
+        ["Yes", "my answer is no."],
+    ),
     (
         "detectable_format:number_highlighted_sections",
         {"num_highlights": 2},
@@ -95,15 +151,30 @@ CASES = [
         ['{"a": [1]}', '```json\n{"a": 1}\n```', "```\n[]\n```", " 3 ", '```JSON\n{"a": 1}```'],
         ["not json", 'Here: {"a": 1}', "```python\n{}\n```", "{'a': 1}", "[" * 100_000],
     ),
-    ("detectable_format:title", {}, ["<<My Title>>\nx", "a <<b>> c", "<<a>b>>"], ["<<>>", "<< >>", "<a>", "<<a\nb>>", ">>a<<", "<<>>>>"]),
+    (
+        "detectable_format:title",
+        {},
+        ["<<My Title>>\nx", "a <<b>> c", "<<a>b>>"],
+        ["<<>>", "<< >>", "<a>", "<<a\nb>>", ">>a<<", "<<>>>>"],
+    ),
     (
         "combination:two_responses",
         {},
         ["a\n******\nb", "******a******b******"],
         ["a ****** a", "******", "a******b******c", "a", "a************b"],
     ),
-    ("combination:repeat_prompt", {"prompt_to_repeat": "Say it. "}, ["say it. Yes.", "  Say it."], ["Well: Say it.", "Say"]),
-    ("startend:end_checker", {"end_phrase": "The end. "}, ["x THE END.", '"x the end."', "the end.\n"], ["The end. Bye", "the end"]),
+    (
+        "combination:repeat_prompt",
+        {"prompt_to_repeat": "Say it. "},
+        ["say it. Yes.", "  Say it."],
+        ["Well: Say it.", "Say"],
+    ),
+    (
+        "startend:end_checker",
+        {"end_phrase": "The end. "},
+        ["x THE END.", '"x the end."', "the end.\n"],
+        ["The end. Bye", "the end"],
+    ),
     ("startend:quotation", {}, ['"a"', ' "a "b" c" \n', '""'], ['"a', 'a"', '"', "'a'", "“a”"]),
     (
         "change_case:capital_word_frequency",
@@ -111,14 +182,24 @@ CASES = [
         ["NASA and I", "DON'T", "CANNOT", "3D-TV A", "A,B"],
         ["NASA", "STATE-OF-THE-ART", "Nasa Usa", "1 2 3", "A,1"],
     ),
-    ("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "less than"}, ["one NASA"], ["NASA ESA"]),
+    (
+        "change_case:capital_word_frequency",
+        {"capital_frequency": 2, "capital_relation": "less than"},
+        ["one NASA"],
+        ["NASA ESA"],
+    ),
     (
         "change_case:english_capital",
         {},
         [ENGLISH.upper()],
         [ENGLISH, "Hello World", "DER HUND SCHLÄFT HEUTE IM HAUS UND DIE KATZE AUCH", "123"],
     ),
-    ("change_case:english_lowercase", {}, [ENGLISH, "all lowercase here"], ["Hello there you", "der hund schläft heute im haus", "123"]),
+    (
+        "change_case:english_lowercase",
+        {},
+        [ENGLISH, "all lowercase here"],
+        ["Hello there you", "der hund schläft heute im haus", "123"],
+    ),
     ("punctuation:no_comma", {}, ["none here", "full-width ， only"], ["a, b"]),
 ]
 
@@ -147,7 +228,10 @@ def test_same_verdicts_as_the_benchmarks_checker(name):
     assert len(cases) >= 5
     for case in cases:
         check = checker(name, case["kwargs"])
-        assert (check(case["reply"]), any(map(check, loose_variants(case["reply"])))) == (case["strict"], case["loose"]), case
+        assert (check(case["reply"]), any(map(check, loose_variants(case["reply"])))) == (
+            case["strict"],
+            case["loose"],
+        ), case
 
 
 @pytest.mark.parametrize(
@@ -166,7 +250,11 @@ def test_same_verdicts_as_the_benchmarks_checker(name):
         ("length_constraints:number_words", {"relation": "at least"}, "num_words"),
         ("length_constraints:number_words", {"num_words": True}, "num_words"),
         ("length_constraints:number_words", {"num_words": float("nan")}, "num_words"),
-        ("length_constraints:nth_paragraph_first_word", {"num_paragraphs": 1, "nth_paragraph": 0, "first_word": "a"}, "from 1"),
+        (
+            "length_constraints:nth_paragraph_first_word",
+            {"num_paragraphs": 1, "nth_paragraph": 0, "first_word": "a"},
+            "from 1",
+        ),
         ("language:response_language", {"language": None}, "language"),
         ("combination:repeat_prompt", {"prompt_to_repeat": ""}, "prompt_to_repeat"),
     ],

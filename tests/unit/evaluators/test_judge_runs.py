@@ -49,7 +49,8 @@ def run(systems, n, judge, **more):
     return asyncio.to_thread(context_bench.evaluate, systems, examples(n), [judge], [MeanScore("judge_score")], **more)
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------------------------
+# --- failures
+# ------------------------------------------------------------------------
 
 
 async def test_a_judge_that_fails_on_some_rows_moves_no_mean():
@@ -85,7 +86,8 @@ async def test_a_judge_that_fails_on_one_system_only_is_said_to():
     assert any(note.startswith("llm_judge failed on some systems more often") for note in result.notes)
 
 
-# --- nothing is asked twice -------------------------------------------------------------------------------------------------------------
+# --- nothing is asked twice
+# ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -153,7 +155,13 @@ async def test_what_makes_a_reply_anothers(endpoint, replies):
 
 async def test_probabilities_come_back_whole(endpoint, replies):
     told = {
-        "content": [{"token": "4", "logprob": -0.7, "top_logprobs": [{"token": "4", "logprob": -0.7}, {"token": "5", "logprob": -0.7}]}]
+        "content": [
+            {
+                "token": "4",
+                "logprob": -0.7,
+                "top_logprobs": [{"token": "4", "logprob": -0.7}, {"token": "5", "logprob": -0.7}],
+            }
+        ]
     }
     choice = {"message": {"content": "4"}, "finish_reason": "stop", "logprobs": told}
     endpoint.answers = [(200, {"choices": [choice]})]
@@ -187,7 +195,8 @@ async def test_all_judges_can_remember(endpoint, replies):
     assert judge.stats.as_dict()["cache_hits"] == 1
 
 
-# --- the store's part -------------------------------------------------------------------------------------------------------------------
+# --- the store's part
+# ------------------------------------------------------------------------
 
 
 def test_replies_are_kept_in_the_file_without_what_was_asked_and_without_keys(store):
@@ -213,7 +222,10 @@ async def test_many_threads_write_at_once(replies):
 
 def test_a_purge_takes_replies_that_are_as_old(store):
     clock = ManualClock()
-    old, new = StoredReplies(store, Secrets(), clock=clock), StoredReplies(store, Secrets(), clock=ManualClock(clock.now() + 100))
+    old, new = (
+        StoredReplies(store, Secrets(), clock=clock),
+        StoredReplies(store, Secrets(), clock=ManualClock(clock.now() + 100)),
+    )
     old.put("old", {"text": "1"})
     new.put("new", {"text": "2"})
     later = ManualClock(clock.now() + 100)

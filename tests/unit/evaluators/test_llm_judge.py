@@ -21,7 +21,10 @@ SAID = {"response": "The answer is 4."}
 
 
 def completion(content, **choice):
-    return {"choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop", **choice}], "model": "m"}
+    return {
+        "choices": [{"message": {"role": "assistant", "content": content}, "finish_reason": "stop", **choice}],
+        "model": "m",
+    }
 
 
 async def scored(judge, original=ITEM, processed=SAID):
@@ -34,7 +37,8 @@ def no_key(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
-# --- the contract ---------------------------------------------------------------------------------------------------------
+# --- the contract
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/"])
@@ -58,7 +62,8 @@ async def test_request_is_as_the_contract_says(endpoint, suffix):
 
 
 @pytest.mark.parametrize(
-    ("given", "environment", "expected"), [("mine", "other", "Bearer mine"), (None, "env", "Bearer env"), (None, "", None)]
+    ("given", "environment", "expected"),
+    [("mine", "other", "Bearer mine"), (None, "env", "Bearer env"), (None, "", None)],
 )
 async def test_key_is_the_argument_else_the_variable_else_none(endpoint, monkeypatch, given, environment, expected):
     monkeypatch.setenv("OPENAI_API_KEY", environment)
@@ -133,7 +138,8 @@ async def test_score_works_inside_a_running_loop(endpoint):
     assert judge.score(ITEM, SAID) == {"judge_score": 0.0}
 
 
-# --- in a run ---------------------------------------------------------------------------------------------------------------
+# --- in a run
+# ------------------------------------------------------------------------
 
 
 async def test_in_a_run_failures_are_raised_and_retried(endpoint):
@@ -184,7 +190,8 @@ def test_identity_holds_no_key():
         LLMJudge("localhost:8080")
 
 
-# --- diagnostics, strict, adapt, logprobs --------------------------------------------------------------------------------------
+# --- diagnostics, strict, adapt, logprobs
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -248,7 +255,15 @@ async def test_strict_refuses_what_the_first_digit_rule_would_misread(endpoint):
 
 
 async def test_adapt_goes_on_without_the_refused_parameters(endpoint):
-    refusal = (400, {"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'.", "param": "max_tokens"}})
+    refusal = (
+        400,
+        {
+            "error": {
+                "message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'.",
+                "param": "max_tokens",
+            }
+        },
+    )
     endpoint.answers = [refusal, (200, completion("5"))]
     judge = LLMJudge(endpoint.url, adapt=True)
     assert await judge.ascore(ITEM, SAID) == {"judge_score": 1.0}
@@ -305,7 +320,8 @@ async def test_without_usable_logprobs_the_integer_counts(endpoint, told):
     assert await LLMJudge(endpoint.url, logprobs=True).ascore(ITEM, SAID) == {"judge_score": 0.25}
 
 
-# --- the prompt --------------------------------------------------------------------------------------------------------------
+# --- the prompt
+# ------------------------------------------------------------------------
 
 
 def test_the_fence_cannot_be_closed_from_inside():
@@ -336,7 +352,8 @@ def test_earlier_turns_are_shown():
     assert text.count("Very old.") == 1
 
 
-# --- preflight -----------------------------------------------------------------------------------------------------------------
+# --- preflight
+# ------------------------------------------------------------------------
 
 
 async def test_preflight_passes_a_judge_that_orders_known_answers(endpoint):

@@ -243,12 +243,15 @@ def test_it_applies_where_an_answer_was_wanted_and_given():
 
 
 def test_any_of_several_golds_counts():
-    assert MATH.score({"answer": ["41", "42"], "answers": ["43"]}, {"response": "The answer is 43"})["math_equiv"] == 1.0
+    assert (
+        MATH.score({"answer": ["41", "42"], "answers": ["43"]}, {"response": "The answer is 43"})["math_equiv"] == 1.0
+    )
     assert MATH.score({"answer": ["41", "42"]}, {"response": "The answer is 43"})["math_equiv"] == 0.0
     assert MATH.score({"answer": 42}, {"response": 42})["math_equiv"] == 1.0
 
 
-# --- algebra in the child ------------------------------------------------------------------------------------------------------------
+# --- algebra in the child
+# ------------------------------------------------------------------------
 
 
 async def test_algebra_in_a_run_is_done_off_the_loop_and_agrees_with_direct_calls():
@@ -303,7 +306,8 @@ def test_closing_twice_does_no_harm():
     assert symbols._child is None
 
 
-# --- properties ----------------------------------------------------------------------------------------------------------------------
+# --- properties
+# ------------------------------------------------------------------------
 
 
 @given(st.integers(-(10**9), 10**9))
@@ -325,7 +329,12 @@ def test_every_integer_equals_itself_however_written(number):
 @given(st.fractions(max_denominator=999))
 def test_every_fraction_equals_itself_however_written(value):
     above, below = value.numerator, value.denominator
-    for written in (f"{above}/{below}", f"\\frac{{{above}}}{{{below}}}", f"\\dfrac{{{2 * above}}}{{{2 * below}}}", f"({above})/({below})"):
+    for written in (
+        f"{above}/{below}",
+        f"\\frac{{{above}}}{{{below}}}",
+        f"\\dfrac{{{2 * above}}}{{{2 * below}}}",
+        f"({above})/({below})",
+    ):
         assert number_of(tidy(written)).value == value
         assert equal(str(value), written, without_algebra)
 
@@ -343,13 +352,17 @@ def test_any_text_is_judged(reply, gold):
     assert isinstance(equal(gold, found.text, lambda *_: False), bool)
 
 
-@pytest.mark.parametrize("piece", ["\\boxed{", "{", "$", "answer is ", "1,", "(", "\\frac{", "####", "1 + ", "\\text{", "1/", "-", "=1"])
+@pytest.mark.parametrize(
+    "piece", ["\\boxed{", "{", "$", "answer is ", "1,", "(", "\\frac{", "####", "1 + ", "\\text{", "1/", "-", "=1"]
+)
 def test_long_hostile_replies_are_read_in_linear_time(piece):
     reply = piece * (20_000 // len(piece))
     assert equal("42", final_answer(reply, "42").text, lambda *_: False) is False
 
 
-@pytest.mark.parametrize(("gold", "reply"), [("Paris3", "paris3 "), ("foo bar1 baz", "Foo  bar1\nbaz"), ("\\frac{1}{2", "\\frac{1}{2")])
+@pytest.mark.parametrize(
+    ("gold", "reply"), [("Paris3", "paris3 "), ("foo bar1 baz", "Foo  bar1\nbaz"), ("\\frac{1}{2", "\\frac{1}{2")]
+)
 def test_the_gold_answer_word_for_word_is_right_whatever_it_means(gold, reply):
     assert MathEquivalence().score({"answer": gold}, {"response": reply}) == {"math_equiv": 1.0, "math_from_prose": 0.0}
     assert MathEquivalence().score({"answer": gold}, {"response": "something else 4"})["math_equiv"] == 0.0

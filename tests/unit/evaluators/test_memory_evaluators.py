@@ -42,9 +42,19 @@ def test_fields_are_exactly_what_is_scored() -> None:
 
 def test_items_and_sessions_in_columns_of_their_own() -> None:
     found = Retrieval(ks=(1, 3), budgets=(15, 30)).score(example(), output("D2:1", "D1:1", "D1:2"))
-    assert (found["recall_at_1"], found["recall_at_3"], found["all_at_3"], found["mrr"], found["map"]) == (0, 0.5, 0, 0.5, 0.25)
+    assert (found["recall_at_1"], found["recall_at_3"], found["all_at_3"], found["mrr"], found["map"]) == (
+        0,
+        0.5,
+        0,
+        0.5,
+        0.25,
+    )
     assert (found["session_recall_at_1"], found["session_all_at_3"], found["session_mrr"]) == (0.5, 1, 1)
-    assert (found["recall_at_15_tokens"], found["recall_at_30_tokens"], found["session_recall_at_15_tokens"]) == (0, 0.5, 0.5)
+    assert (found["recall_at_15_tokens"], found["recall_at_30_tokens"], found["session_recall_at_15_tokens"]) == (
+        0,
+        0.5,
+        0.5,
+    )
     assert (found["precision_at_3"], found["evidence_items"], found["evidence_found"]) == (pytest.approx(1 / 3), 2, 1)
 
 
@@ -80,7 +90,11 @@ def test_only_sessions_known() -> None:
         (example(), {**output(""), "provenance": "none"}, "hits do not say what they come from"),
         (example(), output("", ""), "hits do not say what they come from"),
         (example(), {"hits": ["text"]}, "hits without sources"),
-        (example(items=None), output("D1:1", granularity="session"), "hits are whole sessions, and the evidence's sessions are not known"),
+        (
+            example(items=None),
+            output("D1:1", granularity="session"),
+            "hits are whole sessions, and the evidence's sessions are not known",
+        ),
     ],
 )
 def test_not_applicable_is_never_a_number(asked: dict[str, Any], said: dict[str, Any], why: str) -> None:
@@ -112,8 +126,13 @@ def test_ks_and_budgets_count_from_one(wrong: dict[str, Any]) -> None:
 
 def test_locomo() -> None:
     own = LocomoOfficial()
-    assert own.score({"category": "1", "answer": "run, swim"}, {"response": "She went running and swimming"})["locomo_f1"] == 0.4
-    assert own.score({"qa_type": "temporal", "answer": 2022}, {"response": "in 2022"})["locomo_f1"] == pytest.approx(2 / 3)
+    assert (
+        own.score({"category": "1", "answer": "run, swim"}, {"response": "She went running and swimming"})["locomo_f1"]
+        == 0.4
+    )
+    assert own.score({"qa_type": "temporal", "answer": 2022}, {"response": "in 2022"})["locomo_f1"] == pytest.approx(
+        2 / 3
+    )
     assert own.score({"category": 5}, {"response": "That is Not Mentioned anywhere"}) == {"locomo_f1": 1.0}
     assert not own.applies({"category": 4}, {"response": "x"})
     assert not own.applies({"qa_type": "knowledge-update", "answer": "x"}, {"response": "x"})
@@ -147,7 +166,8 @@ def test_refusals(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "Known to all as Ana", "In Lisbon. The user does not say which street.", "Notting Hill", "No", "She said no."]
+    "answer",
+    ["", "Known to all as Ana", "In Lisbon. The user does not say which street.", "Notting Hill", "No", "She said no."],
 )
 def test_answers(answer: str) -> None:
     assert not declines(answer)
@@ -157,7 +177,10 @@ def test_abstention_goes_to_the_side_it_belongs_to() -> None:
     own = Abstention()
     assert own.score({"answerable": False}, {"response": "Not mentioned"}) == {"abstained": 1, "abstention_recall": 1}
     assert own.score({"answerable": True}, {"response": "Not mentioned"}) == {"abstained": 1, "needless_abstention": 1}
-    assert own.score({"answerable": True}, {"response": "Lisbon", "abstained": False}) == {"abstained": 0, "needless_abstention": 0}
+    assert own.score({"answerable": True}, {"response": "Lisbon", "abstained": False}) == {
+        "abstained": 0,
+        "needless_abstention": 0,
+    }
     assert own.score({"answerable": False}, {"response": "-", "abstained": True})["abstention_recall"] == 1
     assert not own.applies({}, {"response": "x"})
     assert not own.applies({"answerable": True}, {"hits": []})
@@ -190,7 +213,12 @@ def test_updates_by_source(sources: list[Any], at_1: float, stale: float, above:
 def test_updates_by_words_history_and_answers() -> None:
     hits = {"hits": [{"text": "Ana moved to Porto, no longer Lisbon"}, {"text": "Ana lives in Lisbon."}]}
     found = Updates().score(example(versions=VERSIONS, as_of="2020-01-01"), {**hits, "response": "Lisbon"})
-    assert (found["as_of_at_1"], found["stale_in_top_k"], found["answer_stale"], found["answer_current"]) == (1, 1, 1, 0)
+    assert (found["as_of_at_1"], found["stale_in_top_k"], found["answer_stale"], found["answer_current"]) == (
+        1,
+        1,
+        1,
+        0,
+    )
     assert "current_at_1" not in found
     assert Updates().score(example(versions=VERSIONS), {"response": "Porto; before that Lisbon"}) == {
         "answer_current": 1,
@@ -207,7 +235,11 @@ def test_memory_use_sees_junk() -> None:
         "Recalled: Ana works at the harbour office",
         "Where does Ana work",
     ]
-    said = {"hits": [{"text": text, "source_ids": ["D1:1"]} for text in texts], "retrieved_tokens": 5, "search_seconds": 0.25}
+    said = {
+        "hits": [{"text": text, "source_ids": ["D1:1"]} for text in texts],
+        "retrieved_tokens": 5,
+        "search_seconds": 0.25,
+    }
     found = MemoryUse().score(example(), said)
     assert (found["hit_count"], found["near_duplicate_share"], found["duplicate_source_share"]) == (4, 0.25, 0.75)
     assert (found["recall_loop_share"], found["query_echo_share"], found["search_seconds"]) == (0.25, 0.25, 0.25)

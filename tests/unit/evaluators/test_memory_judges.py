@@ -1,4 +1,6 @@
-"""MemoryJudge and FalseMemoryRate against a scripted model on loopback: the documented values, and in a run nothing flattering."""
+"""MemoryJudge and FalseMemoryRate against a scripted model on loopback: the documented values, and in a run nothing
+flattering.
+"""
 
 import asyncio
 import json
@@ -45,7 +47,8 @@ async def scored(judge, original=ITEM, processed=SAID):
     return await asyncio.to_thread(judge.score, original, processed)
 
 
-# --- the documented contract ----------------------------------------------------------------------------------------------------------
+# --- the documented contract
+# ------------------------------------------------------------------------
 
 
 @both
@@ -97,7 +100,14 @@ async def test_what_needs_no_question():
 @both
 @pytest.mark.parametrize(
     "rule",
-    [always(None), always("hm"), always("x", status=401), always("x", status=500), always("x", html=True), always("x", empty_choices=True)],
+    [
+        always(None),
+        always("hm"),
+        always("x", status=401),
+        always("x", status=500),
+        always("x", html=True),
+        always("x", empty_choices=True),
+    ],
 )
 async def test_a_failure_is_zero_directly_and_an_error_in_a_run(kind, yes, no, rule):
     async with judged_by(rule) as model:
@@ -121,7 +131,9 @@ def test_where_they_apply(kind, yes, no):
     assert judge.applies(ITEM, SAID)
     assert not judge.applies({"question": "q"}, SAID)
     assert not judge.applies(ITEM, {"context": "shortened"})
-    assert judge.applies(ITEM, {"response": ""}) == (kind is MemoryJudge)  # an empty answer is wrong, but claims nothing
+    assert judge.applies(ITEM, {"response": ""}) == (
+        kind is MemoryJudge
+    )  # an empty answer is wrong, but claims nothing
 
 
 @both
@@ -146,7 +158,8 @@ async def test_calls_are_the_judges(kind, yes, no):
     assert [call.account for call in system.calls + own.calls] == ["judge"]
 
 
-# --- what is read ---------------------------------------------------------------------------------------------------------------------
+# --- what is read
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,7 +208,8 @@ async def test_an_unclear_reply_is_read_as_documented_directly_and_not_at_all_in
         assert judge.stats.unparsed == 1
 
 
-# --- what is shown --------------------------------------------------------------------------------------------------------------------
+# --- what is shown
+# ------------------------------------------------------------------------
 
 
 async def test_recall_from_the_beginning_of_a_long_conversation_is_not_invented():
@@ -206,12 +220,20 @@ async def test_recall_from_the_beginning_of_a_long_conversation_is_not_invented(
         judge, said = FalseMemoryRate(model.url), {"response": "Your cat is called Minka!"}
         assert await judge.ascore({"question": "My cat?", "context": long}, said) == {"false_memory": 0.0}
         turns = [{"role": "user", "content": "My cat is called Minka."}, {"role": "assistant", "content": "Ships!"}]
-        assert await judge.ascore({"question": "My cat?", "turns": turns, "context": "ASSISTANT: Ships!"}, said) == {"false_memory": 0.0}
-        assert await judge.ascore({"question": "My cat?", "context": "ASSISTANT: Ships!"}, said) == {"false_memory": 1.0}
+        assert await judge.ascore({"question": "My cat?", "turns": turns, "context": "ASSISTANT: Ships!"}, said) == {
+            "false_memory": 0.0
+        }
+        assert await judge.ascore({"question": "My cat?", "context": "ASSISTANT: Ships!"}, said) == {
+            "false_memory": 1.0
+        }
 
 
 def test_conversations():
-    turns = [{"role": "user", "content": "Hi", "timestamp": "1 May"}, "ASSISTANT: ho", {"speaker": "Ana", "content": None}]
+    turns = [
+        {"role": "user", "content": "Hi", "timestamp": "1 May"},
+        "ASSISTANT: ho",
+        {"speaker": "Ana", "content": None},
+    ]
     assert conversation_of({"turns": turns}) == "USER [1 May]: Hi\nASSISTANT: ho\nANA: "
     assert conversation_of({"turns": [], "context": None}) == ""
 
@@ -227,11 +249,14 @@ def test_the_fence_cannot_be_closed_from_inside(kind, yes, no):
 
 
 async def test_any_of_several_gold_answers_is_shown():
-    text = MemoryJudge("http://localhost:1").prompt_for({"question": "q", "answer": "a1", "answers": ["a1", "a2"]}, SAID)
+    text = MemoryJudge("http://localhost:1").prompt_for(
+        {"question": "q", "answer": "a1", "answers": ["a1", "a2"]}, SAID
+    )
     assert "a1\na2" in text
 
 
-# --- preflight ------------------------------------------------------------------------------------------------------------------------
+# --- preflight
+# ------------------------------------------------------------------------
 
 
 @both

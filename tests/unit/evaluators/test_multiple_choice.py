@@ -111,7 +111,8 @@ LETTER_REPLIES = {
     "<think>The answer is A. Or B?</think>C": "C",
     "<think>Probably A.</think>\n\nThe answer is D.": "D",
     "\\boxed{A} no, I misread: \\boxed{B}": "B",
-    "Let us look at each option.\nA) Paris is in France.\nB) Berlin is not.\nC) Rome is in Italy.\nD) Madrid.\n\nThe answer is C.": "C",
+    "Let us look at each option.\nA) Paris is in France.\nB) Berlin is not.\nC) Rome is in Italy.\nD) Madrid.\n\nThe "
+    "answer is C.": "C",
     "A) no\nB) no\nC) yes\nD) no\n\nC": "C",
     "C) Rome\n\nExplanation:\n- A) is wrong because it is in France.\n- B) is wrong as well.\n- D) is wrong.": "C",
     "C\n\nA. Paris is French. B. Berlin is German.": "C",
@@ -196,14 +197,24 @@ def test_the_words_of_an_option_choose_it(reply, letter, options):
 
 @pytest.mark.parametrize(
     ("reply", "letter"),
-    [("J", "J"), ("The answer is I.", "I"), ("(I)", "I"), ("I would choose H", "H"), ("K", ""), ("I", "I"), ("I'd go with (j)", "J")],
+    [
+        ("J", "J"),
+        ("The answer is I.", "I"),
+        ("(I)", "I"),
+        ("I would choose H", "H"),
+        ("K", ""),
+        ("I", "I"),
+        ("I'd go with (j)", "J"),
+    ],
 )
 def test_up_to_ten_options(reply, letter):
     assert chosen_letter(reply) == letter
     assert chosen_letter(reply, dict.fromkeys(LETTERS, "x y z")) == letter
 
 
-@pytest.mark.parametrize("choices", [["x", "y"], {"text": ["x", "y"], "label": ["1", "2"]}, {"A": "x", "B": "y"}, ("x", "y")])
+@pytest.mark.parametrize(
+    "choices", [["x", "y"], {"text": ["x", "y"], "label": ["1", "2"]}, {"A": "x", "B": "y"}, ("x", "y")]
+)
 def test_choices_as_datasets_have_them(choices):
     example = {"correct_letter": "b ", "choices": choices}
     judge = MultipleChoiceAccuracy()
@@ -213,9 +224,9 @@ def test_choices_as_datasets_have_them(choices):
 
 @pytest.mark.parametrize("choices", [None, [], "x", 3, {"k": "x"}, {}])
 def test_choices_that_say_nothing_leave_the_letters(choices):
-    assert MultipleChoiceAccuracy().score({"correct_letter": "J", "choices": choices}, {"response": "The answer is J"}) == {
-        "mc_accuracy": 1.0
-    }
+    assert MultipleChoiceAccuracy().score(
+        {"correct_letter": "J", "choices": choices}, {"response": "The answer is J"}
+    ) == {"mc_accuracy": 1.0}
 
 
 @pytest.mark.parametrize(

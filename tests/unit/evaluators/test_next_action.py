@@ -1,4 +1,6 @@
-"""Would the agent have done the same next: calls in their normal form, texts by token F1, and nothing that scores without a recording."""
+"""Would the agent have done the same next: calls in their normal form, texts by token F1, and nothing that scores
+without a recording.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ READ = ("", [call("Read", file_path="src/app.py", limit=20)])
         (READ, SAME),
         (("I will look.", [call("Read", limit=20, file_path="./src/lib/../app.py")]), SAME),
         (("", [call("Read", file_path="src/app.py")]), {"action_match": 0, "tool_match": 1, "argument_match": 0.5}),
-        (("", [call("Read", file_path="src/other.py", limit=20)]), {"action_match": 0, "tool_match": 1, "argument_match": 0.5}),
+        (
+            ("", [call("Read", file_path="src/other.py", limit=20)]),
+            {"action_match": 0, "tool_match": 1, "argument_match": 0.5},
+        ),
         (("", [call("Grep", pattern="x")]), {"action_match": 0, "tool_match": 0, "argument_match": 0}),
         (("src/app.py says nothing", []), {"action_match": 0, "tool_match": 0, "argument_match": 0}),
         (("", [READ[1][0], READ[1][0]]), {"action_match": 0, "tool_match": 2 / 3, "argument_match": 0.5}),
@@ -44,7 +49,11 @@ def test_a_recorded_call(made, expected):
 
 
 def test_a_recorded_text():
-    assert score(("All tests pass now.", []), ("All tests pass now", [])) == {"action_match": 1.0, "tool_match": 1.0, "text_f1": 1.0}
+    assert score(("All tests pass now.", []), ("All tests pass now", [])) == {
+        "action_match": 1.0,
+        "tool_match": 1.0,
+        "text_f1": 1.0,
+    }
     half = score(("alpha beta", []), ("alpha gamma", []))
     assert half == pytest.approx({"action_match": 0.5, "tool_match": 1, "text_f1": 0.5})
     assert score(("done", []), ("done", READ[1])) == {"action_match": 0.0, "tool_match": 0.0, "text_f1": 1.0}
@@ -53,11 +62,16 @@ def test_a_recorded_text():
 def test_parallel_calls_may_come_in_any_order():
     both = [call("Read", file_path="a"), call("Read", file_path="b")]
     assert score(("", both), ("", both[::-1]))["action_match"] == 1.0
-    assert score(("", both), ("", both[:1])) == pytest.approx({"action_match": 0, "tool_match": 2 / 3, "argument_match": 0.5})
+    assert score(("", both), ("", both[:1])) == pytest.approx(
+        {"action_match": 0, "tool_match": 2 / 3, "argument_match": 0.5}
+    )
 
 
 def test_what_an_agent_says_about_a_command_is_not_the_command():
-    first, second = call("Bash", command="ls  -l src/", description="List files"), call("Bash", command="ls -l 'src/'", description="Look")
+    first, second = (
+        call("Bash", command="ls  -l src/", description="List files"),
+        call("Bash", command="ls -l 'src/'", description="Look"),
+    )
     assert score(("", [first]), ("", [second]))["action_match"] == 1.0
     issues = call("open_issue", title="t", description="one"), call("open_issue", title="t", description="two")
     assert score(("", [issues[0]]), ("", [issues[1]]))["action_match"] == 0.0
@@ -91,7 +105,10 @@ def test_arguments_that_are_no_object_are_compared_as_they_stand():
     assert arguments("{broken   json") == {"": "{broken json"}
     assert arguments("[1]") == {"": [1]}
     assert arguments("") == arguments(None) == arguments("{}") == {}
-    assert score(("", [{"name": "f", "arguments": "oops"}]), ("", [{"name": "f", "arguments": "oops"}]))["action_match"] == 1.0
+    assert (
+        score(("", [{"name": "f", "arguments": "oops"}]), ("", [{"name": "f", "arguments": "oops"}]))["action_match"]
+        == 1.0
+    )
 
 
 def test_without_a_recording_nothing_is_scored():
@@ -105,10 +122,15 @@ def test_without_a_recording_nothing_is_scored():
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3), max_leaves=5
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
 )
 NAMES = st.sampled_from(["file_path", "command", "query", "description"])
-CALLS = st.lists(st.builds(lambda name, values: call(name, **values), st.sampled_from("abc"), st.dictionaries(NAMES, VALUES)), max_size=3)
+CALLS = st.lists(
+    st.builds(lambda name, values: call(name, **values), st.sampled_from("abc"), st.dictionaries(NAMES, VALUES)),
+    max_size=3,
+)
 ACTIONS = st.builds(Action, st.text("ab c", max_size=8), CALLS)
 
 

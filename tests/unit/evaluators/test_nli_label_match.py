@@ -123,7 +123,9 @@ def test_the_class_a_reply_decides_for(reply, label):
 
 
 @pytest.mark.parametrize(("reply", "label"), [item for item in REPLIES.items() if item[1]])
-@pytest.mark.parametrize("scheme", [("Entailment", "Contradiction", "Not mentioned"), ("SUPPORTS", "REFUTES", "NOT_ENOUGH_INFO")])
+@pytest.mark.parametrize(
+    "scheme", [("Entailment", "Contradiction", "Not mentioned"), ("SUPPORTS", "REFUTES", "NOT_ENOUGH_INFO")]
+)
 def test_equal_classes_match_across_schemes(reply, label, scheme):
     names = dict(zip((E, C, N), scheme, strict=True))
     assert {gold for gold in scheme if scored(gold, reply) == 1.0} == {names[label]}
@@ -160,6 +162,8 @@ def test_any_text_is_read(reply):
     assert read_label(reply) in {E, C, N, ""}
 
 
-@pytest.mark.parametrize("piece", ["not ", "does not ", "neither supports ", "the answer is ", "entail ", "so ", "no ", "relation "])
+@pytest.mark.parametrize(
+    "piece", ["not ", "does not ", "neither supports ", "the answer is ", "entail ", "so ", "no ", "relation "]
+)
 def test_long_hostile_replies_are_read_in_linear_time(piece):
     assert read_label(piece * (20_000 // len(piece))) in {E, C, N, ""}

@@ -1,4 +1,6 @@
-"""PairwiseJudge against real sockets: both orders, no guess at a winner, nothing in its prompt but question, truth and answers."""
+"""PairwiseJudge against real sockets: both orders, no guess at a winner, nothing in its prompt but question, truth and
+answers.
+"""
 
 import json
 
@@ -18,7 +20,10 @@ async def test_asks_both_orders(endpoint):
     assert await PairwiseJudge(endpoint.url).acompare(PROBE, GOOD, BAD) == PairVerdict("first", "first")
     prompts = [body["messages"][1]["content"] for _, _, body in endpoint.seen]
     told = [json.loads(text.split("\n[end ")[0].partition("\n")[2]) for text in prompts]
-    assert [(each["first_response"], each["second_response"]) for each in told] == [("alpha beta", "gamma"), ("gamma", "alpha beta")]
+    assert [(each["first_response"], each["second_response"]) for each in told] == [
+        ("alpha beta", "gamma"),
+        ("gamma", "alpha beta"),
+    ]
     assert not any(word in text for text in prompts for word in ("hidden", "secret notes"))
 
 

@@ -16,9 +16,9 @@ from context_bench.evaluators.rouge import rouge_l, tokens
 QUALITY = SummarizationQuality()
 KEYS = ("rouge_l_precision", "rouge_l_recall", "rouge_l_f1")
 RECORDED = json.loads(Path(__file__).with_name("recorded_rouge.json").read_text(encoding="utf-8"))
-TEXTS = st.lists(st.sampled_from(["the", "The", "cat", "sat.", "on", "mat,", "—", "É", "é", "中文", "x-y", "3.14"]), max_size=30).map(
-    " ".join
-)
+TEXTS = st.lists(
+    st.sampled_from(["the", "The", "cat", "sat.", "on", "mat,", "—", "É", "é", "中文", "x-y", "3.14"]), max_size=30
+).map(" ".join)
 
 
 def triple(precision, recall, f1):

@@ -1,4 +1,6 @@
-"""RubricJudge against real sockets: what it is asked, what is read of its replies, and what a run makes of a judge that fails."""
+"""RubricJudge against real sockets: what it is asked, what is read of its replies, and what a run makes of a judge that
+fails.
+"""
 
 import asyncio
 import json
@@ -199,7 +201,11 @@ def logprobs(text, score, shares):
 
     at = text.rindex(f'"score": {score}') + len('"score": ')
     top = [{"token": token, "logprob": math.log(share)} for token, share in shares.items()]
-    return {"content": [{"token": char, "logprob": -0.1, "top_logprobs": top if i == at else []} for i, char in enumerate(text)]}
+    return {
+        "content": [
+            {"token": char, "logprob": -0.1, "top_logprobs": top if i == at else []} for i, char in enumerate(text)
+        ]
+    }
 
 
 async def test_scores_are_weighted_where_probabilities_are_told(endpoint):
@@ -241,7 +247,12 @@ async def test_preflight_wants_known_answers_in_order(endpoint):
 def test_rubric_of_a_file(tmp_path):
     told = {
         "name": "mine",
-        "dimension": [{"id": "d", "criterion": [{"id": "c", "question": "Good?", "weight": 1, "anchors": {"0": "no", "5": "yes"}}]}],
+        "dimension": [
+            {
+                "id": "d",
+                "criterion": [{"id": "c", "question": "Good?", "weight": 1, "anchors": {"0": "no", "5": "yes"}}],
+            }
+        ],
     }
     (tmp_path / "r.json").write_text(json.dumps(told))
     judge = RubricJudge("http://x", rubric=tmp_path / "r.json")
@@ -283,7 +294,12 @@ class Says:
 
 def probes(n, order=None):
     made = [
-        {"id": f"s{i % 3}@4#{i}", "question": f"Question {i}?", "answer": f"alpha{i} beta{i} gamma{i} delta{i}", "probe_type": "recall"}
+        {
+            "id": f"s{i % 3}@4#{i}",
+            "question": f"Question {i}?",
+            "answer": f"alpha{i} beta{i} gamma{i} delta{i}",
+            "probe_type": "recall",
+        }
         for i in range(n)
     ]
     return made if order is None else [made[at] for at in order]
@@ -321,7 +337,9 @@ async def test_names_and_order_change_no_number():
         random.Random(3).shuffle(order)
         other = await run(RubricJudge(model.url), [Says("zz", 2), Says("anchored", 4)], probes(8, order))
         prompts = {each.body["messages"][1]["content"] for each in model.requests}
-    renamed = {("a" if system == "anchored" else "b", probe): scores for (system, probe), scores in found(other).items()}
+    renamed = {
+        ("a" if system == "anchored" else "b", probe): scores for (system, probe), scores in found(other).items()
+    }
     assert renamed == found(one)
     assert len(prompts) == 16  # the same question word for word, whatever the systems are called
     assert not any("anchored" in prompt for prompt in prompts)
@@ -376,7 +394,9 @@ async def test_a_replay_from_memory_asks_nobody_and_is_the_same(tmp_path):
     """§12 e, with what the endpoint refused and what had to be repaired."""
     store = open_store(tmp_path / "s.db")
     cache = StoredReplies(store, Secrets([]))
-    rules = RuleJudge(refuses=("response_format", "max_tokens"), says=lambda number, data: "no" if number == 1 else None)
+    rules = RuleJudge(
+        refuses=("response_format", "max_tokens"), says=lambda number, data: "no" if number == 1 else None
+    )
     async with ModelServer(rules) as model:
         url = model.url
         first = [await RubricJudge(url, cache=cache).grade(probe, Says("a", 3).process(probe)) for probe in probes(4)]

@@ -58,7 +58,8 @@ def expect(**accepted):
         '{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}',
         '{"name": "get_weather", "parameters": {"city": "Paris", "days": 2}}',
         '[{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\", \\"days\\": 2}"}]',
-        '{"tool_calls": [{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}}]}',
+        '{"tool_calls": [{"type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris", '
+        '"days": 2}}}]}',
         '{"tool": "get_weather", "tool_input": {"city": "Paris", "days": 2}}',
         '{"get_weather": {"city": "Paris", "days": 2}}',
         "{'name': 'get_weather', 'arguments': {'city': 'Paris', 'days': 2}}",
@@ -75,14 +76,22 @@ def expect(**accepted):
 )
 def test_a_call_spelt_out_in_text(text):
     assert calls_in(text) == PARIS
-    assert scores(expect(city=["Paris"], days=[2]), text=text) == {"tool_call": 1.0, "tool_name": 1.0, "tool_arguments": 1.0}
+    assert scores(expect(city=["Paris"], days=[2]), text=text) == {
+        "tool_call": 1.0,
+        "tool_name": 1.0,
+        "tool_arguments": 1.0,
+    }
 
 
 @pytest.mark.parametrize(
     "call",
     [
         {"id": "c1", "name": "get_weather", "arguments": '{"city": "Paris", "days": 2}'},
-        {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris", "days": 2}'}},
+        {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": '{"city": "Paris", "days": 2}'},
+        },
         {"type": "tool_use", "id": "t1", "name": "get_weather", "input": {"city": "Paris", "days": 2}},
         {"functionCall": {"name": "get_weather", "args": {"city": "Paris", "days": 2}}},
     ],
@@ -136,7 +145,9 @@ def test_nothing_in_a_reply_is_executed(tmp_path):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("text", ["f(1)\ng(2)", "f(1), g(2)", "[f(1), g(2)]", "f(1);g(2)", "- f(1)\n- g(2)", "Calls:\n`f(1)` and `g(2)`"])
+@pytest.mark.parametrize(
+    "text", ["f(1)\ng(2)", "f(1), g(2)", "[f(1), g(2)]", "f(1);g(2)", "- f(1)\n- g(2)", "Calls:\n`f(1)` and `g(2)`"]
+)
 def test_several_calls(text):
     assert [(call.name, call.positional) for call in calls_in(text)] == [("f", (1,)), ("g", (2,))]
 
@@ -147,7 +158,8 @@ def test_several_json_calls(between):
     assert calls_in(text) == [Call("f", {"x": 1}), Call("g", {"x": 1})]
 
 
-# --- what counts as the same ---------------------------------------------------------------------------------------------------------
+# --- what counts as the same
+# ------------------------------------------------------------------------
 
 SAME = [
     ("city='Paris'", {"city": ["Paris"]}),
@@ -208,7 +220,11 @@ OTHER = [
 
 @pytest.mark.parametrize(("arguments", "accepted"), SAME)
 def test_the_same_arguments(arguments, accepted):
-    assert scores(expect(**accepted), text=f"get_weather({arguments})") == {"tool_call": 1.0, "tool_name": 1.0, "tool_arguments": 1.0}
+    assert scores(expect(**accepted), text=f"get_weather({arguments})") == {
+        "tool_call": 1.0,
+        "tool_name": 1.0,
+        "tool_arguments": 1.0,
+    }
 
 
 @pytest.mark.parametrize(("arguments", "accepted"), OTHER)
@@ -225,14 +241,25 @@ def test_the_share_of_right_arguments():
 
 
 def test_another_tool():
-    assert scores(expect(city=["Paris"]), text="get_time(city='Paris')") == {"tool_call": 0.0, "tool_name": 0.0, "tool_arguments": 0.0}
+    assert scores(expect(city=["Paris"]), text="get_time(city='Paris')") == {
+        "tool_call": 0.0,
+        "tool_name": 0.0,
+        "tool_arguments": 0.0,
+    }
 
 
 def test_dots_in_names_may_be_underscores():
     expected = [{"name": "math.factorial", "arguments": {"n": [5]}}]
-    tools = [{"type": "function", "function": {"name": "math.factorial", "parameters": {"properties": {"n": {"type": "integer"}}}}}]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": "math.factorial", "parameters": {"properties": {"n": {"type": "integer"}}}},
+        }
+    ]
     assert scores(expected, text="math.factorial(n=5)", tools=tools)["tool_call"] == 1.0
-    assert scores(expected, calls=[{"name": "math_factorial", "arguments": '{"n": 5}'}], tools=tools)["tool_call"] == 1.0
+    assert (
+        scores(expected, calls=[{"name": "math_factorial", "arguments": '{"n": 5}'}], tools=tools)["tool_call"] == 1.0
+    )
     assert scores(expected, text="math.factorial(n='5')", tools=tools)["tool_call"] == 0.0
     assert scores(expected, text="factorial(n=5)", tools=tools)["tool_call"] == 0.0
 
@@ -241,8 +268,16 @@ def test_calls_in_any_order_but_not_more_nor_fewer():
     expected = [*expect(city=["Paris"]), *expect(city=["Rome"])]
     both = "[get_weather(city='Rome'), get_weather(city='Paris')]"
     assert scores(expected, text=both)["tool_call"] == 1.0
-    assert scores(expected, text="get_weather(city='Rome')") == {"tool_call": 0.0, "tool_name": pytest.approx(2 / 3), "tool_arguments": 0.5}
-    assert scores(expected[:1], text=both) == {"tool_call": 0.0, "tool_name": pytest.approx(2 / 3), "tool_arguments": 0.5}
+    assert scores(expected, text="get_weather(city='Rome')") == {
+        "tool_call": 0.0,
+        "tool_name": pytest.approx(2 / 3),
+        "tool_arguments": 0.5,
+    }
+    assert scores(expected[:1], text=both) == {
+        "tool_call": 0.0,
+        "tool_name": pytest.approx(2 / 3),
+        "tool_arguments": 0.5,
+    }
     assert scores(expected, text="[get_weather(city='Rome'), get_weather(city='Rome')]")["tool_call"] == 0.0
 
 
@@ -293,7 +328,9 @@ def test_odd_tools_are_no_reason_to_fail():
         [{"name": "get_weather", "parameters": {"properties": 3}}],
     ):
         assert (
-            JUDGE.score({"expected_calls": expect(city=["Paris"]), "tools": tools}, {"response": "get_weather(city='Paris')"})["tool_call"]
+            JUDGE.score(
+                {"expected_calls": expect(city=["Paris"]), "tools": tools}, {"response": "get_weather(city='Paris')"}
+            )["tool_call"]
             == 1.0
         )
 
@@ -309,14 +346,22 @@ def test_where_it_applies():
 
 
 def test_accepted_values_that_are_not_in_a_list_are_the_only_one():
-    assert scores([{"name": "get_weather", "arguments": {"city": "Paris"}}], text="get_weather(city='Paris')")["tool_call"] == 1.0
+    assert (
+        scores([{"name": "get_weather", "arguments": {"city": "Paris"}}], text="get_weather(city='Paris')")["tool_call"]
+        == 1.0
+    )
 
 
-# --- properties ----------------------------------------------------------------------------------------------------------------------
+# --- properties
+# ------------------------------------------------------------------------
 
 NAMES = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
     max_leaves=8,
 )
@@ -359,7 +404,8 @@ KEYWORDS |= {
     "dict",
 }
 CALLS = st.tuples(
-    NAMES.filter(lambda name: name not in KEYWORDS), st.dictionaries(NAMES.filter(lambda name: name not in KEYWORDS), VALUES, max_size=4)
+    NAMES.filter(lambda name: name not in KEYWORDS),
+    st.dictionaries(NAMES.filter(lambda name: name not in KEYWORDS), VALUES, max_size=4),
 )
 
 
@@ -367,15 +413,23 @@ CALLS = st.tuples(
 def test_what_is_written_down_is_read_back(calls, draw):
     made = [Call(name, arguments) for name, arguments in calls]
     python = (
-        "[" + ", ".join(f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})" for name, arguments in calls) + "]"
+        "["
+        + ", ".join(
+            f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})" for name, arguments in calls
+        )
+        + "]"
     )
     assert calls_in(python) == made
     written = [{"name": name, "arguments": arguments} for name, arguments in calls]
     assert calls_in(json.dumps(written)) == made
-    expected = [{"name": name, "arguments": {key: [value] for key, value in arguments.items()}} for name, arguments in calls]
+    expected = [
+        {"name": name, "arguments": {key: [value] for key, value in arguments.items()}} for name, arguments in calls
+    ]
     draw.shuffle(written)
     assert JUDGE.score({"expected_calls": expected}, {"response": json.dumps(written)})["tool_call"] == 1.0
-    assert JUDGE.score({"expected_calls": expected}, {"response": json.dumps([*written, written[0]])})["tool_call"] == 0.0
+    assert (
+        JUDGE.score({"expected_calls": expected}, {"response": json.dumps([*written, written[0]])})["tool_call"] == 0.0
+    )
 
 
 @given(st.text(max_size=200))
@@ -384,7 +438,24 @@ def test_any_text_is_read(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["f(", "[", "{", "-", "(", "<tool_call>", "`f()`", "```\n", "f()\n", '{"a":', "a.", "not ", "f(a=1),", "{}", "<function=f>"]
+    "piece",
+    [
+        "f(",
+        "[",
+        "{",
+        "-",
+        "(",
+        "<tool_call>",
+        "`f()`",
+        "```\n",
+        "f()\n",
+        '{"a":',
+        "a.",
+        "not ",
+        "f(a=1),",
+        "{}",
+        "<function=f>",
+    ],
 )
 def test_long_hostile_replies_are_read(piece):
     assert isinstance(calls_in(piece * (50_000 // len(piece)) + "1"), list)

@@ -81,7 +81,9 @@ def test_a_family_bills_by_its_rules_at_the_recorded_models_prices(
 
 
 def test_another_model_brings_its_own_prices() -> None:
-    assert rules_of("claude-sonnet-4-5", GenaiPrices(), named="gpt-4.1").profile == profile_for("gpt-4.1", GenaiPrices())
+    assert rules_of("claude-sonnet-4-5", GenaiPrices(), named="gpt-4.1").profile == profile_for(
+        "gpt-4.1", GenaiPrices()
+    )
 
 
 def test_entries_for_an_hour_cost_twice_the_input_and_live_longer() -> None:

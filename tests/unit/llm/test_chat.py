@@ -68,7 +68,8 @@ async def handler(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]
     await runner.cleanup()
 
 
-# --- trying again -----------------------------------------------------------------------------------------------------------------------
+# --- trying again
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
@@ -96,7 +97,13 @@ async def test_not_tried_again(status: int) -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(429, errors.RateLimited), (503, errors.ServerFailed), (529, errors.ServerFailed), (504, errors.TimedOut), (409, errors.Refused)],
+    [
+        (429, errors.RateLimited),
+        (503, errors.ServerFailed),
+        (529, errors.ServerFailed),
+        (504, errors.TimedOut),
+        (409, errors.Refused),
+    ],
 )
 @pytest.mark.parametrize("retries", [0, 2])
 async def test_gives_up_after_the_allowed_attempts(status: int, kind: type[Exception], retries: int) -> None:
@@ -156,7 +163,10 @@ async def test_nobody_there() -> None:
         clock, ledger, told = ManualClock(), Ledger(), []
         ledger.waiting = told.append
         async with ChatClient(f"http://127.0.0.1:{port}", clock=clock) as client:
-            with open_ledger(ledger), pytest.raises(errors.Unreachable, match=f"Could not connect to http://127.0.0.1:{port}/v1"):
+            with (
+                open_ledger(ledger),
+                pytest.raises(errors.Unreachable, match=f"Could not connect to http://127.0.0.1:{port}/v1"),
+            ):
                 await client.chat("m", SAY)
             assert clock.sleeps == [0.25, 0.5, 1]  # a server that is started again is there soon, or not at all
             assert [call.status for call in ledger.calls] == [None] * 4
@@ -211,7 +221,8 @@ async def test_a_deadline_already_passed_sends_nothing() -> None:
         assert s.server.seen == 0
 
 
-# --- replies that are none --------------------------------------------------------------------------------------------------------------
+# --- replies that are none
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -229,7 +240,10 @@ async def test_a_deadline_already_passed_sends_nothing() -> None:
         ({"text": "  \n"}, "empty text"),
         ({"text": "", "finish_reason": "length", "reasoning": "hm"}, "used up on reasoning .*finish_reason=length"),
         ({"text": None, "finish_reason": "length"}, "used up .*finish_reason=length"),
-        ({"text": None, "tool_calls": [{"name": "read_file", "arguments": {}}]}, "called read_file instead of answering"),
+        (
+            {"text": None, "tool_calls": [{"name": "read_file", "arguments": {}}]},
+            "called read_file instead of answering",
+        ),
     ],
 )
 async def test_no_answer_is_a_bad_reply(rule: dict[str, Any], words: str) -> None:
@@ -290,7 +304,11 @@ async def test_errors_told_in_a_successful_reply(rule: dict[str, Any], tries: in
     "error",
     [
         {"message": "too many tokens", "code": "context_length_exceeded", "type": "invalid_request_error"},
-        {"message": "request (9001 tokens) exceeds the available context size", "type": "exceed_context_size_error", "n_ctx": 8192},
+        {
+            "message": "request (9001 tokens) exceeds the available context size",
+            "type": "exceed_context_size_error",
+            "n_ctx": 8192,
+        },
         {"message": "prompt is too long: 208310 tokens > 200000 maximum", "type": "invalid_request_error"},
         {"message": "This model's maximum context length is 8192 tokens"},
     ],
@@ -332,7 +350,9 @@ async def test_a_wrong_content_length() -> None:
 
 async def test_a_client_that_was_used_can_be_sent_elsewhere_without_what_is_of_here() -> None:
     async with setting() as s:
-        assert (await s.client.send(ChatRequest({"model": "m", "messages": SAY}), counter=counter_for("m"))).text == "something"
+        assert (
+            await s.client.send(ChatRequest({"model": "m", "messages": SAY}), counter=counter_for("m"))
+        ).text == "something"
         told = pickle.dumps(s.client)
         assert told.count(KEY.encode()) == 1  # where whoever sends it looks for it
         copy: ChatClient = pickle.loads(told)
@@ -341,13 +361,17 @@ async def test_a_client_that_was_used_can_be_sent_elsewhere_without_what_is_of_h
         assert (await s.ask()).text == "something"
 
 
-# --- keys -------------------------------------------------------------------------------------------------------------------------------
+# --- keys
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [200, 401, 429])
 async def test_no_text_or_record_holds_a_key(status: int) -> None:
     async def tell_tale(request: web.Request) -> web.StreamResponse:
-        said = f"your key {request.headers['authorization']} alias {KEY[:9]}… {request.headers['x-extra-token']} at {request.url}"
+        said = (
+            f"your key {request.headers['authorization']} alias {KEY[:9]}… {request.headers['x-extra-token']} "
+            f"at {request.url}"
+        )
         return web.json_response({"error": {"message": said}}, status=status)
 
     async with handler(tell_tale) as url:
@@ -356,7 +380,10 @@ async def test_no_text_or_record_holds_a_key(status: int) -> None:
         async with ChatClient(base, api_key=KEY, headers={"X-Extra-Token": "extrasecret77"}, clock=clock) as client:
             with open_ledger(ledger), pytest.raises(errors.SystemFailed) as caught:
                 await client.chat("m", SAY)
-        shown = f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r} {ledger.calls!r} {client.base_url}"
+        shown = (
+            f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r} {ledger.calls!r} "
+            f"{client.base_url}"
+        )
         for secret in (KEY, KEY[:9], "hunter2", "querysecret99", "extrasecret77"):
             assert secret not in shown
         assert "your key" in shown
@@ -403,7 +430,8 @@ async def test_keys_and_marks_go_where_the_wire_has_them(shape: str) -> None:
     assert sent == [(value.format(key), mark) for key, mark in keys]
 
 
-# --- where requests go, what is recorded ------------------------------------------------------------------------------------------------
+# --- where requests go, what is recorded
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -450,7 +478,13 @@ async def test_every_shape_streamed_or_not(shape: str) -> None:
         received = server.requests[-1].request
     assert reply.text == "4.2 m — naïve ✓"
     (call,) = ledger.calls
-    assert (call.account, call.model, call.status, call.error, call.finish_reason) == ("system", "gpt-4o", 200, None, "stop")
+    assert (call.account, call.model, call.status, call.error, call.finish_reason) == (
+        "system",
+        "gpt-4o",
+        200,
+        None,
+        "stop",
+    )
     assert call.request == request.body
     assert call.reply["content"] == reply.text
     assert (call.sent_tokens, call.exact) == (request.tokens(), True)
@@ -468,7 +502,9 @@ async def test_ttft_is_the_first_word_and_not_the_role() -> None:
         for delta in ({"role": "assistant", "content": ""}, {"reasoning_content": "hm"}, {"content": "word"}):
             clock.time += 5
             await response.write(
-                b'data: {"choices": [{"index": 0, "delta": ' + str(delta).replace("'", '"').encode() + b"}]}\n\n: keep\n\n"
+                b'data: {"choices": [{"index": 0, "delta": '
+                + str(delta).replace("'", '"').encode()
+                + b"}]}\n\n: keep\n\n"
             )
             for _ in range(200):  # let the client read before the clock moves on
                 await asyncio.sleep(0)
@@ -506,12 +542,16 @@ async def test_works_without_a_ledger_and_with_a_judges() -> None:
         assert s.calls[0].account == "judge"
 
 
-# --- slots and money --------------------------------------------------------------------------------------------------------------------
+# --- slots and money
+# ------------------------------------------------------------------------
 
 
 async def test_the_limiter_bounds_what_is_under_way() -> None:
     limiter = FixedLimiter(3)
-    async with ModelServer(Scripted([{"delay": 0.02, **GOOD}])) as server, ChatClient(server.url, limiter=limiter) as client:
+    async with (
+        ModelServer(Scripted([{"delay": 0.02, **GOOD}])) as server,
+        ChatClient(server.url, limiter=limiter) as client,
+    ):
         await asyncio.gather(*(client.chat("m", SAY) for _ in range(12)))
         assert server.most_in_flight <= 3
         assert (server.seen, limiter.in_use) == (12, 0)
@@ -547,7 +587,9 @@ async def test_the_deadline_holds_while_waiting_for_a_slot() -> None:
 
 
 async def test_the_cost_cap_to_the_cent() -> None:
-    """Each call is billed 1,000 tokens at $10 per 1M = 1 cent; its worst case is a little more, so 24 fit under 25 cents."""
+    """Each call is billed 1,000 tokens at $10 per 1M = 1 cent; its worst case is a little more, so 24 fit under 25
+    cents.
+    """
     prices = GenaiPrices({"m": {"input": 10, "output": 0}})
     prompt = [{"role": "user", "content": "word " * 990}]
     rule = {"delay": 0.005, "usage": {"input_tokens": 1000, "output_tokens": 5}, **GOOD}
@@ -555,7 +597,9 @@ async def test_the_cost_cap_to_the_cent() -> None:
     ledger = Ledger(spend=spend)
     async with ModelServer(Scripted([rule])) as server, ChatClient(server.url, prices=prices) as client:
         with open_ledger(ledger):
-            ends = await asyncio.gather(*(client.chat("m", prompt, max_tokens=5) for _ in range(60)), return_exceptions=True)
+            ends = await asyncio.gather(
+                *(client.chat("m", prompt, max_tokens=5) for _ in range(60)), return_exceptions=True
+            )
         done = [end for end in ends if isinstance(end, Reply)]
         assert server.seen == len(done) == 24
     assert {type(end) for end in ends if not isinstance(end, Reply)} == {errors.CostCapReached}

@@ -12,7 +12,10 @@ from context_bench.wire.apis.read import parse_request
 async def test_the_same_prompt_gets_the_same_words_and_our_own_count() -> None:
     ask = {
         "model": "gpt-4o",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello there, how are you?"}],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hello there, how are you?"},
+        ],
     }
     one, two = [await Echo().reply(parse_request("openai-chat", ask), {}) for _ in range(2)]
     assert one == two
@@ -25,7 +28,9 @@ async def test_the_same_prompt_gets_the_same_words_and_our_own_count() -> None:
 
 
 async def test_embeddings_are_unit_vectors_and_near_for_shared_words() -> None:
-    near, same, far, empty = await Echo().embed(["the red harbour bridge", "the red harbour gate", "completely other words", ""])
+    near, same, far, empty = await Echo().embed(
+        ["the red harbour bridge", "the red harbour gate", "completely other words", ""]
+    )
     dots = [sum(a * b for a, b in zip(near, other, strict=True)) for other in (near, same, far, empty)]
     assert math.isclose(dots[0], 1.0)
     assert dots[0] > dots[1] > dots[2]

@@ -47,7 +47,9 @@ async def test_answers_come_from_the_text_and_are_not_cached(model: Embedded) ->
     assert first.finish_reason == "stop"
     again = await model.reply(request(WHO), {})
     assert again == first
-    assert model.timings.head_tokens == 2 * head  # the worked examples and not a token more, although the text was the same
+    assert (
+        model.timings.head_tokens == 2 * head
+    )  # the worked examples and not a token more, although the text was the same
     other = await model.reply(request(HOW_MANY), {})
     assert other.text is not None
     assert "14" in other.text

@@ -13,7 +13,12 @@ HOW = "Question: Which number is told?"
 
 def request(text: str, question: str) -> WireRequest:
     system = WireMessage("system", [Part("text", "Answer from the text, briefly.")])
-    return WireRequest("openai-chat", "m", [system, WireMessage("user", [Part("text", f"{text}\n\n{question}")])], params={"max_tokens": 4})
+    return WireRequest(
+        "openai-chat",
+        "m",
+        [system, WireMessage("user", [Part("text", f"{text}\n\n{question}")])],
+        params={"max_tokens": 4},
+    )
 
 
 def test_a_prompt_is_cut_after_the_system_prompt_and_after_the_text() -> None:

@@ -17,7 +17,14 @@ def embedder() -> Embedder:
 
 
 def test_unit_vectors_where_like_is_near_like(embedder: Embedder) -> None:
-    texts = ["A cat sat on the mat.", "The feline rested on a rug.", "Stock prices fell sharply.", "", "lone \ud800", "w " * 3000]
+    texts = [
+        "A cat sat on the mat.",
+        "The feline rested on a rug.",
+        "Stock prices fell sharply.",
+        "",
+        "lone \ud800",
+        "w " * 3000,
+    ]
     vectors = np.array(embedder.embed(texts))
     assert vectors.shape == (6, DIMENSIONS)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
@@ -39,7 +46,8 @@ def test_tokens_as_the_model_reads_them(embedder: Embedder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "action"), [("xllamacpp", "import context_bench.llm.embedded"), ("onnxruntime", "embedder.Embedder().embed(['a'])")]
+    ("module", "action"),
+    [("xllamacpp", "import context_bench.llm.embedded"), ("onnxruntime", "embedder.Embedder().embed(['a'])")],
 )
 def test_without_the_extra_it_says_how_to_get_it(module: str, action: str) -> None:
     code = f"import sys; sys.modules[{module!r}] = None\nfrom context_bench.llm import embedder\n{action}"

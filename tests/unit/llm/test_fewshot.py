@@ -29,7 +29,11 @@ def test_every_shape_gives_question_and_context(shape: str) -> None:
 @pytest.mark.parametrize(
     ("messages", "context", "question"),
     [
-        ([("system", "Be brief."), ("user", f"{CONTEXT}\n\nQuestion: {QUESTION}")], f"Be brief.\n\n{CONTEXT}", QUESTION),
+        (
+            [("system", "Be brief."), ("user", f"{CONTEXT}\n\nQuestion: {QUESTION}")],
+            f"Be brief.\n\n{CONTEXT}",
+            QUESTION,
+        ),
         ([("system", CONTEXT), ("user", QUESTION)], CONTEXT, QUESTION),
         ([("user", f"question:  {QUESTION}\n\n{CONTEXT}")], CONTEXT, QUESTION),
         ([("user", "Question: A?\n\nB.\n\nQuestion: C?\n\nThanks.")], "Question: A?\n\nB.\n\nThanks.", "C?"),
@@ -48,7 +52,12 @@ def test_the_rule(messages: list[tuple[str, str]], context: str, question: str) 
     assert (found.context, found.question) == (context, question)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text("ab.?\n :Question", max_size=60)), max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), st.text("ab.?\n :Question", max_size=60)),
+        max_size=5,
+    )
+)
 def test_nothing_that_was_forwarded_is_left_out(messages: list[tuple[str, str]]) -> None:
     found = question_of(request(*messages))
     letters = sorted("".join("".join(text for _, text in messages).split()))
@@ -66,6 +75,8 @@ def test_what_the_model_completes() -> None:
     assert HEAD.endswith("\n\n")
 
 
-@pytest.mark.parametrize(("completion", "text"), [(" 4.2 m\nQuestion: x", "4.2 m"), ("\n\n 4.2 m \n", "4.2 m"), ("", ""), (" \n", "")])
+@pytest.mark.parametrize(
+    ("completion", "text"), [(" 4.2 m\nQuestion: x", "4.2 m"), ("\n\n 4.2 m \n", "4.2 m"), ("", ""), (" \n", "")]
+)
 def test_the_answer_is_the_first_line_that_says_something(completion: str, text: str) -> None:
     assert first_line(completion) == text

@@ -27,8 +27,14 @@ def text(value: str) -> bytes:
 
 
 def write(path: Path, tensors: list[Tensor], alignment: int | None = 64) -> None:
-    values = [text("general.name") + struct.pack("<I", 8) + text("tiny"), text("a.list") + struct.pack("<IIQ2i", 9, 5, 2, 7, -7)]
-    values += [text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("ß"), text("flag") + struct.pack("<I?", 7, True)]
+    values = [
+        text("general.name") + struct.pack("<I", 8) + text("tiny"),
+        text("a.list") + struct.pack("<IIQ2i", 9, 5, 2, 7, -7),
+    ]
+    values += [
+        text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("ß"),
+        text("flag") + struct.pack("<I?", 7, True),
+    ]
     if alignment:
         values.append(text("general.alignment") + struct.pack("<II", 4, alignment))
     head, data = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(values)) + b"".join(values), b""
@@ -91,7 +97,13 @@ def test_same_weights_in_the_new_form(tmp_path: Path, alignment: int | None) -> 
 
 
 def test_what_is_no_model_file_is_told(tmp_path: Path) -> None:
-    for content in (b"", b"GG", b"PK\x03\x04" + b"\0" * 60, b"GGUF" + struct.pack("<I", 9), b"GGUF" + struct.pack("<IQQ", 3, 5, 5)):
+    for content in (
+        b"",
+        b"GG",
+        b"PK\x03\x04" + b"\0" * 60,
+        b"GGUF" + struct.pack("<I", 9),
+        b"GGUF" + struct.pack("<IQQ", 3, 5, 5),
+    ):
         (tmp_path / "x.gguf").write_bytes(content or b"\0")
         with pytest.raises(BadInput, match="GGUF"):
             as_q8_0(tmp_path / "x.gguf", tmp_path / "y.gguf")

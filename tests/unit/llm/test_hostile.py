@@ -1,4 +1,6 @@
-"""The client against everything that the hostile provider can do. Waits are on a manual clock; only stalls cost a moment."""
+"""The client against everything that the hostile provider can do. Waits are on a manual clock; only stalls cost a
+moment.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ ANSWERED = [case for case in CASES.values() if case.error is None]
 ANSWER = "4.2 m — naïve ✓ 🦎"
 
 
-async def asked(provider: Hostile, case: Case, clock: ManualClock, retries: int = 2, **client: Any) -> tuple[Reply | Exception, list[Call]]:
+async def asked(
+    provider: Hostile, case: Case, clock: ManualClock, retries: int = 2, **client: Any
+) -> tuple[Reply | Exception, list[Call]]:
     """The end of one request, and its attempts."""
     ledger = Ledger()
     limit = 0.15 if case.slow else 20
     body = {"model": "m", "messages": [{"role": "user", "content": "Say it."}], "stream": case.stream}
-    async with ChatClient(provider.url, clock=clock, max_retries=1 if case.slow else retries, timeout=limit, **client) as chat:
+    async with ChatClient(
+        provider.url, clock=clock, max_retries=1 if case.slow else retries, timeout=limit, **client
+    ) as chat:
         with open_ledger(ledger):
             try:
                 return await chat.send(ChatRequest(body), tool_calls_ok=case.name == "two-tools"), ledger.calls
@@ -77,24 +83,35 @@ async def test_an_odd_stream_is_read_like_any_other(case: Case) -> None:
     if call.usage is not None:
         assert call.usage == provider.log[0].usage
     if case.name == "two-tools":
-        assert [(each["name"], each["arguments"]) for each in end.tool_calls] == [("first", '{"a":1}'), ("second", '{"b":2}')]
+        assert [(each["name"], each["arguments"]) for each in end.tool_calls] == [
+            ("first", '{"a":1}'),
+            ("second", '{"b":2}'),
+        ]
     if case.name == "reasoning":
         assert end.reasoning == "hm"
 
 
-@pytest.mark.parametrize("case", [case for case in ANSWERED if case.name.startswith("done-then-")], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in ANSWERED if case.name.startswith("done-then-")], ids=lambda case: case.name
+)
 async def test_a_stream_is_at_an_end_when_it_says_so_whatever_it_does_then(case: Case) -> None:
-    """Nobody waits for the connection, nothing that follows is taken into the answer, and the connection is not used again."""
+    """Nobody waits for the connection, nothing that follows is taken into the answer, and the connection is not used
+    again.
+    """
     clock = ManualClock()
     async with Hostile([case.name], answer=lambda _: ANSWER, tick=0.02) as provider:
         begun = time.monotonic()
         async with ChatClient(provider.url, clock=clock, max_retries=0, timeout=60) as chat, asyncio.timeout(20):
             replies = [await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True})) for _ in range(2)]
         assert time.monotonic() - begun < 10
-    assert [(reply.text, reply.finish_reason, reply.usage is None) for reply in replies] == [(ANSWER, "stop", False)] * 2
+    assert [(reply.text, reply.finish_reason, reply.usage is None) for reply in replies] == [
+        (ANSWER, "stop", False)
+    ] * 2
     assert len(provider.log) == 2
     aside = replies[0].after_done
-    told = {"more": 2, "more-and-stall": 1, "another-end": 1, "error": 1, "no-json": 1}.get(case.name.removeprefix("done-then-"))
+    told = {"more": 2, "more-and-stall": 1, "another-end": 1, "error": 1, "no-json": 1}.get(
+        case.name.removeprefix("done-then-")
+    )
     if told is not None:
         assert aside is not None
         assert aside["events"] == told
@@ -134,7 +151,9 @@ async def test_ordinary_streams_share_one_connection() -> None:
 
 
 @pytest.mark.parametrize("ending", [Act.STALL, Act.RESET, Act.CLOSE])
-async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(ending: Act, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(
+    ending: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The finish reason has come: what stalls or breaks then may owe its bill, and the answer is there."""
     monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.2)
 
@@ -143,7 +162,11 @@ async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(ending:
         return [*whole, _done, ending]
 
     monkeypatch.setitem(CASES, "unmarked", Case("unmarked", "", steps, stream=True))
-    async with Hostile("unmarked", answer=lambda _: ANSWER) as provider, ChatClient(provider.url, timeout=60) as chat, asyncio.timeout(20):
+    async with (
+        Hostile("unmarked", answer=lambda _: ANSWER) as provider,
+        ChatClient(provider.url, timeout=60) as chat,
+        asyncio.timeout(20),
+    ):
         reply = await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
     assert (reply.text, reply.finish_reason, len(provider.log)) == (ANSWER, "stop", 1)
 
@@ -167,7 +190,11 @@ async def test_a_request_names_its_case() -> None:
         with pytest.raises(errors.Declined):
             await chat.chat("hostile:declined", [{"role": "user", "content": "?"}])
         assert (await chat.chat("m", [{"role": "user", "content": "?"}])).text == "42"
-    assert [(one.number, one.attempt, one.case) for one in provider.log] == [(1, 1, "filtered"), (2, 1, "declined"), (3, 1, "answer")]
+    assert [(one.number, one.attempt, one.case) for one in provider.log] == [
+        (1, 1, "filtered"),
+        (2, 1, "declined"),
+        (3, 1, "answer"),
+    ]
 
 
 async def test_faults_are_the_same_ones_every_time() -> None:

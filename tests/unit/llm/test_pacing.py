@@ -46,7 +46,11 @@ class Steps(ManualClock):
 
 
 async def sent_at(
-    limiters: Sequence[FixedLimiter | AdaptiveLimiter], clock: Steps, tokens: Sequence[int], took: float = 0.0, reply: int = 0
+    limiters: Sequence[FixedLimiter | AdaptiveLimiter],
+    clock: Steps,
+    tokens: Sequence[int],
+    took: float = 0.0,
+    reply: int = 0,
 ) -> list[tuple[float, int]]:
     """When each of these requests was sent, seconds from the start, in the order in which they asked."""
     sent: list[tuple[float, int]] = []
@@ -82,7 +86,12 @@ async def test_a_request_larger_than_the_minute_s_tokens_goes_through() -> None:
     assert await sent_at([limiter], clock, [5_000, 10]) == [(0, 0), (300, 1)]
 
 
-@given(st.integers(1, 600), st.integers(100, 100_000), st.lists(st.integers(0, 20_000), min_size=1, max_size=40), st.integers(1, 9))
+@given(
+    st.integers(1, 600),
+    st.integers(100, 100_000),
+    st.lists(st.integers(0, 20_000), min_size=1, max_size=40),
+    st.integers(1, 9),
+)
 def test_no_minute_has_more_than_was_allowed(rpm: int, tpm: int, sizes: list[int], slots: int) -> None:
     clock = Steps()
     limiter = FixedLimiter(slots, clock=clock, pace=Pace(rpm, tpm, clock=clock))
@@ -130,18 +139,27 @@ def test_limits_that_are_none_are_refused(value: float) -> None:
         Pace(tpm=value)
 
 
-# --- before the refusal -----------------------------------------------------------------------------------------------------------------
+# --- before the refusal
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("headers", "told"),
     [
         (
-            {"x-ratelimit-limit-requests": "100", "x-ratelimit-remaining-requests": "5", "x-ratelimit-reset-requests": "6m0s"},
+            {
+                "x-ratelimit-limit-requests": "100",
+                "x-ratelimit-remaining-requests": "5",
+                "x-ratelimit-reset-requests": "6m0s",
+            },
             [Quota("requests", 5, 0.05, 360)],
         ),
         (
-            {"x-ratelimit-limit-tokens": "40000", "x-ratelimit-remaining-tokens": "1000", "x-ratelimit-reset-tokens": "20ms"},
+            {
+                "x-ratelimit-limit-tokens": "40000",
+                "x-ratelimit-remaining-tokens": "1000",
+                "x-ratelimit-reset-tokens": "20ms",
+            },
             [Quota("tokens", 1000, 0.025, 0.02)],
         ),
         (
@@ -152,9 +170,18 @@ def test_limits_that_are_none_are_refused(value: float) -> None:
             },
             [Quota("tokens", 0, 0, 9)],
         ),
-        ({"x-ratelimit-limit": "10", "x-ratelimit-remaining": "2", "x-ratelimit-reset": "1700000012"}, [Quota("requests", 2, 0.2, 12)]),
-        ({"x-ratelimit-limit": "10", "x-ratelimit-remaining": "2", "x-ratelimit-reset": "1700000012000"}, [Quota("requests", 2, 0.2, 12)]),
-        ({"ratelimit-limit": "10", "ratelimit-remaining": "-2", "ratelimit-reset": "12"}, [Quota("requests", 0, 0, 12)]),
+        (
+            {"x-ratelimit-limit": "10", "x-ratelimit-remaining": "2", "x-ratelimit-reset": "1700000012"},
+            [Quota("requests", 2, 0.2, 12)],
+        ),
+        (
+            {"x-ratelimit-limit": "10", "x-ratelimit-remaining": "2", "x-ratelimit-reset": "1700000012000"},
+            [Quota("requests", 2, 0.2, 12)],
+        ),
+        (
+            {"ratelimit-limit": "10", "ratelimit-remaining": "-2", "ratelimit-reset": "12"},
+            [Quota("requests", 0, 0, 12)],
+        ),
         (
             {
                 "x-ratelimit-limit-requests": "4",
@@ -175,7 +202,14 @@ def test_what_headers_say_is_left(headers: dict[str, str], told: list[Quota]) ->
 
 @given(
     st.dictionaries(
-        st.sampled_from([f"{a}ratelimit-{b}{c}" for a in ("", "x-") for b in ("limit", "remaining", "reset") for c in ("", "-tokens")]),
+        st.sampled_from(
+            [
+                f"{a}ratelimit-{b}{c}"
+                for a in ("", "x-")
+                for b in ("limit", "remaining", "reset")
+                for c in ("", "-tokens")
+            ]
+        ),
         st.one_of(st.text(), st.integers().map(str), st.floats().map(str)),
     )
 )
@@ -221,7 +255,10 @@ async def test_enough_left_or_a_far_reset_slow_nothing(quota: Quota) -> None:
 async def test_plenty_again_ends_it_and_the_worst_of_one_kind_counts() -> None:
     clock = Steps()
     pace = Pace(clock=clock)
-    assert pace.told([Quota("tokens", 900, 0.9, 5), Quota("tokens", 10, 0.01, 10)]) == "1% of the tokens left, spread over 10 s"
+    assert (
+        pace.told([Quota("tokens", 900, 0.9, 5), Quota("tokens", 10, 0.01, 10)])
+        == "1% of the tokens left, spread over 10 s"
+    )
     assert pace.told([Quota("tokens", 900, 0.9, 5)]) is None
     assert [pace.place(5) for _ in range(3)] == [NOW] * 3
 
@@ -236,7 +273,10 @@ async def test_a_fixed_load_is_not_changed_by_headers() -> None:
     await limiter.acquire()
     limiter.release(RequestEnd.LIMITED, pause=3)
     limiter.release(RequestEnd.LIMITED, pause=3)
-    assert [(change.limit, change.reason) for change in limiter.history] == [(4, "start"), (4, "refused for quota, 3 s pause")]
+    assert [(change.limit, change.reason) for change in limiter.history] == [
+        (4, "start"),
+        (4, "refused for quota, 3 s pause"),
+    ]
 
 
 async def test_how_many_are_under_way_is_told_to_each() -> None:

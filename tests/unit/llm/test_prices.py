@@ -56,7 +56,9 @@ def test_more_cached_tokens_than_there_are_are_not_billed_below_nothing() -> Non
 
 
 def test_own_prices_win_and_a_star_holds_for_all_others() -> None:
-    prices = GenaiPrices({"gpt-4o-mini": {"input": 1, "output": 2, "cache_read": 0.1}, "*": {"input": 3, "output": 0}}, on=DAY)
+    prices = GenaiPrices(
+        {"gpt-4o-mini": {"input": 1, "output": 2, "cache_read": 0.1}, "*": {"input": 3, "output": 0}}, on=DAY
+    )
     assert prices.cost(Usage(MILLION, MILLION, cache_read=500_000), "gpt-4o-mini") == pytest.approx(0.5 + 0.05 + 2)
     assert prices.cost(Usage(MILLION, 0, cache_write=500_000), "anything") == pytest.approx(3)
     assert prices.source.startswith("genai-prices ")
@@ -65,7 +67,8 @@ def test_own_prices_win_and_a_star_holds_for_all_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "price", [{"input": 1}, {"input": 1, "output": -2}, {"input": 1, "output": 1, "cached": 0}, {"input": "1", "output": 1}]
+    "price",
+    [{"input": 1}, {"input": 1, "output": -2}, {"input": 1, "output": 1, "cached": 0}, {"input": "1", "output": 1}],
 )
 def test_a_faulty_price_is_told(price: dict[str, float]) -> None:
     with pytest.raises(BadInput, match="price of 'm'"):
@@ -73,7 +76,12 @@ def test_a_faulty_price_is_told(price: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "claude-sonnet-4-5", "gemini-2.5-pro", "gpt-5", "o3"])
-@given(total=st.integers(0, 2 * MILLION), output=st.integers(0, MILLION), read=st.integers(0, MILLION), write=st.integers(0, MILLION))
+@given(
+    total=st.integers(0, 2 * MILLION),
+    output=st.integers(0, MILLION),
+    read=st.integers(0, MILLION),
+    write=st.integers(0, MILLION),
+)
 def test_the_table_itself_says_the_same(model: str, total: int, output: int, read: int, write: int) -> None:
     read = min(read, total)
     write = min(write, total - read)
@@ -82,7 +90,9 @@ def test_the_table_itself_says_the_same(model: str, total: int, output: int, rea
         model,
         genai_request_timestamp=datetime.datetime.combine(DAY, datetime.time(12), datetime.UTC),
     )
-    assert PRICES.cost(Usage(total, output, read, write), model) == pytest.approx(float(listed.total_price), rel=1e-9, abs=1e-15)
+    assert PRICES.cost(Usage(total, output, read, write), model) == pytest.approx(
+        float(listed.total_price), rel=1e-9, abs=1e-15
+    )
 
 
 def test_worst_case_takes_the_dearest_rate_and_all_output() -> None:
@@ -101,7 +111,8 @@ def test_priced_as_another_model() -> None:
 def in_a_new_process(model: str) -> tuple[object, bool]:
     """(cost of a usage, whether the table was loaded)."""
     code = (
-        "import sys, datetime; from context_bench.core.records import Usage; from context_bench.llm.prices import GenaiPrices;"
+        "import sys, datetime; from context_bench.core.records import Usage; from context_bench.llm.prices import "
+        "GenaiPrices;"
         f"prices = GenaiPrices(on=datetime.date(2026, 1, 15)); print([prices.cost(Usage(999, 77, 55, 3), {model!r}),"
         f"prices.worst_case({model!r}, 16_000, None), 'genai_prices' in sys.modules])"
     )
@@ -123,9 +134,12 @@ def test_the_table_is_loaded_once_a_day(model: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "told", ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", 5, null]}', '{"m": [1, 2, -3, 4, 5, null]}', "[" * 9999]
+    "told",
+    ["", "[1]", '{"m": [1, 2, 3]}', '{"m": [1, 2, 3, "4", 5, null]}', '{"m": [1, 2, -3, 4, 5, null]}', "[" * 9999],
 )
-def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_price_in_the_cache_is_as_if_it_were_not_there(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     prices.keep("1", "2026-01-15", "other", None)
     (file,) = tmp_path.rglob("prices-*")
@@ -155,6 +169,8 @@ def test_what_is_stored_for_an_hour_costs_more_to_write() -> None:
         short, long = Usage(100_000, 0, 0, 100_000), Usage(100_000, 0, 0, 100_000, cache_write_1h=40_000)
         assert PRICES.cost(short, model) == pytest.approx(0.1 * rate * 1.25)
         assert PRICES.cost(long, model) == pytest.approx(0.06 * rate * 1.25 + 0.04 * rate * 2)
-    own = GenaiPrices({"m": {"input": 1.0, "output": 1.0, "cache_write": 1.5}, "n": {"input": 1, "output": 1, "cache_write_1h": 3}})
+    own = GenaiPrices(
+        {"m": {"input": 1.0, "output": 1.0, "cache_write": 1.5}, "n": {"input": 1, "output": 1, "cache_write_1h": 3}}
+    )
     assert own.cost(Usage(1_000_000, 0, 0, 1_000_000, cache_write_1h=500_000), "m") == pytest.approx(1.5)
     assert own.cost(Usage(1_000_000, 0, 0, 1_000_000, cache_write_1h=500_000), "n") == pytest.approx(2.0)

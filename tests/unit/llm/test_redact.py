@@ -55,7 +55,9 @@ def test_any_text_can_be_redacted(text: str) -> None:
 def test_urls_and_headers() -> None:
     assert bare_url("https://user:pw@host:8/v1/x?key=1#f") == "https://host:8/v1/x"
     assert bare_url("http://[::1") == "(no URL)"
-    found = secrets_in({"authorization": "Bearer abcdef", "X-Api-Key": "zyxw", "accept": "json", "anthropic-version": "2023"})
+    found = secrets_in(
+        {"authorization": "Bearer abcdef", "X-Api-Key": "zyxw", "accept": "json", "anthropic-version": "2023"}
+    )
     assert set(found) == {"Bearer abcdef", "abcdef", "zyxw"}
 
 

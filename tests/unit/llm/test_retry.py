@@ -63,7 +63,11 @@ def test_the_quota_that_is_used_up_decides() -> None:
     assert asked_wait({name: value for name, value in headers.items() if "reset" in name}, NOW) == 2.0
 
 
-@given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset", "x-ratelimit-reset-tokens"]), st.text()))
+@given(
+    st.dictionaries(
+        st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset", "x-ratelimit-reset-tokens"]), st.text()
+    )
+)
 def test_any_header_gives_a_wait_that_can_be_waited(headers: dict[str, str]) -> None:
     found = asked_wait(headers, NOW)
     assert found is None or (found >= 0 and math.isfinite(found))

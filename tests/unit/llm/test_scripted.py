@@ -20,12 +20,16 @@ from context_bench.llm.shapes import SHAPES, build, without_context
 from context_bench.wire.apis.read import Reply, parse_request
 
 
-async def answer(script: Scripted, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any) -> Reply | Staged:
+async def answer(
+    script: Scripted, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
+) -> Reply | Staged:
     asked = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
     return await script.reply(parse_request("openai-chat", asked), headers or {})
 
 
-async def said(script: Scripted, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any) -> str | None:
+async def said(
+    script: Scripted, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
+) -> str | None:
     reply = await answer(script, text, headers, **body)
     return reply.reply.text if isinstance(reply, Staged) else reply.text
 
@@ -48,7 +52,9 @@ async def test_the_key_answers_right_only_with_the_evidence(shape: str) -> None:
 
 async def test_the_key_in_all_its_forms() -> None:
     several = {"question": "Who?", "answer": "Ann", "evidence": ["Ann left", "on Monday"]}
-    model = Scripted({"answer_key": [several, {"question": "Who came?", "answer": "Bob"}], "wrong": "wrong!", "default": "dunno"})
+    model = Scripted(
+        {"answer_key": [several, {"question": "Who came?", "answer": "Bob"}], "wrong": "wrong!", "default": "dunno"}
+    )
     assert await said(model, "Ann left on Monday. Who?") == "Ann"
     assert await said(model, "Ann left. Who?") == "wrong!"
     assert await said(model, "on Monday. Who?") == "wrong!"
@@ -64,7 +70,11 @@ async def test_the_key_in_all_its_forms() -> None:
     ("when", "matching", "other"),
     [
         ({"text": "(?i)WEATHER"}, {"text": "the weather"}, {"text": "the news"}),
-        ({"last": "^b$"}, {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}, {"text": "ab"}),
+        (
+            {"last": "^b$"},
+            {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]},
+            {"text": "ab"},
+        ),
         ({"system": "brief"}, {"messages": [{"role": "system", "content": "be brief"}]}, {"text": "brief"}),
         ({"model": "^gpt"}, {"model": "gpt-4o"}, {"model": "x-gpt"}),
         ({"stream": True}, {"stream": True}, {}),
@@ -89,9 +99,13 @@ async def test_the_first_rule_that_holds_answers() -> None:
 
 async def test_limits() -> None:
     first = Scripted([{"first": 2, "text": "again"}, {"text": "ok"}])
-    assert [await said(first, "a"), await said(first, "b"), await said(first, "a"), await said(first, "a"), await said(first, "b")] == [
-        *("again", "again", "again", "ok", "again")
-    ]
+    assert [
+        await said(first, "a"),
+        await said(first, "b"),
+        await said(first, "a"),
+        await said(first, "a"),
+        await said(first, "b"),
+    ] == [*("again", "again", "again", "ok", "again")]
     times = Scripted([{"times": 2, "text": "again"}, {"text": "ok"}])
     assert [await said(times, str(i)) for i in range(3)] == ["again", "again", "ok"]
     calls = Scripted([{"calls": [1, 3], "text": "hit"}, {"text": "ok"}])
@@ -117,9 +131,9 @@ async def test_what_a_rule_can_say() -> None:
     refused = await answer(Scripted([{"refusal": "no", "finish_reason": "content_filter"}]))
     assert isinstance(refused, Staged)
     assert (refused.reply.text, refused.reply.refusal, refused.reply.finish_reason) == (None, "no", "content_filter")
-    assert await said(Scripted({**KEY, "rules": [{"delay": 0}]}), "gauge is 4.2 m. How wide is the gauge?") == "4.2 m", (
-        "a fault leaves the answer"
-    )
+    assert (
+        await said(Scripted({**KEY, "rules": [{"delay": 0}]}), "gauge is 4.2 m. How wide is the gauge?") == "4.2 m"
+    ), "a fault leaves the answer"
 
 
 async def test_usage_is_counted_given_or_kept_back() -> None:
@@ -218,7 +232,9 @@ def test_all_faults_come_at_once() -> None:
     assert len(caught.value.faults) == 2
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.json", "{"), ("a.toml", "= 5"), ("a.json", "5"), ("a.jsonl", "{}\nx"), ("a.json", None)])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.json", "{"), ("a.toml", "= 5"), ("a.json", "5"), ("a.jsonl", "{}\nx"), ("a.json", None)]
+)
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str | None) -> None:
     if text is not None:
         (tmp_path / name).write_text(text, "utf-8")

@@ -41,7 +41,10 @@ async def post(
 
 async def stream(server: ModelServer, wire: str) -> tuple[StreamReader, list[bytes]]:
     reader, chunks = StreamReader(wire), list[bytes]()
-    async with aiohttp.ClientSession() as client, client.post(server.url + PATHS[wire], json=asked(wire, stream=True)) as reply:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(server.url + PATHS[wire], json=asked(wire, stream=True)) as reply,
+    ):
         assert reply.content_type == "text/event-stream"
         async for chunk, _ in reply.content.iter_chunks():
             chunks.append(chunk)
@@ -135,7 +138,9 @@ async def test_a_model_without_embeddings_says_so() -> None:
         assert (reply.status, (await reply.json())["error"]["message"]) == (404, "scripted offers no embeddings")
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"{}", b'{"messages": []}', b'{"messages": "x"}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"5", b"{}", b'{"messages": []}', b'{"messages": "x"}', b"\xff\xfe"]
+)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_bodies_that_are_no_requests_get_400_in_the_providers_form(wire: str, body: bytes) -> None:
     async with ModelServer(Echo()) as server, aiohttp.ClientSession() as client:
@@ -150,7 +155,9 @@ async def test_bodies_that_are_no_requests_get_400_in_the_providers_form(wire: s
 async def test_a_compressed_body_is_understood() -> None:
     async with ModelServer(Echo()) as server, aiohttp.ClientSession() as client:
         async with client.post(
-            server.url + PATHS["openai-chat"], data=gzip.compress(json.dumps(ASK).encode()), headers={"Content-Encoding": "gzip"}
+            server.url + PATHS["openai-chat"],
+            data=gzip.compress(json.dumps(ASK).encode()),
+            headers={"Content-Encoding": "gzip"},
         ) as reply:
             assert reply.status == 200
         assert server.requests[0].body == ASK
@@ -165,7 +172,9 @@ async def test_only_those_with_the_key_are_served() -> None:
         ]:
             found, body, _ = await post(server, wire, headers)
             assert found == status
-            assert json.loads(body)["error"]["type"] == ("authentication_error" if wire == "anthropic" else "invalid_request_error")
+            assert json.loads(body)["error"]["type"] == (
+                "authentication_error" if wire == "anthropic" else "invalid_request_error"
+            )
             assert b"wrong" not in body
         assert server.seen == 0, "a refused request never reached the model"
     async with ModelServer(Echo(), api_key="secret") as server:
@@ -213,7 +222,9 @@ class Refusing:
     name = "refusing"
 
     async def reply(self, request: WireRequest, headers: Any) -> Reply:
-        raise ResponderError(400, "too long", kind="exceed_context_size_error", extra={"n_ctx": 8192}, headers={"x-why": "size"})
+        raise ResponderError(
+            400, "too long", kind="exceed_context_size_error", extra={"n_ctx": 8192}, headers={"x-why": "size"}
+        )
 
 
 async def test_a_responder_may_refuse() -> None:
@@ -229,7 +240,8 @@ async def test_a_responder_may_refuse() -> None:
         }
 
 
-# Misbehaviour ----------------------------------------------------------------------------------------------------------------------------
+# Misbehaviour
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -247,7 +259,12 @@ async def test_errors_in_the_form_of_each_provider(status: int, openai: str, cla
             for more in ({}, {"stream": True}):
                 found, body, headers = await post(server, wire, **more)
                 error = json.loads(body)["error"]
-                assert (found, error["message"], error["type"], headers["retry-after"]) == (status, "because", kind, "3")
+                assert (found, error["message"], error["type"], headers["retry-after"]) == (
+                    status,
+                    "because",
+                    kind,
+                    "3",
+                )
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -289,7 +306,8 @@ async def test_replies_without_an_answer() -> None:
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize(
-    ("place", "streamed"), [("before-headers", False), ("before-headers", True), ("mid-body", False), ("mid-stream", True)]
+    ("place", "streamed"),
+    [("before-headers", False), ("before-headers", True), ("mid-body", False), ("mid-stream", True)],
 )
 async def test_connections_break_where_they_are_told_to(place: str, streamed: bool, reset: bool) -> None:
     async with ModelServer(Scripted([{"disconnect": place, "reset": reset, "text": "x" * 5000}])) as server:
@@ -379,7 +397,9 @@ async def test_chunks_leave_one_by_one() -> None:
 
 async def test_a_thousand_streams_at_once() -> None:
     """All of them are open at the same moment, and each gets its own whole answer."""
-    total = min(1000, (raise_descriptor_limit() - 200) // 2)  # two descriptors each; fewer only where the system forbids it
+    total = min(
+        1000, (raise_descriptor_limit() - 200) // 2
+    )  # two descriptors each; fewer only where the system forbids it
     async with ModelServer(Meeting(total)) as server:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
 

@@ -83,7 +83,9 @@ def test_nothing_is_left_open_by_scripts_that_forget_to_close() -> None:
         print(asyncio.run(main()), asyncio.run(main()), run_sync(main()))
         """
     )
-    done = subprocess.run([sys.executable, "-W", "always", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.count("ok") == 15
     assert done.stderr == ""
     assert done.returncode == 0

@@ -60,7 +60,10 @@ def test_turns_are_sent_as_they_are() -> None:
     ]
     example = {"id": 1, "context": "hi", "question": "go", "turns": turns}
     for shape in ("plain-system", "plain-user"):
-        assert build(shape, example, "m", system_prompt="S").body["messages"] == [{"role": "system", "content": "S"}, *turns]
+        assert build(shape, example, "m", system_prompt="S").body["messages"] == [
+            {"role": "system", "content": "S"},
+            *turns,
+        ]
     for shape in AGENTS:
         found = texts(shape, example)
         assert [text for role, text in found if role == "user" and "environment" not in text] == ["hi", "go"]
@@ -79,8 +82,12 @@ def test_choices_are_shown_once() -> None:
     assert texts("plain-user", example)[0][1] == "A long text.\n\nQuestion: Which?\nA) red  B) green"
     assert texts("plain-system", example)[-1][1] == "Which?\nA) red  B) green"
     for shown in ("A) red  B) green", "(A) red\n(B) green", "A. red\nB. green"):
-        assert "A) red  B) green" not in texts("plain-user", {**example, "question": f"Which?\n{shown}"})[0][1].replace(shown, "")
-    assert texts("plain-user", {**example, "context": "red is not green"})[0][1].endswith("A) red  B) green"), "words alone are no list"
+        assert "A) red  B) green" not in texts("plain-user", {**example, "question": f"Which?\n{shown}"})[0][1].replace(
+            shown, ""
+        )
+    assert texts("plain-user", {**example, "context": "red is not green"})[0][1].endswith("A) red  B) green"), (
+        "words alone are no list"
+    )
     assert render_choices([str(i) for i in range(12)]).endswith("J) 9")
     assert render_choices(None) == render_choices("AB") == ""
 
@@ -140,7 +147,10 @@ def test_a_namespace_finds_the_first_text_of_any_messages(messages: list[dict[st
 
 def test_messages_of_the_callers_own_go_verbatim() -> None:
     own = [{"role": "user", "content": "mine"}]
-    assert build("plain-system", EXAMPLE, "m", system_prompt="S", build_messages=lambda example: own).body["messages"] == own
+    assert (
+        build("plain-system", EXAMPLE, "m", system_prompt="S", build_messages=lambda example: own).body["messages"]
+        == own
+    )
     with pytest.raises(BadInput, match="another wire"):
         build("codex", EXAMPLE, "m", build_messages=lambda example: own)
 
@@ -148,7 +158,8 @@ def test_messages_of_the_callers_own_go_verbatim() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_params_are_laid_over_everything(shape: str) -> None:
     assert (
-        build(shape, EXAMPLE, "m", params={"temperature": 0, "model": "other"}).body.items() >= {"temperature": 0, "model": "other"}.items()
+        build(shape, EXAMPLE, "m", params={"temperature": 0, "model": "other"}).body.items()
+        >= {"temperature": 0, "model": "other"}.items()
     )
 
 
@@ -191,7 +202,11 @@ def test_claude_code_as_that_client_sends_it() -> None:
     assert {tool["name"] for tool in body["tools"]} >= {"Read", "Bash", "Grep", "Edit"}
     assert all(tool["input_schema"]["type"] == "object" for tool in body["tools"])
     result = body["messages"][-1]["content"][-1]
-    assert (result["type"], result["content"], result["cache_control"]) == ("tool_result", EXAMPLE["context"], {"type": "ephemeral"})
+    assert (result["type"], result["content"], result["cache_control"]) == (
+        "tool_result",
+        EXAMPLE["context"],
+        {"type": "ephemeral"},
+    )
     assert 2 <= json.dumps(body).count('"cache_control"') <= 4, "the provider takes four marks at most"
 
 
@@ -265,5 +280,7 @@ def test_a_letter_is_asked_for_where_one_is_right():
     assert build("plain-user", asked, "m").body["messages"][-1]["content"] == "Which?\n\nA) x  B) y"
     assert (
         "letter"
-        not in build("plain-user", {**asked, "correct_letter": "B"}, "m", prompt="{context} {question}").body["messages"][-1]["content"]
+        not in build("plain-user", {**asked, "correct_letter": "B"}, "m", prompt="{context} {question}").body[
+            "messages"
+        ][-1]["content"]
     )

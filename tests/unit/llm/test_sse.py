@@ -46,7 +46,12 @@ def end(reason: str = "stop") -> dict[str, Any]:
     return {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
 
 
-USAGE = {"id": "x", "model": "m", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}}
+USAGE = {
+    "id": "x",
+    "model": "m",
+    "choices": [],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,8 @@ def test_events_are_cut_by_the_rules_of_the_format(data: bytes, expected: list[t
 )
 def test_any_cut_of_any_line_end_gives_the_same_events(texts: list[str], ending: str, data: st.DataObject) -> None:
     stream = "".join(
-        "".join(f": note{ending}event: e{ending}" + "".join(f"data: {line}{ending}" for line in text.split("\n"))) + ending
+        "".join(f": note{ending}event: e{ending}" + "".join(f"data: {line}{ending}" for line in text.split("\n")))
+        + ending
         for text in texts
     ).encode()
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))
@@ -103,7 +109,9 @@ FULL = Reply(
 @given(data=st.data(), ending=st.sampled_from([b"\n", b"\r\n", b"\r"]))
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic"])
 def test_any_cut_of_a_providers_stream_gives_the_same_reply(wire: str, data: st.DataObject, ending: bytes) -> None:
-    request = parse_request(wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}})
+    request = parse_request(
+        wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}}
+    )
     stream = b": keep-alive\n\n".join(render_stream(wire, FULL, request, 3)).replace(b"\n", ending)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     edges = [0, *cuts, len(stream)]
@@ -120,7 +128,11 @@ LAST = {
         b'data: {"type":"response.failed","response":{"error":{"message":"no"}}}\n\n',
         b"data: [DONE]\n\n",
     ],
-    "anthropic": [b'event: message_stop\ndata: {"type":"message_stop"}\n\n', b'data: {"type":"message_stop"}\n\n', b"data: [DONE]\n\n"],
+    "anthropic": [
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+        b'data: {"type":"message_stop"}\n\n',
+        b"data: [DONE]\n\n",
+    ],
 }
 
 
@@ -129,7 +141,9 @@ LAST = {
 @pytest.mark.parametrize("wire", LAST)
 def test_what_follows_the_last_event_is_kept_aside_wherever_it_is_cut(wire: str, data: st.DataObject) -> None:
     """A second whole stream after the end of the first changes nothing of the reply, and is counted."""
-    request = parse_request(wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}})
+    request = parse_request(
+        wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}}
+    )
     first = b"".join(render_stream(wire, FULL, request, 2))
     other = Reply(text="EVIL", finish_reason="length", usage=Usage(1, 1), model="m-2")
     more = b"".join(render_stream(wire, other, request, 2))
@@ -159,7 +173,10 @@ def test_the_last_event_of_each_wire_ends_it_and_ends_it_once(wire: str, last: b
 
 @pytest.mark.parametrize(("wire", "last"), [(wire, last) for wire, each in LAST.items() for last in each])
 def test_the_end_of_a_stream_is_found_in_its_bytes_at_the_beginning_of_a_line_only(wire: str, last: bytes) -> None:
-    quoted = b'data: {"text":"say data: [DONE] or event: message_stop or {\\"type\\":\\"response.completed\\"} or \\ndata: [DONE]"}\n\n'
+    quoted = (
+        b'data: {"text":"say data: [DONE] or event: message_stop or {\\"type\\":\\"response.completed\\"} or '
+        b'\\ndata: [DONE]"}\n\n'
+    )
     typed_first = b'"type"' not in last or last.startswith((b"event", b'data: {"type"'))
     for cut in range(len(last)):
         finder = EndOfStream()
@@ -179,7 +196,9 @@ def test_the_end_is_whole_with_the_empty_line_after_its_event(newline: bytes, si
     for at in range(0, len(data), size):
         finder.begins_in(data[at : at + size])
         here = data[: at + size]
-        assert finder.whole == (here.endswith(newline) and b"stop" in here and here.endswith((newline * 2, b"}" + newline * 2)))
+        assert finder.whole == (
+            here.endswith(newline) and b"stop" in here and here.endswith((newline * 2, b"}" + newline * 2))
+        )
     assert finder.whole
 
 
@@ -219,7 +238,11 @@ def test_usage_may_come_last_and_the_end_mark_once_twice_or_never() -> None:
 
 def test_two_tool_calls_may_come_interleaved() -> None:
     def part(index: int, text: str, **head: str) -> dict[str, Any]:
-        named = {"function": {"name": head["name"], "arguments": text}} if "name" in head else {"function": {"arguments": text}}
+        named = (
+            {"function": {"name": head["name"], "arguments": text}}
+            if "name" in head
+            else {"function": {"arguments": text}}
+        )
         return {"tool_calls": [{"index": index, **({"id": head["id"]} if "id" in head else {}), **named}]}
 
     deltas = [
@@ -231,7 +254,10 @@ def test_two_tool_calls_may_come_interleaved() -> None:
         part(0, "1}"),
     ]
     reader = read("openai-chat", chat({"role": "assistant", "content": ""}, *deltas, end("tool_calls"), "[DONE]"))
-    assert reader.reply.tool_calls == [{"id": "a", "name": "f", "arguments": '{"x":1}'}, {"id": "b", "name": "g", "arguments": '{"y":2}'}]
+    assert reader.reply.tool_calls == [
+        {"id": "a", "name": "f", "arguments": '{"x":1}'},
+        {"id": "b", "name": "g", "arguments": '{"y":2}'},
+    ]
     assert reader.reply.text is None
 
 
@@ -262,7 +288,11 @@ def test_other_choices_and_the_old_function_call() -> None:
             b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"busy"}}\n\n',
             "overloaded_error: busy",
         ),
-        ("openai-responses", b'event: error\ndata: {"type":"error","code":"rate_limit","message":"slow","param":null}\n\n', "slow"),
+        (
+            "openai-responses",
+            b'event: error\ndata: {"type":"error","code":"rate_limit","message":"slow","param":null}\n\n',
+            "slow",
+        ),
         (
             "openai-responses",
             b'data: {"type":"response.failed","response":{"error":{"code":"server_error","message":"sorry"}}}\n\n',
@@ -307,13 +337,22 @@ def test_an_anthropic_stream_as_that_provider_sends_it() -> None:
         ("content_block_start", {"index": 1, "content_block": {"type": "text", "text": ""}}),
         ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "I look."}}),
         ("content_block_stop", {"index": 1}),
-        ("content_block_start", {"index": 2, "content_block": {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}}),
+        (
+            "content_block_start",
+            {"index": 2, "content_block": {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}},
+        ),
         ("content_block_delta", {"index": 2, "delta": {"type": "input_json_delta", "partial_json": ""}}),
         ("content_block_delta", {"index": 2, "delta": {"type": "input_json_delta", "partial_json": '{"b": 1,'}}),
         ("content_block_delta", {"index": 2, "delta": {"type": "input_json_delta", "partial_json": ' "a": 2}'}}),
         ("content_block_stop", {"index": 2}),
         ("something_new", {"index": 9}),
-        ("message_delta", {"delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"input_tokens": 0, "output_tokens": 15}}),
+        (
+            "message_delta",
+            {
+                "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+                "usage": {"input_tokens": 0, "output_tokens": 15},
+            },
+        ),
         ("message_stop", {}),
     ]
     data = "".join(f"event: {kind}\ndata: {json.dumps({'type': kind, **body})}\n\n" for kind, body in sent)
@@ -344,18 +383,25 @@ def test_a_responses_stream_whose_last_event_leaves_the_output_out() -> None:
         {"type": "response.output_text.delta", "output_index": 1, "delta": "Hi"},
         {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "}"},
     ]
-    last = {"type": "response.completed", "response": {"status": "completed", "usage": {"input_tokens": 3, "output_tokens": 4}}}
+    last = {
+        "type": "response.completed",
+        "response": {"status": "completed", "usage": {"input_tokens": 3, "output_tokens": 4}},
+    }
     data = [f"data: {json.dumps(event)}\n\n".encode() for event in sent]
     early = read("openai-responses", *data)
     assert (early.reply.text, early.reply.reasoning, early.complete) == ("Hi", "hm", False)
     whole = read("openai-responses", *data, f"data: {json.dumps(last)}\n\n".encode())
-    assert whole.reply == Reply("Hi", [{"id": "c", "name": "f", "arguments": "{}"}], "tool_calls", Usage(3, 4), "gpt-5", None, "hm")
+    assert whole.reply == Reply(
+        "Hi", [{"id": "c", "name": "f", "arguments": "{}"}], "tool_calls", Usage(3, 4), "gpt-5", None, "hm"
+    )
     assert whole.complete
 
 
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic"])
 def test_what_we_stream_has_the_providers_order_of_events(wire: str) -> None:
-    request = parse_request(wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}})
+    request = parse_request(
+        wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}}
+    )
     reply = Reply("Hello", [{"id": "c", "name": "f", "arguments": "{}"}], "tool_calls", Usage(3, 4), "m")
     found = events(b"".join(render_stream(wire, reply, request, 1)))
     bodies = [data if data == "[DONE]" else json.loads(data) for _, data in found]
@@ -375,7 +421,15 @@ def test_what_we_stream_has_the_providers_order_of_events(wire: str) -> None:
         assert [name for name, _ in found] == [body["type"] for body in bodies]
         block = ["content_block_start", "content_block_delta", "content_block_stop"]
         tool = ["content_block_start", "content_block_delta", "content_block_delta", "content_block_stop"]
-        assert [name for name, _ in found] == ["message_start", block[0], "ping", *block[1:], *tool, "message_delta", "message_stop"]
+        assert [name for name, _ in found] == [
+            "message_start",
+            block[0],
+            "ping",
+            *block[1:],
+            *tool,
+            "message_delta",
+            "message_stop",
+        ]
         assert bodies[0]["message"]["content"] == []
         assert bodies[-2] == {
             "type": "message_delta",
@@ -386,7 +440,14 @@ def test_what_we_stream_has_the_providers_order_of_events(wire: str) -> None:
         assert [name for name, _ in found] == [body["type"] for body in bodies]
         assert [body["sequence_number"] for body in bodies] == list(range(len(bodies)))
         assert [name.removeprefix("response.") for name, _ in found] == [
-            *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.done"),
+            *(
+                "created",
+                "in_progress",
+                "output_item.added",
+                "content_part.added",
+                "output_text.delta",
+                "output_text.done",
+            ),
             *("content_part.done", "output_item.done", "output_item.added", "function_call_arguments.delta"),
             *("function_call_arguments.done", "output_item.done", "completed"),
         ]
@@ -425,12 +486,21 @@ def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 @given(data=st.data())
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic"])
 def test_a_good_stream_with_one_thing_wrong_in_it_is_still_read(wire: str, data: st.DataObject) -> None:
-    request = parse_request(wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}})
-    odd = st.sampled_from([None, True, 0, -1, 1.5, "", "x", [], ["x"], [None], {}, {"x": None}, [{}], [[]], {"type": "text"}])
-    sent = [json.loads(text) if text != "[DONE]" else text for _, text in events(b"".join(render_stream(wire, FULL, request, 1)))]
+    request = parse_request(
+        wire, {"messages": [{"role": "user", "content": "q"}], "stream_options": {"include_usage": True}}
+    )
+    odd = st.sampled_from(
+        [None, True, 0, -1, 1.5, "", "x", [], ["x"], [None], {}, {"x": None}, [{}], [[]], {"type": "text"}]
+    )
+    sent = [
+        json.loads(text) if text != "[DONE]" else text
+        for _, text in events(b"".join(render_stream(wire, FULL, request, 1)))
+    ]
     place = data.draw(st.sampled_from(_places(sent)))
     changed = _replaced(sent, place, data.draw(odd)) if place else []
-    reader = read(wire, *(f"data: {body if isinstance(body, str) else json.dumps(body)}\n\n".encode() for body in changed))
+    reader = read(
+        wire, *(f"data: {body if isinstance(body, str) else json.dumps(body)}\n\n".encode() for body in changed)
+    )
     assert isinstance(reader.error, str | None)
     assert all(isinstance(call["arguments"], str) for call in reader.reply.tool_calls)
     whole = render_reply(wire, FULL, request)
@@ -438,4 +508,7 @@ def test_a_good_stream_with_one_thing_wrong_in_it_is_still_read(wire: str, data:
     with contextlib.suppress(BadReply):
         reply = parse_reply(wire, _replaced(whole, place, data.draw(odd)))
         assert all(isinstance(call["arguments"], str) for call in reply.tool_calls)
-        assert all(isinstance(getattr(reply, field), str | None) for field in ("text", "refusal", "reasoning", "model", "finish_reason"))
+        assert all(
+            isinstance(getattr(reply, field), str | None)
+            for field in ("text", "refusal", "reasoning", "model", "finish_reason")
+        )

@@ -27,7 +27,9 @@ class Words:
         return len(text.split())
 
 
-@given(groups=st.lists(st.lists(st.sampled_from(TEXTS), max_size=5), max_size=6), remembered=st.sampled_from([1, 3, 100]))
+@given(
+    groups=st.lists(st.lists(st.sampled_from(TEXTS), max_size=5), max_size=6), remembered=st.sampled_from([1, 3, 100])
+)
 def test_groups_have_the_sums_of_their_texts(groups: list[list[str]], remembered: int) -> None:
     alone = [sum(VocabularyCounter().count(text) for text in group) for group in groups]
     counter = VocabularyCounter(remembered=remembered)

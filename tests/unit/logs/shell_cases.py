@@ -1,4 +1,6 @@
-"""Commands run on the fixture repository of the vectors, and the lines that reach the caller; `None` = may be unknown."""
+"""Commands run on the fixture repository of the vectors, and the lines that reach the caller; `None` = may be
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,11 @@ SURE: list[tuple[str, dict[str, list[tuple[int, int]]]]] = [
 # what only the output can tell
 FROM_OUTPUT: list[tuple[str, dict[str, list[tuple[int, int]]]]] = [
     ("python3 -c \"print(''.join(open('src/util.py').readlines()[2:6]), end='')\"", {UTIL: [(3, 6)]}),
-    ("python3 - <<'EOF'\nfor i, line in enumerate(open('src/util.py'), 1):\n    print(i, line, end='', sep=':')\nEOF", {UTIL: [(1, 10)]}),
+    (
+        "python3 - <<'EOF'\nfor i, line in enumerate(open('src/util.py'), 1):\n    print(i, line, end='', "
+        "sep=':')\nEOF",
+        {UTIL: [(1, 10)]},
+    ),
     ("git blame -L 2,4 src/util.py", {UTIL: [(2, 4)]}),
     ("perl -ne 'print if 3..5' src/util.py", {UTIL: [(3, 5)]}),
     ("git show HEAD~0:src/util.py | head -n 3", {UTIL: [(1, 3)]}),

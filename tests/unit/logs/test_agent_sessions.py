@@ -1,4 +1,6 @@
-"""Every format of agents' logs can be asked about: as a conversation, or as its tool calls where the log holds no more."""
+"""Every format of agents' logs can be asked about: as a conversation, or as its tool calls where the log holds no
+more.
+"""
 
 import json
 from pathlib import Path
@@ -45,7 +47,13 @@ def test_a_replay_does_not_take_calls_for_a_conversation(tmp_path):
 def test_a_log_without_calls_is_said_to_be_one(tmp_path):
     place = tmp_path / "predictions.jsonl"
     place.write_text(
-        json.dumps({"instance_id": "x", "traj_data": {"pred_files": ["a.py"], "pred_spans": {}, "pred_steps": []}, "model_patch": ""})
+        json.dumps(
+            {
+                "instance_id": "x",
+                "traj_data": {"pred_files": ["a.py"], "pred_spans": {}, "pred_steps": []},
+                "model_patch": "",
+            }
+        )
     )
     with pytest.raises(BadInput, match="no tool call"):
         list(read_sessions(place, agents=True))

@@ -1,4 +1,6 @@
-"""The sessions of real clients that tests read: nothing of a client's text is in them, and everything that figures hang on is."""
+"""The sessions of real clients that tests read: nothing of a client's text is in them, and everything that figures hang
+on is.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def test_provider_and_watch_state_one_usage(client_session, name):
     told = [row["usage"] for row in lines(folder / "usage.jsonl") if row["kind"] == "prompt"]
     seen = [record["usage"] for record in lines(folder / "records.jsonl")]
     assert sorted(usage["output_tokens"] for usage in told) == sorted(usage["output_tokens"] for usage in seen)
-    read = [usage.get("cache_read_input_tokens", usage.get("input_tokens_details", {}).get("cached_tokens")) for usage in told]
+    read = [
+        usage.get("cache_read_input_tokens", usage.get("input_tokens_details", {}).get("cached_tokens"))
+        for usage in told
+    ]
     assert sum(read) == sum(usage["cache_read"] for usage in seen) > 0
 
 
@@ -71,15 +76,25 @@ def test_logs_and_bodies_share_what_the_tools_returned_and_the_names_of_tools(cl
     body = lines(folder / "records.jsonl")[-1]["request"]
     (log,) = folder.glob("log/projects/*/*.jsonl")
     blocks = [block for message in body["messages"] for block in message["content"]]
-    logged = [block for row in lines(log) if isinstance(row.get("message", {}).get("content"), list) for block in row["message"]["content"]]
+    logged = [
+        block
+        for row in lines(log)
+        if isinstance(row.get("message", {}).get("content"), list)
+        for block in row["message"]["content"]
+    ]
     for kind, field in (("tool_result", "content"), ("tool_use", "name"), ("tool_use", "input")):
         sent, kept = ([block[field] for block in where if block["type"] == kind] for where in (blocks, logged))
         assert sent
-        # (this client adds a reminder to a result now and then: it is in the body alone, after the text without its last white space)
+        # (this client adds a reminder to a result now and then: it is in the body alone, after the text without its
+        # last white space)
         assert [
-            text for text in sent if text not in kept and not (kind == "tool_result" and text.startswith(tuple(k.rstrip() for k in kept)))
+            text
+            for text in sent
+            if text not in kept and not (kind == "tool_result" and text.startswith(tuple(k.rstrip() for k in kept)))
         ] == []
-    assert {block["name"] for block in blocks if block["type"] == "tool_use"} <= {tool["name"] for tool in body["tools"]}
+    assert {block["name"] for block in blocks if block["type"] == "tool_use"} <= {
+        tool["name"] for tool in body["tools"]
+    }
 
 
 def test_prefixes_stay_prefixes_and_marks_stay_where_they_were(client_session):
@@ -96,7 +111,9 @@ def test_prefixes_stay_prefixes_and_marks_stay_where_they_were(client_session):
 
 def test_a_text_becomes_one_of_as_many_tokens_line_by_line(script):
     maker = script.Maker()
-    text = "# A heading\n\n  * an item, *marked*;\n\tif x == 12.5: return {'a': [1, 2]}\r\n\n---\nthe end, without a break"
+    text = (
+        "# A heading\n\n  * an item, *marked*;\n\tif x == 12.5: return {'a': [1, 2]}\r\n\n---\nthe end, without a break"
+    )
     made = maker.text(text)
     assert COUNT(made) == COUNT(text)
     assert made.count("\n") == text.count("\n")
@@ -106,16 +123,28 @@ def test_a_text_becomes_one_of_as_many_tokens_line_by_line(script):
 
 
 def test_definitions_of_tools_get_made_names_and_keep_their_size(script):
-    schema = {"type": "object", "properties": {"file_path": {"type": "string", "description": "Where it is."}}, "required": ["file_path"]}
+    schema = {
+        "type": "object",
+        "properties": {"file_path": {"type": "string", "description": "Where it is."}},
+        "required": ["file_path"],
+    }
     tools = [{"name": "ReadFile", "description": "Reads a file: `cat`, with numbers.", "input_schema": schema}]
     redactor = script.Redactor()
     made = redactor.value(
-        {"tools": tools, "content": [{"type": "tool_use", "id": "t1", "name": "ReadFile", "input": {"file_path": "/a/b.py"}}]}
+        {
+            "tools": tools,
+            "content": [{"type": "tool_use", "id": "t1", "name": "ReadFile", "input": {"file_path": "/a/b.py"}}],
+        }
     )
     (tool,), (call,) = made["tools"], made["content"]
     assert COUNT(canonical_json(made["tools"])) == COUNT(canonical_json(tools))
     assert call["name"] == tool["name"] != "ReadFile"
-    assert list(call["input"]) == tool["input_schema"]["required"] == list(tool["input_schema"]["properties"]) != ["file_path"]
+    assert (
+        list(call["input"])
+        == tool["input_schema"]["required"]
+        == list(tool["input_schema"]["properties"])
+        != ["file_path"]
+    )
     assert "b.py" not in json.dumps(made)
 
 

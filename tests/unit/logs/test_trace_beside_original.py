@@ -1,4 +1,6 @@
-"""Odd input beside the original evaluator, which was run on each of these: `contextbench-v1` gives its figures to the digit."""
+"""Odd input beside the original evaluator, which was run on each of these: `contextbench-v1` gives its figures to the
+digit.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ def scored(init: Gold, steps: list[Step], patch: str = "", add: Gold | None = No
         for path, pairs in step.items():
             whole.setdefault(path, []).extend(pairs)
     rows = [{"files": list(step), "spans": {path: told(pairs) for path, pairs in step.items()}} for step in steps]
-    data = {"pred_steps": rows, "pred_files": list(whole), "pred_spans": {path: told(pairs) for path, pairs in whole.items()}}
+    data = {
+        "pred_steps": rows,
+        "pred_files": list(whole),
+        "pred_spans": {path: told(pairs) for path, pairs in whole.items()},
+    }
     selections, final = prediction(data)
     return score(gold, selections, files(), final=final, patch=patch, policy=policy)
 
@@ -55,7 +61,9 @@ def figures(of: Score, level: str) -> list[float | None]:
 @pytest.mark.parametrize(
     ("init", "steps", "line", "span", "curve"),
     [
-        pytest.param([(CALC, 8, 12)], [{CALC: [(12, 8)]}], [0, 1, 0, 5, -3], [0.1405, 1, 17, 121, 17], [0.0], id="reversed"),
+        pytest.param(
+            [(CALC, 8, 12)], [{CALC: [(12, 8)]}], [0, 1, 0, 5, -3], [0.1405, 1, 17, 121, 17], [0.0], id="reversed"
+        ),
         pytest.param(
             [(CALC, 8, 12)],
             [{CALC: [(12, 8)]}, {CALC: [(12, 8)]}, {UTIL: [(6, 2)]}],
@@ -64,11 +72,22 @@ def figures(of: Score, level: str) -> list[float | None]:
             [0.0, 0.0, 0.0],
             id="reversed-again",
         ),
-        pytest.param([(CALC, 12, 8)], [{CALC: [(8, 12)]}], [1, 0, 0, -3, 5], [1, 0.1405, 17, 17, 121], [1.0], id="gold-reversed"),
-        pytest.param([(CALC, 0, 5)], [{CALC: [(1, 5)]}], [0.8333, 1, 5, 6, 5], [1, 1, 71, 71, 71], [5 / 6], id="gold-from-line-0"),
-        pytest.param([(CALC, 46, 50)], [{CALC: [(46, 46)]}], [0.2, 1, 1, 5, 1], [1, 1, 1, 1, 1], [0.2], id="line-after-the-last"),
         pytest.param(
-            [("src/noeol.py", 6, 9)], [{"src/noeol.py": [(7, 8)]}], [0.5, 1, 2, 4, 2], [0, 1, 0, 12, 0], [0.5], id="after-an-open-end"
+            [(CALC, 12, 8)], [{CALC: [(8, 12)]}], [1, 0, 0, -3, 5], [1, 0.1405, 17, 17, 121], [1.0], id="gold-reversed"
+        ),
+        pytest.param(
+            [(CALC, 0, 5)], [{CALC: [(1, 5)]}], [0.8333, 1, 5, 6, 5], [1, 1, 71, 71, 71], [5 / 6], id="gold-from-line-0"
+        ),
+        pytest.param(
+            [(CALC, 46, 50)], [{CALC: [(46, 46)]}], [0.2, 1, 1, 5, 1], [1, 1, 1, 1, 1], [0.2], id="line-after-the-last"
+        ),
+        pytest.param(
+            [("src/noeol.py", 6, 9)],
+            [{"src/noeol.py": [(7, 8)]}],
+            [0.5, 1, 2, 4, 2],
+            [0, 1, 0, 12, 0],
+            [0.5],
+            id="after-an-open-end",
         ),
         pytest.param(
             [("src\\calc.py", 8, 12), ("/workspace/util.py", 1, 1), ("", 1, 2)],
@@ -128,7 +147,10 @@ def test_sizes_below_zero_go_into_the_sum_of_all_tasks_and_divide_by_no_nothing(
     assert figures(strict, "line") == [1, 1, 5, 5, 5]
 
 
-BOTH = {"inst_id": "x", "init_ctx": [{"file": CALC, "start_line": 8, "end_line": 12}, {"file": UTIL, "start_line": 1, "end_line": 6}]}
+BOTH = {
+    "inst_id": "x",
+    "init_ctx": [{"file": CALC, "start_line": 8, "end_line": 12}, {"file": UTIL, "start_line": 1, "end_line": 6}],
+}
 
 
 def of_log(path: Path, row: Any) -> Score:

@@ -11,7 +11,13 @@ from context_bench.shell.repo import Snapshot
 from context_bench.traces.gold import ContentDrift, Gold, GoldItem, content_drift, faults, load_gold
 
 ITEM = {"file": "a.py", "start_line": 2, "end_line": 3}
-ROW = {"inst_id": "I-1", "original_inst_id": "owner__repo-1", "commit": "c" * 40, "init_ctx": [ITEM], "add_ctx": [{**ITEM, "file": "b.py"}]}
+ROW = {
+    "inst_id": "I-1",
+    "original_inst_id": "owner__repo-1",
+    "commit": "c" * 40,
+    "init_ctx": [ITEM],
+    "add_ctx": [{**ITEM, "file": "b.py"}],
+}
 
 
 def test_jsonl_json_and_a_tree_of_annotations_give_the_same_gold(tmp_path):
@@ -25,15 +31,37 @@ def test_jsonl_json_and_a_tree_of_annotations_give_the_same_gold(tmp_path):
     assert sets[0].golds == sets[1].golds == sets[2].golds
     gold = sets[0].find("owner/repo:pr-1")
     assert gold is sets[0].find("I-1")
-    assert (gold.repo, gold.commit, [i.file for i in gold.init], [i.file for i in gold.add]) == ("owner/repo", "c" * 40, ["a.py"], ["b.py"])
+    assert (gold.repo, gold.commit, [i.file for i in gold.init], [i.file for i in gold.add]) == (
+        "owner/repo",
+        "c" * 40,
+        ["a.py"],
+        ["b.py"],
+    )
     assert sets[0].find(None, "nobody") is None
 
 
 def test_both_parquet_layouts(tmp_path):
-    base = {"repo": "o/r", "base_commit": "d" * 40, "language": "python", "patch": "", "source": "Verified", "f2p": "[]"}
+    base = {
+        "repo": "o/r",
+        "base_commit": "d" * 40,
+        "language": "python",
+        "patch": "",
+        "source": "Verified",
+        "f2p": "[]",
+    }
     rows = [
-        {"instance_id": "A", "original_inst_id": "o__r-1", "gold_context": json.dumps([{**ITEM, "content": "x"}]), **base},
-        {"instance_id": "B", "original_inst_id": "o__r-2", "gold_context": "context0：\nfile: a.py\nlines: 2-3\ncontent:\nx\n", **base},
+        {
+            "instance_id": "A",
+            "original_inst_id": "o__r-1",
+            "gold_context": json.dumps([{**ITEM, "content": "x"}]),
+            **base,
+        },
+        {
+            "instance_id": "B",
+            "original_inst_id": "o__r-2",
+            "gold_context": "context0：\nfile: a.py\nlines: 2-3\ncontent:\nx\n",
+            **base,
+        },
         {"instance_id": "C", "original_inst_id": "o__r-3", "gold_context": "nothing anybody could read", **base},
         {"instance_id": "D", "original_inst_id": "o__r-4", "gold_context": "[]", **base},
     ]
@@ -60,7 +88,9 @@ def test_no_gold_at_all_is_an_error(tmp_path):
 
 
 def test_rows_that_cannot_be_used_are_counted_and_the_first_of_an_instance_stays(tmp_path):
-    (tmp_path / "g.jsonl").write_bytes(b'{"inst_id": "x"}\n{"inst_id": "y"}\n\xff\n' + (json.dumps(ROW) + "\n").encode() * 2)
+    (tmp_path / "g.jsonl").write_bytes(
+        b'{"inst_id": "x"}\n{"inst_id": "y"}\n\xff\n' + (json.dumps(ROW) + "\n").encode() * 2
+    )
     golds = load_gold(tmp_path / "g.jsonl")
     assert len(golds) == 1
     assert golds.repeated == ["I-1"]
@@ -72,10 +102,13 @@ def test_a_csv_beside_selects_and_fills_in(tmp_path):
     (tmp_path / "g.jsonl").write_text(f"{json.dumps(ROW)}\n{json.dumps(other)}\n")
     head = "bench,instance_id,original_inst_id,language,status,repo,commit\n"
     (tmp_path / "s.csv").write_text(
-        f"{head}Pro,I-2,instance_o__r-{'a' * 40}-v{'b' * 40},go,pass,o/r,abc\nPro,I-9,,go,pass,,\n", encoding="utf-8-sig"
+        f"{head}Pro,I-2,instance_o__r-{'a' * 40}-v{'b' * 40},go,pass,o/r,abc\nPro,I-9,,go,pass,,\n",
+        encoding="utf-8-sig",
     )
     golds = load_gold(tmp_path / "g.jsonl", join=tmp_path / "s.csv")
-    assert [(g.instance_id, g.repo, g.commit, g.language, g.source) for g in golds] == [("I-2", "o/r", "abc", "go", "Pro")]
+    assert [(g.instance_id, g.repo, g.commit, g.language, g.source) for g in golds] == [
+        ("I-2", "o/r", "abc", "go", "Pro")
+    ]
     assert golds.find(f"o__r-{'a' * 40}") is golds.golds[0]
     assert golds.skipped == {"listed in the CSV, no gold": 1}
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")

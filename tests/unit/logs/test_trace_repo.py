@@ -24,8 +24,19 @@ def write(folder, files=FILES):
 
 def git(folder, *words):
     env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "core.autocrlf=false", "-c", "init.defaultBranch=main"]
-    return subprocess.run(["git", *who, "-C", str(folder), *words], check=True, capture_output=True, text=True, env=env).stdout.strip()
+    who = [
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.invalid",
+        "-c",
+        "core.autocrlf=false",
+        "-c",
+        "init.defaultBranch=main",
+    ]
+    return subprocess.run(
+        ["git", *who, "-C", str(folder), *words], check=True, capture_output=True, text=True, env=env
+    ).stdout.strip()
 
 
 @pytest.fixture

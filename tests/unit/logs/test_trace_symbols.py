@@ -13,7 +13,10 @@ from context_bench.traces.gold import Gold, GoldItem
 from context_bench.traces.symbols import CodeFiles, definitions, grammar_versions, language_of
 
 CODE = {
-    "a.go": (b"package a\ntype (\n\tOne struct{ x int }\n\tTwo int\n)\nfunc (s *One) Push() {}\n", {"One", "Two", "Push"}),
+    "a.go": (
+        b"package a\ntype (\n\tOne struct{ x int }\n\tTwo int\n)\nfunc (s *One) Push() {}\n",
+        {"One", "Two", "Push"},
+    ),
     "a.rs": (b"struct Q<T>(T);\nimpl<T> Q<T> { fn new() {} }\n", {"Q", "new"}),
     "a.c": (b"struct n { int v; };\nstruct n *f(struct n *x) { return x; }\n", {"n", "f"}),
     "a.cs": (b"class A { void M() {} }\ninterface I {}\n", {"A", "M", "I"}),
@@ -50,14 +53,20 @@ def test_the_full_profile_counts_what_the_original_leaves_out():
     assert definitions(data, "a.ts") == []
     assert definitions(data, "a.mts") == []
     assert len(definitions(data, "a.mts", "full")) == 4
-    assert [one.names for one in definitions(b"go() { ls; }\nfunction stop { :; }\n", "x.sh", "full")] == [("go",), ("stop",)]
+    assert [one.names for one in definitions(b"go() { ls; }\nfunction stop { :; }\n", "x.sh", "full")] == [
+        ("go",),
+        ("stop",),
+    ]
     assert definitions(b"go() { ls; }\n", "x.sh") == []
     with pytest.raises(ValueError, match="profile"):
         definitions(data, "a.ts", "everything")
 
 
 @settings(max_examples=60)
-@given(st.binary(max_size=200) | st.text(alphabet="def class({[:\n '\"ü", max_size=200).map(str.encode), st.sampled_from(sorted(CODE)))
+@given(
+    st.binary(max_size=200) | st.text(alphabet="def class({[:\n '\"ü", max_size=200).map(str.encode),
+    st.sampled_from(sorted(CODE)),
+)
 def test_any_bytes_are_read_and_definitions_lie_in_them(data, path):
     for one in definitions(data, path, "full"):
         assert 0 <= one.start < one.end <= len(data)
@@ -110,6 +119,9 @@ def test_every_ending_has_a_grammar_installed():
 def test_a_policy_says_what_counts_as_a_definition():
     files = CodeFiles(Snapshot({"a.rs": b"enum E {\n  A,\n}\nfn f() {\n}\n"}))
     gold = Gold("i", [GoldItem("a.rs", 1, 5)])
-    seen = {name: score(gold, [Selection(spans=[("a.rs", [(4, 4)])])], files, policy=POLICIES[name]) for name in ("strict", "strict-full")}
+    seen = {
+        name: score(gold, [Selection(spans=[("a.rs", [(4, 4)])])], files, policy=POLICIES[name])
+        for name in ("strict", "strict-full")
+    }
     assert {name: one.final["symbol"].coverage for name, one in seen.items()} == {"strict": 1.0, "strict-full": 0.5}
     assert seen["strict-full"].to_row()["policy"] == "strict-full"

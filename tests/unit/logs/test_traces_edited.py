@@ -31,7 +31,10 @@ class Repo:
 
 def events(*calls):
     """The events of calls (tool, arguments, output or failed)."""
-    made = [ToolCall(tool, arguments, ident=str(n), output=output, answered=True) for n, (tool, arguments, output) in enumerate(calls)]
+    made = [
+        ToolCall(tool, arguments, ident=str(n), output=output, answered=True)
+        for n, (tool, arguments, output) in enumerate(calls)
+    ]
     return trace_of(Transcript("i", cwd="/w", calls=made), repo=Repo())
 
 
@@ -50,13 +53,24 @@ def last(trace):
 
 
 EDITS = {
-    "insertion before": ("Edit", {"file_path": "src/a.py", "old_string": "line 2\n", "new_string": "line 2\nnew\nnew\n"}, "ok"),
-    "editor": ("str_replace_editor", {"command": "insert", "path": "src/a.py", "insert_line": 2, "new_str": "new\nnew"}, "ok"),
+    "insertion before": (
+        "Edit",
+        {"file_path": "src/a.py", "old_string": "line 2\n", "new_string": "line 2\nnew\nnew\n"},
+        "ok",
+    ),
+    "editor": (
+        "str_replace_editor",
+        {"command": "insert", "path": "src/a.py", "insert_line": 2, "new_str": "new\nnew"},
+        "ok",
+    ),
     "several": (
         "MultiEdit",
         {
             "file_path": "src/a.py",
-            "edits": [{"old_string": "line 2\n", "new_string": "line 2\nnew\n"}, {"old_string": "line 4\n", "new_string": "line 4\nnew\n"}],
+            "edits": [
+                {"old_string": "line 2\n", "new_string": "line 2\nnew\n"},
+                {"old_string": "line 4\n", "new_string": "line 4\nnew\n"},
+            ],
         },
         "ok",
     ),
@@ -73,7 +87,10 @@ EDITS = {
     ),
     "shell": (
         "Bash",
-        {"command": "apply_patch <<'E'\n*** Begin Patch\n*** Update File: src/a.py\n@@\n line 2\n+new\n+new\n line 3\n*** End Patch\nE"},
+        {
+            "command": "apply_patch <<'E'\n*** Begin Patch\n*** Update File: src/a.py\n@@\n line 2\n+new\n+new\n line "
+            "3\n*** End Patch\nE"
+        },
         "ok",
     ),
 }
@@ -101,7 +118,9 @@ def test_lines_that_the_agent_wrote_are_nobodys():
 
 def test_failed_edits_change_nothing_and_undone_ones_are_forgotten():
     change = {"file_path": "src/a.py", "old_string": "line 1\n", "new_string": "x\ny\nline 1\n"}
-    failed = events(("Edit", change, "<tool_use_error>String to replace not found in file.</tool_use_error>"), read(BASE[:3], 1))
+    failed = events(
+        ("Edit", change, "<tool_use_error>String to replace not found in file.</tool_use_error>"), read(BASE[:3], 1)
+    )
     assert last(failed)[1] == ((1, 3),)
     insert = ("str_replace_editor", {"command": "insert", "path": "src/a.py", "insert_line": 0, "new_str": "x"}, "ok")
     undo = ("str_replace_editor", {"command": "undo_edit", "path": "src/a.py"}, "ok")
@@ -118,7 +137,11 @@ def test_failed_edits_change_nothing_and_undone_ones_are_forgotten():
             {"input": "*** Begin Patch\n*** Update File: src/a.py\n*** Move to: src/c.py\n@@\n-line 1\n*** End Patch"},
             "Done!",
         ),
-        ("apply_patch", {"input": "diff --git a/src/a.py b/src/c.py\nrename from src/a.py\nrename to src/c.py\n"}, "Done!"),
+        (
+            "apply_patch",
+            {"input": "diff --git a/src/a.py b/src/c.py\nrename from src/a.py\nrename to src/c.py\n"},
+            "Done!",
+        ),
     ],
 )
 def test_a_renamed_file_is_the_one_of_the_base(move):
@@ -146,7 +169,10 @@ def test_old_versions_and_restored_files_are_the_base():
 
 
 def test_a_file_that_the_agent_made_is_no_file_of_the_base():
-    trace = events(("Write", {"file_path": "/w/new.py", "content": "line 1\nline 2\n"}, "ok"), read(["line 1", "line 2"], 1, "/w/new.py"))
+    trace = events(
+        ("Write", {"file_path": "/w/new.py", "content": "line 1\nline 2\n"}, "ok"),
+        read(["line 1", "line 2"], 1, "/w/new.py"),
+    )
     assert last(trace) == ("new.py", ())
 
 
@@ -196,9 +222,23 @@ def test_a_replacement_is_what_text_replacement_gives(old, wanted, given_, every
                     ]
                 ),
                 st.sampled_from(
-                    ["src/a.py", "line 2", "x\ny", "insert", "undo_edit", "mv src/a.py src/b.py", "sed -i 1d src/a.py", "", None, 3, [{}]]
+                    [
+                        "src/a.py",
+                        "line 2",
+                        "x\ny",
+                        "insert",
+                        "undo_edit",
+                        "mv src/a.py src/b.py",
+                        "sed -i 1d src/a.py",
+                        "",
+                        None,
+                        3,
+                        [{}],
+                    ]
                 )
-                | st.text("+-@ *\nab/", max_size=20).map(lambda t: "--- a/src/a.py\n+++ b/src/a.py\n@@ -1,2 +1,2 @@\n" + t),
+                | st.text("+-@ *\nab/", max_size=20).map(
+                    lambda t: "--- a/src/a.py\n+++ b/src/a.py\n@@ -1,2 +1,2 @@\n" + t
+                ),
                 max_size=5,
             ),
             st.sampled_from(["ok", "", None, "1\tline 1\n"]),
@@ -219,7 +259,11 @@ def test_no_edit_leaves_the_repository_as_it_is():
     assert not edits
     assert edits.blob("src/b.py") == b"b1\nb2\nb3\n"
     edits.move("src/b.py", "src/c.py")
-    assert (edits.blob("src/b.py"), edits.blob("src/c.py"), edits.origin("src/c.py")) == (None, b"b1\nb2\nb3\n", "src/b.py")
+    assert (edits.blob("src/b.py"), edits.blob("src/c.py"), edits.origin("src/c.py")) == (
+        None,
+        b"b1\nb2\nb3\n",
+        "src/b.py",
+    )
     assert sorted(edits.paths()) == ["src/a.py", "src/c.py"]
 
 
@@ -229,7 +273,10 @@ def test_no_edit_leaves_the_repository_as_it_is():
         ("Bash", {"command": "rm src/b.py" + "\nmv " + " " * 100_000 + "\n" * 100_000}),
         ("Bash", {"command": "git " * 20_000 + "; rm src/b.py"}),
         ("apply_patch", {"input": "*** Update File: src/b.py" + " " * 100_000 + "x\n" + "@@\n" * 20_000}),
-        ("apply_patch", {"input": "--- a/src/b.py\n+++ b/src/b.py" + " " * 100_000 + "x\n" + "@@ -1,9 +1,9 @@\n" * 20_000}),
+        (
+            "apply_patch",
+            {"input": "--- a/src/b.py\n+++ b/src/b.py" + " " * 100_000 + "x\n" + "@@ -1,9 +1,9 @@\n" * 20_000},
+        ),
         ("Write", {"file_path": "src/b.py", "content": "b1\nb2\n" * 20_000}),
     ],
 )

@@ -1,4 +1,6 @@
-"""Every importer on hostile logs: a refusal or a trace, never another exception; what is passed over is counted; memory is bounded."""
+"""Every importer on hostile logs: a refusal or a trace, never another exception; what is passed over is counted; memory
+is bounded.
+"""
 
 import json
 import subprocess
@@ -31,7 +33,14 @@ TALK = [
     {"role": "tool", "tool_call_id": "c", "content": "x\ny"},
 ]
 ENVELOPE = {"uuid": "u", "parentUuid": None, "sessionId": "S", "cwd": "/r", "isSidechain": False}
-TAPED = {"id": "1", "wire": "openai-chat", "matched_by": "none", "bytes_in": 1, "facts": {"policy": "full"}, "status": 200}
+TAPED = {
+    "id": "1",
+    "wire": "openai-chat",
+    "matched_by": "none",
+    "bytes_in": 1,
+    "facts": {"policy": "full"},
+    "status": 200,
+}
 
 
 def lines(*rows: Any) -> bytes:
@@ -42,8 +51,16 @@ def lines(*rows: Any) -> bytes:
 SEEDS: dict[str, bytes] = {
     "own": lines(Trace("a", "x", events=[Event(1, "t", "read", "Read", "a.py", ((1, 2),))]).to_json()),
     "tap_records": lines(
-        {**TAPED, "request": {"model": "m", "messages": TALK[:1]}, "reply": {"id": "r1", "choices": [{"message": TALK[1]}]}},
-        {**TAPED, "request": {"model": "m", "messages": TALK}, "reply": {"id": "r2", "choices": [{"message": {"content": "Done."}}]}},
+        {
+            **TAPED,
+            "request": {"model": "m", "messages": TALK[:1]},
+            "reply": {"id": "r1", "choices": [{"message": TALK[1]}]},
+        },
+        {
+            **TAPED,
+            "request": {"model": "m", "messages": TALK},
+            "reply": {"id": "r2", "choices": [{"message": {"content": "Done."}}]},
+        },
     ),
     "atif": lines(
         {
@@ -65,14 +82,22 @@ SEEDS: dict[str, bytes] = {
         {"type": "assistant", **ENVELOPE, "message": {"id": "m", "role": "assistant", "content": [USE]}},
         {"type": "user", **ENVELOPE, "uuid": "v", "message": {"role": "user", "content": [RESULT]}},
     ),
-    "cline": lines({"sessionId": "s", "messages": [{"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}]}),
-    "openhands_completions": lines({"messages": TALK, "response": {"choices": [{"message": {"content": "x"}}]}, "kwargs": {"tools": [{}]}}),
-    "swe_context": lines({"viewed_files": ["a.py"], "edited_files": [], "file_line_ranges": {"a.py": [{"start": 1, "end": 2}]}}),
+    "cline": lines(
+        {"sessionId": "s", "messages": [{"role": "assistant", "content": [USE]}, {"role": "user", "content": [RESULT]}]}
+    ),
+    "openhands_completions": lines(
+        {"messages": TALK, "response": {"choices": [{"message": {"content": "x"}}]}, "kwargs": {"tools": [{}]}}
+    ),
+    "swe_context": lines(
+        {"viewed_files": ["a.py"], "edited_files": [], "file_line_ranges": {"a.py": [{"start": 1, "end": 2}]}}
+    ),
 }
 
 
 with tempfile.TemporaryDirectory() as _folder:
-    cases.database(Path(_folder) / "opencode.db", (cases.MAIN, cases.MAIN_MESSAGES), (cases.HELPER, cases.HELPER_MESSAGES)).close()
+    cases.database(
+        Path(_folder) / "opencode.db", (cases.MAIN, cases.MAIN_MESSAGES), (cases.HELPER, cases.HELPER_MESSAGES)
+    ).close()
     SEEDS["opencode_database"] = (Path(_folder) / "opencode.db").read_bytes()
 SEEDS |= {
     "opencode_export": cases.export(cases.MAIN, cases.MAIN_MESSAGES).encode(),
@@ -91,7 +116,10 @@ def format_of(data: bytes) -> str | None:
         return next((name for name, one in formats().items() if one is found), None)
 
 
-for _told in (*VECTORS["same_session"]["formats"].values(), *(case for case in VECTORS["importers"] if "files" in case)):
+for _told in (
+    *VECTORS["same_session"]["formats"].values(),
+    *(case for case in VECTORS["importers"] if "files" in case),
+):
     for _text in _told["files"].values():
         _data = _text.encode() if isinstance(_text, str) else json.dumps(_text).encode()
         if _name := format_of(_data):
@@ -123,13 +151,21 @@ def sessions(path: Path) -> list[Session]:
 
 
 def test_there_is_a_log_of_every_format_and_each_is_told_by_its_content() -> None:
-    assert {name: format_of(data) for name, data in SEEDS.items()} == {name: name for name, one in formats().items() if one.calls}
+    assert {name: format_of(data) for name, data in SEEDS.items()} == {
+        name: name for name, one in formats().items() if one.calls
+    }
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.sampled_from(["tool_use", "/r/a.py", "assistant"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(["tool_use", "/r/a.py", "assistant"]),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "content", "id", "name", "path", "x"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "content", "id", "name", "path", "x"]), inner, max_size=3)
     ),
     max_leaves=8,
 )
@@ -137,7 +173,9 @@ JSON = st.recursive(
 
 def places(value: Any) -> list[tuple[Any, Any]]:
     found = []
-    for key, inner in list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else ():
+    for key, inner in (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else ()
+    ):
         found += [(value, key), *places(inner)]
     return found
 
@@ -183,7 +221,12 @@ def test_lines_that_are_no_json_are_counted_and_cost_nothing_else(name: str, num
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(sorted(set(SEEDS) - PLAIN)), st.data(), st.sampled_from([50, 200, 5000]), st.sampled_from(["[]", "{}"]))
+@given(
+    st.sampled_from(sorted(set(SEEDS) - PLAIN)),
+    st.data(),
+    st.sampled_from([50, 200, 5000]),
+    st.sampled_from(["[]", "{}"]),
+)
 def test_deep_nesting(name: str, data: st.DataObject, depth: int, kind: str) -> None:
     rows = json.loads(json.dumps(values_of(SEEDS[name])))
     holder, key = data.draw(st.sampled_from(places(rows)))
@@ -221,7 +264,13 @@ def test_lines_of_a_hundred_megabytes(tmp_path: Path) -> None:
         ):
             use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": given_}
             file.write(
-                lines({"type": "assistant", "message": {"id": f"m{number}", "role": "assistant", "content": [use]}, "session_id": "s"})
+                lines(
+                    {
+                        "type": "assistant",
+                        "message": {"id": f"m{number}", "role": "assistant", "content": [use]},
+                        "session_id": "s",
+                    }
+                )
             )
             result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "@@"}
             row = lines({"type": "user", "message": {"role": "user", "content": [result]}, "session_id": "s"})

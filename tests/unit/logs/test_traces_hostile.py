@@ -18,7 +18,9 @@ from context_bench.transcripts.traces import load_traces
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "traces.json").read_text())
 REPO = Snapshot.from_json(VECTORS["fixture_repo"])
-LOGS: dict[str, bytes] = {form: next(iter(told["files"].values())).encode() for form, told in VECTORS["same_session"]["formats"].items()}
+LOGS: dict[str, bytes] = {
+    form: next(iter(told["files"].values())).encode() for form, told in VECTORS["same_session"]["formats"].items()
+}
 LOGS |= {case["id"]: case["files"][case["entry"]].encode() for case in VECTORS["importers"] if "files" in case}
 JUNK: list[Any] = [
     None,

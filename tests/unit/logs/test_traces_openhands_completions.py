@@ -1,4 +1,6 @@
-"""Layouts of one run beside its trajectory: OpenHands' requests one by one, and SWE-agent's lists of what was looked at."""
+"""Layouts of one run beside its trajectory: OpenHands' requests one by one, and SWE-agent's lists of what was looked
+at.
+"""
 
 import json
 from pathlib import Path
@@ -11,7 +13,9 @@ from context_bench.transcripts.traces import load_traces
 
 TOOLS = [{"type": "function", "function": {"name": "execute_bash", "description": "A persistent shell."}}]
 VIEW = {"command": "view", "path": "/workspace/demo/src/calc.py", "view_range": [8, 12]}
-SHOWN = "Here's the result of running `cat -n` on /workspace/demo/src/calc.py:\n" + "".join(f"{n:6d}\tline {n}\n" for n in range(8, 13))
+SHOWN = "Here's the result of running `cat -n` on /workspace/demo/src/calc.py:\n" + "".join(
+    f"{n:6d}\tline {n}\n" for n in range(8, 13)
+)
 RUN = {"command": "sed -n 3,4p src/util.py"}
 
 
@@ -30,14 +34,26 @@ def written(folder: Path, *, mocked: bool = False) -> Path:
         {"role": "system", "content": [{"type": "text", "text": "You are an agent."}]},
         {"role": "user", "content": [{"type": "text", "text": "Repair it."}]},
     ]
-    answers = [said("a", "str_replace_editor", VIEW), said("b", "execute_bash", RUN), {"role": "assistant", "content": "Done."}]
+    answers = [
+        said("a", "str_replace_editor", VIEW),
+        said("b", "execute_bash", RUN),
+        {"role": "assistant", "content": "Done."},
+    ]
     results = [
         result("a", "str_replace_editor", SHOWN),
-        result("b", "execute_bash", "x\ny\n[The command completed with exit code 0.]\n[Current working directory: /workspace/demo]"),
+        result(
+            "b",
+            "execute_bash",
+            "x\ny\n[The command completed with exit code 0.]\n[Current working directory: /workspace/demo]",
+        ),
     ]
     folder.mkdir(parents=True)
     for number, answer in enumerate(answers):
-        usage = {"prompt_tokens": 100 * (number + 1), "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 50 * number}}
+        usage = {
+            "prompt_tokens": 100 * (number + 1),
+            "completion_tokens": 10,
+            "prompt_tokens_details": {"cached_tokens": 50 * number},
+        }
         response = {"id": f"r{number}", "model": "m-1", "choices": [{"message": answer}], "usage": usage}
         row: dict[str, Any] = {"messages": talk, "response": response, "args": [], "kwargs": {"tools": TOOLS}}
         if mocked:
@@ -48,7 +64,12 @@ def written(folder: Path, *, mocked: bool = False) -> Path:
         # names do not sort as numbers do
         (folder / f"openai__m-1-{1699999999.5 + number}.json").write_text(json.dumps(row))
         talk = [*talk, answer, *results[number : number + 1]]
-    other = {"messages": [{"role": "user", "content": "Sum up."}], "response": {"choices": []}, "kwargs": {}, "cost": 9.0}
+    other = {
+        "messages": [{"role": "user", "content": "Sum up."}],
+        "response": {"choices": []},
+        "kwargs": {},
+        "cost": 9.0,
+    }
     (folder / "openai__m-1-1700000009.25.json").write_text(json.dumps(other))
     (folder / "openai__m-1-1700000010.25.json").write_text("torn {")
     return folder
@@ -78,11 +99,24 @@ def test_the_sdk_names_its_files_otherwise_and_logs_failures(tmp_path: Path) -> 
             path.unlink()
             continue
         row = json.loads(path.read_text())
-        row |= {"llm_path": "chat", "tools": row["kwargs"].pop("tools"), "latency_sec": 1.5, "context_window": 4096, "usage_summary": {}}
+        row |= {
+            "llm_path": "chat",
+            "tools": row["kwargs"].pop("tools"),
+            "latency_sec": 1.5,
+            "context_window": 4096,
+            "usage_summary": {},
+        }
         del row["args"]
         path.unlink()
         (folder / f"{path.stem}-9d0a.json").write_text(json.dumps(row))
-    failed = {"llm_path": "chat", "messages": [], "kwargs": {}, "error": {"type": "ValueError"}, "cost": 0.0, "timestamp": 1700000003.0}
+    failed = {
+        "llm_path": "chat",
+        "messages": [],
+        "kwargs": {},
+        "error": {"type": "ValueError"},
+        "cost": 0.0,
+        "timestamp": 1700000003.0,
+    }
     (folder / "openai__m-1-1700000003.000-00ff-error.json").write_text(json.dumps(failed))
     (trace,) = load_traces(tmp_path)
     assert [event.path for event in trace.events if event.kind == "read"] == ["src/calc.py", "src/util.py"]
@@ -94,16 +128,30 @@ def test_the_sdk_on_the_responses_wire(tmp_path: Path) -> None:
     folder = tmp_path / "demo__demo-1"
     folder.mkdir()
     call = {"type": "function_call", "call_id": "a", "name": "str_replace_editor", "arguments": json.dumps(VIEW)}
-    asked: list[dict[str, Any]] = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Repair it."}]}]
+    asked: list[dict[str, Any]] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Repair it."}]}
+    ]
     done = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}
     for number, output in enumerate([[call], [done]]):
         usage = {"input_tokens": 100, "output_tokens": 10, "input_tokens_details": {"cached_tokens": 20}}
-        row = {"llm_path": "responses", "instructions": "You are an agent.", "input": asked, "tools": TOOLS, "kwargs": {}, "cost": 0.5}
-        row |= {"response": {"id": f"r{number}", "model": "m-2", "output": output, "usage": usage}, "timestamp": 1700000000.0 + number}
+        row = {
+            "llm_path": "responses",
+            "instructions": "You are an agent.",
+            "input": asked,
+            "tools": TOOLS,
+            "kwargs": {},
+            "cost": 0.5,
+        }
+        row |= {
+            "response": {"id": f"r{number}", "model": "m-2", "output": output, "usage": usage},
+            "timestamp": 1700000000.0 + number,
+        }
         (folder / f"m-2-{1700000000 + number}.000-00f{number}.json").write_text(json.dumps(row))
         asked = [*asked, call, {"type": "function_call_output", "call_id": "a", "output": SHOWN}]
     (trace,) = load_traces(tmp_path)
-    assert [(event.path, event.ranges) for event in trace.events if event.kind == "read"] == [(VIEW["path"], ((8, 12),))]
+    assert [(event.path, event.ranges) for event in trace.events if event.kind == "read"] == [
+        (VIEW["path"], ((8, 12),))
+    ]
     assert (trace.instance_id, trace.model, trace.cost) == ("demo__demo-1", "m-2", 1.0)
     assert trace.usage is not None
     assert (trace.usage.input_tokens, trace.usage.cache_read) == (200, 40)
@@ -119,7 +167,9 @@ LISTED = {
     "instance_id": "demo__demo-1",
     "viewed_files": ["/testbed/src/calc.py", "/testbed/README.md"],
     "edited_files": ["/testbed/src/calc.py"],
-    "file_line_ranges": {"/testbed/src/calc.py": [{"start": 8, "end": 12, "type": "view"}, {"start": 15, "end": 16}, {"start": "x"}]},
+    "file_line_ranges": {
+        "/testbed/src/calc.py": [{"start": 8, "end": 12, "type": "view"}, {"start": 15, "end": 16}, {"start": "x"}]
+    },
 }
 
 

@@ -19,7 +19,9 @@ FILE = [f"line {number}" for number in range(1, 41)]
 REPO = Snapshot({"src/a.py": ("\n".join(FILE) + "\n").encode(), "src/sub/b.py": b"x\n", "b.py": b"y\n"})
 
 
-def events(tool: str, arguments: Any, output: str | None = "", place: Workspace | None = None, **more: Any) -> list[Event]:
+def events(
+    tool: str, arguments: Any, output: str | None = "", place: Workspace | None = None, **more: Any
+) -> list[Event]:
     call = ToolCall(tool, arguments, "c", output, **more)
     return events_of_call(call, 1, place or Workspace("/w", cwd="/w"))
 
@@ -90,13 +92,20 @@ def test_text_without_numbers_is_found_in_the_file() -> None:
 
 
 def test_a_cut_output_counts_what_came_before_the_cut() -> None:
-    (event,) = events("read_file", {"path": "src/a.py", "offset": 11, "limit": 500}, "a\nb\nc\n[... output truncated ...]\n")
+    (event,) = events(
+        "read_file", {"path": "src/a.py", "offset": 11, "limit": 500}, "a\nb\nc\n[... output truncated ...]\n"
+    )
     assert (event.ranges, event.truncated) == (((11, 13),), True)
 
 
 @pytest.mark.parametrize(
     ("output", "more"),
-    [("", {"failed": True}), ("File does not exist.", {}), ("<tool_use_error>no</tool_use_error>", {}), ("", {"exit_code": 1})],
+    [
+        ("", {"failed": True}),
+        ("File does not exist.", {}),
+        ("<tool_use_error>no</tool_use_error>", {}),
+        ("", {"exit_code": 1}),
+    ],
 )
 def test_failed_reads_are_kept_and_show_nothing(output: str, more: dict[str, Any]) -> None:
     (event,) = events("Read", {"file_path": "src/a.py"}, output, **more)
@@ -140,7 +149,9 @@ def test_a_search_in_one_file_prints_no_names() -> None:
 
 
 def test_gemini_names_files_from_the_folder_searched() -> None:
-    (event,) = events("grep_search", {"pattern": "x", "dir_path": "src/sub"}, "Found 1 match\n---\nFile: b.py\nL1: x\n---")
+    (event,) = events(
+        "grep_search", {"pattern": "x", "dir_path": "src/sub"}, "Found 1 match\n---\nFile: b.py\nL1: x\n---"
+    )
     assert (event.path, event.ranges) == ("src/sub/b.py", ((1, 1),))
 
 
@@ -150,12 +161,17 @@ def test_lists_and_folders_are_listed() -> None:
         ("list", "src/a.py", "listed"),
         ("list", "src/sub/b.py", "listed"),
     ]
-    (event,) = events("str_replace_editor", {"command": "view", "path": "/w/src"}, "/w/src\n/w/src/a.py\n", Workspace("/w", REPO))
+    (event,) = events(
+        "str_replace_editor", {"command": "view", "path": "/w/src"}, "/w/src\n/w/src/a.py\n", Workspace("/w", REPO)
+    )
     assert (event.kind, event.path) == ("list", "src")
 
 
 def test_patches_name_their_files() -> None:
-    patch = "*** Begin Patch\n*** Update File: src/a.py\n*** Move to: src/c.py\n@@\n-x\n+y\n*** Add File: d.py\n+z\n*** End Patch\n"
+    patch = (
+        "*** Begin Patch\n*** Update File: src/a.py\n*** Move to: src/c.py\n@@\n-x\n+y\n*** Add File: "
+        "d.py\n+z\n*** End Patch\n"
+    )
     assert [(event.kind, event.path) for event in events("apply_patch", patch)] == [
         ("edit", "src/a.py"),
         ("edit", "src/c.py"),
@@ -165,9 +181,13 @@ def test_patches_name_their_files() -> None:
 
 def test_commands_go_through_the_shell() -> None:
     output = "Exit code: 0\nWall time: 0 seconds\nOutput:\nline 3\nline 4\n"
-    found = events("shell", {"command": ["bash", "-lc", "sed -n 3,4p a.py"], "workdir": "/w/src"}, output, Workspace("/w", REPO))
+    found = events(
+        "shell", {"command": ["bash", "-lc", "sed -n 3,4p a.py"], "workdir": "/w/src"}, output, Workspace("/w", REPO)
+    )
     assert [(e.kind, e.path, e.ranges) for e in found] == [("exec", None, None), ("read", "src/a.py", ((3, 4),))]
-    failed = events("bash", {"command": "cat src/none.py"}, "cat: src/none.py: No such file or directory\n", Workspace("/w", REPO))
+    failed = events(
+        "bash", {"command": "cat src/none.py"}, "cat: src/none.py: No such file or directory\n", Workspace("/w", REPO)
+    )
     assert [(e.kind, e.path, e.ok) for e in failed if e.kind == "read"] == [("read", "src/none.py", False)]
     lasting = Workspace("/w", REPO, lasting_shell=True, cwd="/w")
     events("Bash", {"command": "cd src"}, "", lasting)
@@ -198,7 +218,10 @@ def test_what_programs_put_around_an_output(text: str, expected: Any) -> None:
 
 def test_tools_of_the_users_come_first(tmp_path: Path) -> None:
     table = tmp_path / "tools.toml"
-    rule = '[[tools]]\nkind = "read"\nnames = ["peek", "Grep"]\npaths = ["where"]\nranges = [{ start = "from", end = "to", base = 0 }]\n'
+    rule = (
+        '[[tools]]\nkind = "read"\nnames = ["peek", "Grep"]\npaths = ["where"]\nranges = [{ start = "from", '
+        'end = "to", base = 0 }]\n'
+    )
     table.write_text(rule)
     place = Workspace("/w", vocabulary=Vocabulary.load(table))
     assert ranges("peek", {"where": "src/a.py", "from": 2, "to": 5}, "text", place) == ((3, 5),)

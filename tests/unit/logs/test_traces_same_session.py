@@ -31,7 +31,9 @@ def written(folder: Path, files: dict[str, Any]) -> Path:
 
 
 def shown(trace: Trace) -> list[Event]:
-    return [event for event in trace.events if event.kind in ("read", "search") and event.ok and event.strength == "shown"]
+    return [
+        event for event in trace.events if event.kind in ("read", "search") and event.ok and event.strength == "shown"
+    ]
 
 
 def reads(trace: Trace) -> list[dict[str, list[list[int]]]]:
@@ -87,8 +89,21 @@ def test_a_transcript_and_a_stream_agree(tmp_path: Path) -> None:
     lines = [{"type": "summary", "summary": "Fix subtotal", "leafUuid": "x"}]
     for number, line in enumerate(map(json.loads, stream.splitlines())):
         if line["type"] in ("user", "assistant"):
-            envelope = {"uuid": line["uuid"], "parentUuid": None, "sessionId": "S", "cwd": "/ws/demo", "isSidechain": False}
-            lines.append({"type": line["type"], **envelope, "timestamp": f"2026-01-02T03:04:{number:02d}Z", "message": line["message"]})
+            envelope = {
+                "uuid": line["uuid"],
+                "parentUuid": None,
+                "sessionId": "S",
+                "cwd": "/ws/demo",
+                "isSidechain": False,
+            }
+            lines.append(
+                {
+                    "type": line["type"],
+                    **envelope,
+                    "timestamp": f"2026-01-02T03:04:{number:02d}Z",
+                    "message": line["message"],
+                }
+            )
     lines += lines[2:4]  # a resumed session repeats lines
     path = tmp_path / "demo__demo-1.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -139,5 +154,7 @@ def test_run_records_hold_what_was_seen_and_keep_the_self_report_apart(ident: st
 def test_every_importer_case_is_read(ident: str, tmp_path: Path) -> None:
     traces = list(load_traces(importer(ident, tmp_path)))
     assert traces[0].instance_id == "demo__demo-1"
-    assert any(event.path and event.path.endswith("src/calc.py") for event in (*traces[0].events, *(traces[0].final or ())))
+    assert any(
+        event.path and event.path.endswith("src/calc.py") for event in (*traces[0].events, *(traces[0].final or ()))
+    )
     assert not sum((trace.skipped for trace in traces), start=traces[0].skipped.__class__())

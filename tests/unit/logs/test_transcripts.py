@@ -1,4 +1,6 @@
-"""Formats that are read once, as transcripts: what the session says and what the trace says come from the same record."""
+"""Formats that are read once, as transcripts: what the session says and what the trace says come from the same
+record.
+"""
 
 import json
 import sqlite3
@@ -43,7 +45,8 @@ def dump(path: Path, *rows: Any) -> Path:
     return path
 
 
-# -- opencode ---------------------------------------------------------------------------------------------------------------------------
+# -- opencode
+# ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -71,7 +74,12 @@ def test_an_export_of_opencode_is_a_session(exported: Path) -> None:
     assert reply is not None
     # `input` leaves the cached tokens out, `output` the thoughts, as `total` shows
     assert reply.usage == Usage(1000, 75, 400, 100, 25)
-    assert (reply.model, reply.text, reply.finish_reason, first.at) == ("claude-sonnet-4-5", "I look.", "tool-calls", 0.0)
+    assert (reply.model, reply.text, reply.finish_reason, first.at) == (
+        "claude-sonnet-4-5",
+        "I look.",
+        "tool-calls",
+        0.0,
+    )
     assert (second.at, third.at) == (1.0, 5.0)
     assert "system" not in first.body
     assert "tools" not in first.body
@@ -101,7 +109,12 @@ def test_an_export_of_opencode_is_a_trace(exported: Path) -> None:
 
 def test_opencodes_database_holds_every_session(base: Path) -> None:
     main, helper = sessions(base)
-    assert (main.id, helper.id, helper.meta["parent"], helper.meta["sidechain"]) == ("ses_main", "ses_helper", "ses_main", True)
+    assert (main.id, helper.id, helper.meta["parent"], helper.meta["sidechain"]) == (
+        "ses_main",
+        "ses_helper",
+        "ses_main",
+        True,
+    )
     (exported,) = sessions(_exported(base))
     assert [request.body for request in main.requests] == [request.body for request in exported.requests]
     one = trace(base, repo=REPO)
@@ -139,7 +152,9 @@ def test_a_folder_finds_the_database(base: Path) -> None:
 def test_compaction_starts_a_context_whose_prompt_nobody_recorded(tmp_path: Path) -> None:
     kept = [cases.said(10, {"type": "text", "text": "And now?"}), cases.step(11, {"type": "text", "text": "Fine."})]
     asked = cases.said(12, {"type": "compaction", "auto": True, "tail_start_id": "msg_10"})
-    summary = cases.step(13, {"type": "text", "text": "So far: a look."}, parent="msg_12", summary=True, mode="compaction")
+    summary = cases.step(
+        13, {"type": "text", "text": "So far: a look."}, parent="msg_12", summary=True, mode="compaction"
+    )
     more = [cases.said(14, {"type": "text", "text": "Go on."}), cases.step(15, cases.THOUGHT)]
     messages = [*cases.MAIN_MESSAGES, *kept, asked, summary, *more]
     path = tmp_path / "session.json"
@@ -148,7 +163,12 @@ def test_compaction_starts_a_context_whose_prompt_nobody_recorded(tmp_path: Path
     assert len(session.requests) == 7
     assert [m["content"] for m in session.requests[5].messages] == ["(The prompt was not recorded.)"]
     after = [(m["role"], m["content"]) for m in session.requests[6].messages]
-    carried = [("user", "What did we do so far?"), ("assistant", "So far: a look."), ("user", "And now?"), ("assistant", "Fine.")]
+    carried = [
+        ("user", "What did we do so far?"),
+        ("assistant", "So far: a look."),
+        ("user", "And now?"),
+        ("assistant", "Fine."),
+    ]
     assert after == [*carried, ("user", "Go on.")]
     assert session.meta["assumed"] == ["system", "tools", "prompt"]
     usage = trace(path).usage
@@ -159,7 +179,12 @@ def test_compaction_starts_a_context_whose_prompt_nobody_recorded(tmp_path: Path
 def test_an_output_that_was_dropped_later_is_sent_until_then(tmp_path: Path) -> None:
     dropped = {"time": {"compacted": cases.BEGAN + 4500}}
     read = cases.tool("t1", "read", {"filePath": "/ws/demo/src/calc.py"}, 2, cases.NUMBERED, **dropped)
-    messages = [*cases.MAIN_MESSAGES[:1], cases.step(2, read), cases.step(3, cases.THOUGHT), cases.step(5, cases.THOUGHT)]
+    messages = [
+        *cases.MAIN_MESSAGES[:1],
+        cases.step(2, read),
+        cases.step(3, cases.THOUGHT),
+        cases.step(5, cases.THOUGHT),
+    ]
     path = tmp_path / "session.json"
     path.write_text(cases.export(cases.MAIN, messages))
     (session,) = sessions(path)
@@ -173,7 +198,9 @@ def test_what_failed_or_never_ended_is_told(tmp_path: Path) -> None:
     failed = cases.step(3, error={"name": "APIError", "data": {"message": "overloaded"}})
     odd = cases.step(4, {"type": "hologram"}, {"type": "text", "text": "Well."})
     path = tmp_path / "session.json"
-    path.write_text(cases.export(cases.MAIN, [*cases.MAIN_MESSAGES[:1], cases.step(2, open_), {**failed, "parts": []}, odd]))
+    path.write_text(
+        cases.export(cases.MAIN, [*cases.MAIN_MESSAGES[:1], cases.step(2, open_), {**failed, "parts": []}, odd])
+    )
     (session,) = sessions(path)
     assert [use.output for use in session.tool_uses()] == ["[Tool execution was interrupted]"]
     assert session.meta["skipped"] == {"an answer that failed": 1, "part hologram": 1}
@@ -235,7 +262,8 @@ def test_the_database_may_lie_where_nothing_can_be_written(base: Path) -> None:
         base.parent.chmod(stat.S_IRWXU)
 
 
-# -- Codex ------------------------------------------------------------------------------------------------------------------------------
+# -- Codex
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -243,7 +271,11 @@ def test_a_rollout_without_envelopes(tmp_path: Path, whole: bool) -> None:
     document = {"session": cases.CODEX_HEAD, "items": cases.CODEX_ITEMS}
     path = dump(tmp_path / "rollout.jsonl", *([document] if whole else cases.CODEX_BARE))
     (session,) = sessions(path)
-    assert (session.id, session.wire, session.meta["format"]) == (cases.CODEX_HEAD["id"], "openai-responses", "codex-rollout")
+    assert (session.id, session.wire, session.meta["format"]) == (
+        cases.CODEX_HEAD["id"],
+        "openai-responses",
+        "codex-rollout",
+    )
     assert (session.meta["cwd"], session.meta["skipped"], len(session.requests)) == ("/ws/demo", {}, 2)
     last = session.requests[-1]
     assert last.body["input"] == cases.CODEX_ITEMS[:5]  # as they stood on the wire, sealed thoughts too
@@ -252,7 +284,11 @@ def test_a_rollout_without_envelopes(tmp_path: Path, whole: bool) -> None:
     assert last.recorded_reply.text == "Done."
     assert [(use.name, use.output) for use in session.tool_uses()] == [("shell", cases.SHOWN)]
     one = trace(path, repo=REPO)
-    assert (one.cwd, one.repo, one.commit) == ("/ws/demo", "https://example.org/demo.git", cases.CODEX_HEAD["git"]["commit_hash"])
+    assert (one.cwd, one.repo, one.commit) == (
+        "/ws/demo",
+        "https://example.org/demo.git",
+        cases.CODEX_HEAD["git"]["commit_hash"],
+    )
     assert brief(one.events) == [(1, "read", "src/calc.py", ((4, 5),), True)]
 
 
@@ -262,7 +298,8 @@ def test_instructions_that_are_told_again_are_sent_once(tmp_path: Path) -> None:
     assert "instructions" not in session.requests[0].body
 
 
-# -- Aider ------------------------------------------------------------------------------------------------------------------------------
+# -- Aider
+# ------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -294,7 +331,12 @@ def test_aiders_history_is_a_session_for_each_start_that_said_something(history:
 
 def test_aiders_history_is_a_trace_of_files_shown_and_edits_made(history: Path) -> None:
     first, second = load_traces(history, repo=REPO)
-    assert (first.instance_id, first.agent, first.model, first.cost) == (history.parent.name, "aider", "openai/gpt-4.1", 0.0116)
+    assert (first.instance_id, first.agent, first.model, first.cost) == (
+        history.parent.name,
+        "aider",
+        "openai/gpt-4.1",
+        0.0116,
+    )
     assert [event.tool for event in first.events if event.kind == "exec"] == ["bash"]
     assert [event for event in brief(first.events) if event[1] != "list"] == [
         (1, "read", "src/calc.py", "all", True),
@@ -306,7 +348,8 @@ def test_aiders_history_is_a_trace_of_files_shown_and_edits_made(history: Path) 
     assert brief(second.events) == [(1, "read", "src/util.py", "all", True)]
 
 
-# -- SWE-agent --------------------------------------------------------------------------------------------------------------------------
+# -- SWE-agent
+# ------------------------------------------------------------------------
 
 
 def test_a_trajectory_is_a_session_with_prompt_task_and_thoughts(tmp_path: Path) -> None:
@@ -328,7 +371,13 @@ def test_a_file_of_messages_alone_and_steps_that_hold_what_was_asked(tmp_path: P
     said = []
     for step in cases.TRAJECTORY:
         said.append(
-            {"role": "assistant", "content": step["response"], "thought": step["thought"], "action": step["action"], "agent": "main"}
+            {
+                "role": "assistant",
+                "content": step["response"],
+                "thought": step["thought"],
+                "action": step["action"],
+                "agent": "main",
+            }
         )
         said.append({"role": "user", "content": step["observation"], "agent": "main"})
     alone = dump(tmp_path / "alone.traj", {"history": [*cases.HISTORY, *said]})
@@ -336,7 +385,11 @@ def test_a_file_of_messages_alone_and_steps_that_hold_what_was_asked(tmp_path: P
     asked = dump(tmp_path / "asked.traj", {"trajectory": steps, "info": {}})
     for path in (alone, asked):
         (session,) = sessions(path)
-        assert spoken(session)[:3] == [("system", "You work in a shell."), ("user", "An example: open a file."), ("user", "Fix subtotal.")]
+        assert spoken(session)[:3] == [
+            ("system", "You work in a shell."),
+            ("user", "An example: open a file."),
+            ("user", "Fix subtotal."),
+        ]
         assert brief(trace(path, repo=REPO).events)[1][:3] == (2, "edit", "src/calc.py")
     bare = dump(tmp_path / "bare.traj", {"trajectory": cases.TRAJECTORY, "info": {}})
     assert sessions(bare)[0].meta["assumed"][-2:] == ["system", "prompt"]
@@ -350,7 +403,10 @@ def test_attempts_are_contexts_of_one_session_and_steps_of_one_trace(tmp_path: P
     assert (trace(path).step_count, trace(path).cost) == (4, 0.5)
 
 
-LINT = "Your proposed edit has introduced new syntax error(s).\n\nERRORS:\n- E999\n\nThis is how your edit would have looked if applied\n"
+LINT = (
+    "Your proposed edit has introduced new syntax error(s).\n\nERRORS:\n- E999\n\nThis is how your edit would "
+    "have looked if applied\n"
+)
 RULE = "-" * 48 + "\n"
 KEPT = ((4, 4), (6, 8))  # lines shown after the edit that were there before it
 SHOWN = cases.window(1, *cases.LINES[:6])
@@ -360,7 +416,8 @@ MENDED = cases.window(4, cases.LINES[3], "    total = 0", *cases.LINES[5:8])
 
 
 REFUSED = (
-    f"{LINT}{RULE}{MENDED}\n{RULE}\nThis is the original code before your edit\n{RULE}{cases.window(4, *cases.LINES[3:7])}\n{RULE}"
+    f"{LINT}{RULE}{MENDED}\n{RULE}\nThis is the original code before your "
+    f"edit\n{RULE}{cases.window(4, *cases.LINES[3:7])}\n{RULE}"
     "Your changes have NOT been applied. Please fix your edit command and try again.\n"
 )
 
@@ -369,7 +426,10 @@ REFUSED = (
     ("steps", "expected"),
     [
         pytest.param(
-            [("open src/calc.py", SHOWN), ("edit 5:5\n    total = 0\nend_of_edit", "File updated. Please review\n" + MENDED)],
+            [
+                ("open src/calc.py", SHOWN),
+                ("edit 5:5\n    total = 0\nend_of_edit", "File updated. Please review\n" + MENDED),
+            ],
             [(2, "edit", "src/calc.py", ((5, 5),), True), (2, "read", "src/calc.py", KEPT, True)],
             id="lines",
         ),
@@ -382,7 +442,10 @@ REFUSED = (
             id="text in the window",
         ),
         pytest.param(
-            [("open src/calc.py", SHOWN), ("edit 'total' 'sum' True", "Replaced 3 occurrences. Please review\n" + MENDED)],
+            [
+                ("open src/calc.py", SHOWN),
+                ("edit 'total' 'sum' True", "Replaced 3 occurrences. Please review\n" + MENDED),
+            ],
             [(2, "edit", "src/calc.py", None, True), (2, "read", "src/calc.py", ((6, 6),), True)],
             id="text everywhere",
         ),
@@ -419,7 +482,11 @@ REFUSED = (
                 ("create tests/new.py", cases.window(1, "", path="tests/new.py", total=1)),
                 ("insert 'X = 1\n'", cases.window(1, "", "X = 1", path="/testbed/tests/new.py", total=2)),
             ],
-            [(1, "edit", "tests/new.py", None, True), (2, "edit", "tests/new.py", None, True), (2, "read", "tests/new.py", (), True)],
+            [
+                (1, "edit", "tests/new.py", None, True),
+                (2, "edit", "tests/new.py", None, True),
+                (2, "read", "tests/new.py", (), True),
+            ],
             id="create and insert",
         ),
     ],
@@ -439,7 +506,8 @@ def test_reads_after_an_edit_of_lines_are_told_in_the_lines_of_the_start(tmp_pat
     rows = [
         cases.swe_step("open src/calc.py", SHOWN),
         cases.swe_step(
-            "edit 5:5\n    total = 0\n    count = 0\n    # both\nend_of_edit", "File updated.\n" + cases.window(5, *longer, total=10)
+            "edit 5:5\n    total = 0\n    count = 0\n    # both\nend_of_edit",
+            "File updated.\n" + cases.window(5, *longer, total=10),
         ),
         cases.swe_step("goto 8", cases.window(8, *cases.LINES[5:8], total=10)),
     ]
@@ -452,7 +520,10 @@ def test_reads_after_an_edit_of_lines_are_told_in_the_lines_of_the_start(tmp_pat
 
 
 def test_options_of_the_other_editor_are_kept(tmp_path: Path) -> None:
-    action = "str_replace_editor str_replace /testbed/src/calc.py --old_str '    total = 0.0' --new_str '    total = 0\n    n = 0'"
+    action = (
+        "str_replace_editor str_replace /testbed/src/calc.py --old_str '    total = 0.0' --new_str '    "
+        "total = 0\n    n = 0'"
+    )
     rows = [
         cases.swe_step(action, "The file has been edited."),
         cases.swe_step("open src/calc.py", cases.window(7, *cases.LINES[5:8], total=9)),

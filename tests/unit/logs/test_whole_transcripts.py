@@ -1,4 +1,6 @@
-"""Formats that a trace reads are read whole: the prompt, thoughts and words of the model stand in their sessions beside the calls."""
+"""Formats that a trace reads are read whole: the prompt, thoughts and words of the model stand in their sessions beside
+the calls.
+"""
 
 import json
 from pathlib import Path
@@ -14,7 +16,9 @@ from context_bench.wire.conversation import message_text
 READ = {"path": "a.py"}
 USE = {"type": "tool_use", "id": "c", "name": "read", "input": READ}
 OTEL_IN = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "Mend it."}]}])
-OTEL_OUT = json.dumps([{"role": "assistant", "parts": [{"type": "reasoning", "content": "Hm."}, {"type": "text", "content": "Looking."}]}])
+OTEL_OUT = json.dumps(
+    [{"role": "assistant", "parts": [{"type": "reasoning", "content": "Hm."}, {"type": "text", "content": "Looking."}]}]
+)
 OTEL_SYSTEM = json.dumps([{"type": "text", "content": "Be brief."}])
 
 
@@ -24,7 +28,12 @@ def span(number: int, **attributes: Any) -> dict[str, Any]:
 
 
 def said(event: str, words: str, **more: Any) -> dict[str, Any]:
-    return {"type": event, "message": {"role": event, "content": [{"type": "text", "text": words}]}, "session_id": "s", **more}
+    return {
+        "type": event,
+        "message": {"role": event, "content": [{"type": "text", "text": words}]},
+        "session_id": "s",
+        **more,
+    }
 
 
 LOGS: dict[str, list[Any]] = {
@@ -43,7 +52,13 @@ LOGS: dict[str, list[Any]] = {
         said("assistant", "Done.", model_call_id="2"),
     ],
     "opentelemetry": [
-        span(1, operation__name="chat", system_instructions=OTEL_SYSTEM, input__messages=OTEL_IN, output__messages=OTEL_OUT),
+        span(
+            1,
+            operation__name="chat",
+            system_instructions=OTEL_SYSTEM,
+            input__messages=OTEL_IN,
+            output__messages=OTEL_OUT,
+        ),
         span(
             2,
             operation__name="execute_tool",
@@ -52,7 +67,12 @@ LOGS: dict[str, list[Any]] = {
             tool__call__arguments=json.dumps(READ),
             tool__call__result="x",
         ),
-        span(3, operation__name="chat", input__messages=OTEL_IN, output__messages=OTEL_OUT.replace("Looking.", "Done.").replace("Hm.", "")),
+        span(
+            3,
+            operation__name="chat",
+            input__messages=OTEL_IN,
+            output__messages=OTEL_OUT.replace("Looking.", "Done.").replace("Hm.", ""),
+        ),
     ],
     "gemini-cli": [
         {"type": "init", "session_id": "s", "model": "m"},
@@ -88,7 +108,12 @@ LOGS: dict[str, list[Any]] = {
         {
             "type": "tool_use",
             "sessionID": "s",
-            "part": {"type": "tool", "callID": "c", "tool": "read", "state": {"status": "completed", "input": READ, "output": "x"}},
+            "part": {
+                "type": "tool",
+                "callID": "c",
+                "tool": "read",
+                "state": {"status": "completed", "input": READ, "output": "x"},
+            },
         },
         {"type": "step_start", "sessionID": "s", "part": {"type": "step-start"}},
         {"type": "text", "sessionID": "s", "part": {"type": "text", "text": "Done."}},
@@ -119,8 +144,17 @@ LOGS: dict[str, list[Any]] = {
             "reasoning_content": "Hm.",
             "action": READ,
         },
-        {"kind": "ObservationEvent", "source": "environment", "tool_call_id": "c", "observation": {"content": [{"text": "x"}]}},
-        {"kind": "MessageEvent", "source": "agent", "llm_message": {"role": "assistant", "content": [{"text": "Done."}]}},
+        {
+            "kind": "ObservationEvent",
+            "source": "environment",
+            "tool_call_id": "c",
+            "observation": {"content": [{"text": "x"}]},
+        },
+        {
+            "kind": "MessageEvent",
+            "source": "agent",
+            "llm_message": {"role": "assistant", "content": [{"text": "Done."}]},
+        },
     ],
     "inspect": [
         {
@@ -133,7 +167,10 @@ LOGS: dict[str, list[Any]] = {
                         {"role": "user", "content": "Mend it."},
                         {
                             "role": "assistant",
-                            "content": [{"type": "reasoning", "reasoning": "Hm."}, {"type": "text", "text": "Looking."}],
+                            "content": [
+                                {"type": "reasoning", "reasoning": "Hm."},
+                                {"type": "text", "text": "Looking."},
+                            ],
                             "tool_calls": [{"id": "c", "function": "read", "arguments": READ}],
                         },
                         {"role": "tool", "tool_call_id": "c", "content": "x"},
@@ -183,8 +220,15 @@ def test_a_session_holds_everything_that_the_log_does(name: str, tmp_path: Path)
     spoken = [(message["role"], message_text(message)) for message in session.messages]
     expected = [("user", "(The prompt was not recorded.)" if "prompt" in lost else "Mend it.")]
     assert [one for one in spoken if one[0] == "system"] == ([] if "system" in lost else [("system", "Be brief.")])
-    assert [one for one in spoken if one[0] != "system"] == [*expected, ("assistant", "Looking."), ("tool", "x"), ("assistant", "Done.")]
-    assert [(use.name, json.loads(use.arguments)["path"], use.output) for use in session.tool_uses()] == [("read", "a.py", "x")]
+    assert [one for one in spoken if one[0] != "system"] == [
+        *expected,
+        ("assistant", "Looking."),
+        ("tool", "x"),
+        ("assistant", "Done."),
+    ]
+    assert [(use.name, json.loads(use.arguments)["path"], use.output) for use in session.tool_uses()] == [
+        ("read", "a.py", "x")
+    ]
     assert lost - {"prompt"} <= set(session.meta["assumed"])
     assert "what was said between the calls" not in session.meta["assumed"]
     thoughts = [message["reasoning_content"] for message in session.messages if message.get("reasoning_content")]
@@ -205,10 +249,18 @@ def test_a_trajectory_of_mini_swe_agent_is_a_conversation(tmp_path: Path) -> Non
     (session,) = read_sessions(path)
     assert session.meta["format"] == "mini-swe-agent"
     assert session.meta["assumed"] == ["tools"]
-    assert [message_text(message) for message in session.messages] == ["Be brief.", "Mend it.", "Looking.", "x", "Done."]
+    assert [message_text(message) for message in session.messages] == [
+        "Be brief.",
+        "Mend it.",
+        "Looking.",
+        "x",
+        "Done.",
+    ]
     assert session.messages[2]["reasoning_content"] == "Hm."
 
 
 def test_a_log_without_words_says_so(tmp_path: Path) -> None:
-    session = session_of([span(1, operation__name="execute_tool", tool__name="read", tool__call__arguments="{}")], tmp_path)
+    session = session_of(
+        [span(1, operation__name="execute_tool", tool__name="read", tool__call__arguments="{}")], tmp_path
+    )
     assert "what was said between the calls" in session.meta["assumed"]

@@ -1,11 +1,16 @@
-"""Logs of the formats that are read as transcripts, in the structure in which the programs write them, with texts of our own."""
+"""Logs of the formats that are read as transcripts, in the structure in which the programs write them, with texts of
+our own.
+"""
 
 import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-CALC = "import os\n\n\ndef subtotal(items):\n    total = 0.0\n    for item in items:\n        total += item\n    return total\n"
+CALC = (
+    "import os\n\n\ndef subtotal(items):\n    total = 0.0\n    for item in items:\n        total += item\n    "
+    "return total\n"
+)
 REPO = {"src/calc.py": {"text": CALC}, "src/util.py": {"text": "def helper(value):\n    return value\n"}}
 BEGAN = 1767323040000
 
@@ -34,28 +39,71 @@ def step(number: int, *parts: dict[str, Any], parent: str = "msg_01", **more: An
 def tool(ident: str, name: str, given: dict[str, Any], at: int, output: str = "", **state: Any) -> dict[str, Any]:
     """A call of a tool with its result, as a part."""
     time = {"start": BEGAN + at * 1000 + 100, "end": BEGAN + at * 1000 + 200, **state.pop("time", {})}
-    body = {"status": "completed", "input": given, "output": output, "title": name, "metadata": {"truncated": False}, "time": time, **state}
+    body = {
+        "status": "completed",
+        "input": given,
+        "output": output,
+        "title": name,
+        "metadata": {"truncated": False},
+        "time": time,
+        **state,
+    }
     return {"type": "tool", "tool": name, "callID": ident, "state": body}
 
 
 def said(number: int, *parts: dict[str, Any]) -> dict[str, Any]:
     """A message of the user's."""
     model = {"providerID": "anthropic", "modelID": "claude-sonnet-4-5"}
-    info = {"id": f"msg_{number:02}", "role": "user", "time": {"created": BEGAN + number * 1000}, "agent": "build", "model": model}
+    info = {
+        "id": f"msg_{number:02}",
+        "role": "user",
+        "time": {"created": BEGAN + number * 1000},
+        "agent": "build",
+        "model": model,
+    }
     return {"info": info, "parts": list(parts)}
 
 
-NUMBERED = "<path>/ws/demo/src/calc.py</path>\n<type>file</type>\n<content>\n4: def subtotal(items):\n5:     total = 0.0\n</content>"
-THOUGHT = {"type": "reasoning", "text": "First look.", "metadata": {"anthropic": {"signature": "c2lnbmVk"}}, "time": {"start": 1, "end": 2}}
-MAIN = {"id": "ses_main", "slug": "a-b", "projectID": "p", "directory": "/ws/demo", "title": "Fix it", "version": "1.18.33"}
+NUMBERED = (
+    "<path>/ws/demo/src/calc.py</path>\n<type>file</type>\n<content>\n4: def subtotal(items):\n5:     "
+    "total = 0.0\n</content>"
+)
+THOUGHT = {
+    "type": "reasoning",
+    "text": "First look.",
+    "metadata": {"anthropic": {"signature": "c2lnbmVk"}},
+    "time": {"start": 1, "end": 2},
+}
+MAIN = {
+    "id": "ses_main",
+    "slug": "a-b",
+    "projectID": "p",
+    "directory": "/ws/demo",
+    "title": "Fix it",
+    "version": "1.18.33",
+}
 MAIN_MESSAGES = [
-    said(1, {"type": "text", "text": "Fix subtotal."}, {"type": "file", "mime": "text/plain", "url": "file:///ws/demo/notes.txt"}),
+    said(
+        1,
+        {"type": "text", "text": "Fix subtotal."},
+        {"type": "file", "mime": "text/plain", "url": "file:///ws/demo/notes.txt"},
+    ),
     step(
-        2, THOUGHT, {"type": "text", "text": "I look."}, tool("t1", "read", {"filePath": "/ws/demo/src/calc.py", "offset": 3}, 2, NUMBERED)
+        2,
+        THOUGHT,
+        {"type": "text", "text": "I look."},
+        tool("t1", "read", {"filePath": "/ws/demo/src/calc.py", "offset": 3}, 2, NUMBERED),
     ),
     step(
         3,
-        tool("t2", "bash", {"command": "cat nowhere.py"}, 3, "cat: nowhere.py: No such file or directory\n", metadata={"exit": 1}),
+        tool(
+            "t2",
+            "bash",
+            {"command": "cat nowhere.py"},
+            3,
+            "cat: nowhere.py: No such file or directory\n",
+            metadata={"exit": 1},
+        ),
         tool("t3", "task", {"prompt": "Look at util.", "subagent_type": "general"}, 3, "Seen."),
     ),
     step(
@@ -68,7 +116,9 @@ MAIN_MESSAGES = [
             "Edit applied successfully.",
             metadata={"diff": "--- a\n+++ b\n@@ -5,1 +5,1 @@\n-    total = 0.0\n+    total = 0\n"},
         ),
-        tool("t5", "read", {"filePath": "/ws/demo/gone.py"}, 7, status="error", error="File not found: /ws/demo/gone.py"),
+        tool(
+            "t5", "read", {"filePath": "/ws/demo/gone.py"}, 7, status="error", error="File not found: /ws/demo/gone.py"
+        ),
         time={"created": BEGAN + 7000},
     ),
     step(5, {"type": "text", "text": "Done."}, finish="stop", time={"created": BEGAN + 9000}),
@@ -76,7 +126,11 @@ MAIN_MESSAGES = [
 HELPER = {**MAIN, "id": "ses_helper", "parentID": "ses_main", "title": "look (@general subagent)"}
 HELPER_MESSAGES = [
     said(4, {"type": "text", "text": "Look at util."}),
-    step(5, tool("h1", "read", {"filePath": "/ws/demo/src/util.py"}, 5, "1: def helper(value):\n2:     return value"), parent="msg_04"),
+    step(
+        5,
+        tool("h1", "read", {"filePath": "/ws/demo/src/util.py"}, 5, "1: def helper(value):\n2:     return value"),
+        parent="msg_04",
+    ),
     step(6, {"type": "text", "text": "Seen."}, parent="msg_04", finish="stop"),
 ]
 OPENCODE_SCHEMA = """
@@ -86,7 +140,7 @@ CREATE TABLE message (id text PRIMARY KEY, session_id text NOT NULL, time_create
   data text NOT NULL);
 CREATE TABLE part (id text PRIMARY KEY, message_id text NOT NULL, session_id text NOT NULL, time_created integer NOT NULL,
   time_updated integer NOT NULL, data text NOT NULL);
-"""
+"""  # noqa: E501
 
 
 def export(info: dict[str, Any], messages: list[dict[str, Any]]) -> str:
@@ -125,12 +179,18 @@ def database(path: Path, *sessions: tuple[dict[str, Any], list[dict[str, Any]]])
     return base
 
 
-SHOWN = json.dumps({"output": "def subtotal(items):\n    total = 0.0\n", "metadata": {"exit_code": 0, "duration_seconds": 0.1}})
+SHOWN = json.dumps(
+    {"output": "def subtotal(items):\n    total = 0.0\n", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}
+)
 CODEX_HEAD = {
     "id": "5973b6c0-0000-4000-8000-000000000001",
     "timestamp": "2025-08-20T08:00:00.000Z",
     "instructions": "Be brief.",
-    "git": {"commit_hash": "0123456789abcdef0123456789abcdef01234567", "branch": "main", "repository_url": "https://example.org/demo.git"},
+    "git": {
+        "commit_hash": "0123456789abcdef0123456789abcdef01234567",
+        "branch": "main",
+        "repository_url": "https://example.org/demo.git",
+    },
 }
 
 
@@ -141,9 +201,18 @@ def codex_said(role: str, words: str) -> dict[str, Any]:
 
 
 CODEX_ITEMS: list[dict[str, Any]] = [
-    codex_said("user", "<environment_context>\n  <cwd>/ws/demo</cwd>\n  <sandbox_mode>read-only</sandbox_mode>\n</environment_context>"),
+    codex_said(
+        "user",
+        "<environment_context>\n  <cwd>/ws/demo</cwd>\n  "
+        "<sandbox_mode>read-only</sandbox_mode>\n</environment_context>",
+    ),
     codex_said("user", "Fix subtotal."),
-    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Look first."}], "encrypted_content": "abc"},
+    {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "Look first."}],
+        "encrypted_content": "abc",
+    },
     {
         "type": "function_call",
         "id": "fc_1",
@@ -273,16 +342,33 @@ def swe_step(action: str, observation: str, thought: str = "", **more: Any) -> d
 
 HISTORY = [
     {"role": "system", "content": "You work in a shell.", "agent": "main", "message_type": "system_prompt"},
-    {"role": "user", "content": "An example: open a file.", "agent": "main", "is_demo": True, "message_type": "demonstration"},
-    {"role": "user", "content": [{"type": "text", "text": "Fix subtotal."}], "agent": "main", "message_type": "observation"},
+    {
+        "role": "user",
+        "content": "An example: open a file.",
+        "agent": "main",
+        "is_demo": True,
+        "message_type": "demonstration",
+    },
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "Fix subtotal."}],
+        "agent": "main",
+        "message_type": "observation",
+    },
 ]
 LINES = CALC.split("\n")
 TRAJECTORY = [
     swe_step("open src/calc.py 4", window(4, *LINES[3:8]), "I open it."),
     swe_step(
         "edit 5:5\n    total = 0\nend_of_edit",
-        "File updated. Please review the changes and make sure they are correct.\n" + window(4, LINES[3], "    total = 0", *LINES[5:8]),
+        "File updated. Please review the changes and make sure they are correct.\n"
+        + window(4, LINES[3], "    total = 0", *LINES[5:8]),
         "I mend it.",
     ),
 ]
-SWE_AGENT = {"environment": "swe_main", "trajectory": TRAJECTORY, "history": HISTORY, "info": {"submission": "diff --git a/x b/x\n"}}
+SWE_AGENT = {
+    "environment": "swe_main",
+    "trajectory": TRAJECTORY,
+    "history": HISTORY,
+    "info": {"submission": "diff --git a/x b/x\n"},
+}

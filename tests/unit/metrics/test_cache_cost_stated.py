@@ -8,7 +8,15 @@ from context_bench.core.records import Usage
 from context_bench.metrics.cache_pricing import SessionCost, StatedBill, recorded_facts
 from context_bench.transcripts.account import Account
 
-CLAUDE = Account(head=1_000, words=200, missing=("system", "tools"), rebuilt=800, after=1_000, rebuilt_after=900, client="Claude Code")
+CLAUDE = Account(
+    head=1_000,
+    words=200,
+    missing=("system", "tools"),
+    rebuilt=800,
+    after=1_000,
+    rebuilt_after=900,
+    client="Claude Code",
+)
 
 
 def price(usage: Usage) -> float:
@@ -34,9 +42,19 @@ def test_a_log_that_states_all_gives_the_dollars_and_a_verdict() -> None:
     ("found", "account", "moved", "reason"),
     [
         (bill(Usage(1_000, 5, 500), None), CLAUDE, 0, "1 of its 2 replies do not state"),
-        (bill(Usage(1_000, 5, 500)), Account(**{**CLAUDE.as_dict(), "rebuilt_after": 499}), 0, "only 50 % of the tokens billed after"),
+        (
+            bill(Usage(1_000, 5, 500)),
+            Account(**{**CLAUDE.as_dict(), "rebuilt_after": 499}),
+            0,
+            "only 50 % of the tokens billed after",
+        ),
         (bill(Usage(1_000, 5, 500)), CLAUDE, 1, "in 1 of 1 requests the system changed what stands for"),
-        (bill(Usage(1_000, 5, 900)), CLAUDE, 0, "states that 90 % of the prompts came from the cache, but the rules predict 50 %"),
+        (
+            bill(Usage(1_000, 5, 900)),
+            CLAUDE,
+            0,
+            "states that 90 % of the prompts came from the cache, but the rules predict 50 %",
+        ),
         (bill(Usage(1_000, 5, 900)), Account(), 0, "states that 90 %"),
         (bill(Usage(1_000, 5, 500)), Account(**{**CLAUDE.as_dict(), "words": 0}), 0, "replay with --upstream echo"),
     ],

@@ -34,7 +34,10 @@ def test_equal_repetitions_do_not_spread() -> None:
 
 def test_each_stage_has_its_own() -> None:
     rows = [
-        *(row(1, trial, 0.5, hits=f"h{trial}", answer=f"a{trial}", found=found) for trial, found in enumerate((0.0, 1.0))),  # search
+        *(
+            row(1, trial, 0.5, hits=f"h{trial}", answer=f"a{trial}", found=found)
+            for trial, found in enumerate((0.0, 1.0))
+        ),  # search
         *(row(2, trial, f1, answer=f"a{trial}") for trial, f1 in enumerate((0.0, 1.0))),  # the reader
         *(row(3, trial, f1) for trial, f1 in enumerate((1.0, 0.6))),  # the judge
         *(row(4, trial, 1.0) for trial in range(2)),
@@ -48,7 +51,12 @@ def test_each_stage_has_its_own() -> None:
 
 
 def test_what_failed_in_a_trial_is_left_out_of_the_means() -> None:
-    rows = [row(1, 0, 1.0), row(1, 1, 0.0), row(2, 0, 1.0), EvalRow("m", 2, {}, trial=1, dataset="d", errors={"system": "X: y"})]
+    rows = [
+        row(1, 0, 1.0),
+        row(1, 1, 0.0),
+        row(2, 0, 1.0),
+        EvalRow("m", 2, {}, trial=1, dataset="d", errors={"system": "X: y"}),
+    ]
     assert MemorySpread().compute(rows)["spread_score"] == pytest.approx(statistics.stdev([1.0, 0.0]))
 
 
@@ -86,16 +94,41 @@ def test_what_was_mended_in_the_data_is_a_sentence() -> None:
 def test_repetitions_dirt_and_figures_of_set_ups_are_in_the_report(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     turns = [{"speaker": "Ann", "dia_id": f"D1:{i}", "text": f"fact number {i} is blue"} for i in range(1, 9)]
-    asked = [{"question": f"what is fact number {i}?", "answer": i, "evidence": [f"D1:{i}", "D9:9"], "category": 4} for i in (1, 2, 3)]
-    talk = {"sample_id": "c", "conversation": {"session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": turns}, "qa": asked}
+    asked = [
+        {"question": f"what is fact number {i}?", "answer": i, "evidence": [f"D1:{i}", "D9:9"], "category": 4}
+        for i in (1, 2, 3)
+    ]
+    talk = {
+        "sample_id": "c",
+        "conversation": {"session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": turns},
+        "qa": asked,
+    }
     (tmp_path / "talks.json").write_text(json.dumps([talk]), "utf-8")
-    line = ["memory", "--system", "bm25", "--dataset", "./talks.json", "--reader", "none", "--no-floors", "--k", "2", "--quiet"]
+    line = [
+        "memory",
+        "--system",
+        "bm25",
+        "--dataset",
+        "./talks.json",
+        "--reader",
+        "none",
+        "--no-floors",
+        "--k",
+        "2",
+        "--quiet",
+    ]
     assert run_line([*line, "--trials", "2", "--run", "r", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert any("./talks.json: as it was read" in note and "3 " in note for note in found["notes"])
     numbers = found["summary"]["bm25"]
     assert (numbers["spread_trials"], numbers["spread_found"], numbers["same_hits"]) == (2, 0, 1)
-    assert {"bytes_per_item", "write_loss", "ingest_items_per_second", "overhead_p50", "score_per_1k_tokens"} <= numbers.keys()
+    assert {
+        "bytes_per_item",
+        "write_loss",
+        "ingest_items_per_second",
+        "overhead_p50",
+        "score_per_1k_tokens",
+    } <= numbers.keys()
     assert run_line(["show", "r"]) == 0
     shown = capsys.readouterr().out
     assert all(words in shown for words in ("Between repetitions", "bytes/item", "harness p50", "as it was read"))

@@ -46,9 +46,9 @@ def test_names_are_the_documented_ones():
 
 
 def test_mean_leaves_out_rows_without_the_score():
-    assert MeanScore("f1").compute([row(1.0, field="f1"), row(0.5, field="f1"), row(0.0, field="other"), row(**FAILED)]) == {
-        "mean_score": 0.75
-    }
+    assert MeanScore("f1").compute(
+        [row(1.0, field="f1"), row(0.5, field="f1"), row(0.0, field="other"), row(**FAILED)]
+    ) == {"mean_score": 0.75}
     assert MeanScore("f1").compute([row(1.0, field="other")]) == {"mean_score": 0.0}
     assert MeanScore().compute([row(math.nan), row(None), row(1)]) == {"mean_score": 1.0}
 
@@ -58,8 +58,17 @@ def test_pass_mark_counts_as_passed():
 
 
 def test_compression_is_a_ratio_of_sums_over_rows_that_know_both():
-    rows = [row(sent=100, forwarded=50), row(sent=300, forwarded=300), row(sent=1000, forwarded=None), row(sent=None, forwarded=7)]
-    assert CompressionRatio().compute(rows) == {"compression_ratio": 0.125, "mean_input_tokens": 200.0, "mean_output_tokens": 175.0}
+    rows = [
+        row(sent=100, forwarded=50),
+        row(sent=300, forwarded=300),
+        row(sent=1000, forwarded=None),
+        row(sent=None, forwarded=7),
+    ]
+    assert CompressionRatio().compute(rows) == {
+        "compression_ratio": 0.125,
+        "mean_input_tokens": 200.0,
+        "mean_output_tokens": 175.0,
+    }
     assert CompressionRatio().compute([row(sent=10, forwarded=20)])["compression_ratio"] == -1.0
     assert CompressionRatio().compute([row(sent=0, forwarded=20)])["compression_ratio"] == 0.0
 
@@ -70,14 +79,23 @@ def test_unknown_tokens_are_absent_not_zero():
 
 
 def test_cost_of_pass_counts_prompt_and_reply_tokens_of_failures_too():
-    rows = [row(1.0, usage={"output_tokens": 10}), row(0.2, usage={"completion_tokens": 5}), row(forwarded=20, **FAILED)]
+    rows = [
+        row(1.0, usage={"output_tokens": 10}),
+        row(0.2, usage={"completion_tokens": 5}),
+        row(forwarded=20, **FAILED),
+    ]
     assert CostOfPass().compute(rows) == {"num_passing": 1.0, "cost_of_pass": 50 + 10 + 50 + 5 + 20}
     assert CostOfPass().compute([row(0.1)]) == {"num_passing": 0.0, "cost_of_pass": math.inf}
     assert CostOfPass().compute([row(1.0, forwarded=None)]) == {"num_passing": 1.0}
 
 
 def test_cost_of_pass_in_money_only_where_all_prices_are_known():
-    priced = [row(1.0, usage={"cost": 0.02}), row(0.0, usage={"cost": 0.01}), row(usage={"cost": 0.03}, **FAILED), row(**FAILED)]
+    priced = [
+        row(1.0, usage={"cost": 0.02}),
+        row(0.0, usage={"cost": 0.01}),
+        row(usage={"cost": 0.03}, **FAILED),
+        row(**FAILED),
+    ]
     assert CostOfPass().compute(priced)["cost_of_pass_usd"] == pytest.approx(0.06)
     assert "cost_of_pass_usd" not in CostOfPass().compute([*priced, row(1.0)])
     assert CostOfPass().compute(priced[1:])["cost_of_pass_usd"] == math.inf
@@ -85,7 +103,12 @@ def test_cost_of_pass_in_money_only_where_all_prices_are_known():
 
 def test_percentiles_of_one_to_a_hundred():
     found = Latency().compute([row(latency=float(i)) for i in range(100, 0, -1)])
-    assert found == {"latency_mean": 50.5, "latency_median": 50.5, "latency_p95": pytest.approx(95.05), "latency_p99": pytest.approx(99.01)}
+    assert found == {
+        "latency_mean": 50.5,
+        "latency_median": 50.5,
+        "latency_p95": pytest.approx(95.05),
+        "latency_p99": pytest.approx(99.01),
+    }
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
@@ -96,7 +119,12 @@ def test_percentiles_are_numpys(seconds):
 
 
 def test_latency_leaves_failures_out_and_tells_time_to_first_token():
-    rows = [row(latency=1.0, usage={"ttft": 0.25}), row(latency=3.0, usage={"ttft": 0.75}), row(latency=60.0, **FAILED), row(latency=None)]
+    rows = [
+        row(latency=1.0, usage={"ttft": 0.25}),
+        row(latency=3.0, usage={"ttft": 0.75}),
+        row(latency=60.0, **FAILED),
+        row(latency=None),
+    ]
     found = Latency().compute(rows)
     assert found["latency_mean"] == 2.0
     assert found["ttft_median"] == 0.5

@@ -34,7 +34,10 @@ def test_equal_systems_share_a_rank_and_missing_values_are_the_worst():
     found = ParetoRank.rank_systems({"a": same, "none": {}, "infinite": {"mean_score": 0.5, "cost_of_pass": math.inf}})
     assert found == {"a": 1, "none": 3, "infinite": 2}
     assert ParetoRank.rank_systems({}) == {}
-    assert ParetoRank.rank_systems({"a": {"f1": 1.0, "usd": 2.0}, "b": {"f1": 1.0, "usd": 1.0}}, "f1", "usd") == {"a": 2, "b": 1}
+    assert ParetoRank.rank_systems({"a": {"f1": 1.0, "usd": 2.0}, "b": {"f1": 1.0, "usd": 1.0}}, "f1", "usd") == {
+        "a": 2,
+        "b": 1,
+    }
 
 
 METRICS = [MeanScore("f1"), CostOfPass(0.7, "f1")]
@@ -47,7 +50,9 @@ def run(systems, metrics=METRICS, **more):
         for name, (score, tokens) in systems.items()
     }
     roles = roles_of_old_names(systems)
-    return summarise(lambda name: iter(rows[name]), list(rows), list(metrics), score_field="f1", roles=roles, **more).summary
+    return summarise(
+        lambda name: iter(rows[name]), list(rows), list(metrics), score_field="f1", roles=roles, **more
+    ).summary
 
 
 def ranks(summary):
@@ -79,7 +84,11 @@ def spread(name, score, tokens, n=40):
 
 
 def test_noise_has_no_rank_and_gives_none():
-    rows = {"full": spread("full", 0.8, 900), "full#2": spread("full#2", 0.9, 880, n=8), "bm25": spread("bm25", 0.7, 200)}
+    rows = {
+        "full": spread("full", 0.8, 900),
+        "full#2": spread("full#2", 0.9, 880, n=8),
+        "bm25": spread("bm25", 0.7, 200),
+    }
     rows["random_drop"] = [
         EvalRow(row.system, row.example_id, {"f1": 0.0 if i > 8 else 1.0}, 1000, row.output_tokens - 0.2)
         for i, row in enumerate(spread("random_drop", 0.2, 200))
@@ -87,5 +96,7 @@ def test_noise_has_no_rank_and_gives_none():
     asked = [*METRICS, CompressionRatio(), ParetoRank("f1", "mean_output_tokens")]
     told = summarise(lambda name: iter(rows[name]), list(rows), asked, score_field="f1", roles=roles_of_old_names(rows))
     assert ranks(told.summary) == {"full": 2.0, "full#2": None, "bm25": 1.0, "random_drop": 2.0}
-    page = build_page(EvalResult(rows=[row for each in rows.values() for row in each], summary=told.summary, estimates=told.estimates))
+    page = build_page(
+        EvalResult(rows=[row for each in rows.values() for row in each], summary=told.summary, estimates=told.estimates)
+    )
     assert [point.name for point in page.section("quality").charts[0].data if point.front] == ["bm25"]

@@ -43,7 +43,9 @@ def test_what_is_not_defined_is_refused(n, c, k):
 
 
 def test_trials_of_an_example_then_the_mean_over_examples():
-    rows = [row("a", value, trial=n) for n, value in enumerate([1.0, 0.0, 0.0, 1.0])] + [row("b", 0.0, trial=n) for n in range(4)]
+    rows = [row("a", value, trial=n) for n, value in enumerate([1.0, 0.0, 0.0, 1.0])] + [
+        row("b", 0.0, trial=n) for n in range(4)
+    ]
     assert PassAtK(k=(1, 2)).compute(rows) == pytest.approx({"pass_at_1": 0.25, "pass_at_2": (5 / 6 + 0) / 2})
 
 
@@ -60,7 +62,9 @@ def test_unscored_trials_are_no_tries_and_short_examples_are_left_out():
     assert PassAtK(score_field="f1").compute([row("a", None, f1=1.0), row("b", None, f1=0.9)]) == {"pass_at_1": 0.5}
 
 
-@pytest.mark.parametrize(("spec", "ks"), [("pass_at_k", (1,)), ("pass_at_k:k=5", (5,)), ('pass_at_k:k="10 1 5"', (1, 5, 10))])
+@pytest.mark.parametrize(
+    ("spec", "ks"), [("pass_at_k", (1,)), ("pass_at_k:k=5", (5,)), ('pass_at_k:k="10 1 5"', (1, 5, 10))]
+)
 def test_as_a_metric_on_the_command_line(spec, ks):
     assert build("metric", spec, BUILTINS).ks == ks
 

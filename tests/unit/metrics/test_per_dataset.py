@@ -24,7 +24,10 @@ def test_documented_keys_sorted_with_unknown_for_no_tag():
 
 def test_a_score_that_does_not_apply_is_no_zero():
     """Two right answers of MMLU are not halved by two HotpotQA rows that have no `mc_accuracy`."""
-    rows = [EvalRow("s", i, {"mc_accuracy": 1.0}, dataset="mmlu") for i in range(2)] + [row("hotpotqa", 1.0), row("hotpotqa", 0.5)]
+    rows = [EvalRow("s", i, {"mc_accuracy": 1.0}, dataset="mmlu") for i in range(2)] + [
+        row("hotpotqa", 1.0),
+        row("hotpotqa", 0.5),
+    ]
     assert PerDatasetBreakdown("mc_accuracy").compute(rows) == {"dataset:mmlu": 1.0}
     assert MeanScore("mc_accuracy").compute(rows) == {"mean_score": 1.0}
 

@@ -8,7 +8,9 @@ from context_bench.metrics import PerQATypeMetric
 
 
 def row(kind, score=None, number=1, **more):
-    return EvalRow("s", number, {} if score is None else {"f1": score}, metadata={} if kind is None else {"qa_type": kind}, **more)
+    return EvalRow(
+        "s", number, {} if score is None else {"f1": score}, metadata={} if kind is None else {"qa_type": kind}, **more
+    )
 
 
 def test_documented_keys():

@@ -21,14 +21,19 @@ class Letters:
 
 
 def request(*texts, marked=()):
-    parts = [Part("text", text, cache_control={"type": "ephemeral"} if place in marked else None) for place, text in enumerate(texts)]
+    parts = [
+        Part("text", text, cache_control={"type": "ephemeral"} if place in marked else None)
+        for place, text in enumerate(texts)
+    ]
     return WireRequest("anthropic", "m", [WireMessage("user", [part]) for part in parts])
 
 
 SESSIONS = st.lists(st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=5), min_size=1, max_size=6)
 
 
-@given(SESSIONS, st.sampled_from(["block", "unit"]), st.integers(1, 6), st.integers(1, 3), st.sampled_from([None, 1.25]))
+@given(
+    SESSIONS, st.sampled_from(["block", "unit"]), st.integers(1, 6), st.integers(1, 3), st.sampled_from([None, 1.25])
+)
 def test_request_by_request_is_what_the_whole_session_gives(texts, mode, m, b, w):
     profile = CacheProfile(mode=mode, m=m, b=b, w=w)
     found = SessionCache(profile, Letters())

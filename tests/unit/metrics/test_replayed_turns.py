@@ -16,7 +16,13 @@ def item(number, texts, usage):
     record = {"wire": "openai-chat", "request": body, "status": 200, "usage": usage, "tokens": 10, "exact": True}
     row = {"example_id": number, "group": "s", "trial": 0, "errors": {}}
     example = {"request": {"wire": "openai-chat"}, "at": float(number)}
-    return {"row": row, "example": example, "output": {}, "calls": [{"account": "system", "request": body}], "forwarded": [record]}
+    return {
+        "row": row,
+        "example": example,
+        "output": {},
+        "calls": [{"account": "system", "request": body}],
+        "forwarded": [record],
+    }
 
 
 def figures(*usages):

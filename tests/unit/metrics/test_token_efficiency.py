@@ -47,7 +47,9 @@ def test_in_a_run_the_unmeasured_is_absent():
 
 def test_beside_another_mean_score_neither_is_lost():
     rows = [EvalRow("s", 1, {"f1": 1.0, "recall": 0.5}, 100)]
-    found = summarise(lambda _: iter(rows), ["s"], [MeanScore("f1"), TokenEfficiencyMetric("recall")], score_field="f1").summary["s"]
+    found = summarise(
+        lambda _: iter(rows), ["s"], [MeanScore("f1"), TokenEfficiencyMetric("recall")], score_field="f1"
+    ).summary["s"]
     assert (found["mean_score"], found["mean_recall"]) == (1.0, 0.5)
 
 

@@ -57,7 +57,9 @@ def _wire_of(system: str, number: int, sent: int, forwarded: int) -> dict[str, A
     changed = system == "kompact"
     calls = 2 if changed and number % 10 == 0 else 1
     changes = (
-        [{"kind": "role", "detail": "message 1: system → user"}, {"kind": "param", "detail": "temperature removed"}] if changed else []
+        [{"kind": "role", "detail": "message 1: system → user"}, {"kind": "param", "detail": "temperature removed"}]
+        if changed
+        else []
     )
     return {
         "source": "tap",
@@ -76,7 +78,9 @@ def _wire_of(system: str, number: int, sent: int, forwarded: int) -> dict[str, A
     }
 
 
-def make_result(n: int = 40, shapes: tuple[str | None, ...] = (None,), systems: tuple[str, ...] = tuple(ARMS)) -> Result:
+def make_result(
+    n: int = 40, shapes: tuple[str | None, ...] = (None,), systems: tuple[str, ...] = tuple(ARMS)
+) -> Result:
     rng = random.Random(7)
     rows = [make_row(system, number, rng, shape) for shape in shapes for number in range(n) for system in systems]
     summary, estimates = {}, {}
@@ -87,10 +91,20 @@ def make_result(n: int = 40, shapes: tuple[str | None, ...] = (None,), systems: 
         rows=rows,
         summary=summary,
         timing=dict.fromkeys(systems, 61.234),
-        config={"systems": list(systems), "evaluators": ["answer_quality"], "metrics": ["mean_score"], "num_examples": n, "max_workers": 4},
+        config={
+            "systems": list(systems),
+            "evaluators": ["answer_quality"],
+            "metrics": ["mean_score"],
+            "num_examples": n,
+            "max_workers": 4,
+        },
         estimates=estimates,
         comparisons=_comparisons(systems, n),
-        wire={system: {"unmatched": 2 if system == "kompact" else 0, "violations": 0} for system in systems if ARMS[system][3] == "tap"},
+        wire={
+            system: {"unmatched": 2 if system == "kompact" else 0, "violations": 0}
+            for system in systems
+            if ARMS[system][3] == "tap"
+        },
         manifest={
             "run": {"name": "demo", "id": "r-17"},
             "started": "2026-11-21T23:40:00Z",
@@ -103,17 +117,25 @@ def make_result(n: int = 40, shapes: tuple[str | None, ...] = (None,), systems: 
                 "closed_book": {"value": 0.031, "low": 0.01, "high": 0.09},
                 "short": 0.62,
                 "full": {"value": 0.55, "low": 0.43, "high": 0.66},
-                "sentence": "This small model shows what the instrument can see; verdicts about your proxy need your model.",
+                "sentence": "This small model shows what the instrument can see; verdicts about your proxy need your "
+                "model.",
             },
         },
-        notes=["The tap attributed calls by one-time keys; 2 calls stayed unmatched.", "Upstream caching was kept apart per arm."],
+        notes=[
+            "The tap attributed calls by one-time keys; 2 calls stayed unmatched.",
+            "Upstream caching was kept apart per arm.",
+        ],
     )
 
 
 def _summarised(rows: list[EvalRow]) -> tuple[dict[str, float], dict[str, Estimate]]:
     scored = [row.scores["f1"] for row in rows if "f1" in row.scores]
     passed = sum(score >= 0.7 for score in scored)
-    pairs = [(row.input_tokens, row.output_tokens) for row in rows if row.input_tokens is not None and row.output_tokens is not None]
+    pairs = [
+        (row.input_tokens, row.output_tokens)
+        for row in rows
+        if row.input_tokens is not None and row.output_tokens is not None
+    ]
     latencies = sorted(row.latency for row in rows if row.latency is not None)
     sent, forwarded = sum(a for a, _ in pairs), sum(b for _, b in pairs)
     mean, share, failed = sum(scored) / len(scored), passed / len(scored), len(rows) - len(scored)
@@ -147,12 +169,23 @@ def _summarised(rows: list[EvalRow]) -> tuple[dict[str, float], dict[str, Estima
     ratio, each = summary["compression_ratio"], [row.usage["cost"] for row in rows if "cost" in row.usage]
     estimates |= {
         "f1": estimates["mean_score"],
-        "exact_match": Estimate(share, max(0.0, share - 0.14), min(1.0, share + 0.13), len(scored), failed, method="Wilson", clusters=20),
-        "compression_ratio": Estimate(ratio, ratio - 0.01, ratio + 0.01, len(pairs), clusters=20, method="cluster bootstrap"),
+        "exact_match": Estimate(
+            share, max(0.0, share - 0.14), min(1.0, share + 0.13), len(scored), failed, method="Wilson", clusters=20
+        ),
+        "compression_ratio": Estimate(
+            ratio, ratio - 0.01, ratio + 0.01, len(pairs), clusters=20, method="cluster bootstrap"
+        ),
         "mean_output_tokens": Estimate(summary["mean_output_tokens"], n=len(pairs)),
-        "cost_usd": Estimate(sum(each) / len(each), sum(each) / len(each) * 0.9, sum(each) / len(each) * 1.1, len(each), clusters=20),
+        "cost_usd": Estimate(
+            sum(each) / len(each), sum(each) / len(each) * 0.9, sum(each) / len(each) * 1.1, len(each), clusters=20
+        ),
         "latency_median": Estimate(
-            summary["latency_median"], summary["latency_median"] - 0.2, None, len(latencies), clusters=20, method="Woodruff"
+            summary["latency_median"],
+            summary["latency_median"] - 0.2,
+            None,
+            len(latencies),
+            clusters=20,
+            method="Woodruff",
         ),
     }
     return summary, estimates
@@ -177,12 +210,21 @@ def _comparisons(systems: tuple[str, ...], n: int) -> list[Comparison]:
             "headroom is not worse than full by more than 0.02 f1, and forwards 3 % more tokens.",
         ),
         "full#2": (-0.004, -0.031, 0.025, 0.8, "undecided", "Noise floor: full against itself differs by 0.004."),
-        "none": (-0.64, -0.75, -0.51, 0.0, "inferior", "none is worse than full by 0.640: the questions need their context."),
+        "none": (
+            -0.64,
+            -0.75,
+            -0.51,
+            0.0,
+            "inferior",
+            "none is worse than full by 0.640: the questions need their context.",
+        ),
         "head_tail@kompact": (-0.31, -0.42, -0.2, 0.0, "inferior", "head_tail at kompact's budget loses 0.310."),
         "random_drop@kompact": (-0.33, -0.45, -0.22, 0.0, "inferior", "random_drop at kompact's budget loses 0.330."),
     }
     return [
-        Comparison(name, "full", "mean_score", None, None, *told[name][:4], told[name][4], 0.02, n, 20, 2, 612, told[name][5])
+        Comparison(
+            name, "full", "mean_score", None, None, *told[name][:4], told[name][4], 0.02, n, 20, 2, 612, told[name][5]
+        )
         for name in systems
         if name in told
     ]
@@ -198,7 +240,8 @@ def results() -> Callable[..., Result]:
     return make_result
 
 
-#: Texts that have broken reports before: markup, terminal and spreadsheet commands, direction marks, things that cannot be written.
+#: Texts that have broken reports before: markup, terminal and spreadsheet commands, direction marks, things that cannot
+#: be written.
 NASTY = (
     "</script><script>alert(1)</script>",
     "</script x><!--<script>",
@@ -239,7 +282,13 @@ def make_hostile(text: str) -> Result:
             cluster=text,
             errors={"system": f"{text}: {text}", text: text} if number == 3 else {},
             usage={"cost": 0.001, text: text},
-            wire={"source": text, "changes": [{"kind": text, "detail": text}], "role_changes": 1, "calls": 1, "client_calls": 1},
+            wire={
+                "source": text,
+                "changes": [{"kind": text, "detail": text}],
+                "role_changes": 1,
+                "calls": 1,
+                "client_calls": 1,
+            },
         )
         for system in systems
         for number in range(4)
@@ -247,11 +296,18 @@ def make_hostile(text: str) -> Result:
     estimate = Estimate(0.4, 0.1, 0.7, 3, 1, 0.3, 0.6, 7, text)
     return Result(
         rows=rows,
-        summary={system: {"mean_score": 0.4, text: 0.25, "pass_rate": float("nan"), "cost_of_pass": float("inf")} for system in systems},
+        summary={
+            system: {"mean_score": 0.4, text: 0.25, "pass_rate": float("nan"), "cost_of_pass": float("inf")}
+            for system in systems
+        },
         timing={text: 1.5},
         config={text: text, "score_field": "f1"},
         estimates={system: {"mean_score": estimate} for system in systems},
-        comparisons=[Comparison(text, "plain", "mean_score", text, text, -0.1, -0.2, 0.05, 0.2, "undecided", 0.02, 4, 7, 1, 900, text)],
+        comparisons=[
+            Comparison(
+                text, "plain", "mean_score", text, text, -0.1, -0.2, 0.05, 0.2, "undecided", 0.02, 4, 7, 1, 900, text
+            )
+        ],
         wire={text: {"unmatched": 1, "role_changes": {text: 2}, "param_changes": [text]}},
         failures={text: {text: {text: 2}}},
         manifest={

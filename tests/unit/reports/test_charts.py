@@ -34,13 +34,19 @@ def chart(kind: str, names: list[str], *, reach: float | None = 0.1, equal: bool
         elif kind in ("rates", "recall"):
             data += [CurvePoint(name, k, score(value, reach)) for k in (1, 3, 10)]
         elif kind == "coverage":
-            data += [CurvePoint(name, share, score(value, None), panel) for panel in ("file", "line") for share in (0, 50, 100)]
+            data += [
+                CurvePoint(name, share, score(value, None), panel)
+                for panel in ("file", "line")
+                for share in (0, 50, 100)
+            ]
         elif kind == "distribution":
             found = spread(name, [value] * 30 if equal else [value + n / 50 for n in range(30)])
             assert found is not None
             data.append(found)
         elif kind == "forest":
-            data += [Gap(name, score(value - 0.5, reach), "undecided", "neutral", 40, 0.02, group) for group in ("", "x")]
+            data += [
+                Gap(name, score(value - 0.5, reach), "undecided", "neutral", 40, 0.02, group) for group in ("", "x")
+            ]
         elif kind == "dots":
             data += [Rated(name, dimension, score(value, reach)) for dimension in ("Accuracy", "Continuity")]
         elif kind == "waterfall":
@@ -75,14 +81,21 @@ def test_each_kind_names_its_systems_whatever_they_are_called(kind: str) -> None
         "tspan",
         "title",
     }
-    assert not {name for element in elements for name in element.attrib if name.startswith("on") or "href" in name or name == "style"}
+    assert not {
+        name
+        for element in elements
+        for name in element.attrib
+        if name.startswith("on") or "href" in name or name == "style"
+    }
     assert "kompact" in "".join([*texts(drawing), *titles(drawing)])
     assert "\u202e" not in drawing
     assert "#000" not in drawing, "every letter takes the page's colour"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("names", [["one"], ["a", "b"], [f"system-{number}" for number in range(40)]], ids=["one", "equal", "forty"])
+@pytest.mark.parametrize(
+    "names", [["one"], ["a", "b"], [f"system-{number}" for number in range(40)]], ids=["one", "equal", "forty"]
+)
 def test_each_kind_draws_one_equal_and_many(kind: str, names: list[str]) -> None:
     drawing = svg(chart(kind, names, reach=None, equal=len(names) == 2))
     assert "NaN" not in drawing
@@ -96,7 +109,11 @@ def test_each_kind_draws_one_equal_and_many(kind: str, names: list[str]) -> None
 def test_whiskers_end_where_the_scale_puts_them() -> None:
     first = Point("a", Figure(0.5, "score", 0.25, 1.0), Figure(50, "tokens", 25, 100), True)
     drawing = svg(Chart("p", "pareto", "", "", "x", "y", [first, Point("b", score(0.0, None), Figure(100, "tokens"))]))
-    lines = [element for element in ET.fromstring(drawing).iter(f"{SVG}line") if (element.get("stroke") or "").startswith("#")]
+    lines = [
+        element
+        for element in ET.fromstring(drawing).iter(f"{SVG}line")
+        if (element.get("stroke") or "").startswith("#")
+    ]
     ends = sorted((abs(float(line.get("x2") or 0)), abs(float(line.get("y2") or 0))) for line in lines)
     plot = WIDE - 66 - 24
     assert ends == [(0.0, pytest.approx(360 * 0.75)), (pytest.approx(plot * 0.75), 0.0)]
@@ -106,7 +123,10 @@ def test_a_forest_tells_verdicts_by_shape_and_the_margin_by_a_line() -> None:
     gaps = [Gap(tone, score(0.0), tone, tone, 9, 0.02) for tone in ("good", "bad", "neutral")]  # type: ignore[arg-type]
     drawing = svg(Chart("f", "forest", "", "", "difference", "", gaps))
     marks = {path.findtext(f"{SVG}title"): path.get("d") or "" for path in ET.fromstring(drawing).iter(f"{SVG}path")}
-    drawn = {tone: next(d for title, d in marks.items() if title and f", {tone}, n 9" in title) for tone in ("good", "bad", "neutral")}
+    drawn = {
+        tone: next(d for title, d in marks.items() if title and f", {tone}, n 9" in title)
+        for tone in ("good", "bad", "neutral")
+    }
     assert "A" in drawn["good"], "a disc"
     assert "A" not in drawn["bad"], "a square"
     assert drawing.count('stroke-dasharray="4,3"') == 1
@@ -160,7 +180,11 @@ def test_many_requests_share_bars_and_keep_their_mean() -> None:
 
 
 def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
-    result.by_type = [Comparison("kompact", "full", "f1", None, None, -0.1, -0.2, 0.0, 0.4, "undecided", 0.02, 9, 9, qa_type="multi-hop")]
+    result.by_type = [
+        Comparison(
+            "kompact", "full", "f1", None, None, -0.1, -0.2, 0.0, 0.4, "undecided", 0.02, 9, 9, qa_type="multi-hop"
+        )
+    ]
     charts = {chart.id: chart for section in build_page(result).sections for chart in section.charts}
     assert set(charts) == {"pareto", "pareto-money", "forest", "forest-types", "latency", "ttft", "failures"}
     assert all(each.about and each.x for each in charts.values())
@@ -171,7 +195,9 @@ def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
 
 def test_scores_that_are_all_zero_get_no_room_below_zero() -> None:
     points = [Point(name, Figure(0.0, "score"), Figure(100.0, "tokens")) for name in ("a", "b")]
-    assert not [text for text in texts(svg(Chart("p", "pareto", "", "", "x", "y", points))) if text.startswith(("-", "−"))]
+    assert not [
+        text for text in texts(svg(Chart("p", "pareto", "", "", "x", "y", points))) if text.startswith(("-", "−"))
+    ]
 
 
 def test_only_marks_that_cover_one_another_move_and_names_without_room_are_led_to() -> None:
@@ -179,8 +205,14 @@ def test_only_marks_that_cover_one_another_move_and_names_without_room_are_led_t
     below = [Point(name, score(value, 0.05), Figure(900.0, "tokens"), True) for name, value in (("a", 0.6), ("b", 0.2))]
     drawing = svg(Chart("p", "pareto", "", "", "x", "y", [*same, *below]), width=NARROW)
     assert {"full", "full#2", "a", "b"} <= set(texts(drawing))
-    marks = {(path.findtext(f"{SVG}title") or "").partition(":")[0]: path for path in ET.fromstring(drawing).iter(f"{SVG}path")}
-    across = {name: float((marks[name].get("transform") or "").split("(")[1].split(",")[0]) for name in ("full", "full#2", "a", "b")}
+    marks = {
+        (path.findtext(f"{SVG}title") or "").partition(":")[0]: path
+        for path in ET.fromstring(drawing).iter(f"{SVG}path")
+    }
+    across = {
+        name: float((marks[name].get("transform") or "").split("(")[1].split(",")[0])
+        for name in ("full", "full#2", "a", "b")
+    }
     assert across["full#2"] - across["full"] == pytest.approx(14, abs=0.1)
     assert across["a"] == across["b"] == pytest.approx((across["full"] + across["full#2"]) / 2, abs=0.1)
 
@@ -195,8 +227,12 @@ def test_short_times_are_told_in_milliseconds() -> None:
 
 
 def test_kinds_without_an_interval_are_named_and_left_out(result: Result) -> None:
-    known = Comparison("kompact", "full", "f1", None, None, -0.1, -0.2, 0.0, 0.4, "undecided", 0.02, 9, 9, qa_type="single")
+    known = Comparison(
+        "kompact", "full", "f1", None, None, -0.1, -0.2, 0.0, 0.4, "undecided", 0.02, 9, 9, qa_type="single"
+    )
     result.by_type = [known, replace(known, low=None, high=None, qa_type="chain")]
-    chart = next(chart for section in build_page(result).sections for chart in section.charts if chart.id == "forest-types")
+    chart = next(
+        chart for section in build_page(result).sections for chart in section.charts if chart.id == "forest-types"
+    )
     assert [gap.group for gap in chart.of(Gap)] == ["single"]
     assert chart.about.endswith("for an interval: chain.")

@@ -24,11 +24,19 @@ def answered(i, trial=0, **more):
         latency=1.5,
         dataset="hotpotqa:x",
         trial=trial,
-        usage={"input_tokens": 60, "cache_read": 20, "output_tokens": 5, "cost": 0.25, "judge": {"input_tokens": 7, "output_tokens": 1}},
+        usage={
+            "input_tokens": 60,
+            "cache_read": 20,
+            "output_tokens": 5,
+            "cost": 0.25,
+            "judge": {"input_tokens": 7, "output_tokens": 1},
+        },
     )
     for name in [name for name in more if hasattr(row, name)]:
         setattr(row, name, more.pop(name))
-    example = more.pop("example", {"id": i, "context": "Box holds word.", "question": "What?", "answer": "word", "choices": ["a", "b"]})
+    example = more.pop(
+        "example", {"id": i, "context": "Box holds word.", "question": "What?", "answer": "word", "choices": ["a", "b"]}
+    )
     return Answered(row, example, more.pop("output", {"response": "word"}), **more)
 
 
@@ -45,7 +53,12 @@ def log(*found, facts=FACTS):
 
 
 def test_the_head_says_what_ran_and_the_means_of_it():
-    made = log(answered(1), answered(1, 1, scores={"f1": 0.0}), answered(2), answered(2, 1, scores={}, errors={"system": "TimedOut: 30 s"}))
+    made = log(
+        answered(1),
+        answered(1, 1, scores={"f1": 0.0}),
+        answered(2),
+        answered(2, 1, scores={}, errors={"system": "TimedOut: 30 s"}),
+    )
     assert (made["version"], made["status"]) == (2, "success")
     head = made["eval"]
     assert (head["task"], head["model"], head["created"]) == ("hotpotqa:x", "kom pact/2/m", "2026-11-02T10:00:00+00:00")
@@ -102,14 +115,24 @@ def test_a_failed_row_is_an_error_and_an_evaluators_failure_is_no_score():
 
 
 def test_messages_are_what_was_sent_where_it_was_kept():
-    sent = {"messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Q"}]}]}
+    sent = {
+        "messages": [
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Q"}]},
+        ]
+    }
     (sample,) = log(answered(1, request=sent))["samples"]
     assert [(message["role"], message["content"]) for message in sample["messages"]] == [
         ("system", "Be brief."),
         ("user", "Q"),
         ("assistant", "word"),
     ]
-    for odd in ([{"role": "tool", "content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}], "text", [3]):
+    for odd in (
+        [{"role": "tool", "content": "x"}],
+        [{"role": "user", "content": [{"type": "image_url"}]}],
+        "text",
+        [3],
+    ):
         (sample,) = log(answered(1, request={"messages": odd}))["samples"]
         assert sample["messages"][0]["content"] == "Box holds word.\n\nWhat?"
 
@@ -128,12 +151,27 @@ def test_right_answers_are_the_target(answer, target):
 
 
 def test_ids_that_come_again_are_told_apart():
-    assert [sample["id"] for sample in log(answered(1), answered("1"), answered(1), answered(1, 1))["samples"]] == [1, "1#2", "1#3", 1]
+    assert [sample["id"] for sample in log(answered(1), answered("1"), answered(1), answered(1, 1))["samples"]] == [
+        1,
+        "1#2",
+        "1#3",
+        1,
+    ]
 
 
 def test_no_text_breaks_the_document():
-    example = {"context": HOSTILE, "question": HOSTILE, "answer": HOSTILE, HOSTILE: [HOSTILE, float("nan")], "api_key": "sk-1"}
-    calls = [{"id": 1, "name": HOSTILE, "arguments": "{broken"}, {"function": {"name": "f", "arguments": '{"a": 1}'}}, "x"]
+    example = {
+        "context": HOSTILE,
+        "question": HOSTILE,
+        "answer": HOSTILE,
+        HOSTILE: [HOSTILE, float("nan")],
+        "api_key": "sk-1",
+    }
+    calls = [
+        {"id": 1, "name": HOSTILE, "arguments": "{broken"},
+        {"function": {"name": "f", "arguments": '{"a": 1}'}},
+        "x",
+    ]
     odd = answered(
         HOSTILE,
         example=example,
@@ -160,7 +198,8 @@ def test_a_run_that_kept_no_examples_is_still_a_log():
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [("done", "success"), ("running", "started"), ("interrupted", "cancelled"), ("stopped", "cancelled")]
+    ("status", "told"),
+    [("done", "success"), ("running", "started"), ("interrupted", "cancelled"), ("stopped", "cancelled")],
 )
 def test_how_the_run_ended(status, told):
     facts = LogFacts("r", "0", status, 0.0, 0.0, "s", "d", "1")

@@ -16,12 +16,23 @@ HOSTILE = "=1+1\x00\ud800\u202e</script>\n"
 
 
 def answered(i, **more):
-    row = EvalRow("s", i, {"f1": 0.3, "accuracy": 1.0}, 10, 5, {"model": "m", "shape": "plain-user"}, 0.5, "d", cluster="c")
-    row.usage = {"input_tokens": 5, "output_tokens": 2, "calls": 1, "cost": 0.1, "ttft": 0.2, "judge": {"input_tokens": 3, "calls": 1}}
+    row = EvalRow(
+        "s", i, {"f1": 0.3, "accuracy": 1.0}, 10, 5, {"model": "m", "shape": "plain-user"}, 0.5, "d", cluster="c"
+    )
+    row.usage = {
+        "input_tokens": 5,
+        "output_tokens": 2,
+        "calls": 1,
+        "cost": 0.1,
+        "ttft": 0.2,
+        "judge": {"input_tokens": 3, "calls": 1},
+    }
     for name in [name for name in more if hasattr(row, name)]:
         setattr(row, name, more.pop(name))
     return Answered(
-        row, more.pop("example", {"id": i, "context": "ctx", "question": "q", "answer": ["a", "b"]}), more.pop("output", {"response": "r"})
+        row,
+        more.pop("example", {"id": i, "context": "ctx", "question": "q", "answer": ["a", "b"]}),
+        more.pop("output", {"response": "r"}),
     )
 
 
@@ -53,7 +64,10 @@ def test_columns_have_the_documented_types():
     assert schema.field("trial").type == pa.int32()
     assert schema.field("errors").type == pa.map_(pa.string(), pa.string())
     assert pa.types.is_struct(schema.field("usage").type)
-    assert {name for name in schema.names if f"`{name}`" not in (frames.__doc__ or "")} == {"score.f1", "score.accuracy"}
+    assert {name for name in schema.names if f"`{name}`" not in (frames.__doc__ or "")} == {
+        "score.f1",
+        "score.accuracy",
+    }
 
 
 def test_what_failed_or_is_not_known_is_null():
@@ -71,7 +85,19 @@ def test_what_failed_or_is_not_known_is_null():
     (row,) = written([failed]).to_pylist()
     assert row["failed"]
     assert row["errors"] == [("system", "TimedOut: …")]
-    known = {"system", "dataset", "example_id", "trial", "shape", "model", "cluster", "failed", "errors", "answers", "metadata"}
+    known = {
+        "system",
+        "dataset",
+        "example_id",
+        "trial",
+        "shape",
+        "model",
+        "cluster",
+        "failed",
+        "errors",
+        "answers",
+        "metadata",
+    }
     assert {name for name, value in row.items() if value is not None} == known
     assert row["answers"] == []
 
@@ -89,7 +115,13 @@ def test_odd_values_are_written_or_left_out_but_never_raise():
     (row,) = written([odd]).to_pylist()
     shown = HOSTILE.replace("\ud800", "\ufffd")
     assert row["example_id"] == row["question"] == row["answers"][0] == shown
-    assert (row["score.f1"], row["score.accuracy"], row["input_tokens"], row["context"], row["response"]) == (None, None, None, None, "12")
+    assert (row["score.f1"], row["score.accuracy"], row["input_tokens"], row["context"], row["response"]) == (
+        None,
+        None,
+        None,
+        None,
+        "12",
+    )
 
 
 def test_rows_are_written_in_batches_not_held():
@@ -130,7 +162,9 @@ def test_a_line_is_the_row_of_the_report_with_example_and_answer():
 
 
 def test_lines_hold_whatever_texts_there_are():
-    odd = answered(HOSTILE, example={"context": HOSTILE, "score": float("nan")}, output={"response": HOSTILE, "object": {1, 2}})
+    odd = answered(
+        HOSTILE, example={"context": HOSTILE, "score": float("nan")}, output={"response": HOSTILE, "object": {1, 2}}
+    )
     bare = answered(2, example=None, output={})
     first, second = lines(odd, bare)
     assert first["response"] == first["example"]["context"] == HOSTILE.replace("\ud800", "\ufffd")

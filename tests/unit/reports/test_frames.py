@@ -16,7 +16,7 @@ from context_bench.results import EvalResult
 def test_documented_columns_come_first_then_scores_then_metadata(result: Result) -> None:
     frame = to_dataframe(result.rows)
     assert list(frame.columns) == [
-        "system", "example_id", "dataset", "input_tokens", "output_tokens", "latency", "f1", "exact_match", "model", "trial", "group",
+        "system", "example_id", "dataset", "input_tokens", "output_tokens", "latency", "f1", "exact_match", "model", "trial", "group",  # noqa: E501
         "cluster", "error",
     ]  # fmt: skip
     assert len(frame) == len(result.rows)
@@ -50,7 +50,7 @@ def test_without_pandas_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> 
 
 BARE = EvalRow("a", 1, {}, None, None, latency=None)
 ODD = EvalRow(
-    "b\ud800", "one", {"f1": 0.5, "latency": 2.0}, 10, 5, {"k": [1, {"x": float("nan")}]}, latency=1.5, dataset="d", trial=1, group="g",
+    "b\ud800", "one", {"f1": 0.5, "latency": 2.0}, 10, 5, {"k": [1, {"x": float("nan")}]}, latency=1.5, dataset="d", trial=1, group="g",  # noqa: E501
     errors={"system": "Timeout: late", "judge": "no"}, usage={"cost": 0.25},
 )  # fmt: skip
 
@@ -60,7 +60,7 @@ def test_arrow_has_one_schema_whatever_was_measured() -> None:
     assert nothing.schema == bare.schema
     assert odd.select(bare.column_names).schema == bare.schema
     assert odd.column_names == [
-        "system", "example_id", "dataset", "input_tokens", "output_tokens", "latency", "trial", "group", "cluster", "error", "cost",
+        "system", "example_id", "dataset", "input_tokens", "output_tokens", "latency", "trial", "group", "cluster", "error", "cost",  # noqa: E501
         "score.f1", "score.latency", "errors", "usage", "wire", "metadata",
     ]  # fmt: skip
     assert bare.schema.field("input_tokens").type == pa.int64()
@@ -89,7 +89,11 @@ def test_rows_are_read_once() -> None:
 
 def test_types_of_a_data_frame_hold_when_everything_is_missing() -> None:
     for frame in (to_dataframe([]), to_dataframe([BARE])):
-        assert [str(frame[name].dtype) for name in ("input_tokens", "output_tokens", "latency")] == ["Int64", "Int64", "float64"]
+        assert [str(frame[name].dtype) for name in ("input_tokens", "output_tokens", "latency")] == [
+            "Int64",
+            "Int64",
+            "float64",
+        ]
 
 
 @pytest.mark.parametrize(("convert", "module"), [(to_polars, "polars"), (to_arrow, "pyarrow")])

@@ -1,4 +1,6 @@
-"""The card of a run's judge: failures by system, agreement with people, what an audit found; what is not known is said."""
+"""The card of a run's judge: failures by system, agreement with people, what an audit found; what is not known is
+said.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ def test_what_is_known_is_told():
     people = {"score": "rubric_overall", "label": "firm", "n": 40, "alpha": 0.84}
     audit = {
         "leak": {"leak": 0.125, "accuracy": 0.5, "choices": 4, "n": 20},
-        "lifts": [{"attack": "order", "mean": 0.75, "largest": 2.0, "n": 9}, {"attack": "padding", "mean": -0.1, "largest": 0.0, "n": 9}],
+        "lifts": [
+            {"attack": "order", "mean": 0.75, "largest": 2.0, "n": 9},
+            {"attack": "padding", "mean": -0.1, "largest": 0.0, "n": 9},
+        ],
         "drift": {"mean": 2.0, "before": 2.1, "shift": -0.1, "n": 3},
         "faults": ["attack <order> gains"],
     }

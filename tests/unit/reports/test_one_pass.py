@@ -1,4 +1,6 @@
-"""The page of a stored run is made of what was tallied while its rows were read, and says what reading them again would say."""
+"""The page of a stored run is made of what was tallied while its rows were read, and says what reading them again would
+say.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,15 @@ class Answers:
 def test_a_page_of_tallied_rows_is_the_page_of_rows_read_again(tmp_path):
     examples = [{"id": i, "dataset": "ab"[i > 6], "context": "c " * i, "answer": f"answer {i}"} for i in range(12)]
     path = tmp_path / "store.db"
-    evaluate([Answers("one"), Answers("two")], examples, AnswerQuality(), [MeanScore("f1")], store=path, run="r", progress=False)
+    evaluate(
+        [Answers("one"), Answers("two")],
+        examples,
+        AnswerQuality(),
+        [MeanScore("f1")],
+        store=path,
+        run="r",
+        progress=False,
+    )
     with open_store(path) as store:
         result = collect(store, "r", [MeanScore("f1")])
         assert result.rows.tallies is not None

@@ -30,13 +30,28 @@ def text(value: Any) -> str | None:
 def test_verdicts_come_first_and_are_the_given_sentences(result: Result) -> None:
     page = build_page(result)
     assert [each.text for each in page.verdicts] == [each.sentence for each in result.comparisons]
-    assert {each.verdict: each.tone for each in page.verdicts} == {"inferior": "bad", "non-inferior": "good", "undecided": "neutral"}
+    assert {each.verdict: each.tone for each in page.verdicts} == {
+        "inferior": "bad",
+        "non-inferior": "good",
+        "undecided": "neutral",
+    }
     assert page.baseline == "full"
 
 
 def test_sections_are_in_reading_order(result: Result) -> None:
     order = [section.id for section in build_page(result).sections]
-    assert order == ["money", "quality", "comparisons", "datasets", "time", "tokens", "wire", "responder", "metrics", "failures"]
+    assert order == [
+        "money",
+        "quality",
+        "comparisons",
+        "datasets",
+        "time",
+        "tokens",
+        "wire",
+        "responder",
+        "metrics",
+        "failures",
+    ]
 
 
 def test_quality_says_interval_n_failures_and_bounds(result: Result) -> None:
@@ -74,7 +89,13 @@ def test_what_was_not_measured_is_absent_and_never_zero() -> None:
     page = build_page(Result(rows, {"blind": summary}))
     assert page.summary == {"blind": {"mean_score": 1.0, "mean_input_tokens": 100.0}}
     told = cells(page, "tokens", "blind")
-    assert (told["forwarded"], told["compression"], told["billed"], told["seen by"], told["n"]) == (None, None, None, None, None)
+    assert (told["forwarded"], told["compression"], told["billed"], told["seen by"], told["n"]) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
     assert page.section("time") is None
     assert page.section("money") is None
 
@@ -96,13 +117,21 @@ def test_wire_facts_are_summed_from_rows_and_completed_by_the_run(result: Result
     assert (text(told["calls/request"]), text(told["extra calls"]), text(told["unmatched"])) == ("1.10", "4", "2")
     assert (text(told["roles changed"]), told["key passed on"]) == ("40", "yes")
     assert page.wire["kompact"]["calls_per_request"] == pytest.approx(1.1)
-    assert [row[1] for row in table(page, "wire", 1).rows] == ["role: message 1: system → user", "param: temperature removed"]
+    assert [row[1] for row in table(page, "wire", 1).rows] == [
+        "role: message 1: system → user",
+        "param: temperature removed",
+    ]
     assert not any(row[0] == "headroom" for row in table(page, "wire").rows)  # the tap saw nothing of it
 
 
 def test_failures_are_counted_by_class_from_rows_when_the_run_does_not_say(result: Result) -> None:
     told = cells(build_page(result), "failures", "kompact")
-    assert (told["where"], told["class"], text(told["rows"]), text(told["share"])) == ("system", "TimedOut", "2", "5.0 %")
+    assert (told["where"], told["class"], text(told["rows"]), text(told["share"])) == (
+        "system",
+        "TimedOut",
+        "2",
+        "5.0 %",
+    )
     assert told["for instance"] == "no reply within 30 s"
 
 
@@ -111,8 +140,12 @@ def test_intervals_come_from_the_runs_estimates(result: Result) -> None:
     known = result.estimates["full"]["cost_usd"]
     assert known.low is not None
     assert known.high is not None
-    assert cells(page, "money", "full")["per 1,000 examples"] == Figure(1000 * known.value, "usd", 1000 * known.low, 1000 * known.high)
-    assert text(cells(page, "time", "full")["median"]) == f"{known_median(result, 'full'):.3f} s"  # one end unknown: no interval
+    assert cells(page, "money", "full")["per 1,000 examples"] == Figure(
+        1000 * known.value, "usd", 1000 * known.low, 1000 * known.high
+    )
+    assert (
+        text(cells(page, "time", "full")["median"]) == f"{known_median(result, 'full'):.3f} s"
+    )  # one end unknown: no interval
     titles = [column.title for column in table(page, "quality").columns]
     assert titles[-2:] == ["pass_rate (95 %)", "mean exact_match (95 %)"]  # f1 is told once
 
@@ -155,7 +188,22 @@ def test_one_system_alone_says_how_to_get_a_comparison() -> None:
 
 def test_a_dataset_verdict_stands_above_only_without_an_overall_one() -> None:
     def compared(dataset: str | None) -> Comparison:
-        return Comparison("a", "b", "mean_score", dataset, None, 0.1, 0.0, 0.2, 0.5, "undecided", 0.02, 9, 9, sentence=f"about {dataset}")
+        return Comparison(
+            "a",
+            "b",
+            "mean_score",
+            dataset,
+            None,
+            0.1,
+            0.0,
+            0.2,
+            0.5,
+            "undecided",
+            0.02,
+            9,
+            9,
+            sentence=f"about {dataset}",
+        )
 
     rows = [EvalRow(name, 1, {"f1": 1.0}, 1, 1) for name in ("a", "b")]
     summary = {"a": {"mean_score": 1.0}, "b": {"mean_score": 1.0}}

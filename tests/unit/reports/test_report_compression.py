@@ -1,4 +1,6 @@
-"""The sections of a run over probes, from rows of known outcome; every renderer; nothing that means nothing in such a run."""
+"""The sections of a run over probes, from rows of known outcome; every renderer; nothing that means nothing in such a
+run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from context_bench.reports.markdown import render as to_markdown
 from context_bench.reports.table import render as to_table
 from context_bench.results import EvalResult
 
-SYSTEMS = {"full": (0.9, 1.0), "full#2": (0.9, 1.0), "none": (0.1, 0.0), "clever": (0.8, 0.2), "head_tail@clever": (0.5, 0.2)}
+SYSTEMS = {
+    "full": (0.9, 1.0),
+    "full#2": (0.9, 1.0),
+    "none": (0.1, 0.0),
+    "clever": (0.8, 0.2),
+    "head_tail@clever": (0.5, 0.2),
+}
 KINDS = ("recall", "artifact", "continuation", "decision")
 
 
@@ -30,7 +38,11 @@ def rows(systems=SYSTEMS, *, sessions=12, cycles=1, replicates=1, trials=1, rubr
                 for replicate in range(1, replicates + 1):
                     group = f"s{session}@{cycle}" + (f"/{replicate}" if replicates > 1 else "")
                     for at, kind in enumerate(KINDS):
-                        label = f"s{session}@9#{kind}" + (f"~{cycle}" if cycle > 1 else "") + (f"/{replicate}" if replicate > 1 else "")
+                        label = (
+                            f"s{session}@9#{kind}"
+                            + (f"~{cycle}" if cycle > 1 else "")
+                            + (f"/{replicate}" if replicate > 1 else "")
+                        )
                         for trial in range(trials):
                             left = mean * (0.8 ** (cycle - 1) if system == "clever" else 1)
                             value = min(1.0, max(0.0, left + draw.uniform(-0.1, 0.1)))
@@ -39,22 +51,60 @@ def rows(systems=SYSTEMS, *, sessions=12, cycles=1, replicates=1, trials=1, rubr
                                 "probe_rating": 5 * value,
                                 "probe_contradiction": float(at == 3 and keep == 0.2),
                             }
-                            scores |= {"accuracy": 5 * value, "continuity": 2.0, "rubric_overall": 3.0} if rubric else {}
+                            scores |= (
+                                {"accuracy": 5 * value, "continuity": 2.0, "rubric_overall": 3.0} if rubric else {}
+                            )
                             before = 1000 + 100 * session
-                            told = {"qa_type": kind, "tokens_before": before, "tokens_after": round(keep * before), "cycle": cycle}
-                            yield EvalRow(system, label, scores, 0, round(keep * before), told, 0.01, "probes", trial, group, f"s{session}")
+                            told = {
+                                "qa_type": kind,
+                                "tokens_before": before,
+                                "tokens_after": round(keep * before),
+                                "cycle": cycle,
+                            }
+                            yield EvalRow(
+                                system,
+                                label,
+                                scores,
+                                0,
+                                round(keep * before),
+                                told,
+                                0.01,
+                                "probes",
+                                trial,
+                                group,
+                                f"s{session}",
+                            )
 
 
 def answers(made):
-    session = packed([{"role": "user", "content": "Keep port 8080."}, {"role": "assistant", "content": "Done in app.py."}])
+    session = packed(
+        [{"role": "user", "content": "Keep port 8080."}, {"role": "assistant", "content": "Done in app.py."}]
+    )
     for row in made:
         example = {
-            **{"id": row.example_id, "question": "?", "answer": "8080", "probe_type": row.metadata["qa_type"], "group": row.group},
-            **{"atoms": [{"text": "8080", "kind": "number", "sources": [[0, 10, 14]]}, {"text": "app.py", "kind": "path"}]},
+            **{
+                "id": row.example_id,
+                "question": "?",
+                "answer": "8080",
+                "probe_type": row.metadata["qa_type"],
+                "group": row.group,
+            },
+            **{
+                "atoms": [
+                    {"text": "8080", "kind": "number", "sources": [[0, 10, 14]]},
+                    {"text": "app.py", "kind": "path"},
+                ]
+            },
             **{"points": [2], "session": session},
         }
-        text = {"full": "user: Keep port 8080.\n\nassistant: Done in app.py.", "none": ""}.get(row.system, "user: Keep port 8080.")
-        yield row, example, {"context": text, "response": "app.py" if row.system == "clever" else "8080 <script>", "compressed": {}}
+        text = {"full": "user: Keep port 8080.\n\nassistant: Done in app.py.", "none": ""}.get(
+            row.system, "user: Keep port 8080."
+        )
+        yield (
+            row,
+            example,
+            {"context": text, "response": "app.py" if row.system == "clever" else "8080 <script>", "compressed": {}},
+        )
 
 
 def result(made, **options):
@@ -65,7 +115,9 @@ def result(made, **options):
         "options": {"model": ["some-model"], "shape": "plain-user", "seed": 0},
     }
     names = dict.fromkeys(row.system for row in made)
-    found = EvalResult(rows=made, summary={name: {"mean_score": 0.5, "pass_rate": 0.5} for name in names}, manifest=manifest)
+    found = EvalResult(
+        rows=made, summary={name: {"mean_score": 0.5, "pass_rate": 0.5} for name in names}, manifest=manifest
+    )
     add_compression(found, about, answers(made))
     return found
 
@@ -161,7 +213,11 @@ def test_the_rubric_stands_under_its_own_names():
 
 
 def test_several_sizes_make_a_curve():
-    systems = {"full": (0.9, 1.0), "none": (0.1, 0.0), **{f"x:keep={keep}": (0.4 + keep / 2, keep) for keep in (0.1, 0.3, 0.6)}}
+    systems = {
+        "full": (0.9, 1.0),
+        "none": (0.1, 0.0),
+        **{f"x:keep={keep}": (0.4 + keep / 2, keep) for keep in (0.1, 0.3, 0.6)},
+    }
     page = build_page(result(list(rows(systems))))
     own = cells(page, "curves")["x"]
     assert 0.5 < own["AURQ (95 %)"].low < own["AURQ (95 %)"].value < 1

@@ -68,7 +68,11 @@ def in_page(page: Page) -> list[list[list[str]]]:
 
 @pytest.fixture(params=["one shape", "two shapes"])
 def measured(request: pytest.FixtureRequest, results: Callable[..., Result]) -> Result:
-    return results() if request.param == "one shape" else results(shapes=("plain-user", "codex"), systems=("kompact", "headroom", "full"))
+    return (
+        results()
+        if request.param == "one shape"
+        else results(shapes=("plain-user", "codex"), systems=("kompact", "headroom", "full"))
+    )
 
 
 def test_html_and_markdown_show_every_table_of_the_page(measured: Result) -> None:
@@ -105,7 +109,11 @@ def test_json_holds_the_numbers_behind_the_figures(measured: Result) -> None:
                 assert (cell is None) == (value is None)
                 assert cell is None or (isinstance(cell, Figure) and cell.value == value)
     for each, compared in zip(measured.comparisons, read["comparisons"], strict=True):
-        assert (compared["difference"], compared["low"], compared["verdict"]) == (each.difference, each.low, each.verdict)
+        assert (compared["difference"], compared["low"], compared["verdict"]) == (
+            each.difference,
+            each.low,
+            each.verdict,
+        )
 
 
 def test_csv_rows_add_up_to_the_figures(results: Callable[..., Result]) -> None:
@@ -174,7 +182,9 @@ def test_the_figures_beside_a_verdict_are_those_of_the_tables(results: Callable[
     assert money
     differences = {row[0]: row[1] for row in compared.tables[0].rows}
     # kompact failed on some examples, and with it what is cut to its size: no sum of theirs can be held against full's
-    against_full = {name: Figure(1 - forwarded_by(name) / forwarded_by("full"), "share") for name in ("headroom", "none")}
+    against_full = {
+        name: Figure(1 - forwarded_by(name) / forwarded_by("full"), "share") for name in ("headroom", "none")
+    }
     compression = {row[0]: row[4] for row in tokens.tables[0].rows}
     column = [each.title for each in money.tables[0].columns].index("saved against full")
     saved = {row[0]: row[column] for row in money.tables[0].rows}
@@ -182,13 +192,17 @@ def test_the_figures_beside_a_verdict_are_those_of_the_tables(results: Callable[
     assert page.verdicts
     for each in page.verdicts:
         assert each.difference == differences[each.system]
-        assert each.saved.get("tokens") == (compression[each.system] if each.system == "kompact" else against_full.get(each.system))
+        assert each.saved.get("tokens") == (
+            compression[each.system] if each.system == "kompact" else against_full.get(each.system)
+        )
         assert each.saved.get("money") == (None if each.system == "full#2" else saved[each.system])
         assert each.difference
         assert f'aria-label="difference {each.difference.text} against full"' in html
         for figure in each.saved.values():
             assert f"<dd>{figure.short.removeprefix('-')}</dd>" in html
-    assert saved["full#2"] == Figure(0.0, "share"), "a repeated baseline saves nothing: the table says so, its verdict need not"
+    assert saved["full#2"] == Figure(0.0, "share"), (
+        "a repeated baseline saves nothing: the table says so, its verdict need not"
+    )
     assert "tokens" not in next(each.saved for each in page.verdicts if each.system == "head_tail@kompact")
     assert {each.system: each.control for each in page.verdicts} == {
         **dict.fromkeys(("kompact", "headroom"), False),
@@ -196,12 +210,16 @@ def test_the_figures_beside_a_verdict_are_those_of_the_tables(results: Callable[
     }
 
 
-def test_a_control_that_shortens_before_it_sends_saves_what_the_baseline_forwarded(results: Callable[..., Result]) -> None:
+def test_a_control_that_shortens_before_it_sends_saves_what_the_baseline_forwarded(
+    results: Callable[..., Result],
+) -> None:
     measured = results(systems=("headroom", "full", "none"))
     for row in measured.rows:
         if row.system == "none":
             row.input_tokens = row.output_tokens
     [saved] = [each.saved["tokens"] for each in build_page(measured).verdicts if each.system == "none"]
-    forwarded = {name: sum(row.output_tokens or 0 for row in measured.rows if row.system == name) for name in ("full", "none")}
+    forwarded = {
+        name: sum(row.output_tokens or 0 for row in measured.rows if row.system == name) for name in ("full", "none")
+    }
     assert saved.value == pytest.approx(1 - forwarded["none"] / forwarded["full"])
     assert saved.value > 0.9

@@ -26,7 +26,7 @@ def test_one_line_per_row_and_scores_in_order(result: Result) -> None:
     lines = read(to_csv(result))
     assert len(lines) == len(result.rows)
     assert list(lines[0]) == [
-        "system", "example_id", "dataset", "trial", "shape", "group", "cluster", "input_tokens", "output_tokens", "latency",
+        "system", "example_id", "dataset", "trial", "shape", "group", "cluster", "input_tokens", "output_tokens", "latency",  # noqa: E501
         "exact_match", "f1", "billed_tokens", "completion_tokens", "cost", "errors",
     ]  # fmt: skip
     for line, row in zip(lines, result.rows, strict=True):

@@ -27,9 +27,43 @@ from .conftest import make_result
 ANY = st.text(alphabet=st.characters(), max_size=40)
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "footer", "div", "script"),
-    *("h1", "h2", "h3", "p", "dl", "dt", "dd", "ul", "li", "strong", "span", "abbr", "wbr", "pre", "details", "summary"),
+    *(
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "dl",
+        "dt",
+        "dd",
+        "ul",
+        "li",
+        "strong",
+        "span",
+        "abbr",
+        "wbr",
+        "pre",
+        "details",
+        "summary",
+    ),
     *("table", "thead", "tbody", "tr", "th", "td", "label", "input", "select", "option", "button"),
-    *("figure", "figcaption", "svg", "g", "path", "line", "circle", "text", "rect", "nav", "a", "b", "i", "noscript", "code", "h4"),
+    *(
+        "figure",
+        "figcaption",
+        "svg",
+        "g",
+        "path",
+        "line",
+        "circle",
+        "text",
+        "rect",
+        "nav",
+        "a",
+        "b",
+        "i",
+        "noscript",
+        "code",
+        "h4",
+    ),
 }
 
 
@@ -79,7 +113,9 @@ def opened(text: str, at: int) -> str | None:
     data = row_data(text)
     if (place := data["details"][at]) < 0:
         return None
-    chunk = re.search(rf'<script type="application/octet-stream" id="chunk-{place // data["size"]}">([A-Za-z0-9+/=]*)</script>', text)
+    chunk = re.search(
+        rf'<script type="application/octet-stream" id="chunk-{place // data["size"]}">([A-Za-z0-9+/=]*)</script>', text
+    )
     assert chunk
     tops, depth, start = [], 0, 0
     html = unpacked(chunk[1])
@@ -109,7 +145,11 @@ def test_documented_words(html: str) -> None:
 
 def test_the_policy_allows_our_own_script_and_style_only(html: str) -> None:
     text = html
-    policy = next(attrs["content"] or "" for tag, attrs in Elements(text).opened if attrs.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        attrs["content"] or ""
+        for tag, attrs in Elements(text).opened
+        if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
     assert "http" not in policy
@@ -169,7 +209,10 @@ def many(n: int) -> list[EvalRow]:
 
 def test_a_thousand_rows_with_long_texts_stay_below_two_megabytes() -> None:
     rows = many(1000)
-    text = to_html(Result(rows, {"a": {"mean_score": 0.1}}), details=lambda row: {"question": "Who?", "response": long_text(id(row), 600)})
+    text = to_html(
+        Result(rows, {"a": {"mean_score": 0.1}}),
+        details=lambda row: {"question": "Who?", "response": long_text(id(row), 600)},
+    )
     assert 800_000 < len(text.encode()) < 2_000_000
     assert all(place >= 0 for place in row_data(text)["details"])
     assert "Long texts are cut here. “context-bench diff RUN EXAMPLE” shows any row whole" in text
@@ -225,7 +268,9 @@ def test_none_scores_and_missing_numbers_are_null(result: Result) -> None:
 def test_dataset_shape_and_trial_only_where_they_differ(results: Callable[..., Result]) -> None:
     titles = [column["title"] for column in row_data(without_charts(results()))["columns"]]
     assert titles[:4] == ["system", "example", "dataset", "exact_match"]
-    shaped = [column["title"] for column in row_data(without_charts(results(shapes=("plain-user", "codex"))))["columns"]]
+    shaped = [
+        column["title"] for column in row_data(without_charts(results(shapes=("plain-user", "codex"))))["columns"]
+    ]
     assert shaped[:4] == ["system", "example", "dataset", "shape"]
 
 
@@ -257,7 +302,17 @@ def check(text: str, hostile: Callable[[str], Result], drawn: Callable[[Result, 
         fragment = opened(page, at)
         assert fragment
         inside = Elements(fragment)
-        assert not {tag for tag, _ in inside.opened} & {"script", "img", "iframe", "object", "style", "link", "form", "base", "meta"}
+        assert not {tag for tag, _ in inside.opened} & {
+            "script",
+            "img",
+            "iframe",
+            "object",
+            "style",
+            "link",
+            "form",
+            "base",
+            "meta",
+        }
         check_harmless(inside, fragment)
 
 
@@ -280,7 +335,8 @@ def test_notebooks_get_tables_without_style_or_script(result: Result, hostile: C
     assert "img" not in {tag for tag, _ in dangerous.opened}
 
 
-# Charts --------------------------------------------------------------------------------------------------------------------------------
+# Charts
+# ------------------------------------------------------------------------
 
 
 def pareto(*points: Point) -> Chart:

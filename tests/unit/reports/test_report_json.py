@@ -39,8 +39,26 @@ def test_shape(result: Result) -> None:
         "manifest",
         "rows",
     ]
-    assert set(read["rows"][0]) >= {"system", "example_id", "dataset", "scores", "input_tokens", "output_tokens", "latency", "metadata"}
-    assert set(read["estimates"]["kompact"]["mean_score"]) >= {"value", "low", "high", "n", "failures", "worst", "best", "method"}
+    assert set(read["rows"][0]) >= {
+        "system",
+        "example_id",
+        "dataset",
+        "scores",
+        "input_tokens",
+        "output_tokens",
+        "latency",
+        "metadata",
+    }
+    assert set(read["estimates"]["kompact"]["mean_score"]) >= {
+        "value",
+        "low",
+        "high",
+        "n",
+        "failures",
+        "worst",
+        "best",
+        "method",
+    }
     assert set(read["comparisons"][0]) >= {
         "system", "baseline", "metric", "difference", "low", "high", "p", "verdict", "margin", "n", "clusters",
     }  # fmt: skip
@@ -56,7 +74,15 @@ def test_what_was_not_measured_is_absent() -> None:
     read = strict(to_json(Result(rows, {"a": {"mean_score": 0.0, "cost_of_pass": float("inf")}})))
     assert read["summary"] == {"a": {"mean_score": 0.0}}
     assert read["rows"] == [
-        {"system": "a", "example_id": 1, "dataset": "", "scores": {"g": 0.5}, "input_tokens": 10, "metadata": {}, "trial": 0}
+        {
+            "system": "a",
+            "example_id": 1,
+            "dataset": "",
+            "scores": {"g": 0.5},
+            "input_tokens": 10,
+            "metadata": {},
+            "trial": 0,
+        }
     ]
 
 
@@ -90,16 +116,33 @@ def another_time(result: Result) -> Result:
     rng = random.Random(1)
     for row in result.rows:
         row.latency = rng.random()
-        row.usage = dict(reversed([*row.usage.items(), ("ttft", rng.random()), ("attempts", 3), ("judge", {"calls": 1})]))
+        row.usage = dict(
+            reversed([*row.usage.items(), ("ttft", rng.random()), ("attempts", 3), ("judge", {"calls": 1})])
+        )
         row.scores = dict(reversed(row.scores.items()))
         row.metadata = {**row.metadata, "latency": rng.random()}
         if row.wire:
-            row.wire |= {"ttft": rng.random(), "late": 1, "bytes": 2000, "prefix_tokens": 7}  # a request that was tried again
+            row.wire |= {
+                "ttft": rng.random(),
+                "late": 1,
+                "bytes": 2000,
+                "prefix_tokens": 7,
+            }  # a request that was tried again
             row.wire |= {name: row.wire[name] + 1 for name in ("calls", "client_calls")}
     for summary in result.summary.values():
-        summary |= {"latency_mean": rng.random(), "latency_median": rng.random(), "latency_p95": rng.random(), "latency_p99": rng.random()}
+        summary |= {
+            "latency_mean": rng.random(),
+            "latency_median": rng.random(),
+            "latency_p95": rng.random(),
+            "latency_p99": rng.random(),
+        }
     result.timing = {"kompact": 9.9}
-    result.manifest |= {"run": {"name": "other", "id": "r-99"}, "started": "2027-01-01T00:00:00Z", "finished": 1.0, "retries": 4}
+    result.manifest |= {
+        "run": {"name": "other", "id": "r-99"},
+        "started": "2027-01-01T00:00:00Z",
+        "finished": 1.0,
+        "retries": 4,
+    }
     return result
 
 
@@ -109,7 +152,9 @@ def test_canonical_reports_of_equal_runs_are_equal_bytes(results: Callable[..., 
     assert to_json(results()) != to_json(another_time(results()))
     read = strict(first)
     assert "timing" not in read
-    assert read["summary"]["kompact"].keys() == {key for key in results().summary["kompact"] if not key.startswith("latency")}
+    assert read["summary"]["kompact"].keys() == {
+        key for key in results().summary["kompact"] if not key.startswith("latency")
+    }
     assert "2026-11-21" not in first
 
 

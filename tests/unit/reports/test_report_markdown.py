@@ -28,7 +28,9 @@ def tables(text: str) -> list[list[list[str]]]:
 
 def test_documented_facts() -> None:
     rows = [EvalRow("a", number, {"f1": 0.5}, 100, 50) for number in range(3)]
-    text = to_markdown(Result(rows, {"a": {"mean_score": 0.5, "other": 2014.0}, "b": {"mean_score": 0.25}}, timing={"a": 1.234}))
+    text = to_markdown(
+        Result(rows, {"a": {"mean_score": 0.5, "other": 2014.0}, "b": {"mean_score": 0.25}}, timing={"a": 1.234})
+    )
     assert text.startswith("# Evaluation Results\n")
     assert tables(text)[0] == [["System", "mean_score", "other"], ["a", "0.5000", "2014.0000"], ["b", "0.2500", "—"]]
     assert "## Timing\n\n- a: 1.23s" in text
@@ -42,8 +44,16 @@ def test_fixed_texts() -> None:
 
 
 def test_infinity_is_not_a_number_here() -> None:
-    text = to_markdown(Result([], {"a": {"mean_score": 0.5, "cost_of_pass": float("inf")}, "b": {"mean_score": 0.1, "cost_of_pass": 7.0}}))
-    assert tables(text)[0] == [["System", "mean_score", "cost_of_pass"], ["a", "0.5000", "—"], ["b", "0.1000", "7.0000"]]
+    text = to_markdown(
+        Result(
+            [], {"a": {"mean_score": 0.5, "cost_of_pass": float("inf")}, "b": {"mean_score": 0.1, "cost_of_pass": 7.0}}
+        )
+    )
+    assert tables(text)[0] == [
+        ["System", "mean_score", "cost_of_pass"],
+        ["a", "0.5000", "—"],
+        ["b", "0.1000", "7.0000"],
+    ]
 
 
 def test_many_metrics_are_several_readable_tables(result: Result) -> None:
@@ -88,5 +98,15 @@ def check(result: Any) -> None:
         for block in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
         for token in [block, *(block.children or [])]
     }
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_inline", "fence", "code_block", "hr", "ordered_list_open"}
+    assert not kinds & {
+        "html_block",
+        "html_inline",
+        "link_open",
+        "image",
+        "code_inline",
+        "fence",
+        "code_block",
+        "hr",
+        "ordered_list_open",
+    }
     assert text.isprintable() or all(character.isprintable() or character == "\n" for character in text)

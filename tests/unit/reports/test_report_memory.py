@@ -21,7 +21,12 @@ def scores(right: bool, example: int, *, level: str = "") -> dict[str, float]:
         f"{level}all_at_{k}": float(right and k > 1) for k in (1, 10)
     }
     more = {f"{level}mrr": 0.5 * right, f"{level}hit_at_10": float(right), f"{level}ndcg_at_10": 0.1, "hit_count": 10.0}
-    used = {"retrieved_tokens": 50.0, "context_share": 0.25, "search_seconds": 0.001 * (example + 1), "near_duplicate_share": 0.5}
+    used = {
+        "retrieved_tokens": 50.0,
+        "context_share": 0.25,
+        "search_seconds": 0.001 * (example + 1),
+        "near_duplicate_share": 0.5,
+    }
     unlevelled = {"evidence_found": float(right), "evidence_recall": float(right)} if not level else {}
     return {**found, **more, **used, **unlevelled, "f1": float(right), "needless_abstention": float(not right)}
 
@@ -50,7 +55,10 @@ def result(*parts: list[EvalRow], setups: list[SetupRecord] | None = None) -> Ev
     systems = [part[0].system for part in parts]
     manifest = {"score_field": "f1", "options": {"threshold": 0.5}}
     return EvalResult(
-        [row for part in parts for row in part], {name: {"mean_score": 0.5} for name in systems}, manifest=manifest, setups=setups or []
+        [row for part in parts for row in part],
+        {name: {"mean_score": 0.5} for name in systems},
+        manifest=manifest,
+        setups=setups or [],
     )
 
 
@@ -85,13 +93,20 @@ def test_what_was_found() -> None:
         "of all given (95 %)",
         "n",
     ]
-    assert (found["bm25"]["recall@10 (95 %)"], found["none"]["MRR (95 %)"], found["bm25"]["n"]) == ("0.750", "0.125", "16")
+    assert (found["bm25"]["recall@10 (95 %)"], found["none"]["MRR (95 %)"], found["bm25"]["n"]) == (
+        "0.750",
+        "0.125",
+        "16",
+    )
 
 
 def test_sessions_have_a_table_of_their_own_where_items_do_not_tell_everything() -> None:
     by_session = rows("sessions", lambda n: True, level="session_")
     both = [
-        EvalRow(**{**{name: getattr(row, name) for name in row.__slots__}, "scores": {**row.scores, "session_mrr": 0.5}}) for row in BM25
+        EvalRow(
+            **{**{name: getattr(row, name) for name in row.__slots__}, "scores": {**row.scores, "session_mrr": 0.5}}
+        )
+        for row in BM25
     ]
     known = page(both, by_session)
     assert "session recall@10 (95 %)" not in table(known, "memory-found")["bm25"]
@@ -122,7 +137,11 @@ def test_what_the_answers_were_worth() -> None:
     assert found["bm25"]["helped (95 %)"].startswith("75.0 % [")
     assert found["bm25"]["harmed (95 %)"].startswith("25.0 % [")
     assert found["none"]["harmed (95 %)"] == "—"
-    assert (found["bm25"]["recall"], found["bm25"]["coverage"], found["bm25"]["of answered"]) == ("1.000", "0.800", "1.000")
+    assert (found["bm25"]["recall"], found["bm25"]["coverage"], found["bm25"]["of answered"]) == (
+        "1.000",
+        "0.800",
+        "1.000",
+    )
     assert found["bm25"]["abstention precision"] == "0.250"
     assert found["bm25"]["f1 (95 %)"].startswith("0.750 [")
     assert table(page(BM25), "memory-answers")["bm25"].keys().isdisjoint({"helped (95 %)", "harmed (95 %)"})
@@ -138,13 +157,18 @@ def test_by_type_with_n_and_interval() -> None:
 
 def test_by_type_says_each_n_where_they_differ() -> None:
     part = [
-        EvalRow("bm25", row.example_id, row.scores, metadata=row.metadata, group=row.group, cluster=row.cluster) for row in rows("x", bool)
+        EvalRow("bm25", row.example_id, row.scores, metadata=row.metadata, group=row.group, cluster=row.cluster)
+        for row in rows("x", bool)
     ]
     del part[1].scores["f1"]
     by_type = page(part).section("qa_types")
     assert by_type is not None
     assert [column.title for column in by_type.tables[0].columns].count("n") == 3
-    assert [cell.value for cell in by_type.tables[0].rows[1] if isinstance(cell, Figure) and cell.unit == "count"] == [7, 8, 8]
+    assert [cell.value for cell in by_type.tables[0].rows[1] if isinstance(cell, Figure) and cell.unit == "count"] == [
+        7,
+        8,
+        8,
+    ]
 
 
 def test_facts_that_changed_say_how_many() -> None:
@@ -152,13 +176,19 @@ def test_facts_that_changed_say_how_many() -> None:
     for row in part[:3]:
         row.scores |= {"stale_in_top_k": 1.0, "stale_over_current": 1.0}
     found = table(page(part, NONE), "memory-junk")
-    assert (found["bm25"]["stale found"], found["bm25"]["changed facts"], found["none"]["changed facts"]) == ("100.0 %", "3", "—")
+    assert (found["bm25"]["stale found"], found["bm25"]["changed facts"], found["none"]["changed facts"]) == (
+        "100.0 %",
+        "3",
+        "—",
+    )
 
 
 def test_scores_of_memories_stand_in_their_own_sections_only() -> None:
     known = page(BM25, NONE)
     quality = known.section("quality")
-    assert quality is None or not any("recall_at" in column.title or "hit_count" in column.title for column in quality.tables[0].columns)
+    assert quality is None or not any(
+        "recall_at" in column.title or "hit_count" in column.title for column in quality.tables[0].columns
+    )
 
 
 def test_other_runs_have_no_such_section() -> None:
@@ -184,7 +214,10 @@ def test_a_failed_system_beside_a_good_one() -> None:
 
 
 def test_the_documented_breakdown() -> None:
-    summary = {"a": {"f1_temporal": 0.5, "f1_multi-hop": 1.0, "f1_mean": 0.75, "mean_score": 0.75}, "b|c": {"f1_temporal": float("nan")}}
+    summary = {
+        "a": {"f1_temporal": 0.5, "f1_multi-hop": 1.0, "f1_mean": 0.75, "mean_score": 0.75},
+        "b|c": {"f1_temporal": float("nan")},
+    }
     assert per_qa_type(summary, "f1") == (
         "## Per-QA-Type Breakdown\n\n"
         "| System | f1_multi-hop | f1_temporal |\n"

@@ -86,7 +86,9 @@ def test_importing_reports_loads_nothing_heavy() -> None:
         "import sys, context_bench.reports; "
         "print([name for name in ('rich', 'jinja2', 'altair', 'vl_convert', 'pandas', 'numpy') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_json_and_csv_need_neither_rich_nor_charts() -> None:
@@ -95,4 +97,6 @@ def test_json_and_csv_need_neither_rich_nor_charts() -> None:
         "render(Result([], {}), 'json'); render(Result([], {}), 'csv'); "
         "print([name for name in ('rich', 'jinja2', 'altair', 'vl_convert', 'pandas', 'numpy') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -1,4 +1,6 @@
-"""The set-up of groups in reports: one line a system, money once, and nothing of repeated attempts in canonical JSON."""
+"""The set-up of groups in reports: one line a system, money once, and nothing of repeated attempts in canonical
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,24 @@ def record(system: str = "memory", number: int = 1, attempt: int = 1, **more: ob
 
 def result(*setups: SetupRecord) -> EvalResult:
     rows = [
-        EvalRow(system, i, {"f1": 1.0}, 10, 10, {"setup": 1 + i // 2}, latency=0.1, group=f"g{1 + i // 2}", usage={"cost": 0.01})
+        EvalRow(
+            system,
+            i,
+            {"f1": 1.0},
+            10,
+            10,
+            {"setup": 1 + i // 2},
+            latency=0.1,
+            group=f"g{1 + i // 2}",
+            usage={"cost": 0.01},
+        )
         for system in ("memory", "other")
         for i in range(4)
     ]
-    summary = {name: {"mean_score": 1.0, **totals([each for each in setups if each.system == name])} for name in ("memory", "other")}
+    summary = {
+        name: {"mean_score": 1.0, **totals([each for each in setups if each.system == name])}
+        for name in ("memory", "other")
+    }
     found = EvalResult(rows, summary, setups=list(setups), timing={"memory": 1.0})
     if said := note(setups):
         found.notes.append(said)
@@ -41,7 +56,8 @@ def cells(found: Result, section: str) -> dict[str, dict[str, object]]:
     table = part.tables[0]
     return {
         str(row[0]): {
-            column.title: cell.short if isinstance(cell, Figure) else cell for column, cell in zip(table.columns, row, strict=True)
+            column.title: cell.short if isinstance(cell, Figure) else cell
+            for column, cell in zip(table.columns, row, strict=True)
         }
         for row in table.rows
     }
@@ -82,7 +98,13 @@ def test_money_counts_it_once_in_the_total_and_never_per_question() -> None:
         "total": "$0.7900",
         "n": "4",
     }
-    assert found["other"] == {"System": "other", "per 1,000 examples (95 %)": "$10.0000", "set-up": None, "total": "$0.0400", "n": "4"}
+    assert found["other"] == {
+        "System": "other",
+        "per 1,000 examples (95 %)": "$10.0000",
+        "set-up": None,
+        "total": "$0.0400",
+        "n": "4",
+    }
 
 
 def test_money_of_set_ups_alone_is_shown_too() -> None:
@@ -102,7 +124,8 @@ def test_a_system_in_two_shapes_pays_for_it_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "output", [{"failed": "all of them"}, {"items": float("nan")}, {"acknowledged": True}, {"failed": -3}, {"items": [1]}]
+    "output",
+    [{"failed": "all of them"}, {"items": float("nan")}, {"acknowledged": True}, {"failed": -3}, {"items": [1]}],
 )
 def test_systems_may_tell_anything(output: dict[str, object]) -> None:
     found = setup_facts([record(output=output)])["memory"]
@@ -124,7 +147,7 @@ def test_json_has_sums_and_every_attempt_and_is_read_back() -> None:
     )
     read = json.loads(to_json(found))
     assert read["setup"]["memory"] == {
-        "groups": 2, "failed": 0, "again": 1, "items": 20, "acknowledged": 18, "items_failed": 2, "seconds": 6.0, "seconds_p50": 3.0,
+        "groups": 2, "failed": 0, "again": 1, "items": 20, "acknowledged": 18, "items_failed": 2, "seconds": 6.0, "seconds_p50": 3.0,  # noqa: E501
         "seconds_p95": pytest.approx(3.9), "calls": 12, "input_tokens": 2000.0, "output_tokens": 100.0, "cost": 0.5,
     }  # fmt: skip
     assert [(each["number"], each["attempt"]) for each in read["setups"]] == [(1, 1), (2, 1), (2, 2)]

@@ -33,7 +33,11 @@ def test_wide_tables_are_cut_into_narrow_ones_that_repeat_the_names(result: Resu
 
 
 def test_each_part_of_a_table_about_systems_and_data_names_both() -> None:
-    scores = {"hotpotqa": {"f1": 0.5}, "gsm8k": {"f1": 0.25, "math_equiv": 1.0}, "ifeval": {"f1": 0.0, "ifeval_instruction_strict": 0.75}}
+    scores = {
+        "hotpotqa": {"f1": 0.5},
+        "gsm8k": {"f1": 0.25, "math_equiv": 1.0},
+        "ifeval": {"f1": 0.0, "ifeval_instruction_strict": 0.75},
+    }
     rows = [EvalRow("a-system-of-some-length", 1, each, 1, 1, dataset=name) for name, each in scores.items()]
     text = to_table(Result(rows, {"a-system-of-some-length": {"mean_score": 0.25}}, config={"score_field": "f1"}))
     section = text.split("\nBy dataset\n")[1].split("\nTokens\n")[0]
@@ -115,7 +119,14 @@ def test_no_text_steers_the_terminal(text: str, hostile: Callable[[str], Result]
 def check(result: Result) -> None:
     text = to_table(result)
     assert all(cell_len(line) <= 80 for line in text.splitlines())
-    assert not {unicodedata.category(character) for character in text.replace("\n", "")} & {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
+    assert not {unicodedata.category(character) for character in text.replace("\n", "")} & {
+        "Cc",
+        "Cf",
+        "Cs",
+        "Zl",
+        "Zp",
+        "Cn",
+    }
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,9 @@ JSON_LIKE = st.recursive(
     | st.just(numpy.float32(0.5))
     | st.just(numpy.float64("nan"))
     | st.just({1, 2}),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY | st.integers(), inner, max_size=4) | st.tuples(inner, inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(ANY | st.integers(), inner, max_size=4) | st.tuples(inner, inner)
+    ),
     max_leaves=12,
 )
 
@@ -130,8 +132,15 @@ def test_json_ready_drops_what_was_not_measured() -> None:
 
 
 def test_secrets_are_a_second_time_kept_out() -> None:
-    ready = json_ready({"api_key": "sk-1", "judge_api_key": "sk-2", "Authorization": "Bearer x", "api_key_env": "OPENAI_API_KEY"})
-    assert ready == {"api_key": "(hidden)", "judge_api_key": "(hidden)", "Authorization": "(hidden)", "api_key_env": "OPENAI_API_KEY"}
+    ready = json_ready(
+        {"api_key": "sk-1", "judge_api_key": "sk-2", "Authorization": "Bearer x", "api_key_env": "OPENAI_API_KEY"}
+    )
+    assert ready == {
+        "api_key": "(hidden)",
+        "judge_api_key": "(hidden)",
+        "Authorization": "(hidden)",
+        "api_key_env": "OPENAI_API_KEY",
+    }
     assert json_ready("https://user:pass@example.org:8080/v1?x=1") == "https://example.org:8080/v1?x=1"
     assert json_ready({"max_tokens": 5, "mail": "a@b.c"}) == {"max_tokens": 5, "mail": "a@b.c"}
 

@@ -1,4 +1,6 @@
-"""The fragment a row opens to, and the same in a terminal: limits, folds, hostile and very large texts, what is not known."""
+"""The fragment a row opens to, and the same in a terminal: limits, folds, hostile and very large texts, what is not
+known.
+"""
 
 import re
 
@@ -18,7 +20,9 @@ def row(**more):
 
 def exchange(sent, forwarded, **more):
     bodies = {
-        side: None if texts is None else {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
+        side: None
+        if texts is None
+        else {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
         for side, texts in (("sent", sent), ("forwarded", forwarded))
     }
     return {"turn": 1, "tokens": {"sent": 1204, "forwarded": 640}, "wires": ["openai-chat"] * 2, **bodies, **more}
@@ -29,8 +33,21 @@ def html(told, limit=None, of=None):
 
 
 def test_texts_scores_reasons_errors_and_calls():
-    judges = [{"evaluator": "llm_judge", "score": 0.75, "reason": "4 Quite right."}, {"evaluator": "rubric", "reason": "{"}]
-    calls = [{"account": "system", "model": "m", "attempt": 2, "status": 200, "sent_tokens": 1204, "seconds": 1.5, "cost": 0.00012}]
+    judges = [
+        {"evaluator": "llm_judge", "score": 0.75, "reason": "4 Quite right."},
+        {"evaluator": "rubric", "reason": "{"},
+    ]
+    calls = [
+        {
+            "account": "system",
+            "model": "m",
+            "attempt": 2,
+            "status": 200,
+            "sent_tokens": 1204,
+            "seconds": 1.5,
+            "cost": 0.00012,
+        }
+    ]
     told = {"question": "Who?", "answer": "Ada\nBo", "response": "Ada <b>", "judges": judges, "calls": calls}
     shown = html(told, of=row(errors={"rouge": "EvaluatorFailed: <no>"}))
     for text in (
@@ -59,14 +76,22 @@ def test_nothing_is_known():
 def test_counts_come_first():
     said = shown_exchanges({"exchanges": [exchange(["one two three four", "gone"], ["one three"])]})[0].sentence
     assert said == "Sent 1,204 tokens, forwarded 640: 40 % of the words kept as they were, 1 message dropped."
-    assert shown_exchanges({"exchanges": [exchange(["x"], ["x"])]})[0].sentence == "Sent 1,204 tokens, forwarded 640: forwarded as sent."
+    assert (
+        shown_exchanges({"exchanges": [exchange(["x"], ["x"])]})[0].sentence
+        == "Sent 1,204 tokens, forwarded 640: forwarded as sent."
+    )
     words = " ".join(str(n) for n in range(1000))
     said = shown_exchanges({"exchanges": [exchange([words], [words.removesuffix(" 999")])]})[0].sentence
     assert "more than 99 % of the words" in said
 
 
 def test_what_is_missing_is_explained():
-    told = {"exchanges": [exchange(["sent <i>"], None, why="no tap stood before the provider"), exchange(None, None, why="bodies none")]}
+    told = {
+        "exchanges": [
+            exchange(["sent <i>"], None, why="no tap stood before the provider"),
+            exchange(None, None, why="bodies none"),
+        ]
+    }
     shown = html(told)
     assert "no tap stood before the provider" in shown
     assert "sent &lt;i&gt;" in shown
@@ -123,10 +148,23 @@ HOSTILE = "</script></template><img src=x onerror=alert(1)>\x1b[2J\u202e\u200b\u
 
 
 def test_hostile_texts_everywhere():
-    body = {"model": HOSTILE, "messages": [{"role": HOSTILE, "content": HOSTILE}], HOSTILE: HOSTILE, "tools": [{"name": HOSTILE}]}
-    hostile = {"turn": 1, "sent": body, "forwarded": {"messages": [{"role": "user", "content": f"a {HOSTILE}"}]}, "why": HOSTILE}
+    body = {
+        "model": HOSTILE,
+        "messages": [{"role": HOSTILE, "content": HOSTILE}],
+        HOSTILE: HOSTILE,
+        "tools": [{"name": HOSTILE}],
+    }
+    hostile = {
+        "turn": 1,
+        "sent": body,
+        "forwarded": {"messages": [{"role": "user", "content": f"a {HOSTILE}"}]},
+        "why": HOSTILE,
+    }
     told = dict.fromkeys(("question", "answer", "response", "context", "context_after", HOSTILE), HOSTILE)
-    told |= {"judges": [{"evaluator": HOSTILE, "reason": HOSTILE}], "calls": [{"account": HOSTILE, "model": HOSTILE, "error": HOSTILE}]}
+    told |= {
+        "judges": [{"evaluator": HOSTILE, "reason": HOSTILE}],
+        "calls": [{"account": HOSTILE, "model": HOSTILE, "error": HOSTILE}],
+    }
     told |= {"exchanges": [hostile], "where": dict.fromkeys(WHERE, HOSTILE)}
     of = EvalRow(HOSTILE, HOSTILE, {HOSTILE: 1.0}, errors={HOSTILE: HOSTILE})
     for shown in (html(told, None, of), html(told, 300, of)):
@@ -162,7 +200,10 @@ def test_a_megabyte_is_shown():
 
 
 def test_judges_replies_in_json_are_made_readable():
-    rubric = '{"criterionResults": [{"criterionId": "facts", "reasoning": "All kept.", "score": 5}, {"criterionId": "files", "score": 1}]}'
+    rubric = (
+        '{"criterionResults": [{"criterionId": "facts", "reasoning": "All kept.", "score": 5}, '
+        '{"criterionId": "files", "score": 1}]}'
+    )
     assert readable_reason(rubric) == "facts: 5. All kept.\nfiles: 1."
     assert readable_reason('{"reasoning": "Shorter.", "winner": "first"}') == "winner first. Shorter."
     assert readable_reason("4 Fine.") == "4 Fine."

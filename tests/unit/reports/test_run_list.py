@@ -10,14 +10,23 @@ from context_bench.reports.table import run_list
 
 
 def run(name: str, systems: list[str], status: str = "done") -> dict[str, Any]:
-    return {"name": name, "started": "2026-11-22T10:26:42Z", "status": status, "rows": 184, "failed": 3, "systems": systems}
+    return {
+        "name": name,
+        "started": "2026-11-22T10:26:42Z",
+        "status": status,
+        "rows": 184,
+        "failed": 3,
+        "systems": systems,
+    }
 
 
 NAMES = ["bm25", "embedding", "hybrid", "recency", "random", "oracle"]
 
 
 def test_of_many_systems_the_first_are_named_and_all_are_counted() -> None:
-    heading, first, second = run_list([run("20261122-102642-148a", NAMES, "interrupted"), run("demo", ["full"])], width=80).splitlines()
+    heading, first, second = run_list(
+        [run("20261122-102642-148a", NAMES, "interrupted"), run("demo", ["full"])], width=80
+    ).splitlines()
     assert heading.split() == ["run", "status", "rows", "failed", "systems"]
     assert first == "20261122-102642-148a  interrupted   184       3  6 systems: bm25, embedding, …"
     assert second.split() == ["demo", "done", "184", "3", "full"]
@@ -39,7 +48,11 @@ def test_colour_only_where_it_is_asked_for_and_nothing_steers() -> None:
 
 
 @given(
-    runs=st.lists(st.builds(run, st.text(min_size=1, max_size=25), st.lists(st.text(max_size=60), max_size=8)), min_size=1, max_size=5),
+    runs=st.lists(
+        st.builds(run, st.text(min_size=1, max_size=25), st.lists(st.text(max_size=60), max_size=8)),
+        min_size=1,
+        max_size=5,
+    ),
     width=st.integers(1, 250),
 )
 def test_no_line_but_a_long_name_is_wider_than_the_terminal(runs: list[dict[str, Any]], width: int) -> None:

@@ -21,7 +21,16 @@ from context_bench.traces.reports import trace_page
 from context_bench.traces.reports.run_details import DetailLimits, kept_steps, run_view
 from context_bench.traces.reports.sections import comparison_section
 from context_bench.traces.reports.trace_page import to_html
-from context_bench.traces.reports.views import after, evidence, file_map, in_order, mean_after, ranges_text, ruler, run_curve
+from context_bench.traces.reports.views import (
+    after,
+    evidence,
+    file_map,
+    in_order,
+    mean_after,
+    ranges_text,
+    ruler,
+    run_curve,
+)
 from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Trace
 
@@ -29,7 +38,21 @@ from .trace_runs import FILES, GOLD, events, long_run, scored
 
 NASTY = "</template></script><img src=x onerror=alert(1)><b>\x1b[2J\u202ename\u200b"
 TAGS = {
-    *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "footer", "div", "script", "template"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "main",
+        "section",
+        "footer",
+        "div",
+        "script",
+        "template",
+    ),
     *("h1", "h2", "h3", "h4", "p", "dl", "dt", "dd", "ul", "li", "strong", "span", "abbr", "wbr", "code", "i", "b"),
     *("table", "thead", "tbody", "tr", "th", "td", "label", "input", "select", "option", "button", "noscript"),
     *("figure", "figcaption", "svg", "g", "path", "line", "circle", "rect", "text"),
@@ -66,7 +89,11 @@ def row_data(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def two_sets() -> str:
-    rows = [scored(run, f"acme__widget-{n}", status="resolved" if n else "unresolved") for run in ("base", "other") for n in range(3)]
+    rows = [
+        scored(run, f"acme__widget-{n}", status="resolved" if n else "unresolved")
+        for run in ("base", "other")
+        for n in range(3)
+    ]
     return to_html(rows)
 
 
@@ -84,7 +111,9 @@ def test_it_says_what_was_read_and_missed(two_sets: str) -> None:
 
 def test_sets_stand_side_by_side_and_rows_open(two_sets: str) -> None:
     data = row_data(two_sets)
-    assert [row[:2] for row in data["rows"]] == [[run, f"acme__widget-{n}"] for run in ("base", "other") for n in range(3)]
+    assert [row[:2] for row in data["rows"]] == [
+        [run, f"acme__widget-{n}"] for run in ("base", "other") for n in range(3)
+    ]
     titles = [column["title"] for column in data["columns"]]
     assert titles[0], titles[-1] == ("set", "problem")
     first = dict(zip(titles, data["rows"][0], strict=True))
@@ -111,7 +140,16 @@ def test_nothing_is_loaded_and_the_policy_allows_our_own_only(two_sets: str) -> 
 
 def test_hostile_names_become_text() -> None:
     row = scored(
-        NASTY, NASTY, agent=NASTY, model=NASTY, repo=NASTY, error=None, notes=[NASTY], skipped={NASTY: 2}, path=NASTY, provenance="args"
+        NASTY,
+        NASTY,
+        agent=NASTY,
+        model=NASTY,
+        repo=NASTY,
+        error=None,
+        notes=[NASTY],
+        skipped={NASTY: 2},
+        path=NASTY,
+        provenance="args",
     )
     row.files = {NASTY: FileMap(30, init=[(1, 3)], read=[(2, 2)]), **row.files}
     row.steps.append(StepView(9, calls=[CallView(NASTY, "read", NASTY, ((1, 2),), NASTY)]))
@@ -132,7 +170,9 @@ def test_any_text_in_a_run_stays_text(path: str, tool: str) -> None:
     row.steps = [StepView(1, calls=[CallView(tool, "read", path, ((3, 4),))])]
     found = Elements(fragment(row))
     assert {tag for tag, _ in found.opened} <= TAGS
-    plain = Elements(fragment(replace(row, instance_id="a", error="e", agent="a", files={"f": row.files[path]}, steps=[])))
+    plain = Elements(
+        fragment(replace(row, instance_id="a", error="e", agent="a", files={"f": row.files[path]}, steps=[]))
+    )
     assert [tag for tag, _ in found.opened].count("svg") == [tag for tag, _ in plain.opened].count("svg")
 
 
@@ -212,7 +252,8 @@ def test_differences_are_a_section_of_the_page() -> None:
     assert "-0.400" in text
 
 
-# The pictures --------------------------------------------------------------------------------------------------------------------------
+# The pictures
+# ------------------------------------------------------------------------
 
 
 def test_bars_lie_where_the_lines_are() -> None:
@@ -280,14 +321,20 @@ def test_the_curve_of_a_run() -> None:
 
 def test_coverage_after_a_share_of_the_run() -> None:
     row, late = scored(), long_run(10)
-    assert [after(row, "line", share) for share in (0, 0.2, 0.25, 1)] == [0.0, 0.0, pytest.approx(0.4), pytest.approx(0.4)]
+    assert [after(row, "line", share) for share in (0, 0.2, 0.25, 1)] == [
+        0.0,
+        0.0,
+        pytest.approx(0.4),
+        pytest.approx(0.4),
+    ]
     assert [after(late, "line", share) for share in (0.5, 0.9, 1)] == [0.0, 0.0, pytest.approx(11 / 15)]
     assert mean_after([row, late, TraceRow("s", "i")], "line", 1) == (pytest.approx((6 / 15 + 11 / 15) / 2), 2)
 
 
 def test_steps_that_say_something_are_kept_first() -> None:
     steps = [
-        StepView(n, calls=[CallView("Read", "read", "a.py", ok=n != 7)], coverage={"line": 0.5 if n >= 9 else 0.0}) for n in range(1, 11)
+        StepView(n, calls=[CallView("Read", "read", "a.py", ok=n != 7)], coverage={"line": 0.5 if n >= 9 else 0.0})
+        for n in range(1, 11)
     ]
     steps[4].calls[0].kind = "edit"
     assert [step.step for step in kept_steps(steps, 3)] == [5, 7, 9]

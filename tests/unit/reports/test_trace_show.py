@@ -1,4 +1,6 @@
-"""One run in the terminal: what it says, that it fits, and that nothing in a log reaches the terminal as more than text."""
+"""One run in the terminal: what it says, that it fits, and that nothing in a log reaches the terminal as more than
+text.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def test_the_original_policy_tells_no_lines_of_files() -> None:
 
 
 def test_all_gold_read() -> None:
-    assert "Missed gold: none, all 9 lines were read." in render(scored(files={"a.py": FileMap(20, init=[(1, 9)], read=[(1, 12)])}))
+    assert "Missed gold: none, all 9 lines were read." in render(
+        scored(files={"a.py": FileMap(20, init=[(1, 9)], read=[(1, 12)])})
+    )
 
 
 @settings(max_examples=60)
@@ -95,7 +99,9 @@ def test_all_gold_read() -> None:
 def test_any_name_fits_and_stays_text(path: str, tool: str, width: int, ok: bool) -> None:
     row = scored(agent=tool, model=path, notes=[path], skipped={tool: 1})
     row.instance_id = path
-    row.steps.append(StepView(6, calls=[CallView(tool, "read", path, ((1, 2), (7, 9)), "args", "shown", ok)], coverage={"line": 0.5}))
+    row.steps.append(
+        StepView(6, calls=[CallView(tool, "read", path, ((1, 2), (7, 9)), "args", "shown", ok)], coverage={"line": 0.5})
+    )
     row.files[path] = FileMap(None, init=[(1, 4)])
     lines = render(row, width=width).split("\n")
     assert all(cell_len(line) <= width for line in lines), max(lines, key=cell_len)
@@ -123,14 +129,18 @@ def test_bars_grow_with_coverage_and_only_all_fills_them(a: float, b: float) -> 
     assert _bar(None, None).plain == "—"
 
 
-# The command ---------------------------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    traces = [Trace("acme__widget-1", "claude", None, events(), patch=PATCH), Trace("acme__widget-2", "claude", None, events())]
+    traces = [
+        Trace("acme__widget-1", "claude", None, events(), patch=PATCH),
+        Trace("acme__widget-2", "claude", None, events()),
+    ]
     (tmp_path / "one.jsonl").write_bytes(b"".join(dump_traces(traces[:1])))
     (tmp_path / "two.jsonl").write_bytes(b"".join(dump_traces(traces)))
     gold = {"inst_id": "acme__widget-1", "init_ctx": [{"file": "src/calc.py", "start_line": 10, "end_line": 20}]}
@@ -156,7 +166,9 @@ def test_the_command_with_and_without_gold(place: Path, capsys: pytest.CaptureFi
 
 def test_the_run_is_named_where_there_are_several(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("two.jsonl") == 2
-    assert "2 runs: name one with --instance. There are: acme__widget-1, acme__widget-2" in words(capsys.readouterr().err)
+    assert "2 runs: name one with --instance. There are: acme__widget-1, acme__widget-2" in words(
+        capsys.readouterr().err
+    )
     assert run("two.jsonl --instance acme__widget-2") == 0
     assert capsys.readouterr().out.startswith("acme__widget-2\n")
     assert run("two.jsonl --instance other") == 2

@@ -18,7 +18,14 @@ def call(number: int) -> Forwarded:
 
 
 def turn(number: int, session: str = "s1-abcdef", **more) -> Turn:
-    given = {"turn": number, "status": 200, "sent": 1000 * number, "forwarded": 600 * number, "exact": True, "model": "gpt-4o"}
+    given = {
+        "turn": number,
+        "status": 200,
+        "sent": 1000 * number,
+        "forwarded": 600 * number,
+        "exact": True,
+        "model": "gpt-4o",
+    }
     given |= {"usage": Usage(600 * number, 10, 100, 50), "cost": 0.5, "added": 0.01 * number, "calls": [call(number)]}
     return Turn(number, more.pop("kind", "turn"), 0.0, session, **{**given, **more})
 
@@ -36,9 +43,22 @@ def plain(text: str) -> list[str]:
 
 
 def test_figures_are_sums_and_what_nobody_told_is_absent():
-    turns = [turn(1), turn(2, repeat=True, status=500), turn(3, kind="late"), turn(4, kind="stray", session=""), turn(5, kind="other")]
+    turns = [
+        turn(1),
+        turn(2, repeat=True, status=500),
+        turn(3, kind="late"),
+        turn(4, kind="stray", session=""),
+        turn(5, kind="other"),
+    ]
     figures = total(turns)
-    assert (figures.turns, figures.repeats, figures.failed, figures.late, figures.stray, figures.other) == (1, 1, 1, 1, 1, 1)
+    assert (figures.turns, figures.repeats, figures.failed, figures.late, figures.stray, figures.other) == (
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    )
     assert (figures.calls, figures.forwarded, figures.new_tokens, figures.cost) == (5, 6000, 6000 - 400 - 200, 2.0)
     assert figures.added == 0.015
     assert list(by_session(turns)) == [("main", "s1-abcdef"), ("main", "")]
@@ -51,8 +71,15 @@ def test_everything_fits_eighty_columns_and_nothing_acts():
     big = {"sent": 10**12, "forwarded": 999_999_999, "cost": 12345.6789, "usage": Usage(10**11, 10**9, 10**10, 10**8)}
     board = Board(head=[HOSTILE])
     for number in range(30):
-        hostile = {HOSTILE: 3, "assistant_role_changed": 10**6, "cache_control_ttl_changed": 7, "tool_arguments_changed": 1}
-        board.add(turn(number + 1, f"{HOSTILE}{number}", arm="shadow" if number % 2 else "main", violations=hostile, **big))
+        hostile = {
+            HOSTILE: 3,
+            "assistant_role_changed": 10**6,
+            "cache_control_ttl_changed": 7,
+            "tool_arguments_changed": 1,
+        }
+        board.add(
+            turn(number + 1, f"{HOSTILE}{number}", arm="shadow" if number % 2 else "main", violations=hostile, **big)
+        )
     for text in (drawn(board), summary([turn(1, HOSTILE, violations=hostile, **big)], {"watch": HOSTILE}, [HOSTILE])):
         shown = plain(text)
         assert max(cell_len(each) for each in shown) <= 80
@@ -64,7 +91,10 @@ def test_everything_fits_eighty_columns_and_nothing_acts():
 
 def test_a_line_says_what_happened():
     told = line(turn(2, repeat=True, extra=1, violations={"role_changed": 2}, exact=False))
-    assert told == "s1-abcdef turn 2 again · 200 · 2,000 → 1,200 tokens (est.) · $0.5000 · +20 ms · 1 extra · role_changed ×2"
+    assert (
+        told
+        == "s1-abcdef turn 2 again · 200 · 2,000 → 1,200 tokens (est.) · $0.5000 · +20 ms · 1 extra · role_changed ×2"
+    )
     assert line(Turn(1, "other", 0.0, wire="models", status=None)).startswith("- models · --- · – → – tokens")
 
 

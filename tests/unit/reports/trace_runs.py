@@ -34,20 +34,37 @@ def events(*, provenance: str = "structured", path: str = "src/calc.py") -> list
         Event(2, "c2", "read", "Read", "src/gone.py", None, "args", "shown", ok=False, tokens_before=500),
         Event(3, "c3", "list", "Glob", "src/util.py", None, "structured", "listed", tokens_before=600),
         Event(4, "c4", "edit", "Edit", path, ((10, 10),), "edit", "claimed", tokens_before=700),
-        Event(5, "c5", "search", "Grep", "docs/notes.md", ((100, 103), (250, 250)), provenance, "shown", tokens_before=900),  # type: ignore[arg-type]
+        Event(
+            5, "c5", "search", "Grep", "docs/notes.md", ((100, 103), (250, 250)), provenance, "shown", tokens_before=900
+        ),  # type: ignore[arg-type]
     ]
 
 
 def scored(run: str = "base", instance: str = "acme__widget-1", **fields: object) -> TraceRow:
     """One run. `fields` replace those of the row."""
     told = {name: fields.pop(name) for name in ("provenance", "path") if name in fields}
-    trace = Trace(instance, "claude", "model-1", events(**told), patch=PATCH, usage=Usage(1234, 56), cost=0.5, started=90.0, ended=150.0)  # type: ignore[arg-type]
+    trace = Trace(
+        instance,
+        "claude",
+        "model-1",
+        events(**told),
+        patch=PATCH,
+        usage=Usage(1234, 56),
+        cost=0.5,
+        started=90.0,
+        ended=150.0,
+    )  # type: ignore[arg-type]
     gold = replace(GOLD, instance_id=instance)
     return replace(score_trace(gold, trace, Snapshot(FILES), run=run), **fields)  # type: ignore[arg-type]
 
 
 def long_run(steps: int, instance: str = "acme__long-1") -> TraceRow:
     """A run of many steps that reads the gold at the end."""
-    calls = [Event(n, f"c{n}", "read", "Read", "docs/notes.md", ((n % 300 + 1, n % 300 + 2),), "args", "shown") for n in range(1, steps)]
+    calls = [
+        Event(n, f"c{n}", "read", "Read", "docs/notes.md", ((n % 300 + 1, n % 300 + 2),), "args", "shown")
+        for n in range(1, steps)
+    ]
     calls.append(Event(steps, "last", "read", "Read", "src/calc.py", "all", "structured", "shown"))
-    return score_trace(replace(GOLD, instance_id=instance), Trace(instance, "claude", None, calls), Snapshot(FILES), run="base")
+    return score_trace(
+        replace(GOLD, instance_id=instance), Trace(instance, "claude", None, calls), Snapshot(FILES), run="base"
+    )

@@ -1,6 +1,8 @@
-"""Run inside a sandbox: tries one thing after the other, each in a process of its own, and compares with what was promised.
+"""Run inside a sandbox: tries one thing after the other, each in a process of its own, and compares with what was
+promised.
 
-Sent as a unit (`main(data)`) or started with the data as JSON on stdin; prints or raises what came out otherwise. Standard library only.
+Sent as a unit (`main(data)`) or started with the data as JSON on stdin; prints or raises what came out otherwise.
+Standard library only.
 """
 
 # ruff: noqa: PTH123
@@ -29,7 +31,17 @@ def call(number, *arguments):
 
 
 def number(name):
-    x86 = {"clone": 56, "clone3": 435, "unshare": 272, "setns": 308, "socket": 41, "ioctl": 16, "shmget": 29, "msgget": 68, "ptrace": 101}
+    x86 = {
+        "clone": 56,
+        "clone3": 435,
+        "unshare": 272,
+        "setns": 308,
+        "socket": 41,
+        "ioctl": 16,
+        "shmget": 29,
+        "msgget": 68,
+        "ptrace": 101,
+    }
     arm = {
         "clone": 220,
         "clone3": 435,
@@ -94,7 +106,9 @@ def families():
 def i386():
     """A call in the way of 32-bit programs, whose numbers mean other things."""
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    code.write(b"\xb8\x36\x01\x00\x00\xbb\x00\x00\x00\x10\xcd\x80\xc3")  # mov eax, 310 (unshare); mov ebx, CLONE_NEWUSER; int 0x80; ret
+    code.write(
+        b"\xb8\x36\x01\x00\x00\xbb\x00\x00\x00\x10\xcd\x80\xc3"
+    )  # mov eax, 310 (unshare); mov ebx, CLONE_NEWUSER; int 0x80; ret
     address = ctypes.addressof(ctypes.c_char.from_buffer(code))
     result = ctypes.CFUNCTYPE(ctypes.c_int)(address)()
     if result < 0:
@@ -142,7 +156,10 @@ def subprocesses():
 
 PROBES = {
     "nested user namespace with a tmpfs": nested_user_namespace,
-    **{f"unshare {flag:#x}": lambda flag=flag: unshare(flag) for flag in (0x80, *(1 << n for n in (17, 25, 26, 27, 28, 29, 30)))},
+    **{
+        f"unshare {flag:#x}": lambda flag=flag: unshare(flag)
+        for flag in (0x80, *(1 << n for n in (17, 25, 26, 27, 28, 29, 30)))
+    },
     **{f"clone {flag:#x}": lambda flag=flag: clone(flag) for flag in (1 << n for n in (17, 25, 26, 27, 28, 29, 30))},
     "unshare with a dirty upper half": lambda: unshare(NEW_USER | 1 << 40),
     "clone3": lambda: call(number("clone3"), 0, 88),
@@ -155,7 +172,9 @@ PROBES = {
     "other families of sockets": families,
     "io_uring": lambda: call(425, 8, ctypes.addressof(ctypes.create_string_buffer(120))),
     "bpf": lambda: call(321 if platform.machine() == "x86_64" else 280, 0, 0, 0),
-    "perf": lambda: call(298 if platform.machine() == "x86_64" else 241, ctypes.addressof(ctypes.create_string_buffer(128)), 0, -1, -1),
+    "perf": lambda: call(
+        298 if platform.machine() == "x86_64" else 241, ctypes.addressof(ctypes.create_string_buffer(128)), 0, -1, -1
+    ),
     "keyctl": lambda: call(250 if platform.machine() == "x86_64" else 219, 0, -3, 1),
     "add_key": lambda: call(248 if platform.machine() == "x86_64" else 217, 0, 0, 0, 0, -3),
     "userfaultfd": lambda: call(323 if platform.machine() == "x86_64" else 282, 1),

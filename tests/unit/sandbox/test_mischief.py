@@ -1,4 +1,6 @@
-"""Agents that leave a copy which is hard to read, to verify or to remove: the run scores 0 for it, and nothing stays behind."""
+"""Agents that leave a copy which is hard to read, to verify or to remove: the run scores 0 for it, and nothing stays
+behind.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from context_bench.sandbox.workspace_files import fresh_folder, left_by_agent, r
 
 workspaces = sys.modules["context_bench.sandbox.workspace"]  # the name of the module is that of a function too
 pytestmark = pytest.mark.program("bwrap")
-DEEP = f"python -c \"import os\nfor _ in range(400): os.mkdir('{'a' * 32}'); os.chdir('{'a' * 32}')\nopen('end', 'w')\n%s\""
+DEEP = (
+    f"python -c \"import os\nfor _ in range(400): os.mkdir('{'a' * 32}'); os.chdir('{'a' * 32}')\nopen('end', "
+    "'w')\n%s\""
+)
 SMALL = 2**20  # bytes that a patch may have here
 #: What an agent may do, and words of the reason; "" where the hidden tests decide as ever.
 MISCHIEF = {
@@ -37,7 +42,8 @@ MISCHIEF = {
         "for i in 1 2 3 4; do head -c 600000 /dev/urandom > big$i; done",
         "patch of what the agent changed could not be made",
     ),
-    "names that are no text": (r"mkdir $(printf 'a\377b'); echo 1 > $(printf 'a\377b/\376'); echo 1 > $(printf 'c\nd')", ""),
+    "names that are no text": (r"mkdir $(printf 'a\377b'); echo 1 > $(printf 'a\377b/\376'); echo 1 > $(printf "
+        r"'c\nd')", ""),
     "pipes and sockets": (
         "mkfifo p conftest.py; python -c \"import socket; socket.socket(socket.AF_UNIX).bind('s')\"",
         "",
@@ -48,13 +54,15 @@ MISCHIEF = {
     "a broken history": ("echo junk > .git/HEAD; rm -rf .git/objects; echo x > .git/config", ""),
     "a file for a history": ("rm -rf .git; echo 'gitdir: /nowhere' > .git", ""),
     "locks": ("touch .git/index.lock .git/HEAD.lock .git/config.lock", ""),
-    "a head elsewhere": ("git checkout -q --orphan other; git rm -rfq --cached .; git commit -q --allow-empty -m x", ""),
+    "a head elsewhere": ("git checkout -q --orphan other; git rm -rfq --cached .; git commit -q --allow-empty -m "
+        "x", ""),
     "repositories within": (
         "mkdir in; cd in; git init -q; git commit -q --allow-empty -m x; cd ..; "
         "printf '[submodule \"in\"]\\npath=in\\n' > .gitmodules",
         "",
     ),
-    "attributes that run programs": ("printf '* filter=x diff=x\\n' > .gitattributes; git config filter.x.clean 'sh -c \"exit 9\"'", ""),
+    "attributes that run programs": ("printf '* filter=x diff=x\\n' > .gitattributes; git config filter.x.clean 'sh "
+        "-c \"exit 9\"'", ""),
     "folders where tests go": ("rm -rf tests; ln -s /etc tests; mkdir -p checks.sh/x/y; chmod 000 checks.sh/x", ""),
 }  # fmt: skip
 TASK = {
@@ -114,7 +122,13 @@ def test_no_room_is_nobodys_doing_unless_the_agent_took_it(own_tmp, monkeypatch)
 
 @pytest.mark.parametrize(
     ("number", "whose"),
-    [(errno.ENAMETOOLONG, "agent"), (errno.ELOOP, "agent"), (errno.EACCES, "agent"), (errno.ENOSPC, "ours"), (errno.EMFILE, "ours")],
+    [
+        (errno.ENAMETOOLONG, "agent"),
+        (errno.ELOOP, "agent"),
+        (errno.EACCES, "agent"),
+        (errno.ENOSPC, "ours"),
+        (errno.EMFILE, "ours"),
+    ],
 )
 def test_one_rule_says_whose_an_error_is(number, whose):
     with pytest.raises(CopyUnusable if whose == "agent" else OSError) as raised, left_by_agent("it cannot be read"):
@@ -164,7 +178,9 @@ def test_a_tree_is_removed_however_deep_and_its_links_are_not_followed(tmp_path,
 
 
 def test_what_a_killed_process_left_is_removed_however_deep(own_tmp):
-    code = "import sys, time\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\nfrom test_mischief import tree\n"
+    code = (
+        "import sys, time\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\nfrom test_mischief import tree\n"
+    )
     code += "from context_bench.sandbox.workspace_files import fresh_folder\n"
     code += "with fresh_folder() as root:\n    tree(root, 200)\n    print(root, flush=True)\n    time.sleep(1000)\n"
     line = [sys.executable, "-c", code, str(Path(__file__).parent)]

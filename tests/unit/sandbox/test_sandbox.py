@@ -105,13 +105,17 @@ async def test_only_the_end_counts(sandbox, unit, body):
         ("while True: pass", "timed out"),
         ("import time; time.sleep(60)", "timed out"),
         (
-            "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass",
+            "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: "
+            "pass\nwhile True: pass",
             "timed out",
         ),
         ("while True: print('x' * 100_000)", "timed out"),
         ("import sys\nwhile True: sys.stderr.write('x' * 100_000)", "timed out"),
         ("hog = [bytes(2**20) for _ in range(10**6)]", "MemoryError"),
-        ("import os\nkids = [os.fork() for _ in range(3)]\nhog = bytearray(150 * 2**20)\nwhile True: pass", "too much memory"),
+        (
+            "import os\nkids = [os.fork() for _ in range(3)]\nhog = bytearray(150 * 2**20)\nwhile True: pass",
+            "too much memory",
+        ),
         ("import os\nfor n in range(99): open(f'/tmp/{n}', 'wb').write(bytes(16 * 2**20))", "too much memory"),
         ("import os\nwhile True: os.fork()", ("BlockingIOError", "too many processes")),
         ("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", ("timed out", "too many processes")),
@@ -171,7 +175,16 @@ assert os.listdir(os.path.expanduser("~")) == []
 for process in filter(str.isdigit, os.listdir("/proc")):
     assert int(process) < 5, process"""
     )
-    paths = [str(secret), str(HERE), "/etc/passwd", "/etc/hostname", "/root/.bashrc", "/home", "/var", sys.prefix + "/pyvenv.cfg"]
+    paths = [
+        str(secret),
+        str(HERE),
+        "/etc/passwd",
+        "/etc/hostname",
+        "/root/.bashrc",
+        "/home",
+        "/var",
+        sys.prefix + "/pyvenv.cfg",
+    ]
     assert (await run(sandbox, seen, {"paths": paths}, AMPLE)).reason == "passed"
 
 
@@ -204,12 +217,16 @@ async def test_there_is_no_network(sandbox, unit):
 
 
 async def test_the_standard_library_is_whole(sandbox, unit):
-    wanted = "import bisect, collections, ctypes, dataclasses, decimal, fractions, hashlib, itertools, json, re, statistics, typing, zlib"
+    wanted = (
+        "import bisect, collections, ctypes, dataclasses, decimal, fractions, hashlib, itertools, json, re, "
+        "statistics, typing, zlib"
+    )
     assert (await run(sandbox, unit(wanted + "\nassert hash('a') == hash('a')"), {}, AMPLE)).reason == "passed"
     assert not (await run(sandbox, unit("import pytest"), {}, SHORT)).passed
 
 
-# --- which sandbox ------------------------------------------------------------------------------------------------------------------
+# --- which sandbox
+# ------------------------------------------------------------------------
 
 
 def program(folder, name, text):
@@ -244,7 +261,10 @@ async def test_a_machine_that_forbids_namespaces_is_told_apart(only):
 async def test_a_sandbox_that_does_not_contain_is_refused(only):
     """A "docker" that runs the program right here."""
     program(
-        only, "docker", f'[ "$1" = image ] && exit 0\nwhile [ "$1" != --entrypoint ]; do shift; done; shift 3\nexec {sys.executable} "$@"'
+        only,
+        "docker",
+        f'[ "$1" = image ] && exit 0\nwhile [ "$1" != --entrypoint ]; do shift; done; shift 3\nexec {sys.executable} '
+        '"$@"',
     )
     with pytest.raises(MissingProgram, match="docker starts, but does not contain"):
         await find_sandbox()
@@ -254,7 +274,10 @@ async def test_docker_is_used_where_bubblewrap_is_not(only, tmp_path, unit):
     """A stand-in for docker that notes its arguments and really confines."""
     noted = tmp_path / "noted"
     bwrap = shutil.which("bwrap", path="/usr/bin:/bin:/usr/local/bin")
-    confined = f"{bwrap} --unshare-all --clearenv --setenv HOME /tmp --ro-bind / / --proc /proc --dev /dev --tmpfs /tmp --as-pid-1"
+    confined = (
+        f"{bwrap} --unshare-all --clearenv --setenv HOME /tmp --ro-bind / / --proc /proc --dev /dev "
+        "--tmpfs /tmp --as-pid-1"
+    )
     program(
         only,
         "docker",
@@ -267,7 +290,15 @@ async def test_docker_is_used_where_bubblewrap_is_not(only, tmp_path, unit):
     assert (await run(found, unit("pass"), {}, AMPLE)).passed
     assert not (await run(found, unit("raise ValueError"), {}, SHORT)).passed
     told = noted.read_text()
-    for needed in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit", "--memory", "--pull never", "--user 65534"):
+    for needed in (
+        "--network none",
+        "--read-only",
+        "--cap-drop ALL",
+        "--pids-limit",
+        "--memory",
+        "--pull never",
+        "--user 65534",
+    ):
         assert needed in told
 
 

@@ -1,6 +1,8 @@
-"""The walls against what gets through the names of namespaces: a table of attempts, in every kind of sandbox that is here.
+"""The walls against what gets through the names of namespaces: a table of attempts, in every kind of sandbox that is
+here.
 
-Each is really made: by a program and by an agent's command; as root and as another user; with control groups and where there are none.
+Each is really made: by a program and by an agent's command; as root and as another user; with control groups and where
+there are none.
 """
 
 import asyncio
@@ -22,7 +24,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import SandboxFailed
-from context_bench.sandbox import Bounds, Bubblewrap, Container, Limits, Unit, find_house, find_sandbox, run, seccomp, workspace
+from context_bench.sandbox import (
+    Bounds,
+    Bubblewrap,
+    Container,
+    Limits,
+    Unit,
+    find_house,
+    find_sandbox,
+    run,
+    seccomp,
+    workspace,
+)
 from context_bench.sandbox.cgroups import Caps, ControlGroups, find_groups
 from context_bench.sandbox.cgroups import _candidates as candidates
 from context_bench.sandbox.launch import image_here
@@ -83,7 +96,9 @@ def promised(sandbox, more):
 
 
 async def program_finds(sandbox):
-    """What a program in it finds otherwise than promised; a wider limit than usual, for all attempts are one program."""
+    """What a program in it finds otherwise than promised; a wider limit than usual, for all attempts are one
+    program.
+    """
     outcome = await run(sandbox, Unit(PROBES), promised(sandbox, BESIDE_TESTS), Limits(timeout=60.0))
     return "" if outcome.passed else outcome.reason
 
@@ -121,7 +136,11 @@ def test_what_agents_try_in_bubblewrap(kind):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("docker", marks=pytest.mark.program("docker")), pytest.param("podman", marks=pytest.mark.program("podman"))]
+    "name",
+    [
+        pytest.param("docker", marks=pytest.mark.program("docker")),
+        pytest.param("podman", marks=pytest.mark.program("podman")),
+    ],
 )
 async def test_what_both_try_in_a_container(name):
     path = shutil.which(name)
@@ -139,7 +158,8 @@ async def test_without_the_filter_the_same_attempts_succeed():
     assert "nested user namespaces possible" in open_to_all.walls()
 
 
-# --- what is held together ------------------------------------------------------------------------------------------------------------
+# --- what is held together
+# ------------------------------------------------------------------------
 
 
 SMALL = Limits(timeout=20.0, memory=256 * MIB, processes=16)
@@ -252,15 +272,23 @@ def test_the_run_says_which_walls_stood():
     path = shutil.which("bwrap")
     said = Bubblewrap(path, as_root=ROOT, groups=ControlGroups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
     assert said == (
-        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes limited by cgroup v2."
+        "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes "
+        "limited by cgroup v2."
     )
     weak = Bubblewrap(path, filtered=False, groups=None).walls()
-    for missing in ("NOT filtered", "nested user namespaces possible", "memory and processes limited by resource limits"):
+    for missing in (
+        "NOT filtered",
+        "nested user namespaces possible",
+        "memory and processes limited by resource limits",
+    ):
         assert missing in weak
-    assert "memory limited by resource limits" in Bubblewrap(path, groups=ControlGroups(1, {"pids": Path("/x")})).walls()
+    assert (
+        "memory limited by resource limits" in Bubblewrap(path, groups=ControlGroups(1, {"pids": Path("/x")})).walls()
+    )
 
 
-# --- honest programs --------------------------------------------------------------------------------------------------------------------
+# --- honest programs
+# ------------------------------------------------------------------------
 
 PACKAGES = str(Path(numpy.__file__).parents[1])
 NODE = """const { Worker } = require('worker_threads'), http = require('http'), { execSync } = require('child_process');
@@ -273,7 +301,7 @@ const server = http.createServer((_, answer) => answer.end('seven')).listen(0, '
 """
 #: Command in an agent's copy → its last line.
 HONEST = {
-    "numpy": ("python -c 'import numpy; print(int((numpy.ones((200, 200)) @ numpy.ones((200, 200))).sum()))'", "8000000"),
+    "numpy": ("python -c 'import numpy; print(int((numpy.ones((200, 200)) @ numpy.ones((200, 200))).sum()))'", "8000000"),  # noqa: E501
     "git": ("git commit -q --allow-empty -m x && git gc -q && git clone -q . c && git -C c log -1 --format=%s", "x"),
     "pytest": ("python -m pytest -q -p no:cacheprovider test_a.py 2>&1 | tail -1 | cut -d' ' -f1,2", "1 passed"),
     "processes": (
@@ -282,7 +310,8 @@ HONEST = {
         " print(sum(Pool(2).map(abs, [-3, -4])) + sum(f.ThreadPoolExecutor(8).map(abs, range(3))))'",
         "10",
     ),
-    "asyncio": ("python -c 'import asyncio, subprocess\nasync def f():\n p = await asyncio.create_subprocess_exec(\"true\")\n"
+    "asyncio": ("python -c 'import asyncio, subprocess\nasync def f():\n p = await "
+        "asyncio.create_subprocess_exec(\"true\")\n"
                 " print(await p.wait())\nasyncio.run(f())'", "0"),
     "shell": ("seq 5 | sort -r | head -1; ls /proc/self/fd >/dev/null; f=$(mktemp); echo 3 >$f; cat $f", "3"),
 }  # fmt: skip
@@ -298,10 +327,15 @@ def agents_kinds():
 @pytest.mark.parametrize("kind", [0, 1], ids=["as found", "no control groups"])
 @pytest.mark.parametrize(("command", "last"), HONEST.values(), ids=HONEST)
 def test_honest_programs_work(command, last, kind):
-    files = {**FILES, "files": {"test_a.py": "import threading\n\ndef test_a(tmp_path):\n    (tmp_path / 'x').write_text('y')\n"}}
+    files = {
+        **FILES,
+        "files": {"test_a.py": "import threading\n\ndef test_a(tmp_path):\n    (tmp_path / 'x').write_text('y')\n"},
+    }
     with workspace(files, house=agents_kinds()[kind], readable=[PACKAGES]) as copy:
         done = copy.run(
-            ["sh", "-c", command.replace("\\n", "\n")], env={"PYTHONPATH": PACKAGES, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, timeout=60.0
+            ["sh", "-c", command.replace("\\n", "\n")],
+            env={"PYTHONPATH": PACKAGES, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            timeout=60.0,
         )
         assert (done.stdout_tail.strip().split("\n")[-1], done.killed) == (last, ""), done
 
@@ -323,7 +357,9 @@ def test_root_becomes_a_user_of_no_rights(tmp_path):
         (tmp_path / name / "secret").chmod(0o600)
     with workspace(FILES, house=find_house(), readable=[tmp_path / "open"]) as copy:
         copy.write("later.txt", b"x")
-        done = copy.run(["sh", "-c", f"id -u; whoami; echo y >> later.txt && cat later.txt; cat {tmp_path}/open/secret || echo no"])
+        done = copy.run(
+            ["sh", "-c", f"id -u; whoami; echo y >> later.txt && cat later.txt; cat {tmp_path}/open/secret || echo no"]
+        )
         user, name, *rest = done.stdout_tail.split()
         assert (name, rest) == ("agent", ["xy", "no"] if ROOT else ["xy", "x"])
         assert int(user) >= 1_900_000_000 if ROOT else int(user) == 1000
@@ -335,7 +371,8 @@ def test_root_becomes_a_user_of_no_rights(tmp_path):
         assert ("as root without capabilities" in copy.walls) == ROOT
 
 
-# --- as another user --------------------------------------------------------------------------------------------------------------------
+# --- as another user
+# ------------------------------------------------------------------------
 
 AS_USER = """
 import asyncio, sys
@@ -362,7 +399,8 @@ def test_the_same_holds_for_a_user_who_is_not_root(as_another_user):
     assert "no nested user namespaces" in done.stdout
 
 
-# --- the filter, for machines that are not here either ------------------------------------------------------------------------------------
+# --- the filter, for machines that are not here either
+# ------------------------------------------------------------------------------------
 
 CALLS = (*seccomp._ALWAYS, *seccomp._LOOKING, *seccomp._UNCOUNTED)
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -381,7 +419,12 @@ def kernel_says(code, architecture, number, arguments):
         elif kind == 0x06:
             return 0 if operand == 0x7FFF0000 else operand & 0xFFFF
         else:
-            holds = {0x15: value == operand, 0x25: value > operand, 0x35: value >= operand, 0x45: bool(value & operand)}[kind]
+            holds = {
+                0x15: value == operand,
+                0x25: value > operand,
+                0x35: value >= operand,
+                0x45: bool(value & operand),
+            }[kind]
             at += yes if holds else no
 
 
@@ -396,13 +439,18 @@ def table_says(calls, number, arguments, column):
 
 def holds(condition, value):
     low = value % 2**32
-    return {"==": low == condition.value, ">": low > condition.value, "&": low & condition.value, ">>": value > condition.value}[
-        condition.sign
-    ]
+    return {
+        "==": low == condition.value,
+        ">": low > condition.value,
+        "&": low & condition.value,
+        ">>": value > condition.value,
+    }[condition.sign]
 
 
 WORDS = st.one_of(
-    st.sampled_from([0, 1, 2, 7, 8, 10, 16, 32, 33, 38, 40, 45, 46, 2**16, 2**16 + 1, 0x5412, 0x541C, *(1 << n for n in range(64))]),
+    st.sampled_from(
+        [0, 1, 2, 7, 8, 10, 16, 32, 33, 38, 40, 45, 46, 2**16, 2**16 + 1, 0x5412, 0x541C, *(1 << n for n in range(64))]
+    ),
     st.integers(0, 2**64 - 1),
 )
 
@@ -439,13 +487,18 @@ def test_the_profile_of_containers_refuses_the_same():
     assert "memfd_create" not in seccomp.profile(True, True)
 
 
-# --- control groups -----------------------------------------------------------------------------------------------------------------------
+# --- control groups
+# ------------------------------------------------------------------------
 
 
 def left():
     """Control groups of ours that are there."""
     groups = find_groups()
-    return [] if groups is None else sorted(str(folder) for root in set(groups.roots.values()) for folder in root.glob("context-bench-*"))
+    return (
+        []
+        if groups is None
+        else sorted(str(folder) for root in set(groups.roots.values()) for folder in root.glob("context-bench-*"))
+    )
 
 
 @pytest.mark.program("bwrap")

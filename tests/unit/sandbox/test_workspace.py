@@ -1,4 +1,6 @@
-"""A copy of a repository with an agent in it: what it sees, what it can reach, what is left of it. Every attack is really run."""
+"""A copy of a repository with an agent in it: what it sees, what it can reach, what is left of it. Every attack is
+really run.
+"""
 
 import os
 import signal
@@ -52,7 +54,8 @@ def named(name):
     return count
 
 
-# --- what comes along --------------------------------------------------------------------------------------------------------------------
+# --- what comes along
+# ------------------------------------------------------------------------
 
 
 def test_a_folder_becomes_a_repository_of_one_commit(copy, folder):
@@ -70,7 +73,9 @@ def git(*argv, cwd):
 
 @pytest.fixture(params=["files", "bare"])
 def clone(request, tmp_path):
-    """A repository whose main branch goes on after the commit that the task begins with, with a tag and a branch that know more."""
+    """A repository whose main branch goes on after the commit that the task begins with, with a tag and a branch that
+    know more.
+    """
     work = tmp_path / "work"
     work.mkdir()
     git("init", "-q", "-b", "main", cwd=work)
@@ -94,11 +99,15 @@ def test_of_a_repository_come_the_past_and_nothing_else(clone, house):
     before = sorted(str(path) for path in source.rglob("*"))
     with workspace({"kind": "git", "path": str(source), "commit": second}, house=house) as copy:
         seen = copy.run(
-            "git log --all --format=%s; git for-each-ref --format='%(refname)'; git reflog --all; git status --short; cat f.txt"
+            "git log --all --format=%s; git for-each-ref --format='%(refname)'; git reflog --all; git status --short; "
+            "cat f.txt"
         )
         assert seen.stdout_tail == "two\none\nrefs/heads/main\ntwo"
         assert not copy.run(["git", "cat-file", "-e", solution]).ok
-        assert copy.run("git fsck --lost-found; git remote -v; cat .git/FETCH_HEAD .git/ORIG_HEAD 2>/dev/null").stdout_tail == ""
+        assert (
+            copy.run("git fsck --lost-found; git remote -v; cat .git/FETCH_HEAD .git/ORIG_HEAD 2>/dev/null").stdout_tail
+            == ""
+        )
         assert "SOLUTION" not in copy.run("git cat-file --batch-all-objects --batch").stdout_tail
         assert str(source) not in copy.run("cat .git/config; grep -r original .git").stdout_tail
     assert sorted(str(path) for path in source.rglob("*")) == before
@@ -139,7 +148,8 @@ def test_set_up_is_part_of_the_start(house):
         pass
 
 
-# --- what is seen and reached ------------------------------------------------------------------------------------------------------------
+# --- what is seen and reached
+# ------------------------------------------------------------------------
 
 
 def test_nothing_of_this_machine_is_seen(copy, folder, tmp_path, monkeypatch):
@@ -219,7 +229,10 @@ def test_links_out_of_the_copy_are_not_followed(copy, folder, tmp_path):
 
 
 def test_python_is_there_under_this_name(copy, folder):
-    assert copy.run("PATH=/workspace-bin; python -c 'import sys; print(sys.version_info[:2])'").stdout_tail == f"{sys.version_info[:2]}\n"
+    assert (
+        copy.run("PATH=/workspace-bin; python -c 'import sys; print(sys.version_info[:2])'").stdout_tail
+        == f"{sys.version_info[:2]}\n"
+    )
     with unsafe(folder) as bare:
         assert bare.run(["sh", "-c", "PATH=${PATH##*:}; python -c 'print(1)'"]).stdout_tail == "1\n"
 
@@ -227,7 +240,11 @@ def test_python_is_there_under_this_name(copy, folder):
 def test_network_only_where_it_is_allowed(copy):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
-        connect = ["python", "-c", f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"]
+        connect = [
+            "python",
+            "-c",
+            f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)",
+        ]
         assert not copy.run(connect).ok
         with pytest.raises(BlockingIOError):
             server.accept()
@@ -235,7 +252,8 @@ def test_network_only_where_it_is_allowed(copy):
         server.accept()[0].close()
 
 
-# --- how it ends -------------------------------------------------------------------------------------------------------------------------
+# --- how it ends
+# ------------------------------------------------------------------------
 
 
 def test_ends_and_outputs_are_told(copy):
@@ -275,7 +293,10 @@ def test_signals_stay_inside(copy):
         ("i=0; while true; do head -c 4000000 /dev/zero > f$i; i=$((i+1)); done", "disk"),
         ("while true; do head -c 4000000 /dev/zero >> ~/f; done", "disk"),
         ("for i in $(seq 90); do sleep 60 & done; wait", "processes"),
-        ("f() { sleep 0.05; f | f & }; f; sleep 60", "processes"),  # doubles slowly enough not to choke the tests beside it
+        (
+            "f() { sleep 0.05; f | f & }; f; sleep 60",
+            "processes",
+        ),  # doubles slowly enough not to choke the tests beside it
     ],
 )
 def test_bounds_hold(copy, command, why):
@@ -300,7 +321,8 @@ def test_nothing_is_left_on_the_disk(folder, house):
     assert not root.exists()
 
 
-# --- the patch ---------------------------------------------------------------------------------------------------------------------------
+# --- the patch
+# ------------------------------------------------------------------------
 
 
 def applied(patch, folder):
@@ -311,8 +333,10 @@ def applied(patch, folder):
 
 def test_the_patch_makes_the_original_what_the_copy_is(copy, folder):
     done = copy.run(
-        r"echo 'x = 2' > pkg/a.py; rm notes.txt; mkdir new; printf '\0\1\2' > new/b.bin; echo é > 'new/a b.txt'; printf 'no end' > new/c;"
-        "echo skip > skip.log; echo '*.log' > .gitignore; python -c 'import pkg.a'; git add -A; git commit -qm mine; echo y >> pkg/a.py"
+        r"echo 'x = 2' > pkg/a.py; rm notes.txt; mkdir new; printf '\0\1\2' > new/b.bin; echo é > 'new/a b.txt'; "
+        r"printf 'no end' > new/c;"
+        "echo skip > skip.log; echo '*.log' > .gitignore; python -c 'import pkg.a'; git add -A; git commit -qm mine; "
+        "echo y >> pkg/a.py"
     )
     assert done.ok, done
     assert applied(copy.patch(), folder) == {
@@ -329,7 +353,8 @@ def test_the_patch_makes_the_original_what_the_copy_is(copy, folder):
     [
         "rm -rf .git",
         "echo broken > .git/HEAD; rm -rf .git/objects",
-        "git config core.fsmonitor ./evil.sh; git config filter.e.clean ./evil.sh; git config core.hooksPath .; cp evil.sh pre-commit; "
+        "git config core.fsmonitor ./evil.sh; git config filter.e.clean ./evil.sh; git config core.hooksPath .; cp "
+        "evil.sh pre-commit; "
         "git config diff.external ./evil.sh; git config core.worktree /tmp; echo '* filter=e diff=e' > .gitattributes",
         "mkdir sub; cd sub; git init -q; echo inner > inner.txt; git config core.fsmonitor ../evil.sh",
         "git init -q sub; cd sub; echo inner > inner.txt; git add .; git -c user.name=a -c user.email=a@b commit -qm x",
@@ -338,7 +363,10 @@ def test_the_patch_makes_the_original_what_the_copy_is(copy, folder):
     ],
 )
 def test_the_patch_does_not_depend_on_the_agents_git(copy, attack):
-    assert copy.run("printf '#!/bin/sh\\necho ran >> /workspace/repo/ran\\ncat\\n' > evil.sh; chmod +x evil.sh; echo 'x = 2' > pkg/a.py").ok
+    assert copy.run(
+        "printf '#!/bin/sh\\necho ran >> /workspace/repo/ran\\ncat\\n' > evil.sh; chmod +x evil.sh; echo 'x = 2' > "
+        "pkg/a.py"
+    ).ok
     copy.run(attack)
     patch = copy.patch()
     assert "+x = 2" in patch
@@ -347,7 +375,8 @@ def test_the_patch_does_not_depend_on_the_agents_git(copy, attack):
     assert copy.patch() == patch  # and can be made again
 
 
-# --- which walls -------------------------------------------------------------------------------------------------------------------------
+# --- which walls
+# ------------------------------------------------------------------------
 
 
 def program(place, name, text):
@@ -368,7 +397,9 @@ def only(tmp_path, monkeypatch):
 
 
 def test_without_walls_it_refuses_unless_asked_not_to(only):
-    with pytest.raises(MissingProgram, match=r"only in a sandbox.*apt-get install bubblewrap.*Tried: bwrap is not installed"):
+    with pytest.raises(
+        MissingProgram, match=r"only in a sandbox.*apt-get install bubblewrap.*Tried: bwrap is not installed"
+    ):
         find_house()
     house = find_house(unsafe=True)
     assert isinstance(house, NoSandbox)
@@ -386,10 +417,16 @@ def test_walls_that_do_not_stand_are_not_used(only):
 
 def test_walls_that_fall_are_no_fault_of_the_agent(folder, tmp_path):
     broken = Bubblewrap(str(program(tmp_path, "bwrap", "#!/bin/sh\necho 'bwrap: Out of luck' >&2; exit 1\n")))
-    with workspace({"kind": "folder", "path": str(folder)}, house=broken) as copy, pytest.raises(SandboxFailed, match="Out of luck"):
+    with (
+        workspace({"kind": "folder", "path": str(folder)}, house=broken) as copy,
+        pytest.raises(SandboxFailed, match="Out of luck"),
+    ):
         copy.run("true")
     absent = Bubblewrap("/nonexistent/bwrap")
-    with workspace({"kind": "folder", "path": str(folder)}, house=absent) as copy, pytest.raises(SandboxFailed, match="did not start"):
+    with (
+        workspace({"kind": "folder", "path": str(folder)}, house=absent) as copy,
+        pytest.raises(SandboxFailed, match="did not start"),
+    ):
         copy.run("true")
 
 
@@ -418,7 +455,7 @@ for given in take("--env"):
     name, sign, value = given.partition("=")
     order += ["--setenv", name, value if sign else os.environ[name]]
 os.execv(order[0], [*order, "--remount-ro", "/", "--chdir", take("--workdir")[0], *argv])
-"""
+"""  # noqa: E501
 
 
 def test_docker_where_bubblewrap_is_not(only, folder, monkeypatch):
@@ -474,8 +511,13 @@ def test_what_a_killed_process_left_is_removed_by_the_next(folder, house, tmp_pa
     temporary.mkdir()
     (temporary / "context-bench-copy-of-somebody").mkdir()
     code = "import sys, time\nfrom context_bench.sandbox.workspace_files import fresh_folder\n"
-    code += "with fresh_folder() as root:\n    (root / 'repo').mkdir(mode=0o500)\n    print(root, flush=True)\n    time.sleep(1000)\n"
-    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
+    code += (
+        "with fresh_folder() as root:\n    (root / 'repo').mkdir(mode=0o500)\n    print(root, flush=True)\n   "
+        " time.sleep(1000)\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
+    )
     left = Path(other.stdout.readline().strip())
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     with workspace({"kind": "folder", "path": str(folder)}, house=house):

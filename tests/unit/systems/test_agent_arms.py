@@ -105,7 +105,10 @@ def test_programs_are_found_and_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("agent.py").write_text("")
     Path("README").write_text("")
-    assert found_here(["sh", "agent.py", "-x", "README"]) == (["sh", str(tmp_path / "agent.py"), "-x", "README"], [tmp_path / "agent.py"])
+    assert found_here(["sh", "agent.py", "-x", "README"]) == (
+        ["sh", str(tmp_path / "agent.py"), "-x", "README"],
+        [tmp_path / "agent.py"],
+    )
     home = tmp_path / "tool"
     (home / "bin").mkdir(parents=True)
     tool = home / "bin" / "my-agent"
@@ -114,6 +117,9 @@ def test_programs_are_found_and_shown(tmp_path, monkeypatch):
     words, readable = found_here([str(tool), "{instruction}"])
     assert words == [str(tool), "{instruction}"]
     assert home in readable
-    assert any(Path(sys.executable).is_relative_to(place) for place in [*readable, Path("/usr"), Path("/bin"), Path(sys.base_prefix)])
+    assert any(
+        Path(sys.executable).is_relative_to(place)
+        for place in [*readable, Path("/usr"), Path("/bin"), Path(sys.base_prefix)]
+    )
     with pytest.raises(BadInput, match="'no-such-agent' is no program"):
         found_here(["no-such-agent"])

@@ -79,7 +79,16 @@ class Tripwire(dict):
         return super().get(self.checked(key), default)
 
     def checked(self, key):
-        if key in ("answer", "answers", "qa_type", "evidence", "evidence_sessions", "answerable", "correct_letter", "context"):
+        if key in (
+            "answer",
+            "answers",
+            "qa_type",
+            "evidence",
+            "evidence_sessions",
+            "answerable",
+            "correct_letter",
+            "context",
+        ):
             raise AssertionError(f"{key} was looked at")
         return key
 
@@ -120,7 +129,12 @@ async def test_only_a_memory_that_wants_evidence_gets_it():
 
 
 async def test_the_reader_sees_hits_dates_and_question_and_answers_on_its_own_account():
-    key = {"What did Ann buy in Oslo?": {"answer": "a red bike", "evidence": "[2023-05-08] Ann: I bought a red bike in Oslo."}}
+    key = {
+        "What did Ann buy in Oslo?": {
+            "answer": "a red bike",
+            "evidence": "[2023-05-08] Ann: I bought a red bike in Oslo.",
+        }
+    }
     async with ModelServer(Scripted({"answer_key": key})) as model:
         reader = OpenAIProxy(model.url, "m", shape="plain-user", api_key="reader-key")
         bridge = Bridge(make_memory("bm25"), reader=reader, k=2)
@@ -247,7 +261,9 @@ async def test_few_losses_are_told_and_many_end_the_group():
 
         def add(self, items):
             self.told.append(("add", items))
-            return [Receipt(item.id, error=f"no room for {item.id}" if item.id in self.lost else None) for item in items]
+            return [
+                Receipt(item.id, error=f"no room for {item.id}" if item.id in self.lost else None) for item in items
+            ]
 
     many = [Item(str(i), f"fact {i}") for i in range(40)]
     facts = await Bridge(Loses({"3", "5"})).asetup(example(many))

@@ -39,16 +39,30 @@ def test_the_prompt_goes_to_standard_input_and_the_answer_is_stripped(program):
 
 def test_every_option_reaches_the_program(program):
     folder = program('cat > /dev/null; printf "%s\\n" "$@" > arguments; echo ok')
-    ClaudeCLI(model="m", max_turns=3, allowed_tools=["Read", "Grep"], system_prompt="be brief; rm -rf $HOME").process(EXAMPLE)
+    ClaudeCLI(model="m", max_turns=3, allowed_tools=["Read", "Grep"], system_prompt="be brief; rm -rf $HOME").process(
+        EXAMPLE
+    )
     given = (folder / "arguments").read_text().splitlines()[2:]
-    assert given == ["--model", "m", "--system-prompt", "be brief; rm -rf $HOME", "--allowedTools", "Read,Grep", "--max-turns", "3"]
+    assert given == [
+        "--model",
+        "m",
+        "--system-prompt",
+        "be brief; rm -rf $HOME",
+        "--allowedTools",
+        "Read,Grep",
+        "--max-turns",
+        "3",
+    ]
     assert ClaudeCLI(allowed_tools="Read").command()[-2:] == ["--allowedTools", "Read"]
 
 
 @pytest.mark.parametrize(
     ("example", "expected"),
     [
-        ({"id": 1, "context": "$(touch pwned); `touch pwned`\n--model x\x00"}, "$(touch pwned); `touch pwned`\n--model x\x00"),
+        (
+            {"id": 1, "context": "$(touch pwned); `touch pwned`\n--model x\x00"},
+            "$(touch pwned); `touch pwned`\n--model x\x00",
+        ),
         ({"id": 1, "context": "lone \ud800 half"}, "lone ? half"),
         ({"id": 1, "context": "long " * 100_000}, "long " * 100_000),
     ],
@@ -156,7 +170,10 @@ def test_calls_are_written_down_and_marks_handed_on_only_with_a_base_url(program
     with open_ledger(Ledger(mark=Mark("header", "tok"))):
         ClaudeCLI().process(EXAMPLE)
     assert (folder / "seen").read_text().splitlines() == ["own|", "tok|", "own|x-context-bench: tok"]
-    assert [(call.model, call.url, call.error) for call in ledger.calls] == [("opus", "cli:claude", None), ("claude", "cli:claude", None)]
+    assert [(call.model, call.url, call.error) for call in ledger.calls] == [
+        ("opus", "cli:claude", None),
+        ("claude", "cli:claude", None),
+    ]
 
 
 def test_the_fingerprint_changes_with_everything_that_changes_answers():

@@ -1,4 +1,6 @@
-"""A memory behind a command line, against stand-in programs: what they are given, how they can end, and what may be left running."""
+"""A memory behind a command line, against stand-in programs: what they are given, how they can end, and what may be
+left running.
+"""
 
 import json
 import os
@@ -29,7 +31,9 @@ def program(tmp_path):
 
     def write(script):
         path = tmp_path / "fake"
-        path.write_text(f'#!/bin/sh\nfor one in "$@"; do printf \'%s\\0\' "$one"; done > {tmp_path}/arguments\n{script}\n', "utf-8")
+        path.write_text(
+            f'#!/bin/sh\nfor one in "$@"; do printf \'%s\\0\' "$one"; done > {tmp_path}/arguments\n{script}\n', "utf-8"
+        )
         path.chmod(0o755)
         return str(path)
 
@@ -47,13 +51,16 @@ def act(client, case):
     return client.store(case["text"]) if case["op"] == "store" else client.reset()
 
 
-# As recorded ----------------------------------------------------------------------------------------------------------------------------
+# As recorded
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", RUNNABLE, ids=[case["id"] for case in RUNNABLE])
 def test_recorded_calls(case, program, tmp_path):
     seconds = case.get("call_timeout_ms", 30_000) / 1000
-    client = CommandClient.preset("cortex", binary=program(case["fake_program"]), config=case.get("config") or None, timeout=seconds)
+    client = CommandClient.preset(
+        "cortex", binary=program(case["fake_program"]), config=case.get("config") or None, timeout=seconds
+    )
     if case.get("error"):
         with pytest.raises(TimedOut if "call_timeout_ms" in case else SystemFailed):
             act(client, case)
@@ -75,7 +82,8 @@ def test_the_program_is_openclaw_cortex_by_default():
     assert CortexClient("b", "c", 1.5) == CommandClient.preset("cortex", binary="b", config="c", timeout=1.5)
 
 
-# The preset -----------------------------------------------------------------------------------------------------------------------------
+# The preset
+# ------------------------------------------------------------------------
 
 
 def test_arguments_of_the_first_version(program, tmp_path):
@@ -86,7 +94,19 @@ def test_arguments_of_the_first_version(program, tmp_path):
         client.recall("q", 1_048_577)
 
 
-HOSTILE = ["--type=secret", "-h", "--", "$(id)", "`id`", "a\nb\r\n", "' \" \\", "* ? ~ {content} {query}", "%s %n \\0", " ", "北京 🚀"]
+HOSTILE = [
+    "--type=secret",
+    "-h",
+    "--",
+    "$(id)",
+    "`id`",
+    "a\nb\r\n",
+    "' \" \\",
+    "* ? ~ {content} {query}",
+    "%s %n \\0",
+    " ",
+    "北京 🚀",
+]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -140,7 +160,9 @@ def test_output_that_is_not_what_cortex_writes_is_an_error(program, tmp_path, sa
 
 
 def test_a_failing_program_is_not_believed_and_is_quoted_without_keys(program):
-    client = CommandClient.preset("cortex", binary=program("echo '[]'; echo 'no key sk-abcdefghijkl123456' >&2; exit 3"))
+    client = CommandClient.preset(
+        "cortex", binary=program("echo '[]'; echo 'no key sk-abcdefghijkl123456' >&2; exit 3")
+    )
     with pytest.raises(Refused, match="recall ended with exit status 3: no key") as caught:
         client.recall("q", 5)
     assert "abcdefghijkl" not in str(caught.value)
@@ -151,14 +173,16 @@ def test_a_failing_program_is_not_believed_and_is_quoted_without_keys(program):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [({"name": "other"}, "no preset"), ({"compat": "v9"}, "compat"), ({"config": "{query}"}, "placeholder")]
+    ("asked", "said"),
+    [({"name": "other"}, "no preset"), ({"compat": "v9"}, "compat"), ({"config": "{query}"}, "placeholder")],
 )
 def test_presets_that_are_not_known(asked, said):
     with pytest.raises(BadInput, match=said):
         CommandClient.preset(**{"name": "cortex", **asked})
 
 
-# Deadlines and what is left running -----------------------------------------------------------------------------------------------------
+# Deadlines and what is left running
+# ------------------------------------------------------------------------
 
 
 def alive(pid):
@@ -190,7 +214,9 @@ def test_time_over_kills_what_the_program_started_too(program, tmp_path):
 
 
 def test_a_grandchild_in_a_group_of_its_own_cannot_hold_the_caller(program, tmp_path):
-    """It cannot be killed with the group, so what counts is that nobody waits for it: were it waited for, the call would take a minute."""
+    """It cannot be killed with the group, so what counts is that nobody waits for it: were it waited for, the call
+    would take a minute.
+    """
     client = CommandClient.preset(
         "cortex", binary=program(f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' & sleep 60"), timeout=1.5
     )
@@ -251,7 +277,8 @@ def test_standard_input_reaches_the_program_and_may_be_ignored(program, tmp_path
     CommandClient(Command((program("exit 0"),), stdin="{content}"), Command((path,))).store(text)
 
 
-# Any command line -----------------------------------------------------------------------------------------------------------------------
+# Any command line
+# ------------------------------------------------------------------------
 
 STORE = r"""
 import json, sys
@@ -312,10 +339,18 @@ def test_a_described_program_is_a_whole_memory(notes):
     assert notes.capabilities == {
         "add", "search", "delete", "delete_all", "timestamps", "source_ids", "scores", "namespaces", "persistent",
     }  # fmt: skip
-    receipts = notes.add([Item("D1:1", "the heron is a boat", time="2024-05-01"), Item("D1:2", ""), Item("D1:3", "tea at noon")])
-    assert [(receipt.item_id, receipt.memory_id) for receipt in receipts] == [("D1:1", "m0"), ("D1:2", None), ("D1:3", "m1")]
+    receipts = notes.add(
+        [Item("D1:1", "the heron is a boat", time="2024-05-01"), Item("D1:2", ""), Item("D1:3", "tea at noon")]
+    )
+    assert [(receipt.item_id, receipt.memory_id) for receipt in receipts] == [
+        ("D1:1", "m0"),
+        ("D1:2", None),
+        ("D1:3", "m1"),
+    ]
     assert "empty text" in receipts[1].error
-    assert notes.search("which boat is the heron", 5) == [Hit("the heron is a boat", 4.0, ("D1:1",), "m0", "2024-05-01")]
+    assert notes.search("which boat is the heron", 5) == [
+        Hit("the heron is a boat", 4.0, ("D1:1",), "m0", "2024-05-01")
+    ]
     notes.delete("m0")
     assert notes.search("which boat is the heron", 5) == []
     assert notes.namespace("other").search("tea", 5) == []
@@ -351,7 +386,9 @@ def test_lines(program):
 
 def test_entries_that_are_texts(program):
     path = program("""echo '["a", "b"]'""")
-    assert CommandClient(Command((path, "{content}")), Command((path, "{query}")), output=Output(text="")).recall("q", 5) == ["a", "b"]
+    assert CommandClient(Command((path, "{content}")), Command((path, "{query}")), output=Output(text="")).recall(
+        "q", 5
+    ) == ["a", "b"]
 
 
 def test_without_namespaces_there_is_no_twin():
@@ -374,7 +411,9 @@ def test_a_description_in_yaml(tmp_path):
     assert CommandClient.from_file(path).store_command == Command(("notes", "add", "{content}"))
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.toml", "store = ["), ("a.yaml", "a: [b"), ("a.toml", "\udcff"), ("a.yaml", "[1, 2]")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.toml", "store = ["), ("a.yaml", "a: [b"), ("a.toml", "\udcff"), ("a.yaml", "[1, 2]")]
+)
 def test_files_that_cannot_be_read(tmp_path, name, text):
     path = tmp_path / name
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -428,7 +467,9 @@ words = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
 def test_what_is_put_in_is_never_looked_at_again(template, query, limit):
     command = Command(tuple(word.replace("{", "").replace("}", "") + "{query}{limit}" for word in template))
     argv, _ = command.filled({"query": query, "limit": limit})
-    assert [word.removesuffix(query + limit) for word in argv] == [word.replace("{", "").replace("}", "") for word in template]
+    assert [word.removesuffix(query + limit) for word in argv] == [
+        word.replace("{", "").replace("}", "") for word in template
+    ]
 
 
 def test_quoting_is_nobodys_business(program, tmp_path):
@@ -439,7 +480,8 @@ def test_quoting_is_nobodys_business(program, tmp_path):
     assert shlex.split("--text=two words; rm") != arguments(tmp_path)
 
 
-# On the command line of context-bench ----------------------------------------------------------------------------------------------------
+# On the command line of context-bench
+# ------------------------------------------------------------------------
 
 
 def test_a_spec_names_the_preset_or_a_file(tmp_path):

@@ -1,4 +1,6 @@
-"""A compressor and a reader as an arm of a run: one compression a group, equal sizes for controls, each probe in a fork of its own."""
+"""A compressor and a reader as an arm of a run: one compression a group, equal sizes for controls, each probe in a fork
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ def test_full_keeps_what_none_loses(tmp_path: Path) -> None:
         cache_dir=tmp_path,
     )
     means = {
-        name: MeanScore("probe_score").compute([row for row in result.rows if row.system == name])["mean_score"] for name in result.summary
+        name: MeanScore("probe_score").compute([row for row in result.rows if row.system == name])["mean_score"]
+        for name in result.summary
     }
     assert means["full"] > means["cut"] > means["none"]
     assert means["none"] < 0.1
@@ -125,7 +128,11 @@ def test_several_points_compress_what_was_compressed_before() -> None:
     example = probes()[0] | {"points": [6, 12, 20], "group": "drift"}
     made = asyncio.run(Compressing(counting, READER).made(example))
     assert [state for _, _, state in counting.asked] == [None, 1, 2]
-    assert [size for size, _, _ in counting.asked] == [5, 7, 9]  # without the system prompt; then one message and what came since
+    assert [size for size, _, _ in counting.asked] == [
+        5,
+        7,
+        9,
+    ]  # without the system prompt; then one message and what came since
     assert len(made.messages) == 2
 
 
@@ -138,7 +145,10 @@ def test_a_failing_compressor_fails_its_rows_and_its_control(tmp_path: Path) -> 
 
     arm = Compressing(Broken(), READER)
     result = evaluate(
-        systems=[arm, Compressing("head_tail", READER, partner=arm)], dataset=probes(), evaluators=[ProbeAtoms()], cache_dir=tmp_path
+        systems=[arm, Compressing("head_tail", READER, partner=arm)],
+        dataset=probes(),
+        evaluators=[ProbeAtoms()],
+        cache_dir=tmp_path,
     )
     errors = {row.system: row.errors["system"] for row in result.rows}
     assert "no weights" in errors["broken"]
@@ -149,7 +159,13 @@ def test_a_failing_compressor_fails_its_rows_and_its_control(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "answer",
-    [None, ([], None), Compressed([]), (Compressed(["x"]), None), (Compressed([{"role": "user", "content": b"x"}]), None)],  # type: ignore[list-item]
+    [
+        None,
+        ([], None),
+        Compressed([]),
+        (Compressed(["x"]), None),
+        (Compressed([{"role": "user", "content": b"x"}]), None),
+    ],  # type: ignore[list-item]
 )
 def test_what_is_no_compression_is_a_failure(answer: Any) -> None:
     class Odd(Counting):
@@ -176,7 +192,12 @@ def test_a_broken_conversation_is_said() -> None:
 
 def test_sentences_answer_and_nothing_is_said_so() -> None:
     probe = Probe("p", "recall", "Which port does the database use?", "5433", (ProbeAtom("5433"),))
-    assert "5433" in READER.process({"context": "The sky is blue. The database uses port 5433.", "question": probe.question})["response"]
+    assert (
+        "5433"
+        in READER.process({"context": "The sky is blue. The database uses port 5433.", "question": probe.question})[
+            "response"
+        ]
+    )
     assert READER.process({"context": "", "question": "?"})["response"] == NOTHING
 
 
@@ -217,7 +238,8 @@ def test_a_session_given_as_one_text_is_read_as_well_as_its_messages(name: str) 
     for example in probes(name):
         question = {"role": "user", "content": example["question"]}
         asked = [
-            {"question": example["question"], "turns": [*shown, question]} for shown in (session.messages, [session.messages[0], *flat])
+            {"question": example["question"], "turns": [*shown, question]}
+            for shown in (session.messages, [session.messages[0], *flat])
         ]
         answers = [READER.process(each)["response"] for each in asked]
         assert set(answers[0].split("\n")) == set(answers[1].split("\n"))

@@ -35,7 +35,9 @@ def program(text: str) -> str:
 async def made_by(spec: Any, **options: Any) -> list[dict[str, Any]]:
     from context_bench.core.calling import call
 
-    made, _ = await call(compressor_for(spec).compress, PREFIX, TAIL, state=None, budget=options.get("budget"), query=None)
+    made, _ = await call(
+        compressor_for(spec).compress, PREFIX, TAIL, state=None, budget=options.get("budget"), query=None
+    )
     return made.messages
 
 
@@ -72,7 +74,10 @@ async def test_a_filter_that_fails_is_a_failure(text: str, error: type, says: st
 
 
 def test_a_filter_that_does_not_end_is_killed_with_what_it_started() -> None:
-    text = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+    text = (
+        "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; "
+        "time.sleep(60)']); time.sleep(60)"
+    )
     with pytest.raises(TimedOut, match="killed"):
         CommandFilter([sys.executable, "-c", text], timeout=0.4).compress(PREFIX, [])
 
@@ -122,19 +127,24 @@ async def test_a_service_by_its_url() -> None:
         assert await made_by(url, budget=50) == PREFIX[:1]
 
 
-async def test_a_service_told_in_a_file_with_a_key_that_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_told_in_a_file_with_a_key_that_is_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Any] = []
 
     async def handle(request: web.Request) -> web.Response:
         seen.append((request.headers.get("X-Key"), await request.json()))
         return (
-            web.json_response({"output": [{"said": "short"}]}) if len(seen) < 2 else web.json_response({"why": "k-123456789"}, status=401)
+            web.json_response({"output": [{"said": "short"}]})
+            if len(seen) < 2
+            else web.json_response({"why": "k-123456789"}, status=401)
         )
 
     file = tmp_path / "service.toml"
     async with service(handle) as url:
         file.write_text(
-            f'url = "{url}"\nname = "svc"\ntext = "output.0.said"\n[auth]\nenv = "SVC_KEY"\nheader = "X-Key"\nvalue = "{{key}}"\n'
+            f'url = "{url}"\nname = "svc"\ntext = "output.0.said"\n[auth]\nenv = "SVC_KEY"\nheader = "X-Key"\nvalue = '
+            f'"{{key}}"\n'
             '[body]\ninput = "{text}"\ntarget = "{budget}"\n'
         )
         with pytest.raises(BadInput, match="SVC_KEY"):
@@ -147,7 +157,9 @@ async def test_a_service_told_in_a_file_with_a_key_that_is_never_shown(tmp_path:
         with pytest.raises(Refused) as caught:
             await made_by(f"http:{file}")
         assert "k-123456789" not in str(caught.value)
-        assert "k-123456789" not in repr(compressor_for(f"http:{file}")) + str(compressor_for(f"http:{file}").fingerprint())  # type: ignore[attr-defined]
+        assert "k-123456789" not in repr(compressor_for(f"http:{file}")) + str(
+            compressor_for(f"http:{file}").fingerprint()
+        )  # type: ignore[attr-defined]
     file.write_text('url = "ftp"\nspeed = 1\n[body]\na = "{message}"\n')
     with pytest.raises(BadSpec, match="speed"):
         compressor_for(f"http:{file}")
@@ -317,7 +329,11 @@ class Neither:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (TakesTwo, "compress(one, another): missing a required argument: 'another'; expected compress(messages), compress(text), or"),
+        (
+            TakesTwo,
+            "compress(one, another): missing a required argument: 'another'; expected compress(messages), "
+            "compress(text), or",
+        ),
         (TakesNone, "process() takes no argument; expected process(example) -> dict"),
         (Neither, "Neither has neither process(example) nor compress(messages)"),
     ],
@@ -349,7 +365,9 @@ async def test_a_class_without_a_name_goes_by_the_name_of_the_class() -> None:
     from context_bench.systems.serve import Served
 
     spec = f"py:{__name__}:Unnamed"
-    assert (system_of(spec).name, Served(spec, "http://127.0.0.1:9").name, compressor_for(spec).name) == ("Unnamed",) * 3
+    assert (system_of(spec).name, Served(spec, "http://127.0.0.1:9").name, compressor_for(spec).name) == (
+        "Unnamed",
+    ) * 3
     assert fingerprint(system_of(spec))["system"]["name"] == "Unnamed"
     assert fingerprint(compressor_for(OfMessages()))["of"]["name"] == "OfMessages"
     assert await made_by(spec) == [{"role": "user", "content": "user: The"}]

@@ -150,7 +150,9 @@ def test_no_visible_character_is_torn(budget):
     for symbol in (family, accent, flags):
         _, (shown,) = shorten("head_tail", symbol * 60, budget=budget)
         whole = shown.replace(MARKER.strip(), "").replace("\n", "")
-        assert whole == symbol * (len(whole) // len(symbol)) or (symbol == flags and whole.replace("🇩🇪", "").replace("🇫🇷", "") == "")
+        assert whole == symbol * (len(whole) // len(symbol)) or (
+            symbol == flags and whole.replace("🇩🇪", "").replace("🇫🇷", "") == ""
+        )
 
 
 def test_lone_surrogates_are_survived():
@@ -177,7 +179,10 @@ def test_bm25_keeps_what_answers_the_question():
 
 
 def test_bm25_takes_the_last_user_text_when_no_query_is_given():
-    tail = [{"role": "user", "content": "an old one"}, {"role": "user", "content": [{"type": "text", "text": "zebra?"}]}]
+    tail = [
+        {"role": "user", "content": "an old one"},
+        {"role": "user", "content": [{"type": "text", "text": "zebra?"}]},
+    ]
     text = "Cats sleep. Dogs bark. " * 30 + "A zebra has stripes. " + "Fish swim. " * 30
     result, _ = compressor_of("bm25").compress([{"role": "user", "content": text}], tail, state=None, budget=8)
     assert "zebra" in texts_of(result.messages)[0]
@@ -194,7 +199,11 @@ def test_bm25_scores_agree_with_the_formula_done_by_hand():
 def test_content_parts_that_are_not_text_and_other_fields_survive():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     prefix = [
-        {"role": "user", "name": "ann", "content": [{"type": "text", "text": STORY, "cache_control": {"type": "ephemeral"}}, image]},
+        {
+            "role": "user",
+            "name": "ann",
+            "content": [{"type": "text", "text": STORY, "cache_control": {"type": "ephemeral"}}, image],
+        },
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c1"}]},
         {"role": "tool", "tool_call_id": "c1", "content": STORY},
     ]

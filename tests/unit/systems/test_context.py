@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.systems.context import context_of, split_question, with_context
 
-CONTEXT = "\n\n".join(f"Paragraph {i}: the harbour office keeps ledger number {i} in a drawer of oak and iron." for i in range(30))
+CONTEXT = "\n\n".join(
+    f"Paragraph {i}: the harbour office keeps ledger number {i} in a drawer of oak and iron." for i in range(30)
+)
 EXAMPLE = {"id": 1, "context": CONTEXT, "question": "Which drawer holds ledger 7?"}
 
 
@@ -49,13 +51,20 @@ def chat(*messages):
 
 
 def test_short_system_texts_are_instructions_long_ones_are_context():
-    found = context_of("openai-chat", chat(("system", "Be brief."), ("developer", "Be kind."), ("system", CONTEXT), ("user", "Who?")))
+    found = context_of(
+        "openai-chat", chat(("system", "Be brief."), ("developer", "Be kind."), ("system", CONTEXT), ("user", "Who?"))
+    )
     assert [slot.path for slot in found.slots] == [("messages", 2, "content")]
     assert found.question == "Who?"
 
 
 def test_earlier_turns_are_context_and_the_last_user_text_is_split():
-    body = chat(("user", "old question"), ("assistant", "old answer"), ("user", "new context\n\nnew question"), ("assistant", "begun"))
+    body = chat(
+        ("user", "old question"),
+        ("assistant", "old answer"),
+        ("user", "new context\n\nnew question"),
+        ("assistant", "begun"),
+    )
     found = context_of("openai-chat", body)
     assert [slot.text for slot in found.slots] == ["old question", "old answer", "new context", "begun"]
     assert found.question == "new question"
@@ -67,7 +76,10 @@ def test_parts_images_thinking_and_tool_calls():
         "messages": [
             {
                 "role": "user",
-                "content": [{"type": "document", "source": {"type": "text", "data": "a document"}}, {"type": "image", "source": {}}],
+                "content": [
+                    {"type": "document", "source": {"type": "text", "data": "a document"}},
+                    {"type": "image", "source": {}},
+                ],
             },
             {
                 "role": "assistant",
@@ -76,7 +88,12 @@ def test_parts_images_thinking_and_tool_calls():
                     {"type": "tool_use", "id": "1", "input": {"text": "no"}},
                 ],
             },
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "found it"}]}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "found it"}]}
+                ],
+            },
             {"role": "user", "content": [{"type": "text", "text": "What is it?"}]},
         ],
     }
@@ -85,7 +102,9 @@ def test_parts_images_thinking_and_tool_calls():
     assert found.question == "What is it?"
 
 
-@pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": [1, None, {}]}, {"messages": {"a": 1}}, {"input": 3, "system": 4}])
+@pytest.mark.parametrize(
+    "body", [{}, {"messages": None}, {"messages": [1, None, {}]}, {"messages": {"a": 1}}, {"input": 3, "system": 4}]
+)
 @pytest.mark.parametrize("wire", ["openai-chat", "openai-responses", "anthropic", "other"])
 def test_odd_bodies_have_no_context(wire, body):
     assert context_of(wire, body).slots == []

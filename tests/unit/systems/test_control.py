@@ -12,7 +12,9 @@ from context_bench.llm.servers import ModelServer
 from context_bench.systems import Control, OpenAIProxy
 from context_bench.systems.control import Read, compressor_of, system_of
 
-CONTEXT = "\n\n".join(f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80))
+CONTEXT = "\n\n".join(
+    f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80)
+)
 EXAMPLE = {"id": "e", "context": CONTEXT, "question": "When was pump 33 built?"}
 COUNT = counter_for("gpt-3.5-turbo").count
 
@@ -22,7 +24,12 @@ def server():
         Scripted(
             {
                 "answer_key": [
-                    {"question": EXAMPLE["question"], "answer": "1933", "evidence": "Pump 33 was built in 1933", "wrong": "unknown"}
+                    {
+                        "question": EXAMPLE["question"],
+                        "answer": "1933",
+                        "evidence": "Pump 33 was built in 1933",
+                        "wrong": "unknown",
+                    }
                 ]
             }
         )
@@ -33,7 +40,9 @@ def client(model, **options):
     return OpenAIProxy(model.url, **{"shape": "plain-user", "max_retries": 0, **options})
 
 
-@pytest.mark.parametrize(("name", "answer"), [("full", "1933"), ("none", "unknown"), ("bm25", "1933"), ("head_tail", "unknown")])
+@pytest.mark.parametrize(
+    ("name", "answer"), [("full", "1933"), ("none", "unknown"), ("bm25", "1933"), ("head_tail", "unknown")]
+)
 async def test_a_control_answers_from_what_it_keeps(name, answer):
     async with server() as model:
         output = await Control(name, client(model), partner=None if name in ("full", "none") else "kompact").aprocess(
@@ -79,7 +88,9 @@ async def test_the_question_stays_where_it_is_part_of_the_context():
             await Control("head_tail", client(model), budget=30).aprocess(example)
             assert model.requests[-1].text.endswith("\n\nWho?")
             assert COUNT(model.requests[-1].text) <= 35
-        await Control("none", client(model)).aprocess({"id": 3, "context": "Only a question?", "question": "Only a question?"})
+        await Control("none", client(model)).aprocess(
+            {"id": 3, "context": "Only a question?", "question": "Only a question?"}
+        )
         assert model.requests[-1].text == "Only a question?"
 
 

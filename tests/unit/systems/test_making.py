@@ -94,7 +94,9 @@ class Rich:
 
     async def search(self, query, limit=5, as_of=None):
         self.as_of = as_of
-        rows = [{"id": key, "memory": text, "metadata": about, "score": 0.5} for key, (text, about) in self.kept.items()]
+        rows = [
+            {"id": key, "memory": text, "metadata": about, "score": 0.5} for key, (text, about) in self.kept.items()
+        ]
         return {"results": rows[:limit]}
 
     def delete(self, memory_id):
@@ -135,7 +137,13 @@ async def test_metadata_ids_scores_and_namespaces_are_passed_on():
     memory = as_memory(rich)
     (receipt,) = await memory.add([ITEM])
     assert receipt.memory_id == "m0"
-    assert rich.kept["m0"][1] == {"source_id": "D1:1", "role": "user", "speaker": "Ann", "time": "2023-05-08", "session": "1"}
+    assert rich.kept["m0"][1] == {
+        "source_id": "D1:1",
+        "role": "user",
+        "speaker": "Ann",
+        "time": "2023-05-08",
+        "session": "1",
+    }
     assert await memory.search("?", 2, as_of="2024-01-01") == [
         Hit("[2023-05-08] Ann: I bought a bike.", 0.5, ("D1:1",), "m0", "2023-05-08")
     ]
@@ -195,7 +203,13 @@ async def test_a_documented_memory_system():
     memory.reset()
     await memory.add([ITEM, Item("b", "Good.", role="assistant")])
     assert inner.turns == [
-        {"role": "user", "content": "[2023-05-08] Ann: I bought a bike.", "timestamp": "2023-05-08", "speaker": "Ann", "session_id": "1"},
+        {
+            "role": "user",
+            "content": "[2023-05-08] Ann: I bought a bike.",
+            "timestamp": "2023-05-08",
+            "speaker": "Ann",
+            "session_id": "1",
+        },
         {"role": "assistant", "content": "Good."},
     ]
     assert await memory.answer("How many?") == Answer("How many? 2")
@@ -228,7 +242,10 @@ def test_answers_of_every_documented_form():
         ([], []),
         ([("a", 0.5), ["b", 1]], [Hit("a", 0.5), Hit("b", 1.0)]),
         ([{"content": "a", "id": 3, "score": 1}], [Hit("a", 1.0, (), "3")]),
-        ({"memories": [{"text": "a", "source_ids": [1, 2], "created_at": "2024"}]}, [Hit("a", None, ("1", "2"), None, "2024")]),
+        (
+            {"memories": [{"text": "a", "source_ids": [1, 2], "created_at": "2024"}]},
+            [Hit("a", None, ("1", "2"), None, "2024")],
+        ),
         ({"results": []}, []),
     ],
 )

@@ -48,7 +48,8 @@ def test_later_items_are_left_out_and_the_others_take_their_places(make):
 def test_a_limit_of_hits_is_filled_with_what_was_known():
     memory = BM25()
     memory.add(
-        [Item(f"n{i}", "red bike", time="2024-01-01") for i in range(20)] + [Item("then", "a red bike and a red car", time="2023-01-01")]
+        [Item(f"n{i}", "red bike", time="2024-01-01") for i in range(20)]
+        + [Item("then", "a red bike and a red car", time="2023-01-01")]
     )
     assert [hit.source_ids for hit in memory.search("red bike", 3, as_of="2023-12-31")] == [("then",)]
 

@@ -223,7 +223,9 @@ while True:
 @pytest.mark.parametrize("after", [1, 2, 13])
 def test_what_is_acknowledged_survives_kill_9(tmp_path, after):
     path = tmp_path / "m.db"
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(_CHILD), str(path)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(_CHILD), str(path)], stdout=subprocess.PIPE, text=True
+    )
     told = [child.stdout.readline().strip() for _ in range(after)]
     os.kill(child.pid, signal.SIGKILL)
     told += child.stdout.read().split("\n")[:-1]
@@ -361,8 +363,14 @@ async def test_a_part_that_fails_is_in_the_receipts_and_changes_nothing():
 
 async def test_the_ledger_is_added_to_struck_out_and_anchored():
     rules = [
-        {"when": {"last": r"Ledger:\n\(empty\)"}, "text": "- Ann bought a red bike in Oslo [1]\n- Bob sold his car [2, 9]\nHere you are!"},
-        {"when": {"last": "L1: Ann bought"}, "text": "~ L2\n- Bob bought the car back [1-2].\n* Small things need no source\n- nothing"},
+        {
+            "when": {"last": r"Ledger:\n\(empty\)"},
+            "text": "- Ann bought a red bike in Oslo [1]\n- Bob sold his car [2, 9]\nHere you are!",
+        },
+        {
+            "when": {"last": "L1: Ann bought"},
+            "text": "~ L2\n- Bob bought the car back [1-2].\n* Small things need no source\n- nothing",
+        },
     ]
     async with ModelServer(Scripted({"rules": rules})) as model:
         memory = AnchoredSummary(model.url, "m", part_tokens=44)
@@ -380,7 +388,14 @@ async def test_the_ledger_is_added_to_struck_out_and_anchored():
 
 @pytest.mark.parametrize(
     ("text", "numbers"),
-    [("2,5", [2, 5]), ("1-3", [1, 2, 3]), ("7 – 8; 1", [7, 8, 1]), ("9-2", [9, 2]), ("1-999999", [1, 999999]), ("", [])],
+    [
+        ("2,5", [2, 5]),
+        ("1-3", [1, 2, 3]),
+        ("7 – 8; 1", [7, 8, 1]),
+        ("9-2", [9, 2]),
+        ("1-999999", [1, 999999]),
+        ("", []),
+    ],
 )
 def test_turn_numbers(text, numbers):
     assert _numbers(text) == numbers

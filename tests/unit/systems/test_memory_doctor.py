@@ -107,7 +107,12 @@ async def test_without_namespaces_only_its_own_canaries_are_taken_away():
     memory = Deleting()
     memory.add([Item("mine", "mine")])
     findings = statuses(await examine(memory))
-    assert (findings["delete"], findings["tidy up"], findings["namespaces"], findings["update"]) == ("ok", "ok", "n/a", "n/a")
+    assert (findings["delete"], findings["tidy up"], findings["namespaces"], findings["update"]) == (
+        "ok",
+        "ok",
+        "n/a",
+        "n/a",
+    )
     assert memory.inner.stats()["items"] == 1
 
 

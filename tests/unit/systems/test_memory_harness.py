@@ -99,7 +99,10 @@ def rounded(value):
     return pytest.approx(value, abs=1e-12, rel=0) if isinstance(value, float) else value
 
 
-PAIRS = [Pair("a", "q a", "gold a", ("x", "gold a", "y"), "one"), Pair("b", "q b", "gold b", ("z", "w", "gold b"), "two")]
+PAIRS = [
+    Pair("a", "q a", "gold a", ("x", "gold a", "y"), "one"),
+    Pair("b", "q b", "gold b", ("z", "w", "gold b"), "two"),
+]
 
 
 def test_a_stub_is_a_client():
@@ -109,7 +112,13 @@ def test_a_stub_is_a_client():
 def test_an_empty_dataset_has_a_summary_and_no_error():
     for accumulate, mode in ((False, "per-pair-reset"), (True, "accumulate")):
         found = run_harness(Stub(), [], benchmark="dmr", accumulate=accumulate)
-        assert (found.name, found.total_questions, found.results, found.recall_failures, found.mode) == ("DMR", 0, [], 0, mode)
+        assert (found.name, found.total_questions, found.results, found.recall_failures, found.mode) == (
+            "DMR",
+            0,
+            [],
+            0,
+            mode,
+        )
 
 
 def test_recall_at_a_second_depth_is_measured_and_leaves_the_first_as_it_was():
@@ -139,7 +148,9 @@ def test_time_over_in_a_failed_recall_aborts_and_is_no_miss(monkeypatch):
             now += 50
             raise TimeoutError("too late")
 
-    with pytest.raises(BenchmarkAborted, match=r"recall for a failed \(the time allowed for the run was over\): TimeoutError: too late"):
+    with pytest.raises(
+        BenchmarkAborted, match=r"recall for a failed \(the time allowed for the run was over\): TimeoutError: too late"
+    ):
         run_harness(Late(), PAIRS, benchmark="mine", deadline=110.0)
     assert current_ledger() is None
 
@@ -194,7 +205,11 @@ def test_k_has_to_be_above_zero(k):
 
 def test_one_haystack_has_one_set_of_items():
     with pytest.raises(BadInput, match="'h' has other items"):
-        run_harness(Stub(), [Pair("a", "q", "g", ("x",), haystack="h"), Pair("b", "q", "g", ("y",), haystack="h")], benchmark="mine")
+        run_harness(
+            Stub(),
+            [Pair("a", "q", "g", ("x",), haystack="h"), Pair("b", "q", "g", ("y",), haystack="h")],
+            benchmark="mine",
+        )
 
 
 def test_pairs_without_a_haystack_each_bring_their_items_even_under_one_id():
@@ -203,7 +218,8 @@ def test_pairs_without_a_haystack_each_bring_their_items_even_under_one_id():
     assert [call[1] for call in stub.calls if call[0] == "store"] == ["x", "y"]
 
 
-# The floor ------------------------------------------------------------------------------------------------------------------------------
+# The floor
+# ------------------------------------------------------------------------
 
 
 def test_the_floor_is_one_where_everything_fits():

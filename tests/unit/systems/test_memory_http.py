@@ -1,4 +1,6 @@
-"""A memory told in a file, against a server on loopback: what is sent, how replies are read, what is repeated and what is kept secret."""
+"""A memory told in a file, against a server on loopback: what is sent, how replies are read, what is repeated and what
+is kept secret.
+"""
 
 import asyncio
 import contextlib
@@ -60,7 +62,9 @@ bytes = "size"
 
 
 class Notes:
-    """A small service that remembers. `hidden`: looks that pass before what was added can be found; `broken`: 503s before each answer."""
+    """A small service that remembers. `hidden`: looks that pass before what was added can be found; `broken`: 503s
+    before each answer.
+    """
 
     def __init__(self, hidden=0, broken=0, key=None):
         self.users, self.seen, self.hidden, self.broken, self.key = {}, [], hidden, broken, key
@@ -159,7 +163,16 @@ async def test_what_is_sent_and_what_comes_back(tmp_path):
         assert await ann.stats() == {"items": 1, "bytes": 18}
         await ann.reset()
         assert await ann.stats() == {"items": 0, "bytes": 0}
-        assert {"namespaces", "delete", "update", "delete_all", "stats", "scores", "source_ids", "timestamps"} <= memory.capabilities
+        assert {
+            "namespaces",
+            "delete",
+            "update",
+            "delete_all",
+            "stats",
+            "scores",
+            "source_ids",
+            "timestamps",
+        } <= memory.capabilities
 
 
 async def test_flush_looks_until_the_last_item_is_there(tmp_path):
@@ -247,7 +260,12 @@ async def test_replies_that_are_none():
         await reply_with(web.Response(status=404))
     with pytest.raises(Unreachable):
         await from_dict(
-            {"base_url": "http://127.0.0.1:9", "timeout": 0.5, "add": {"path": "/{id}{text}"}, "search": {"path": "/{query}"}}
+            {
+                "base_url": "http://127.0.0.1:9",
+                "timeout": 0.5,
+                "add": {"path": "/{id}{text}"},
+                "search": {"path": "/{query}"},
+            }
         ).search("?", 1)
 
 
@@ -259,12 +277,20 @@ async def test_nothing_waits_longer_than_it_may():
         return web.json_response([])
 
     async with serving(handle, "/{rest:.*}") as url:
-        table = {"base_url": url, "timeout": 0.1, "add": {"path": "/a", "body": "{text}"}, "search": {"path": "/s", "body": "{query}"}}
+        table = {
+            "base_url": url,
+            "timeout": 0.1,
+            "add": {"path": "/a", "body": "{text}"},
+            "search": {"path": "/s", "body": "{query}"},
+        }
         with pytest.raises(TimedOut, match=r"no whole reply from .* within 0.1 s"):
             await from_dict(table).search("?", 1)
         with open_ledger(Ledger(deadline=SYSTEM_CLOCK.monotonic() + 0.05)), pytest.raises(TimedOut):
             await from_dict({**table, "timeout": 60}).search("?", 1)
-        with open_ledger(Ledger(deadline=SYSTEM_CLOCK.monotonic() - 1)), pytest.raises(TimedOut, match="no time was left"):
+        with (
+            open_ledger(Ledger(deadline=SYSTEM_CLOCK.monotonic() - 1)),
+            pytest.raises(TimedOut, match="no time was left"),
+        ):
             await from_dict(table).search("?", 1)
         over.set()
 
@@ -289,7 +315,7 @@ async def test_a_store_that_has_to_be_opened_a_status_and_an_answer():
             "base_url": url,
             "open": {"path": "/graphs", "body": {"name": "{namespace}"}, "id": "graph.uuid"},
             "add": {"path": "/graphs/{space}/episodes", "body": {"text": "{text}", "at": "{time}"}},
-            "answer": {"path": "/graphs/{space}/ask", "method": "GET", "query": {"q": "{query}"}, "text": "answer.text"},
+            "answer": {"path": "/graphs/{space}/ask", "method": "GET", "query": {"q": "{query}"}, "text": "answer.text"},  # noqa: E501
             "status": {"path": "/graphs/{space}/status", "method": "GET", "ready": "state", "equals": "ready"},
             "delete_all": {"path": "/graphs/{space}", "method": "DELETE"},
         })  # fmt: skip
@@ -320,12 +346,16 @@ async def test_without_a_way_to_empty_it_goes_on_in_another_namespace():
 
     async with serving(handle, "/") as url:
         table = {"base_url": url, "add": {"path": "/", "body": {"user": "{namespace}", "text": "{text}"}}}
-        memory = from_dict({**table, "search": {"path": "/", "body": {"user": "{namespace}", "q": "{query}"}}}).namespace("ann")
+        memory = from_dict(
+            {**table, "search": {"path": "/", "body": {"user": "{namespace}", "q": "{query}"}}}
+        ).namespace("ann")
         await memory.add([BIKE])
         await memory.reset()
         await memory.add([BIKE])
         assert users == ["ann", "ann-1"]
-        alone = from_dict({"base_url": url, "add": {"path": "/", "body": "{text}"}, "search": {"path": "/", "body": "{query}"}})
+        alone = from_dict(
+            {"base_url": url, "add": {"path": "/", "body": "{text}"}, "search": {"path": "/", "body": "{query}"}}
+        )
         assert not hasattr(alone, "reset")
         assert "namespaces" not in alone.capabilities
         with pytest.raises(NotSupported, match="namespace"):
@@ -335,15 +365,16 @@ async def test_without_a_way_to_empty_it_goes_on_in_another_namespace():
 def test_every_fault_of_a_file_is_told_at_once(tmp_path):
     path = tmp_path / "memory.toml"
     path.write_text(
-        'base_url = "ftp://x"\ncolour = "red"\ntimeout = 0\nwait = "status"\nheaders = {Authorization = "Bearer sk-abcdefgh12345678"}\n'
+        'base_url = "ftp://x"\ncolour = "red"\ntimeout = 0\nwait = "status"\nheaders = {Authorization = "Bearer '
+        'sk-abcdefgh12345678"}\n'
         '[add]\npath = "/a"\nbody = {q = "{query}"}\n[search]\nbody = {}\nhits = 3\nspeed = 1\n[delete]\npath = "/x"\n'
     )
     with pytest.raises(BadSpec) as found:
         make_memory(f"http:{path}")
     text = str(found.value)
     for words in (
-        "base_url", "`colour` is not known", "`timeout`", "`wait`", "'Authorization' looks like a key", "[add]: {query} is not known",
-        "[search]: hits is expected to be a path", "[search]: 'speed' is not known", "[search] has no `path`", "[delete] never says {id}",
+        "base_url", "`colour` is not known", "`timeout`", "`wait`", "'Authorization' looks like a key", "[add]: {query} is not known",  # noqa: E501
+        "[search]: hits is expected to be a path", "[search]: 'speed' is not known", "[search] has no `path`", "[delete] never says {id}",  # noqa: E501
     ):  # fmt: skip
         assert words in text
     assert "sk-abcdefgh" not in text
@@ -370,7 +401,9 @@ def test_files_that_cannot_be_read(tmp_path):
         from_spec(str(path))
 
 
-JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+)
 
 
 @given(JSON, st.text())
@@ -382,5 +415,8 @@ def test_any_path_in_any_document_is_found_or_not(document, path):
 @given(st.text(), st.integers())
 def test_what_is_filled_in_is_not_looked_at_again(text, k):
     values = {"query": text, "k": k, "time": None}
-    assert fill({"a": ["{query}", "{k}"], "b": "{time}", "c": "<{query}|{k}|{time}>"}, values) == {"a": [text, k], "c": f"<{text}|{k}|>"}
+    assert fill({"a": ["{query}", "{k}"], "b": "{time}", "c": "<{query}|{k}|{time}>"}, values) == {
+        "a": [text, k],
+        "c": f"<{text}|{k}|>",
+    }
     assert names_in({"a": ["{query}", {"b": "x {k} {time}"}], "c": 3}) == {"query", "k", "time"}

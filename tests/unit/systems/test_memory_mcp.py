@@ -75,7 +75,7 @@ if len(sys.argv) > 1:
     server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
 else:
     server.run("stdio")
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,9 @@ async def test_tools_are_called_and_results_read_in_every_form(program):
         ann = memory.namespace("ann")
         assert [receipt.memory_id for receipt in await ann.add(ITEMS)] == ["m1", "m2"]
         await ann.flush(5)
-        assert await ann.search("the cobalt key", 3) == [Hit("The cobalt key is in box 42.", 3.0, ("t1",), "m1", "2024-03-01")]
+        assert await ann.search("the cobalt key", 3) == [
+            Hit("The cobalt key is in box 42.", 3.0, ("t1",), "m1", "2024-03-01")
+        ]
         assert await memory.search("the cobalt key", 3) == []
         (receipt,) = await ann.add([Item("x", "something forbidden")])
         assert receipt.error.startswith("Refused: notes: remember refused:")
@@ -140,10 +142,14 @@ async def test_tools_are_called_and_results_read_in_every_form(program):
         assert await ann.search("cobalt", 3) == []
         for form, wanted in (("lines", ["Ann: Ann has a boat."]), ("blocks", ["Ann: Ann has a boat."])):
             search = {"tool": "recall_text", "arguments": table()["search"]["arguments"]}
-            plain = from_dict(table(program, format=form, search=search, delete={"tool": "forget", "arguments": {"id": "{id}"}}))
+            plain = from_dict(
+                table(program, format=form, search=search, delete={"tool": "forget", "arguments": {"id": "{id}"}})
+            )
             plain._connection = memory._connection  # the same server
             assert [hit.text for hit in await plain.namespace("ann").search("boat", 3)] == wanted
-        wrong = from_dict(table(program, search={"tool": "environment", "arguments": {"user": "{query}"}, "hits": "nothing.here"}))
+        wrong = from_dict(
+            table(program, search={"tool": "environment", "arguments": {"user": "{query}"}, "hits": "nothing.here"})
+        )
         wrong._connection = memory._connection
         with pytest.raises(BadReply, match=r"list at 'nothing\.here'"):
             await wrong.search("?", 3)

@@ -14,21 +14,35 @@ from context_bench.memory.protocol import Item, packed
 
 MEM0 = {
     "results": [
-        {"id": "1", "memory": "User lives in Berlin", "user_id": "u", "created_at": "2024-01-01T00:00:00-07:00", "updated_at": None},
+        {"id": "1", "memory": "User lives in Berlin", "user_id": "u", "created_at": "2024-01-01T00:00:00-07:00", "updated_at": None},  # noqa: E501
         {"id": "2", "memory": "User lives in Lisbon since May", "user_id": "u", "created_at": "2024-05-01T00:00:00Z"},
         {"id": "3", "memory": ""},
     ]
 }  # fmt: skip
 ZEP = {
     "edges": [
-        {"uuid": "e1", "fact": "Kendra loves red shoes", "created_at": "2024-01-01T00:00:00Z", "invalid_at": "2024-02-01T00:00:00Z"},
+        {
+            "uuid": "e1",
+            "fact": "Kendra loves red shoes",
+            "created_at": "2024-01-01T00:00:00Z",
+            "invalid_at": "2024-02-01T00:00:00Z",
+        },
         {"uuid": "e2", "fact": "Kendra loves blue shoes", "created_at": "2024-02-01T00:00:00Z", "invalid_at": None},
     ],
     "episodes": [{"uuid": "p1", "content": "My red shoes broke today.", "created_at": "2024-02-01T00:00:00Z"}],
 }
 LANGGRAPH = [
-    {"namespace": ["u", "memories"], "key": "a", "value": {"kind": "Memory", "content": {"content": "Prefers tea to coffee."}}},
-    {"namespace": ["u", "memories"], "key": "b", "value": {"data": "Has two sisters in Graz."}, "created_at": "2024-01-01T00:00:00+00:00"},
+    {
+        "namespace": ["u", "memories"],
+        "key": "a",
+        "value": {"kind": "Memory", "content": {"content": "Prefers tea to coffee."}},
+    },
+    {
+        "namespace": ["u", "memories"],
+        "key": "b",
+        "value": {"data": "Has two sisters in Graz."},
+        "created_at": "2024-01-01T00:00:00+00:00",
+    },
 ]
 MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "I bought a blue bicycle."}]}]
 
@@ -57,7 +71,11 @@ def counted(folder, *texts, **fields):
         (["one thing", "another"], "plain texts", ["one thing", "another"]),
         ({"a1": "one thing", "a2": "another"}, "plain texts", ["one thing", "another"]),
         ({"u1": {"memory": "one thing"}, "u2": [{"memory": "another"}]}, "mem0", ["one thing", "another"]),
-        (packed([Item("1", "one thing", session="s"), Item("2", "another")]), "context-bench", ["one thing", "another"]),
+        (
+            packed([Item("1", "one thing", session="s"), Item("2", "another")]),
+            "context-bench",
+            ["one thing", "another"],
+        ),
         ('{"text": "one thing"}\n\n{"text": "another"}\n', "generic", ["one thing", "another"]),
         ("\ufeff" + json.dumps(["one thing"]), "plain texts", ["one thing"]),
     ],
@@ -69,12 +87,19 @@ def test_shapes(tmp_path, export, shape, texts):
 
 def test_ids_owners_and_dates(tmp_path):
     first, second = read_export(written(tmp_path, MEM0)).records
-    assert (first.id, first.owner, first.created, first.updated) == ("1", "u", datetime(2024, 1, 1, 7, tzinfo=UTC), None)
+    assert (first.id, first.owner, first.created, first.updated) == (
+        "1",
+        "u",
+        datetime(2024, 1, 1, 7, tzinfo=UTC),
+        None,
+    )
     assert second.when == datetime(2024, 5, 1, tzinfo=UTC)
     assert [record.ended for record in read_export(written(tmp_path, ZEP)).records] == [True, False, False]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "no json", '{"a": 1}\nbroken', '[{"x": 1}]', "[" * 200000, "null", '{"results": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "no json", '{"a": 1}\nbroken', '[{"x": 1}]', "[" * 200000, "null", '{"results": []}']
+)
 def test_what_holds_no_memories_is_refused(tmp_path, text):
     with pytest.raises(BadInput):
         audit(written(tmp_path, text))
@@ -127,7 +152,14 @@ def test_any_json_is_read_or_refused(tmp_path_factory, value):
 
 def test_duplicates_and_near_ones(tmp_path):
     long = "The winter meeting of the harbour council begins at nine in the great hall of the old customs house"
-    found = counted(tmp_path, "Likes dark rye bread.", "likes  dark rye BREAD", long, long + " today", "Something else entirely here.")
+    found = counted(
+        tmp_path,
+        "Likes dark rye bread.",
+        "likes  dark rye BREAD",
+        long,
+        long + " today",
+        "Something else entirely here.",
+    )
     assert (found["duplicates"], found["near-duplicates"]) == (1, 1)
 
 
@@ -137,7 +169,12 @@ def test_one_owners_memories_are_no_duplicates_of_anothers(tmp_path):
 
 
 @given(
-    texts=st.lists(st.lists(st.sampled_from("abcdefghijklm"), min_size=1, max_size=14).map(" ".join), min_size=1, max_size=12, unique=True)
+    texts=st.lists(
+        st.lists(st.sampled_from("abcdefghijklm"), min_size=1, max_size=14).map(" ".join),
+        min_size=1,
+        max_size=12,
+        unique=True,
+    )
 )
 def test_near_duplicates_are_those_of_the_definition(tmp_path_factory, texts):
     from context_bench.core.text import normalise
@@ -222,7 +259,10 @@ def test_ordinary_memories_are_none_of_it(tmp_path):
 
 def test_a_memory_that_quotes_another_whole_is_a_loop(tmp_path):
     fact = "The blue bicycle stands in the cellar of the old mill."
-    assert counted(tmp_path, fact, f"I told them again: {fact} They nodded.", "The blue bicycle is gone.")["recall loops"] == 1
+    assert (
+        counted(tmp_path, fact, f"I told them again: {fact} They nodded.", "The blue bicycle is gone.")["recall loops"]
+        == 1
+    )
 
 
 SECRETS = [

@@ -1,4 +1,6 @@
-"""The operational suites on memories told in a file: a service on loopback, an MCP server that is started; what they lack is said."""
+"""The operational suites on memories told in a file: a service on loopback, an MCP server that is started; what they
+lack is said.
+"""
 
 import json
 import sys
@@ -14,7 +16,8 @@ from context_bench.memory.systems.mcp import from_dict
 
 from .test_memory_http import FILE, Notes, serving
 
-#: Keeps what it is told under the names that it is given, in a file; says nothing of them, finds by single words and has no namespaces.
+#: Keeps what it is told under the names that it is given, in a file; says nothing of them, finds by single words and
+#: has no namespaces.
 GRAPH = """
 import json, pathlib, re, sys, threading
 from mcp.server.mcpserver import MCPServer
@@ -104,13 +107,14 @@ async def test_a_server_that_keeps_things_under_our_names_is_asked_to_delete_by_
     path = tmp_path / "graph.toml"
     path.write_text(
         f"command = {json.dumps(graph(tmp_path)['command'])}\n"
-        '[add]\ntool = "create"\narguments = {entities = [{name = "{namespace}/{id}", says = ["{content}"]}]}\nid = "{namespace}/{id}"\n'
+        '[add]\ntool = "create"\narguments = {entities = [{name = "{namespace}/{id}", says = ["{content}"]}]}\nid = '
+        '"{namespace}/{id}"\n'
         '[search]\ntool = "look"\narguments = {query = "{query}"}\nhits = "entities"\ntext = "says.0"\n'
         '[delete]\ntool = "remove"\narguments = {names = ["{id}"]}\n'
     )
     results = await run_suites(f"mcp:{path}", ["delete", "update"], scale=0.1, deadline=20)
     by_suite = {result.suite: outcomes(result) for result in results}
-    assert {name: by_suite["delete"][name] for name in ("by id: exact text", "by id: nothing else", "after restart: exact text")} == {
+    assert {name: by_suite["delete"][name] for name in ("by id: exact text", "by id: nothing else", "after restart: exact text")} == {  # noqa: E501
         "by id: exact text": "pass", "by id: nothing else": "pass", "after restart: exact text": "pass",
     }  # fmt: skip
     assert by_suite["delete"]["by user"] == by_suite["update"]["by update"] == "not applicable"
@@ -141,7 +145,10 @@ async def test_names_that_we_gave_are_ids_and_what_was_added_can_be_taken_back(t
 
 async def test_what_a_namespace_that_cannot_be_emptied_still_holds_is_said(tmp_path):
     """`reset` of a service without [delete_all] goes on in a new namespace; that is no emptying."""
-    for steps, found in ((("delete_all",), "the canaries were deleted"), (("delete_all", "delete"), "4 canaries stay in it")):
+    for steps, found in (
+        (("delete_all",), "the canaries were deleted"),
+        (("delete_all", "delete"), "4 canaries stay in it"),
+    ):
         service = Notes()
         async with serving(service.handle) as url:
             path = tmp_path / "memory.toml"

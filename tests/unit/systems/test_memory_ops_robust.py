@@ -1,4 +1,6 @@
-"""Untidy questions and stores: what is lost is seen, what is not lost is not blamed, and finding nothing at all is no robustness."""
+"""Untidy questions and stores: what is lost is seen, what is not lost is not blamed, and finding nothing at all is no
+robustness.
+"""
 
 import pytest
 

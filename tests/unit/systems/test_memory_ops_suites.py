@@ -1,4 +1,6 @@
-"""The operational suites: the honest store passes them, each mutant is caught by the right one, and no test is vacuous."""
+"""The operational suites: the honest store passes them, each mutant is caught by the right one, and no test is
+vacuous.
+"""
 
 import asyncio
 
@@ -66,7 +68,9 @@ async def test_the_right_suite_catches_the_mutant_for_the_right_reason(mutant, s
 
 
 def test_every_reason_is_looked_at():
-    assert set(PROBES) == {mutant.name for mutant, suite in CASES if suite == CAUGHT_BY[mutant][0] and mutant.name in PROBES}
+    assert set(PROBES) == {
+        mutant.name for mutant, suite in CASES if suite == CAUGHT_BY[mutant][0] and mutant.name in PROBES
+    }
 
 
 def test_there_are_twelve_and_all_are_listed():
@@ -343,6 +347,8 @@ async def test_results_as_rows_and_json():
     assert len(rows) == len(found.probes)
 
 
-@pytest.mark.parametrize(("values", "of", "expected"), [([], 0.5, None), ([3, 1, 2], 0.5, 2), ([1, 2, 3, 4], 0.95, 4), ([5], 0.01, 5)])
+@pytest.mark.parametrize(
+    ("values", "of", "expected"), [([], 0.5, None), ([3, 1, 2], 0.5, 2), ([1, 2, 3, 4], 0.95, 4), ([5], 0.01, 5)]
+)
 def test_percentiles_by_percentile(values, of, expected):
     assert percentile(values, of) == expected

@@ -16,7 +16,13 @@ ITEMS = [
     Item("t2", "Nice!", role="assistant", session="1"),
     Item("t3", "The key is in box 42.", session="2"),
 ]
-RULES = {"rules": [{"when": {"last": "Where"}, "text": "In Oslo."}, {"when": {"last": "Empty"}, "status": 500}, {"text": "ok"}]}
+RULES = {
+    "rules": [
+        {"when": {"last": "Where"}, "text": "In Oslo."},
+        {"when": {"last": "Empty"}, "status": 500},
+        {"text": "ok"},
+    ]
+}
 
 
 def said(model):
@@ -30,7 +36,10 @@ async def test_it_is_told_sessions_as_chats_and_asked_as_a_model():
         assert [receipt.error for receipt in await ann.add(ITEMS)] == [None] * 3
         assert said(model) == [
             (
-                [{"role": "user", "content": "[2024-03-01] Ann: I moved to Oslo."}, {"role": "assistant", "content": "assistant: Nice!"}],
+                [
+                    {"role": "user", "content": "[2024-03-01] Ann: I moved to Oslo."},
+                    {"role": "assistant", "content": "assistant: Nice!"},
+                ],
                 "ann",
                 16,
             ),
@@ -42,7 +51,11 @@ async def test_it_is_told_sessions_as_chats_and_asked_as_a_model():
         assert answer.text == "In Oslo."
         assert answer.context_tokens == ledger.usage.input_tokens > 0
         assert said(model)[-1] == ([{"role": "user", "content": "Where does Ann live?"}], "ann", 256)
-        output = await Bridge(memory).namespace("n").aprocess({"id": "1", "question": "Where?", "items": '{"id": "a", "text": "b"}'})
+        output = (
+            await Bridge(memory)
+            .namespace("n")
+            .aprocess({"id": "1", "question": "Where?", "items": '{"id": "a", "text": "b"}'})
+        )
         assert output["response"] == "In Oslo."
         assert "hits" not in output
         with pytest.raises(NotSupported, match="shows no hits"):
@@ -70,14 +83,22 @@ async def test_ways_to_tell_and_to_say_as_whom():
 
 
 async def test_what_it_refuses_is_on_the_receipts_of_that_session():
-    async with ModelServer(Scripted({"rules": [{"when": {"last": "Oslo|Nice"}, "status": 400}, {"text": "ok"}]})) as model:
+    async with ModelServer(
+        Scripted({"rules": [{"when": {"last": "Oslo|Nice"}, "status": 400}, {"text": "ok"}]})
+    ) as model:
         receipts = await make_memory("proxy:model=m", relay=model.url).add(ITEMS)
         assert [receipt.error is None for receipt in receipts] == [False, False, True]
         assert receipts[0].error.startswith("Refused: HTTP 400")
 
 
 @pytest.mark.parametrize(
-    "spec", ["proxy", "proxy:model=m", "proxy:url=http://127.0.0.1:1,model=m,ingest=all", "proxy:url=http://h,model=m,header=authorization"]
+    "spec",
+    [
+        "proxy",
+        "proxy:model=m",
+        "proxy:url=http://127.0.0.1:1,model=m,ingest=all",
+        "proxy:url=http://h,model=m,header=authorization",
+    ],
 )
 def test_what_cannot_be(spec):
     with pytest.raises(BadInput):
@@ -87,7 +108,16 @@ def test_what_cannot_be(spec):
 def test_who_calls_models_by_its_own_means(tmp_path):
     assert calls_models("mem0:infer=true")
     assert calls_models("langmem:embedder=relay")
-    for spec in ("mem0", "langgraph", "bm25", "summary_anchored", "proxy:url=http://h", f"http:{tmp_path}/none.toml", "cli:x", "mcp:y"):
+    for spec in (
+        "mem0",
+        "langgraph",
+        "bm25",
+        "summary_anchored",
+        "proxy:url=http://h",
+        f"http:{tmp_path}/none.toml",
+        "cli:x",
+        "mcp:y",
+    ):
         assert not calls_models(spec), spec
 
     class Mine:

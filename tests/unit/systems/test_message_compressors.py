@@ -24,7 +24,9 @@ def session(name: str = "invoice-service-en") -> list[dict[str, Any]]:
     return sessions.load_session(name).messages[1:]
 
 
-def compressed(spec: str, prefix: list[dict[str, Any]], tail: list[dict[str, Any]] | None = None, budget: int | None = None) -> Any:
+def compressed(
+    spec: str, prefix: list[dict[str, Any]], tail: list[dict[str, Any]] | None = None, budget: int | None = None
+) -> Any:
     made, _ = compressor_of(spec).compress(prefix, tail or [], state=None, budget=budget)
     assert made.tokens_after == tokens_of(made.messages, COUNTER)
     return made
@@ -71,12 +73,20 @@ def test_what_is_shown_again_is_shown_once() -> None:
         "content": None,
         "tool_calls": [{"id": "1", "type": "function", "function": {"name": "Read", "arguments": "{}"}}],
     }
-    prefix = [call, {"role": "tool", "tool_call_id": "1", "content": part}, call, {"role": "tool", "tool_call_id": "1", "content": text}]
+    prefix = [
+        call,
+        {"role": "tool", "tool_call_id": "1", "content": part},
+        call,
+        {"role": "tool", "tool_call_id": "1", "content": text},
+    ]
     made = compressed("dedupe", prefix)
     assert message_text(made.messages[1]) == "[the same as a later result]"
     assert made.messages[3] == prefix[3]
     assert compressed("dedupe", prefix[:2], prefix[2:]).messages[1] == made.messages[1]
-    assert compressed("dedupe", [prefix[3], prefix[1]]).messages == [prefix[3], prefix[1]]  # the longer one came first: both stay
+    assert compressed("dedupe", [prefix[3], prefix[1]]).messages == [
+        prefix[3],
+        prefix[1],
+    ]  # the longer one came first: both stay
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,12 @@ def test_the_ledger_of_a_session() -> None:
 
 
 def test_only_what_is_new_is_read_and_what_stands_is_not_rewritten() -> None:
-    first = [{"role": "user", "content": "Fix the gauge."}, *read("1", "/w/a.py"), *wrote("2", "/w/b.py"), *read("3", "/w/c.py")]
+    first = [
+        {"role": "user", "content": "Fix the gauge."},
+        *read("1", "/w/a.py"),
+        *wrote("2", "/w/b.py"),
+        *read("3", "/w/c.py"),
+    ]
     made, state = Anchored(cwd="/w").compress(first, [])
     later = [*edited("4", "/w/a.py"), *edited("5", "/w/b.py"), {"role": "user", "content": "Now the clock."}]
     again, after = Anchored(cwd="/w").compress([*made.messages, *later], [], state=state)
@@ -77,14 +82,23 @@ def test_only_what_is_new_is_read_and_what_stands_is_not_rewritten() -> None:
 
 
 def test_tests_that_failed_stay_open_until_they_pass() -> None:
-    failing = _did("1", "Bash", {"command": "pytest"}, "FAILED tests/test_a.py::test_one\nFAILED tests/test_a.py::test_two\n2 failed")
+    failing = _did(
+        "1",
+        "Bash",
+        {"command": "pytest"},
+        "FAILED tests/test_a.py::test_one\nFAILED tests/test_a.py::test_two\n2 failed",
+    )
     made, state = Anchored().compress(failing, [])
     assert "Test still failing: tests/test_a.py::test_one" in text_of(made)
-    passing = _did("2", "Bash", {"command": "pytest -v"}, "tests/test_a.py::test_one PASSED\nFAILED tests/test_a.py::test_two")
+    passing = _did(
+        "2", "Bash", {"command": "pytest -v"}, "tests/test_a.py::test_one PASSED\nFAILED tests/test_a.py::test_two"
+    )
     again, state = Anchored().compress([*made.messages, *passing], [], state=state)
     assert "test_one" not in text_of(again).split("Next steps:")[1]
     assert "Test still failing: tests/test_a.py::test_two" in text_of(again)
-    last, _ = Anchored().compress([*again.messages, *_did("3", "Bash", {"command": "pytest"}, "9 passed in 0.1s")], [], state=state)
+    last, _ = Anchored().compress(
+        [*again.messages, *_did("3", "Bash", {"command": "pytest"}, "9 passed in 0.1s")], [], state=state
+    )
     assert "Next steps:" not in text_of(last)
 
 
@@ -129,7 +143,12 @@ class _Topics:
 
 
 def test_sentences_by_the_question_or_so_that_all_topics_are_there() -> None:
-    prefix = [{"role": "user", "content": "The gauge is red.\nThe gauge is tall.\nThe gauge is old.\nThe clock is new.\nThe gauge is red."}]
+    prefix = [
+        {
+            "role": "user",
+            "content": "The gauge is red.\nThe gauge is tall.\nThe gauge is old.\nThe clock is new.\nThe gauge is red.",
+        }
+    ]
     made, _ = Extractive(by="query", embedder=_Topics()).compress(prefix, [], budget=6, query="which clock?")
     assert text_of(made) == "The clock is new."
     made, _ = Extractive(embedder=_Topics()).compress(prefix, [], budget=12)
@@ -140,7 +159,9 @@ def test_sentences_by_the_question_or_so_that_all_topics_are_there() -> None:
 
 def test_the_bundled_embedder_finds_what_is_meant() -> None:
     said = "The invoice was paid late. A cat sleeps on the sofa. The harbour is closed in winter."
-    made, _ = Extractive(by="query").compress([{"role": "user", "content": said}], [], budget=8, query="Which pet is resting?")
+    made, _ = Extractive(by="query").compress(
+        [{"role": "user", "content": said}], [], budget=8, query="Which pet is resting?"
+    )
     assert text_of(made) == "A cat sleeps on the sofa."
 
 

@@ -1,4 +1,6 @@
-"""OpenAIProxy against real servers: the documented constructor and texts, every shape, and every way of not getting an answer."""
+"""OpenAIProxy against real servers: the documented constructor and texts, every shape, and every way of not getting an
+answer.
+"""
 
 import asyncio
 import json
@@ -74,11 +76,18 @@ async def test_the_documented_request_and_output():
         ({"id": 1, "context": "c", "question": "q", "turns": [{"role": "user", "content": "t"}]}, {}, [("user", "t")]),
         (
             EXAMPLE,
-            {"build_messages": lambda e: [{"role": "user", "content": e["question"].upper()}], "system_prompt": "ignored"},
+            {
+                "build_messages": lambda e: [{"role": "user", "content": e["question"].upper()}],
+                "system_prompt": "ignored",
+            },
             [("user", "WHAT COLOUR IS IT?")],
         ),
         (EXAMPLE, {"shape": "plain-user"}, [("user", "The sky is green.\n\nQuestion: What colour is it?")]),
-        (EXAMPLE, {"shape": "plain-user", "prompt": "{question} // {context}"}, [("user", "What colour is it? // The sky is green.")]),
+        (
+            EXAMPLE,
+            {"shape": "plain-user", "prompt": "{question} // {context}"},
+            [("user", "What colour is it? // The sky is green.")],
+        ),
         (EXAMPLE, {"namespace": "arm 7"}, [("system", "[arm 7]\nThe sky is green."), ("user", "What colour is it?")]),
     ],
 )
@@ -106,12 +115,21 @@ async def test_every_shape_gets_its_answer_and_usage_in_the_same_words(shape, st
 
 
 @pytest.mark.parametrize(
-    ("wire", "path"), [("openai", "/v1/chat/completions"), ("anthropic", "/v1/messages"), ("responses", "/v1/responses")]
+    ("wire", "path"),
+    [("openai", "/v1/chat/completions"), ("anthropic", "/v1/messages"), ("responses", "/v1/responses")],
 )
 @pytest.mark.parametrize("shape", ["plain-system", "plain-user"])
 async def test_plain_shapes_on_every_wire_say_the_same(wire, path, shape):
     async with says({"text": "green"}) as model:
-        proxy = quick(model.url, wire=wire, shape=shape, system_prompt="Be brief.", extra_body={"max_tokens": 9}, stream=True, api_key="k")
+        proxy = quick(
+            model.url,
+            wire=wire,
+            shape=shape,
+            system_prompt="Be brief.",
+            extra_body={"max_tokens": 9},
+            stream=True,
+            api_key="k",
+        )
         output = await proxy.aprocess(EXAMPLE)
         received = model.requests[-1]
         assert received.path == path
@@ -139,7 +157,11 @@ def test_what_cannot_be_is_said_when_it_is_made():
 @pytest.mark.parametrize(
     ("rule", "kind", "text"),
     [
-        ({"status": 400, "error": "context_length_exceeded: too long"}, ContextTooLong, "HTTP 400.*context_length_exceeded"),
+        (
+            {"status": 400, "error": "context_length_exceeded: too long"},
+            ContextTooLong,
+            "HTTP 400.*context_length_exceeded",
+        ),
         ({"status": 401, "error": "no such account"}, Refused, "HTTP 401.*no such account"),
         ({"status": 429, "error": "slow"}, RateLimited, "HTTP 429"),
         ({"status": 503, "error": "down"}, SystemFailed, "HTTP 503"),
@@ -265,8 +287,14 @@ def test_names_and_fingerprints():
     assert len(set(prints)) == len(prints)
     assert secret not in "".join(prints)
     assert "pw" not in json.dumps(OpenAIProxy("http://user:pw@example.org").fingerprint())
-    assert OpenAIProxy("http://h:1", name="a", timeout=3).fingerprint() == OpenAIProxy("http://h:1", name="b", api_key=secret).fingerprint()
-    assert OpenAIProxy("http://h:1", identity="demo").fingerprint() == OpenAIProxy("http://h:2", identity="demo").fingerprint()
+    assert (
+        OpenAIProxy("http://h:1", name="a", timeout=3).fingerprint()
+        == OpenAIProxy("http://h:1", name="b", api_key=secret).fingerprint()
+    )
+    assert (
+        OpenAIProxy("http://h:1", identity="demo").fingerprint()
+        == OpenAIProxy("http://h:2", identity="demo").fingerprint()
+    )
 
 
 @pytest.mark.parametrize("shape", list(SHAPES))
@@ -282,7 +310,9 @@ async def test_tool_calls_are_an_answer_where_they_are_expected(wire):
     call = {"name": "get_weather", "arguments": {"city": "Paris"}}
     async with says({"tool_calls": [call]}) as model:
         proxy = quick(model.url, wire=wire)
-        output = await proxy.aprocess({**EXAMPLE, "expected_calls": [{"name": "get_weather", "arguments": {"city": ["Paris"]}}]})
+        output = await proxy.aprocess(
+            {**EXAMPLE, "expected_calls": [{"name": "get_weather", "arguments": {"city": ["Paris"]}}]}
+        )
         with pytest.raises(BadReply, match="called get_weather"):
             await proxy.aprocess(EXAMPLE)
     assert output["response"] == ""

@@ -1,4 +1,6 @@
-"""Compaction at the provider, against a loopback server that speaks its wires: shapes, sizes, what goes on from an opaque result."""
+"""Compaction at the provider, against a loopback server that speaks its wires: shapes, sizes, what goes on from an
+opaque result.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Provider:
         sealed = self._sealed(self._opened(body["input"]))
         users = [item for item in body["input"] if item.get("role") == "user"]
         usage = {"input_tokens": words(body), "output_tokens": 17, "total_tokens": words(body) + 17}
-        return web.json_response({"id": "resp_1", "object": "response.compaction", "output": [*users, sealed], "usage": usage})
+        return web.json_response(
+            {"id": "resp_1", "object": "response.compaction", "output": [*users, sealed], "usage": usage}
+        )
 
     async def openai_answer(self, request: web.Request) -> web.Response:
         body = await self._kept(request)
@@ -77,11 +81,13 @@ class Provider:
             step = {"input_tokens": 900, "output_tokens": 60}
             steps = [{"type": "compaction", **step}, {"type": "message", **step}]
             usage = {"input_tokens": 1, "output_tokens": 1, "iterations": steps}
-            return web.json_response({"type": "message", "content": [block], "stop_reason": "compaction", "usage": usage})
+            return web.json_response(
+                {"type": "message", "content": [block], "stop_reason": "compaction", "usage": usage}
+            )
         said = "It was 42." if "value = 42" in json.dumps(shown) else "It was cleared."
         applied = [{"type": edit["type"], "cleared_tool_uses": cleared, "cleared_input_tokens": 1}] if cleared else []
         return web.json_response({
-            "content": [{"type": "text", "text": said}], "stop_reason": "end_turn", "type": "message", "role": "assistant",
+            "content": [{"type": "text", "text": said}], "stop_reason": "end_turn", "type": "message", "role": "assistant",  # noqa: E501
             "usage": {"input_tokens": 5, "output_tokens": 3}, "context_management": {"applied_edits": applied},
         })  # fmt: skip
 
@@ -101,7 +107,11 @@ class Provider:
 
     @staticmethod
     def _sealed(items: Any) -> dict[str, Any]:
-        return {"id": "cmp_1", "type": "compaction", "encrypted_content": base64.b64encode(json.dumps(items).encode()).decode()}
+        return {
+            "id": "cmp_1",
+            "type": "compaction",
+            "encrypted_content": base64.b64encode(json.dumps(items).encode()).decode(),
+        }
 
     @staticmethod
     def _opened(items: list[Any]) -> list[Any]:
@@ -115,7 +125,11 @@ class Provider:
         edit = body["context_management"]["edits"][0]
         shown = json.loads(json.dumps(body["messages"]))
         results = [block for message in shown for block in message["content"] if block.get("type") == "tool_result"]
-        old = results[: -edit["keep"]["value"]] if edit["type"] == "clear_tool_uses_20250919" and edit["keep"]["value"] else []
+        old = (
+            results[: -edit["keep"]["value"]]
+            if edit["type"] == "clear_tool_uses_20250919" and edit["keep"]["value"]
+            else []
+        )
         for block in old:
             block["content"] = "[cleared]"
         return shown, len(old)
@@ -152,7 +166,11 @@ async def test_openai_items_are_opaque_and_the_answer_goes_on_from_them() -> Non
         with open_ledger(ledger):
             answered = await arm.aprocess(probe([6], "What does the gauge show?", "4.2 m"))
         assert answered["response"] == "It shows 4.2 m."
-        assert answered["compressed"] == {"tokens_before": answered["compressed"]["tokens_before"], "tokens_after": 17, "opaque": True}
+        assert answered["compressed"] == {
+            "tokens_before": answered["compressed"]["tokens_before"],
+            "tokens_after": 17,
+            "opaque": True,
+        }
         assert answered["context"] == "[opaque, 17 tokens]"
         (path, headers, body), (asked_at, _, asked) = state.requests
         assert path == "/v1/responses/compact"
@@ -188,13 +206,17 @@ async def test_openai_threshold() -> None:
         assert sent["context_management"] == [{"type": "compaction", "compact_threshold": 20}]
         assert sent["store"] is False
         with pytest.raises(BadReply, match="below the threshold of 9999"):
-            await compressor_for("openai_compact:threshold=9999", url=url, model="gpt-x").compress(PREFIX, TAIL, state=None, budget=None)  # type: ignore[misc]
+            await compressor_for("openai_compact:threshold=9999", url=url, model="gpt-x").compress(
+                PREFIX, TAIL, state=None, budget=None
+            )  # type: ignore[misc]
         await compressor.aclose()
 
 
 async def test_anthropic_clearing_is_sized_by_the_provider_and_done_in_each_request() -> None:
     async with provider() as (state, url):
-        compressor: Any = compressor_for("anthropic_clear:keep=1,clear_at_least=100", url=url, model="claude-x", key="sk-test-123456789")
+        compressor: Any = compressor_for(
+            "anthropic_clear:keep=1,clear_at_least=100", url=url, model="claude-x", key="sk-test-123456789"
+        )
         arm = Compressing(compressor, SentenceReader())
         answered = await arm.aprocess(probe([6], "What was the value?", "42"))
         assert answered["response"] == "It was cleared."
@@ -238,7 +260,10 @@ async def test_anthropic_compaction_can_be_read_by_anybody() -> None:
             "pause_after_compaction": True,
         }
         assert ledger.calls[0].usage is not None
-        assert (ledger.calls[0].usage.input_tokens, ledger.calls[0].usage.output_tokens) == (1800, 120)  # all steps, not the last
+        assert (ledger.calls[0].usage.input_tokens, ledger.calls[0].usage.output_tokens) == (
+            1800,
+            120,
+        )  # all steps, not the last
         await compressor.aclose()
 
 

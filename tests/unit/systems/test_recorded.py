@@ -34,7 +34,13 @@ def test_an_answer_is_given_to_its_example_and_trial_with_one_call_in_the_ledger
     with open_ledger(Ledger()) as ledger:
         assert made.process({**EXAMPLES[0], "trial": 1})["response"] == "r0.1"
     (call,) = ledger.calls
-    assert (call.url, call.model, call.seconds, call.usage, call.cost) == ("recorded:inspect", "m", 1.5, Usage(10, 2), 0.5)
+    assert (call.url, call.model, call.seconds, call.usage, call.cost) == (
+        "recorded:inspect",
+        "m",
+        1.5,
+        Usage(10, 2),
+        0.5,
+    )
     assert made.process(EXAMPLES[1])["recorded_scores"] == {"match": 0.5}
     with pytest.raises(NotRecorded, match=r"example 2 of 'd' in trial 0"):
         made.process(EXAMPLES[2])
@@ -63,7 +69,12 @@ def test_two_answers_to_the_same_are_refused():
 
 async def test_the_engine_keeps_what_was_recorded_and_makes_nothing_up():
     """Latency, tokens and money are the recorded ones; unknown ones stay unknown; what is not there is a failure."""
-    answers = [answer(0), answer(0, 1), answer(1, error="TimedOut: slow"), answer(1, 1, usage=None, cost=None, latency=None, scores={})]
+    answers = [
+        answer(0),
+        answer(0, 1),
+        answer(1, error="TimedOut: slow"),
+        answer(1, 1, usage=None, cost=None, latency=None, scores={}),
+    ]
     with open_store() as store:
         settings = RunSettings(trials=2, late_grace=0.0)
         executed = await execute(
@@ -84,4 +95,7 @@ async def test_the_engine_keeps_what_was_recorded_and_makes_nothing_up():
     assert (failed.errors, failed.latency, failed.scores) == ({"system": "TimedOut: slow"}, 1.5, {})
     bare = found[1, 1]
     assert (bare.latency, bare.input_tokens, bare.output_tokens, bare.scores, bare.errors) == (None, None, None, {}, {})
-    assert {key for key, row in found.items() if row.errors.get("system", "").startswith("NotRecorded")} == {(2, 0), (2, 1)}
+    assert {key for key, row in found.items() if row.errors.get("system", "").startswith("NotRecorded")} == {
+        (2, 0),
+        (2, 1),
+    }

@@ -1,4 +1,6 @@
-"""Recorded sessions sent again: what reaches the server is what was recorded, under our own key, and nothing of the recording's login."""
+"""Recorded sessions sent again: what reaches the server is what was recorded, under our own key, and nothing of the
+recording's login.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ MESSAGES = [
 
 
 def a_session(**meta):
-    requests = conversation(MESSAGES, model="gpt-4o", tools=[{"type": "function", "function": {"name": "ls"}}], params={"temperature": 0})
+    requests = conversation(
+        MESSAGES, model="gpt-4o", tools=[{"type": "function", "function": {"name": "ls"}}], params={"temperature": 0}
+    )
     return Session("s", "log.jsonl", "openai-chat", requests, meta)
 
 
@@ -71,12 +75,14 @@ async def test_bundled_sessions_go_over_every_wire(wire):
 
 async def test_the_recordings_login_and_connection_are_not_sent_but_its_other_headers_are():
     headers = {
-        "Authorization": "Bearer sk-recorded-secret", "x-api-key": "sk-recorded-secret", "Cookie": "a=b", "Host": "api.example",
+        "Authorization": "Bearer sk-recorded-secret", "x-api-key": "sk-recorded-secret", "Cookie": "a=b", "Host": "api.example",  # noqa: E501
         "Content-Length": "3", "Accept-Encoding": "br", "anthropic-beta": "context-1m", "user-agent": "agent/1",
         "content-type": "application/json",
     }  # fmt: skip
     body = {"model": "claude-haiku-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]}
-    session = Session("s", "x", "anthropic", [verbatim("anthropic", body, headers=headers, path="/v1/messages?beta=true")])
+    session = Session(
+        "s", "x", "anthropic", [verbatim("anthropic", body, headers=headers, path="/v1/messages?beta=true")]
+    )
     example = next(examples_of(session))
     assert "secret" not in json.dumps(example)
     async with ModelServer(Echo()) as model:
@@ -87,7 +93,11 @@ async def test_the_recordings_login_and_connection_are_not_sent_but_its_other_he
         seen = model.requests[-1]
     told = {name.lower(): value for name, value in seen.headers.items()}
     assert told["x-api-key"] == "cb-mark"
-    assert (told["anthropic-beta"], told["user-agent"], told["host"]) == ("context-1m", "agent/1", model.url.removeprefix("http://"))
+    assert (told["anthropic-beta"], told["user-agent"], told["host"]) == (
+        "context-1m",
+        "agent/1",
+        model.url.removeprefix("http://"),
+    )
     assert not {"cookie", "authorization"} & told.keys()
     assert told["content-length"] == str(len(seen.raw))
     assert seen.path.startswith("/v1/messages")

@@ -28,7 +28,9 @@ async def test_the_same_answer_over_every_wire(example, wire):
     async with ModelServer(SentenceModel()) as server:
         asked = ThroughProxy(server.url, "theirs", model="gpt-4o", wire=wire)
         found = await asked.aprocess(example)
-        again = await Compressing("full", Conversing(server.url, model="gpt-4o", wire=wire), tapped=True).aprocess(example)
+        again = await Compressing("full", Conversing(server.url, model="gpt-4o", wire=wire), tapped=True).aprocess(
+            example
+        )
         await asked.aclose()
         bodies = [received.body for received in server.requests]
     assert found["response"] == alone != "Not mentioned."
@@ -63,7 +65,13 @@ async def test_what_arrives_untouched_is_the_prefix_as_it_was(example, wire):
 
 async def test_a_model_with_nothing_to_read_has_nothing_to_say():
     async with ModelServer(SentenceModel()) as server:
-        empty = await Conversing(server.url, model="gpt-4o").aprocess({"turns": [{"role": "user", "content": "What was decided?"}]})
-        plain = await Conversing(server.url, model="gpt-4o").aprocess({"context": "The gate opens at nine.", "question": "When?"})
+        empty = await Conversing(server.url, model="gpt-4o").aprocess(
+            {"turns": [{"role": "user", "content": "What was decided?"}]}
+        )
+        plain = await Conversing(server.url, model="gpt-4o").aprocess(
+            {"context": "The gate opens at nine.", "question": "When?"}
+        )
     assert empty["response"] == "Not mentioned."
-    assert plain["response"] == "Not mentioned."  # all in one message: there is no telling the question from what is to be read
+    assert (
+        plain["response"] == "Not mentioned."
+    )  # all in one message: there is no telling the question from what is to be read

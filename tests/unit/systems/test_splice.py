@@ -51,7 +51,10 @@ def test_replacing_equals_replacing_in_the_value_and_other_bytes_stay(value, ind
 
 
 def test_numbers_escapes_spaces_and_key_order_stay_as_they_were_written():
-    document = '{ "z":1.10,"a" :1E400, "m":[{"content" : "old\\u00e9\\"","x":"\\ud83d\\ude00"} ],"n":123456789012345678901234567890}'
+    document = (
+        '{ "z":1.10,"a" :1E400, "m":[{"content" : "old\\u00e9\\"","x":"\\ud83d\\ude00"} '
+        '],"n":123456789012345678901234567890}'
+    )
     assert replace_strings(document, {("m", 0, "content"): "new ✓"}) == document.replace('"old\\u00e9\\""', '"new ✓"')
 
 

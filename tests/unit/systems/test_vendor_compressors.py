@@ -24,7 +24,9 @@ def prefix() -> list[dict[str, Any]]:
 
 @pytest.mark.vendor("headroom")
 def test_headroom_compresses_rows_and_keeps_what_was_said() -> None:
-    rows = [{"time": f"10:00:{i % 60:02}", "level": "INFO", "worker": i % 4, "text": f"batch {i} done"} for i in range(300)]
+    rows = [
+        {"time": f"10:00:{i % 60:02}", "level": "INFO", "worker": i % 4, "text": f"batch {i} done"} for i in range(300)
+    ]
     rows[200] |= {"level": "FATAL", "text": "disk full on /dev/sda1"}
     calls = a_session(2)
     calls[2] = {**calls[2], "content": json.dumps(rows)}
@@ -43,14 +45,18 @@ def test_langchain_clears_old_results_and_nothing_else() -> None:
     results = [message_text(m) for m in made.messages if m["role"] == "tool"]
     assert set(results[:-2]) == {"[cleared]"}
     assert results[-2:] == [message_text(m) for m in whole if m["role"] == "tool"][-2:]
-    assert [message_text(m) for m in made.messages if m["role"] == "user"] == [message_text(m) for m in whole if m["role"] == "user"]
+    assert [message_text(m) for m in made.messages if m["role"] == "user"] == [
+        message_text(m) for m in whole if m["role"] == "user"
+    ]
     untouched, _ = compressor_for("langchain_clear").compress(whole, [], state=None, budget=10**6)
     assert "[cleared]" not in str(untouched.messages)
 
 
 @pytest.mark.vendor("langchain")
 def test_arguments_that_are_no_json_are_the_packages_failure() -> None:
-    odd: list[dict[str, Any]] = [{"role": "assistant", "content": None, "tool_calls": [call_of("a", "run", "not json {")]}]
+    odd: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [call_of("a", "run", "not json {")]}
+    ]
     with pytest.raises(Refused, match="JSONDecodeError"):
         compressor_for("langchain_clear").compress(odd, [], state=None, budget=None)
 
@@ -75,7 +81,9 @@ async def test_langchain_summarises_with_a_model_whose_calls_are_booked() -> Non
 @pytest.mark.vendor("langchain")
 def test_what_the_package_refuses_is_a_failure() -> None:
     with pytest.raises(Refused, match="langchain_summary"):
-        compressor_for("langchain_summary:keep=4", relay="http://127.0.0.1:9", model="m").compress(prefix(), [], state=None, budget=None)
+        compressor_for("langchain_summary:keep=4", relay="http://127.0.0.1:9", model="m").compress(
+            prefix(), [], state=None, budget=None
+        )
 
 
 def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,10 @@ def test_a_program_that_does_not_read_is_ended_in_time(tmp_path: Path) -> None:
 
 
 def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
-    code = "import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    code = (
+        "import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', 'import time; "
+        "time.sleep(60)'])\n"
+    )
     code += "print('{\"result\": %d}' % child.pid, flush=True); time.sleep(60)"
     with process(tmp_path, code) as acme:
         child = acme.ask("start", {}, soon())
@@ -124,7 +127,9 @@ def test_a_python_that_is_none(tmp_path: Path) -> None:
         VendorProcess("acme", str(tmp_path / "none"), tmp_path / "program.py", {})
 
 
-SCRIPT = "import sys\nfor line in sys.stdin: print({reply!r} if {asked!r} in line else '{{\"result\": null}}', flush=True)"
+SCRIPT = (
+    "import sys\nfor line in sys.stdin: print({reply!r} if {asked!r} in line else '{{\"result\": null}}', flush=True)"
+)
 
 
 def answering(folder: Path, owner: Any, asked: str, reply: Any, patch: pytest.MonkeyPatch) -> None:
@@ -139,12 +144,20 @@ class Packed(VendorMemory):
 
 
 GOOD = {"id": "m1", "text": "tea", "score": 0.5, "source_id": "i1", "time": "2024"}
-BAD_HITS = [7, {"a": 1}, [7], [{}], *([{**GOOD, name: odd}] for name in ("id", "text", "source_id", "time") for odd in (7, ["x"], {}))]
+BAD_HITS = [
+    7,
+    {"a": 1},
+    [7],
+    [{}],
+    *([{**GOOD, name: odd}] for name in ("id", "text", "source_id", "time") for odd in (7, ["x"], {})),
+]
 BAD_HITS += [[{**GOOD, "score": odd}] for odd in ("high", "0.5", [1], 10**400, 1e300)]
 
 
 @pytest.mark.parametrize(
-    "reply", [[GOOD], [{**GOOD, "score": None, "source_id": None, "time": None}], *BAD_HITS], ids=lambda one: str(one)[:60]
+    "reply",
+    [[GOOD], [{**GOOD, "score": None, "source_id": None, "time": None}], *BAD_HITS],
+    ids=lambda one: str(one)[:60],
 )
 def test_hits_are_read_or_refused(reply: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(tmp_path, memories, "search", reply, monkeypatch)
@@ -164,13 +177,22 @@ class Pressed(VendorCompressor):
     vendor, name = Vendor("pytest", "pytest", "1"), "pressed"
 
 
-CALL = {"request": {"model": "m"}, "started": 1_700_000_000.0, "seconds": 2.5, "usage": {"prompt_tokens": 7, "completion_tokens": 1}}
+CALL = {
+    "request": {"model": "m"},
+    "started": 1_700_000_000.0,
+    "seconds": 2.5,
+    "usage": {"prompt_tokens": 7, "completion_tokens": 1},
+}
 ODD_CALLS = [{**CALL, name: odd} for name in ("started", "seconds") for odd in (None, "soon", -1, [1], 1e300)]
-ODD_CALLS += [{name: value for name, value in CALL.items() if name != gone} for gone in ("started", "seconds", "request")]
+ODD_CALLS += [
+    {name: value for name, value in CALL.items() if name != gone} for gone in ("started", "seconds", "request")
+]
 
 
 @pytest.mark.parametrize("call", [CALL, *ODD_CALLS], ids=str)
-def test_a_call_with_odd_times_is_booked_with_its_tokens(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_with_odd_times_is_booked_with_its_tokens(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     messages = [{"role": "user", "content": "a"}]
     answering(tmp_path, compressors, "messages", {"messages": messages, "calls": [call]}, monkeypatch)
     ledger = Ledger(account="compressor")
@@ -181,7 +203,11 @@ def test_a_call_with_odd_times_is_booked_with_its_tokens(call: Any, tmp_path: Pa
     assert booked.usage is not None
     assert booked.usage.input_tokens == 7
     assert booked.seconds == (2.5 if call.get("seconds") == 2.5 else 0.0)
-    assert booked.started == CALL["started"] if call.get("started") == CALL["started"] else before <= booked.started <= time.time()
+    assert (
+        booked.started == CALL["started"]
+        if call.get("started") == CALL["started"]
+        else before <= booked.started <= time.time()
+    )
 
 
 @pytest.mark.parametrize("calls", [7, "x", {"a": 1}, [7], [CALL, None]], ids=str)

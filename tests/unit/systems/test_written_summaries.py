@@ -33,7 +33,8 @@ async def test_sections_are_added_to_and_struck_but_never_written_anew() -> None
     rules = [
         {
             "when": {"last": "clock"},
-            "text": "Here you are:\n## Intent\n- Fix the clock too\n## Next steps\n* Wind the clock\n~ 3\n~ 99\n## Weather\n- rain",
+            "text": "Here you are:\n## Intent\n- Fix the clock too\n## Next steps\n* Wind the clock\n~ 3\n~ 99\n## "
+            "Weather\n- rain",
         },
         {
             "when": {"last": "gauge"},

@@ -25,11 +25,17 @@ def test_agents_are_numbered_as_they_appear():
     assert context(contexts, main, [("X-Claude-Code-Agent-Id", "a1")]) == "sub-agent 1"
     assert context(contexts, main, [*codex, ("thread-id", "t1")]) == "sub-agent 2"
     assert context(contexts, main, [*codex, ("thread-id", "t2")]) == "sub-agent 3"
-    assert context(contexts, {**main, "client_metadata": {"x-openai-subagent": "collab_spawn", "thread_id": "t1"}}) == "sub-agent 2"
+    assert (
+        context(contexts, {**main, "client_metadata": {"x-openai-subagent": "collab_spawn", "thread_id": "t1"}})
+        == "sub-agent 2"
+    )
     assert context(contexts, {"input": "a"}, [("x-claude-code-agent-id", "a1")]) == "sub-agent 1"
     opencode = [("x-parent-session-id", "ses_1"), ("x-session-id", "ses_2")]
     assert context(contexts, main, opencode) == "sub-agent 4"
-    assert context(contexts, {**main, "client_metadata": {"x-openai-subagent": 7}}, [("x-claude-code-agent-id", "")]) == "main"
+    assert (
+        context(contexts, {**main, "client_metadata": {"x-openai-subagent": 7}}, [("x-claude-code-agent-id", "")])
+        == "main"
+    )
 
 
 @pytest.mark.parametrize(

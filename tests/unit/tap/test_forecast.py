@@ -22,7 +22,9 @@ def chat(*texts, model="gpt-4o"):
 
 def claude(*texts, marked=(), **more):
     content = [{"type": "text", "text": text, **(MARK if i in marked else {})} for i, text in enumerate(texts)]
-    return parse_request("anthropic", {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": content}], **more})
+    return parse_request(
+        "anthropic", {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": content}], **more}
+    )
 
 
 def test_marks_are_found_where_the_segments_end():
@@ -38,7 +40,13 @@ def test_marks_are_found_where_the_segments_end():
 
 def test_request_by_request_it_is_the_arithmetic_of_the_whole_session():
     words, forecast, prompts = "harbour " * 1200, Forecast(PRICES), Prompts(counter_for("gpt-4o").count)
-    texts = [[words], [words, "yes", words], [words, "yes", "other " * 900], [words, "yes", words, "no", words], ["short"]]
+    texts = [
+        [words],
+        [words, "yes", words],
+        [words, "yes", "other " * 900],
+        [words, "yes", words, "no", words],
+        ["short"],
+    ]
     found = [forecast.add("s", chat(*some), at=float(i)) for i, some in enumerate(texts)]
     for some in texts:
         prompts.add(segments(chat(*some)))

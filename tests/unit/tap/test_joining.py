@@ -76,7 +76,11 @@ def test_odd_events_are_passed_over():
     joining = Joining()
     joined = joining.join("me", {"type": "response.create", "input": 7, "previous_response_id": ["r"]})
     assert joined.body == {"input": [], "stream": True}
-    events = [b'["response.completed"]', b'{"type": "response.completed", "response": 3}', b'{"type": "x", "y": "response.completed"}']
+    events = [
+        b'["response.completed"]',
+        b'{"type": "response.completed", "response": 3}',
+        b'{"type": "x", "y": "response.completed"}',
+    ]
     joining.answered("me", joined, iter(events))
     assert joining.join("me", asked("a", "r")).missing
 

@@ -36,7 +36,9 @@ def test_bearer_tokens_lose_the_token_only():
     assert mask_text("Authorization: Bearer abcdef0123456789.xyz==") == f"Authorization: Bearer {MASK}"
 
 
-@pytest.mark.parametrize("text", ["task-oriented", "a sk-ip", "ask-me-anything-please-now", "the bearer of news", "cb-1", "ghosts", "xoxo"])
+@pytest.mark.parametrize(
+    "text", ["task-oriented", "a sk-ip", "ask-me-anything-please-now", "the bearer of news", "cb-1", "ghosts", "xoxo"]
+)
 def test_words_are_left_alone(text):
     assert mask_text(text) == text
 
@@ -80,7 +82,11 @@ def test_private_does_not_stall_on_hostile_text():
 
 def test_names_lose_short_keys_but_messages_do_not():
     body = {"user": "sk-1234", "metadata": {"user_id": "token_abcd", "n": 1}, "messages": [{"content": "sk-1234"}]}
-    assert mask_names(body) == {"user": MASK, "metadata": {"user_id": MASK, "n": 1}, "messages": [{"content": "sk-1234"}]}
+    assert mask_names(body) == {
+        "user": MASK,
+        "metadata": {"user_id": MASK, "n": 1},
+        "messages": [{"content": "sk-1234"}],
+    }
 
 
 JSON = st.recursive(

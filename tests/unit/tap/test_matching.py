@@ -242,6 +242,8 @@ def test_no_mark_ever_stays_and_nothing_is_added(headers, key):
     left = without_marks(headers, key)
     assert find_marks(left) == found()
     names = [name for name, _ in headers]
-    assert [name for name, _ in left] == [name for name in names if name in {n for n, _ in left}] or len(left) < len(headers)
+    assert [name for name, _ in left] == [name for name in names if name in {n for n, _ in left}] or len(left) < len(
+        headers
+    )
     untouched = [pair for pair in headers if pair[0] in ("X-A", "x-b", "cookie") and TOKEN not in pair[1]]
     assert [pair for pair in left if pair[0] in ("X-A", "x-b", "cookie")] == untouched

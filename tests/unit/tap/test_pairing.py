@@ -103,7 +103,10 @@ def test_calls_after_the_end_are_late_and_long_after_it_strays():
 def test_of_several_clients_that_wait_the_one_is_meant_whose_words_are_in_the_call():
     scene = Scene()
     shared = "You are a careful helper for the harbour office."
-    weather, tides = scene.front(1, shared, "Will it rain in Oporto tomorrow?"), scene.front(2, shared, "When is high water at the lock?")
+    weather, tides = (
+        scene.front(1, shared, "Will it rain in Oporto tomorrow?"),
+        scene.front(2, shared, "When is high water at the lock?"),
+    )
     for_tides, for_weather = scene.back(1, shared, "high water lock"), scene.back(2, "careful helper", "rain Oporto")
     scene.end_back(for_tides)
     scene.end_back(for_weather)
@@ -145,7 +148,9 @@ def test_a_call_that_nobody_can_read_goes_to_a_client_without_one():
 
 
 def test_likeness_is_a_share():
-    one, other = (parse_request("openai-chat", {"messages": [{"role": "user", "content": text}]}) for text in ("a b c d", "a b"))
+    one, other = (
+        parse_request("openai-chat", {"messages": [{"role": "user", "content": text}]}) for text in ("a b c d", "a b")
+    )
     assert likeness(one, one) == 1.0
     assert likeness(one, other) == 0.5
     assert likeness(None, None) == 0.0

@@ -75,7 +75,9 @@ def test_so_many_sessions_and_so_many_requests_of_each_are_remembered():
         for text in ("aa", "bb", "cc"):
             prefixes.shared(f"s{number}", [("user", "hello"), ("user", text)], len)
     assert [prefixes.shared("s49", [("user", "hello"), ("user", text)], len) for text in ("bb", "cc")] == [7, 7]
-    assert prefixes.shared("s49", [("user", "hello"), ("user", "aa")], len) == 5  # forgotten but for what the others share with it
+    assert (
+        prefixes.shared("s49", [("user", "hello"), ("user", "aa")], len) == 5
+    )  # forgotten but for what the others share with it
     assert prefixes.shared("s40", [("user", "hello")], len) == 5
     assert prefixes.shared("s39", [("user", "hello")], len) is None
 
@@ -85,7 +87,9 @@ def test_what_is_sent_in_many_sessions_and_what_is_continued_is_held_once():
     one.shared("s", [("system", noise(1, 100_000)), ("user", "0")], len)
     for number in range(50):
         many.shared(f"s{number}", [("system", noise(1, 100_000)), ("user", "0")], len)
-        many.shared(f"s{number}", [("system", noise(1, 100_000)), ("user", "0"), ("assistant", "1"), ("user", "2")], len)
+        many.shared(
+            f"s{number}", [("system", noise(1, 100_000)), ("user", "0"), ("assistant", "1"), ("user", "2")], len
+        )
     assert many.held < 3 * one.held
 
 
@@ -113,5 +117,9 @@ def test_the_order_is_tools_then_messages_and_parts_that_are_no_text_count_nothi
     assert [kind.split()[0] for kind, _ in found] == ["tools", "user", "user", "user"]
     assert found[1] == ("user", "look")
     assert found[2][1] == ""
-    other = segments(WireRequest("openai-chat", "m", [WireMessage("user", [Part("text", "look"), Part("image", raw={"data": "WFla"})])]))
+    other = segments(
+        WireRequest(
+            "openai-chat", "m", [WireMessage("user", [Part("text", "look"), Part("image", raw={"data": "WFla"})])]
+        )
+    )
     assert other[-1] != found[2]

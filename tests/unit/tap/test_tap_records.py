@@ -37,13 +37,21 @@ CHAT = {
         {"role": "system", "content": "Answer briefly."},
         {
             "role": "user",
-            "content": [{"type": "text", "text": "Who is jane.doe@example.org?"}, {"type": "image_url", "image_url": {"url": "data:,"}}],
+            "content": [
+                {"type": "text", "text": "Who is jane.doe@example.org?"},
+                {"type": "image_url", "image_url": {"url": "data:,"}},
+            ],
         },
     ],
     "tools": [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}],
 }
 ANSWER = {
-    "choices": [{"message": {"role": "assistant", "content": f"Use {PLANTED['reply']} of {PLANTED['upstream']}"}, "finish_reason": "stop"}],
+    "choices": [
+        {
+            "message": {"role": "assistant", "content": f"Use {PLANTED['reply']} of {PLANTED['upstream']}"},
+            "finish_reason": "stop",
+        }
+    ],
     "usage": {"prompt_tokens": 40, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8}},
 }
 
@@ -81,7 +89,9 @@ def write(policy: str, seen: Exchange) -> Forwarded:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_planted_key_is_in_any_record(policy):
     body = json.loads(json.dumps(CHAT))
-    body["messages"][0]["content"] += f" Keys: {PLANTED['header']} {PLANTED['x-api-key']} {PLANTED['query']} {PLANTED['cookie']}"
+    body["messages"][0]["content"] += (
+        f" Keys: {PLANTED['header']} {PLANTED['x-api-key']} {PLANTED['query']} {PLANTED['cookie']}"
+    )
     body[PLANTED["header"]] = "a key as a name"
     for seen in (
         exchange(body),
@@ -117,7 +127,11 @@ def test_meta_keeps_no_text():
 
 def test_meta_takes_no_text_from_names_of_things_either():
     secret_words = "the patient has a secret illness"
-    body = {"model": "m", secret_words: 1, "messages": [{"role": secret_words, "content": [{"type": secret_words, "x": 1}]}]}
+    body = {
+        "model": "m",
+        secret_words: 1,
+        "messages": [{"role": secret_words, "content": [{"type": secret_words, "x": 1}]}],
+    }
     assert secret_words not in json.dumps(as_json(write("meta", exchange(body))))
 
 
@@ -166,9 +180,18 @@ def test_tokens_are_counted_by_the_rule():
 
 def test_outline():
     window = Window(7, Mark("key", "cb-" + "0" * 40), "")
-    record = write("full", exchange(match=MarkMatch(window, "key", window.mark.token, True, True, True), error="the client went away"))
+    record = write(
+        "full",
+        exchange(match=MarkMatch(window, "key", window.mark.token, True, True, True), error="the client went away"),
+    )
     assert (record.wire, record.model, record.stream, record.status) == ("openai-chat", "gpt-4o", False, 200)
-    assert (record.mark, record.matched_by, record.window, record.late, record.authorization) == (window.mark.token, "key", 7, True, True)
+    assert (record.mark, record.matched_by, record.window, record.late, record.authorization) == (
+        window.mark.token,
+        "key",
+        7,
+        True,
+        True,
+    )
     assert (record.seconds, record.ttft, record.error) == (2.5, None, "the client went away")
     assert record.bytes_in == len(json.dumps(CHAT))
     assert "?" not in record.path
@@ -177,7 +200,9 @@ def test_outline():
 def test_a_stream_is_read_with_its_times():
     request = parse_request("openai-chat", {**CHAT, "stream_options": {"include_usage": True}, "stream": True})
     events = list(render_stream("openai-chat", Reply("forty-two", finish_reason="stop", usage=Usage(9, 3)), request, 3))
-    seen = exchange({**CHAT, "stream": True}, reply=b"", reply_headers=[("Content-Type", "text/event-stream; charset=utf-8")])
+    seen = exchange(
+        {**CHAT, "stream": True}, reply=b"", reply_headers=[("Content-Type", "text/event-stream; charset=utf-8")]
+    )
     for number, event in enumerate(events):
         seen.reply.add(100.5 + number, event)
     record = write("full", seen)

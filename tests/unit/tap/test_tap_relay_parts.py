@@ -37,10 +37,24 @@ def test_join(base, target, url):
 
 def test_upstreams():
     assert check_upstream("https://api.example.com/v1///") == "https://api.example.com/v1"
-    for bad in ("ftp://h", "h:80", "http://", "http://h:0", "http://h:99999", "http://[::1", "http://h?x=1", "http://h#x"):
+    for bad in (
+        "ftp://h",
+        "h:80",
+        "http://",
+        "http://h:0",
+        "http://h:99999",
+        "http://[::1",
+        "http://h?x=1",
+        "http://h#x",
+    ):
         with pytest.raises(BadInput):
             check_upstream(bad)
-    for bad in ("http://user:hunter2@h", "http://user:hunter2@[::1", "http://user:hunter2@h:99999", "ftp://h?key=hunter2"):
+    for bad in (
+        "http://user:hunter2@h",
+        "http://user:hunter2@[::1",
+        "http://user:hunter2@h:99999",
+        "ftp://h?key=hunter2",
+    ):
         with pytest.raises(BadInput) as told:
             check_upstream(bad)
         assert "hunter2" not in str(told.value), bad

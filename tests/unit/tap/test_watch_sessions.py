@@ -13,14 +13,19 @@ SYSTEM = {"role": "system", "content": "You are helpful."}
 
 
 def made(body, headers=(), path="/v1/chat/completions", status=200):
-    exchange = Exchange(1, "1", "POST", path, [("Authorization", "Bearer sk-one-0123456789"), *headers], UNMATCHED, 0.0, 0.0)
+    exchange = Exchange(
+        1, "1", "POST", path, [("Authorization", "Bearer sk-one-0123456789"), *headers], UNMATCHED, 0.0, 0.0
+    )
     exchange.status, exchange.digest = status, json.dumps(body).encode()
     return exchange, parse_request(wire_of("POST", path), body)
 
 
 def chat(*texts, first="user"):
     roles = ["user", "assistant"] if first == "user" else ["assistant", "user"]
-    return {"model": "m", "messages": [SYSTEM, *({"role": roles[i % 2], "content": text} for i, text in enumerate(texts))]}
+    return {
+        "model": "m",
+        "messages": [SYSTEM, *({"role": roles[i % 2], "content": text} for i, text in enumerate(texts))],
+    }
 
 
 def place(sessions, body, *args, reply=b"", **more):
@@ -127,7 +132,9 @@ def test_labels_say_nothing_of_names_and_keys():
     label = place(sessions, chat("a"), [("session_id", "secret-name")])[0]
     assert label.startswith("s1-")
     assert len(label) == 9
-    assert Sessions().place(*made(chat("a"), [("session_id", "secret-name")])).session.label != label  # keyed anew by every watch
+    assert (
+        Sessions().place(*made(chat("a"), [("session_id", "secret-name")])).session.label != label
+    )  # keyed anew by every watch
 
 
 def test_old_sessions_are_forgotten():

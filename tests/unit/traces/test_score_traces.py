@@ -59,7 +59,9 @@ def test_every_format_of_one_session_reads_the_same(place):
         assert row.score.final["line"].precision == 1.0
         assert row.missed == {"src/calc.py": [(13, 14)], "src/util.py": [(10, 10)]}
         assert row.statistics["failed_reads"] == len(SAME["expected_common"]["failed_reads"])
-        assert [step.coverage["line"] for step in row.steps if step.number] == [step["line"] for step in row.score.steps]
+        assert [step.coverage["line"] for step in row.steps if step.number] == [
+            step["line"] for step in row.score.steps
+        ]
         assert TraceRow.from_json(json.loads(json.dumps(row.to_json()))) == row
 
 
@@ -67,10 +69,18 @@ def test_the_original_policy_from_prediction_file_to_row(tmp_path):
     """The recorded cases through files, importer and scorer together."""
     repo = fixtures.repository(tmp_path)
     cases = [case for case in VECTORS["cases"] if case["id"] not in ("s10_syntax_error_file", "s299_swift_crash")]
-    gold = fixtures.gold_file(tmp_path, *({"inst_id": case["id"], "repo": "demo/demo", **case["input"]["gold"]} for case in cases))
+    gold = fixtures.gold_file(
+        tmp_path, *({"inst_id": case["id"], "repo": "demo/demo", **case["input"]["gold"]} for case in cases)
+    )
     (tmp_path / "pred.jsonl").write_text(
         "".join(
-            json.dumps({"instance_id": case["id"], "model_patch": case["input"]["model_patch"], "traj_data": case["input"]["traj_data"]})
+            json.dumps(
+                {
+                    "instance_id": case["id"],
+                    "model_patch": case["input"]["model_patch"],
+                    "traj_data": case["input"]["traj_data"],
+                }
+            )
             + "\n"
             for case in cases
         )
@@ -99,7 +109,11 @@ def test_without_a_repository_what_can_be_told_is_told(place):
     with score_traces(place / "gold.jsonl", place / "logs" / "codex_rollout") as found:
         [row] = found.rows()
     final = row.score.final
-    assert (final["file"].coverage, final["line"].coverage, final["line"].precision) == (1.0, pytest.approx(8 / 11), 1.0)
+    assert (final["file"].coverage, final["line"].coverage, final["line"].precision) == (
+        1.0,
+        pytest.approx(8 / 11),
+        1.0,
+    )
     assert final["span"].coverage is final["symbol"].coverage is row.score.auc["span"] is None
     assert "no_repo: no repository was given" in row.notes
     with score_traces(place / "gold.jsonl", place / "logs" / "codex_rollout", policy="contextbench-v1") as found:
@@ -108,7 +122,13 @@ def test_without_a_repository_what_can_be_told_is_told(place):
 
 def test_a_whole_file_of_unknown_length_has_coverage_and_no_precision():
     gold = Gold("t", [GoldItem("a.py", 3, 4)])
-    trace = Trace("t", events=[Event(1, "c", "read", "Read", "a.py", "all", "args"), Event(2, "d", "read", "Read", "a.py", "all", "args")])
+    trace = Trace(
+        "t",
+        events=[
+            Event(1, "c", "read", "Read", "a.py", "all", "args"),
+            Event(2, "d", "read", "Read", "a.py", "all", "args"),
+        ],
+    )
     found = score_trace(gold, trace, None).score
     assert (found.final["line"].coverage, found.final["line"].precision) == (1.0, None)
     assert found.redundancy["line"] is found.lines_per_step is None
@@ -143,7 +163,9 @@ NAMES = ("a.py", "src/b.py")
 TEXT = "".join(f"line {n}\n" for n in range(1, 31))
 REPO = open_repo(dict.fromkeys(NAMES, TEXT))
 ranges = st.one_of(
-    st.just("all"), st.none(), st.lists(st.tuples(st.integers(1, 35), st.integers(1, 35)), min_size=1, max_size=3).map(tuple)
+    st.just("all"),
+    st.none(),
+    st.lists(st.tuples(st.integers(1, 35), st.integers(1, 35)), min_size=1, max_size=3).map(tuple),
 )
 events = st.lists(
     st.builds(
@@ -159,8 +181,12 @@ events = st.lists(
         st.booleans(),
     ),
     max_size=9,
-).map(lambda found: [replace(event, turn=(event.step + 2) // 3) for event in sorted(found, key=lambda event: event.step)])
-golds = st.lists(st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 15), st.integers(15, 30)), min_size=1, max_size=3)
+).map(
+    lambda found: [replace(event, turn=(event.step + 2) // 3) for event in sorted(found, key=lambda event: event.step)]
+)
+golds = st.lists(
+    st.builds(GoldItem, st.sampled_from(NAMES), st.integers(1, 15), st.integers(15, 30)), min_size=1, max_size=3
+)
 
 
 @settings(max_examples=120, deadline=None)
@@ -196,7 +222,8 @@ def test_a_prediction_written_and_read_again_scores_the_same(found, items):
         assert again.auc == once.auc
 
 
-# Many ------------------------------------------------------------------------------------------------------------------------------------
+# Many
+# ------------------------------------------------------------------------
 
 
 def facts(found):
@@ -268,7 +295,9 @@ def test_nothing_is_silently_empty(place, tmp_path):
         assert [row.error for row in rows] == [None, "no_gold"]
         assert rows[1].score is None
         assert list(found.unread) == [str(logs / "notes.json")]
-        assert dict(found.golds.skipped) == {"gold is empty: no context in init_ctx, add_ctx, gold_ctx or gold_context": 1}
+        assert dict(found.golds.skipped) == {
+            "gold is empty: no context in init_ctx, add_ctx, gold_ctx or gold_context": 1
+        }
     with pytest.raises(BadInput, match=r"notes\.json: not a trace"):
         score_traces(gold, logs / "notes.json")
     with pytest.raises(BadInput, match="no such trace"):
@@ -299,12 +328,15 @@ def test_gold_whose_text_has_moved_is_told(place):
             }
         ],
     }
-    with score_traces([gold_of_row(moved)], place / "logs" / "codex_exec_json", place / "repo.json", instance="demo__demo-1") as found:
+    with score_traces(
+        [gold_of_row(moved)], place / "logs" / "codex_exec_json", place / "repo.json", instance="demo__demo-1"
+    ) as found:
         [row] = found.rows()
     assert row.drift == [{"file": "src/calc.py", "first": 2, "last": 3, "moved": 8}]
 
 
-# Repositories ----------------------------------------------------------------------------------------------------------------------------
+# Repositories
+# ------------------------------------------------------------------------
 
 
 def git(folder, *words):
@@ -345,7 +377,9 @@ def test_a_repository_is_found_by_name_and_commit(tmp_path):
         assert "none of the gold's files is in" in found_in(repos, gold_in("x/y", "zzz.py", first))
 
 
-@pytest.mark.parametrize("place", ["own__project", "own__project.json", "own__project@abc.json", "own/project", "github.com__own__project"])
+@pytest.mark.parametrize(
+    "place", ["own__project", "own__project.json", "own__project@abc.json", "own/project", "github.com__own__project"]
+)
 def test_gold_that_names_no_owner_finds_the_folder_that_does(tmp_path, place):
     put(tmp_path / place)
     put(tmp_path / "own__project-tools.json")
@@ -389,25 +423,39 @@ def test_a_package_named_like_its_repository_is_not_the_repository(tmp_path):
         assert found_in(repos, gold_in("django/django", "django/a.py")) == ["django/a.py", "setup.py"]
 
 
-# Two sets --------------------------------------------------------------------------------------------------------------------------------
+# Two sets
+# ------------------------------------------------------------------------
 
 
 def row_of(number, coverage, status="unknown", policy="strict", run="r"):
     gold = Gold(f"t{number}", [GoldItem("a.py", 1, 10)], repo=f"o/r{number % 7}")
     events = [Event(1, "c", "read", "Read", "a.py", ((1, coverage),), "structured")] if coverage else []
-    return score_trace(gold, Trace(gold.instance_id, events=events), open_repo({"a.py": TEXT}), policy, run=run, status=status)
+    return score_trace(
+        gold, Trace(gold.instance_id, events=events), open_repo({"a.py": TEXT}), policy, run=run, status=status
+    )
 
 
 def test_two_sets_are_paired_by_instance():
     a = [row_of(n, 2 + n % 3, "resolved" if n < 4 else "unresolved", run="a") for n in range(21)]
     b = [row_of(n, 5 + n % 2, "resolved" if n < 12 else "unresolved", run="b") for n in range(3, 24)]
     found = compare_traces(a, b)
-    assert (found.a, found.b, found.shared, found.only_a, found.only_b) == ("a", "b", 18, ["t0", "t1", "t2"], ["t21", "t22", "t23"])
+    assert (found.a, found.b, found.shared, found.only_a, found.only_b) == (
+        "a",
+        "b",
+        18,
+        ["t0", "t1", "t2"],
+        ["t21", "t22", "t23"],
+    )
     one = found.figures["coverage.line"]
     assert one.difference == pytest.approx(sum((5 + n % 2) - (2 + n % 3) for n in range(3, 21)) / 180)
     assert one.low < one.difference < one.high
     assert one.clusters == 7
-    assert (found.solved.both, len(found.solved.only_b), found.solved.only_a, found.solved.p) == (1, 8, [], pytest.approx(2 / 2**8))
+    assert (found.solved.both, len(found.solved.only_b), found.solved.only_a, found.solved.p) == (
+        1,
+        8,
+        [],
+        pytest.approx(2 / 2**8),
+    )
     assert json.loads(json.dumps(found.to_json()))["figures"]["coverage.line"]["n"] == 18
 
 

@@ -89,8 +89,17 @@ def store_path(tmp_path_factory):
             await run(store, "second", [Speller("full", 2), Speller("short", 4)], examples())
             other = {**manifest("full", "short"), "options": {"seed": 0, "score_field": "f1", "model": "another"}}
             await run(store, "other", [Speller("full", 2), Speller("short", 5)], examples(20), manifest=other)
-            nasty = [{**one, "id": f"{HOSTILE}-{number}", "question": HOSTILE * 20} for number, one in enumerate(examples(12))]
-            await run(store, f"run {HOSTILE}", [Speller(f"sys {HOSTILE}")], nasty, manifest=manifest(f"sys {HOSTILE}", title=HOSTILE))
+            nasty = [
+                {**one, "id": f"{HOSTILE}-{number}", "question": HOSTILE * 20}
+                for number, one in enumerate(examples(12))
+            ]
+            await run(
+                store,
+                f"run {HOSTILE}",
+                [Speller(f"sys {HOSTILE}")],
+                nasty,
+                manifest=manifest(f"sys {HOSTILE}", title=HOSTILE),
+            )
 
     asyncio.run(filled())
     return path

@@ -10,7 +10,13 @@ from context_bench.engine.store.browsing import open_reading
 from context_bench.viewer.library import Kept, Library, Query
 from context_bench.viewer.working import Worker
 
-QUERIES = [Query(), Query(sort="latency", descending=True), Query(failed=True), Query(words="word"), Query(words="word", failed=True)]
+QUERIES = [
+    Query(),
+    Query(sort="latency", descending=True),
+    Query(failed=True),
+    Query(words="word"),
+    Query(words="word", failed=True),
+]
 
 
 @pytest.fixture

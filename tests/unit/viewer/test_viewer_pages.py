@@ -26,7 +26,9 @@ async def text_of(session, address, status=200):
 
 def shown(text):
     """(place, example id) of the rows in a page, in order."""
-    return [(place, html.unescape(name)) for place, name in re.findall(r'/rows/(\d+-\d+-\d+)[^"]*">([^<]*)</a></th>', text)]
+    return [
+        (place, html.unescape(name)) for place, name in re.findall(r'/rows/(\d+-\d+-\d+)[^"]*">([^<]*)</a></th>', text)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,9 @@ def first(store_path):
 
 
 def places(found):
-    """Rows as their places in the plan: arms `full` and `short` are 0 and 1, and positions are the numbers in the ids."""
+    """Rows as their places in the plan: arms `full` and `short` are 0 and 1, and positions are the numbers in the
+    ids.
+    """
     return [f"{('full', 'short').index(row.system)}-{row.example_id.rpartition('-')[2]}-{row.trial}" for row in found]
 
 
@@ -53,7 +57,9 @@ async def every_place(session, address):
 
 async def test_runs_newest_first_and_found_by_words(session):
     text = await text_of(session, "/")
-    names = [name for name in re.findall(r'<a href="/runs/\w+">([^<]*)</a>', text) if name in ("first", "second", "other")]
+    names = [
+        name for name in re.findall(r'<a href="/runs/\w+">([^<]*)</a>', text) if name in ("first", "second", "other")
+    ]
     assert names == ["other", "second", "first"]
     assert "4 runs" in text
     some = await text_of(session, "/?q=sec")
@@ -83,7 +89,9 @@ ORDERS = {
     "sort=failure": _known(lambda row: row.errors.get("system"), False),
     "system=short": lambda found: [row for row in found if row.system == "short"],
     "dataset=odd&failed=1": lambda found: [row for row in found if row.dataset == "odd" and row.errors],
-    "failed=1&system=full&sort=score:other": lambda found: [row for row in found if row.errors and row.system == "full"],
+    "failed=1&system=full&sort=score:other": lambda found: [
+        row for row in found if row.errors and row.system == "full"
+    ],
 }
 
 
@@ -100,9 +108,13 @@ async def test_sorted_and_filtered_rows_are_those_of_the_store(session, first, a
 
 
 async def test_a_search_finds_what_the_rows_say(session, first):
-    assert await every_place(session, "/runs/first?q=EX-12") == places(row for row in first if "ex-12" in row.example_id)
+    assert await every_place(session, "/runs/first?q=EX-12") == places(
+        row for row in first if "ex-12" in row.example_id
+    )
     assert await every_place(session, "/runs/first?q=gold7+word2&system=short") == places(
-        row for row in first if row.system == "short" and re.match(r"ex-7\d?$", row.example_id) and _number(row) % 3 == 2 and not row.errors
+        row
+        for row in first
+        if row.system == "short" and re.match(r"ex-7\d?$", row.example_id) and _number(row) % 3 == 2 and not row.errors
     )
     failed = await text_of(session, "/runs/first?q=no+answer+onerror")
     assert len(shown(failed)) == sum(1 for row in first if row.errors)
@@ -162,10 +174,17 @@ async def test_the_summary_is_the_reports_and_is_not_waited_for(session):
 async def test_two_runs_compared_pair_by_pair(store_path, session):
     with open_store(store_path) as store:
         ids = {record.name: record.id for record in list_runs(store)}
-        one, other = ({(row.system, row.example_id): row.scores.get("f1") for row in rows(store, name)} for name in ("first", "second"))
+        one, other = (
+            {(row.system, row.example_id): row.scores.get("f1") for row in rows(store, name)}
+            for name in ("first", "second")
+        )
     both = f"/compare?run={ids['second']}&run={ids['first']}"
-    moved = sum(1 for key, score in one.items() if key[0] == "short" and None not in (score, other[key]) and score != other[key])
-    assert f'data-fragment="/compare?run={ids["first"]}&amp;run={ids["second"]}' in await text_of(session, both)  # the earlier one first
+    moved = sum(
+        1 for key, score in one.items() if key[0] == "short" and None not in (score, other[key]) and score != other[key]
+    )
+    assert f'data-fragment="/compare?run={ids["first"]}&amp;run={ids["second"]}' in await text_of(
+        session, both
+    )  # the earlier one first
     told = await text_of(session, f"{both}&wait")
     assert f"{moved} examples got another score" in told
     assert "short before" in told
@@ -173,7 +192,9 @@ async def test_two_runs_compared_pair_by_pair(store_path, session):
     assert "of short" in await text_of(session, pair)
 
 
-async def test_runs_that_measured_different_things_are_refused_in_words_and_compared_when_insisted_on(store_path, session):
+async def test_runs_that_measured_different_things_are_refused_in_words_and_compared_when_insisted_on(
+    store_path, session
+):
     with open_store(store_path) as store:
         ids = {record.name: record.id for record in list_runs(store)}
     both = f"/compare?run={ids['first']}&run={ids['other']}"

@@ -46,7 +46,9 @@ class AgentOptions(RunOptions):
     bodies: Any = own("Keep request and reply bodies: all, none.", default="all", note="all")
 
     tasks: str = flag("Folder or file of tasks; the command's argument.", "")
-    arm: Many = flag("NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", [], unit="NAME=…")
+    arm: Many = flag(
+        "NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", [], unit="NAME=…"
+    )
     command: list[str] = flag("The agent's command line, after `--`.", [])
     max_seconds: float | None = flag("Abort rule: seconds of one run.", note="the task's own", gt=0)
     max_calls: int | None = flag("Abort rule: answered calls of the model in one run.", ge=1)
@@ -71,13 +73,16 @@ def command(
     context: typer.Context,
     tasks: Annotated[
         str,
-        typer.Argument(help="Folder or file of tasks (Harbor, SWE-bench-like), or bundled:repo-tasks.", metavar="TASKS"),
+        typer.Argument(
+            help="Folder or file of tasks (Harbor, SWE-bench-like), or bundled:repo-tasks.", metavar="TASKS"
+        ),
     ],
     **_given: Any,
 ) -> int:
     """Give repository tasks to an agent (`-- CMD`) in several arms, each run in a fresh copy behind walls.
 
-    In CMD: {instruction}, {instruction_file}, {workspace}. In an arm's values: {tap}, {key}, {workspace}, {home}, {path}.
+    In CMD: {instruction}, {instruction_file}, {workspace}. In an arm's values: {tap}, {key}, {workspace}, {home},
+    {path}.
     """
     return run_them(options_of(context, AgentOptions, command=list(context.args)))
 
@@ -95,25 +100,36 @@ def _completed(options: AgentOptions) -> AgentOptions:
     if not options.command:
         raise BadInput("the agent's command is missing: give it after --, such as -- my-agent --task {instruction}")
     if not options.arm:
-        raise BadInput("--arm is missing: --arm base= for the agent as it is, then --arm NAME='KEY=VALUE …' or --arm NAME=SCRIPT")
+        raise BadInput(
+            "--arm is missing: --arm base= for the agent as it is, then --arm NAME='KEY=VALUE …' or --arm NAME=SCRIPT"
+        )
     if options.tap is not None and options.tap_port is None:
-        raise BadInput(f"--tap {options.tap}: runs of agents need a tap of their own; give a port, and the provider with --upstream")
+        raise BadInput(
+            f"--tap {options.tap}: runs of agents need a tap of their own; give a port, and the provider with "
+            "--upstream"
+        )
     options.upstream = model_behind(options.upstream)
     if options.upstream and options.tap is None:
         options.tap = TAP_PORT
     if options.rpm or options.tpm or options.fixed_concurrency:
         raise BadInput(
-            "rpm, tpm and fixed_concurrency hold for requests that this program sends; an agent sends its own. --max-workers says how many "
+            "rpm, tpm and fixed_concurrency hold for requests that this program sends; an agent sends its own. "
+            "--max-workers says how many "
             "agents are at work, --max-calls, --max-cost-per-task and --max-cost what they may take"
         )
     if options.marker == "header":
-        raise BadInput("--marker header: an agent sends no header of ours; use key (each run has a key of its own) or serial")
+        raise BadInput(
+            "--marker header: an agent sends no header of ours; use key (each run has a key of its own) or serial"
+        )
     if not options.upstream and (options.max_calls or options.max_cost_per_task):
-        raise BadInput("--max-calls and --max-cost-per-task need --upstream: only a tap in front of the model sees calls and money")
+        raise BadInput(
+            "--max-calls and --max-cost-per-task need --upstream: only a tap in front of the model sees calls and money"
+        )
     limited = options.max_cost is not None or options.max_cost_per_task is not None
     if limited and options.upstream and is_local(options.upstream) and not (options.price or options.price_model):
         raise PreflightFailed(
-            "a limit on money: local models have no price; give one with --price MODEL=INPUT,OUTPUT or --price-model NAME"
+            "a limit on money: local models have no price; give one with --price MODEL=INPUT,OUTPUT or --price-model "
+            "NAME"
         )
     missing = [name for name in options.pass_env if name not in os.environ]
     if missing:
@@ -129,7 +145,13 @@ async def _run(options: AgentOptions) -> int:
 
     tasks = TaskSet(options)
     specs = [parse_arm(text) for text in options.arm]
-    line = line_up(specs, baseline=options.baseline, noise_floor=options.noise_floor, trials=options.trials, nothing=options.nothing)
+    line = line_up(
+        specs,
+        baseline=options.baseline,
+        noise_floor=options.noise_floor,
+        trials=options.trials,
+        nothing=options.nothing,
+    )
     limits = AbortRules(options.max_seconds, options.max_calls, options.max_cost_per_task)
     if options.dry_run:
         return _told(options, line, tasks.found, limits)
@@ -137,7 +159,9 @@ async def _run(options: AgentOptions) -> int:
         say("--unsafe: where no sandbox works, agents run without one and can do all that you can")
     async with surroundings(options) as around:
         prices = parts.prices(options)
-        local = options.upstream is not None and is_local(options.upstream) and not (options.price or options.price_model)
+        local = (
+            options.upstream is not None and is_local(options.upstream) and not (options.price or options.price_model)
+        )
         agent = {
             "stdin": options.stdin,
             "environment": {name: os.environ[name] for name in options.pass_env},
@@ -171,7 +195,9 @@ class TaskSet:
         from context_bench.agents.datasets import load_tasks
 
         self.name = options.tasks
-        self.found = load_tasks(options.tasks, repos=options.repos, n=options.max_examples, test_command=options.test_command)
+        self.found = load_tasks(
+            options.tasks, repos=options.repos, n=options.max_examples, test_command=options.test_command
+        )
         self.refused = list(self.found.refused)
         for refused in self.refused[:20]:
             say(f"passed over: {refused.id}: {refused.reason}")
@@ -192,7 +218,9 @@ def _told(options: AgentOptions, line: Line, tasks: Sequence[Example], limits: A
     each = len(working) * options.trials
     runs = each * len(tasks)
     seconds = each * sum(map(limits.seconds, tasks)) / max(1, options.max_workers or 1)
-    print(f"{len(tasks):,} tasks × {len(working)} arms ({', '.join(working)}) × {options.trials} trial(s): {runs:,} runs")
+    print(
+        f"{len(tasks):,} tasks × {len(working)} arms ({', '.join(working)}) × {options.trials} trial(s): {runs:,} runs"
+    )
     if line.nothing:
         print(f"  and {len(tasks) * options.trials:,} verifications with nothing done (arm {NOTHING})")
     print(f"  at most {seconds / 3600:,.1f} hours, by the time limit of one run")

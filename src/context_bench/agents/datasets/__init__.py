@@ -7,9 +7,10 @@ tasks = load_tasks("bundled:repo-tasks")      # or a folder of tasks, a task.tom
 tasks.refused                                 # what was there but cannot be run here, each with the reason
 ```
 
-A task is an example: `id`, `instruction` (also as `question`), `context` (empty), `repo` (see `sandbox.workspace`), `verify` (see
-`sandbox.verify`), `timeout` (seconds for the agent), `task_source` (`folder`, `harbor`, `swe-bench`, `bundled`), and where the source has
-them `setup`, `env`, `gold_patch`, `gold` (`init` and `add`: lists of file, first, last), `cluster` (the repository), `kind`, `notes`.
+A task is an example: `id`, `instruction` (also as `question`), `context` (empty), `repo` (see `sandbox.workspace`),
+`verify` (see `sandbox.verify`), `timeout` (seconds for the agent), `task_source` (`folder`, `harbor`, `swe-bench`,
+`bundled`), and where the source has them `setup`, `env`, `gold_patch`, `gold` (`init` and `add`: lists of file, first,
+last), `cluster` (the repository), `kind`, `notes`.
 """
 
 from context_bench.agents.datasets.folder import RefusedTask, Tasks

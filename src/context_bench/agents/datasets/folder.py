@@ -25,7 +25,7 @@ patch = "…"
 init = [{ file = "pager/pages.py", first = 15, last = 15 }]
 add = []
 ```
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class NotHere(ContextBenchError):
 
 
 class Tasks(list[Example]):
-    """Tasks as examples, in order; `refused`: those that were left out, each with its reason; `source`: what was asked for."""
+    """Tasks as examples, in order; `refused`: those that were left out, each with its reason; `source`: what was asked
+    for.
+    """
 
     def __init__(self, tasks: Iterable[Example] = (), refused: Iterable[RefusedTask] = (), source: str = "") -> None:
         super().__init__(tasks)
@@ -76,9 +78,18 @@ def files_below(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): packed(path.read_bytes()) for path in found}
 
 
-def task(name: str, instruction: str, repo: dict[str, Any], verify: dict[str, Any], source: str, **more: Any) -> Example:
+def task(
+    name: str, instruction: str, repo: dict[str, Any], verify: dict[str, Any], source: str, **more: Any
+) -> Example:
     """An example from its parts; what is None or empty among `more` is left out."""
-    example: Example = {"id": name, "instruction": instruction, "question": instruction, "context": "", "repo": repo, "verify": verify}
+    example: Example = {
+        "id": name,
+        "instruction": instruction,
+        "question": instruction,
+        "context": "",
+        "repo": repo,
+        "verify": verify,
+    }
     example |= {"task_source": source, "timeout": AGENT_SECONDS}
     return example | {key: value for key, value in more.items() if value not in (None, "", [], {})}
 
@@ -92,7 +103,9 @@ def read(path: Path, source: str = "folder") -> Example:
     spec = table(path)
     home = path.parent
     beside = home / "instruction.md"
-    instruction = spec.get("instruction") or (beside.read_text("utf-8") if path.name == "task.toml" and beside.is_file() else "")
+    instruction = spec.get("instruction") or (
+        beside.read_text("utf-8") if path.name == "task.toml" and beside.is_file() else ""
+    )
     faults = list(_faults(spec, home, instruction))
     if faults:
         raise BadSpec(str(path), faults)
@@ -176,6 +189,9 @@ def _verify(verify: Mapping[str, Any], home: Path) -> dict[str, Any]:
     files = {name: packed(text.encode()) for name, text in verify.get("files", {}).items()}
     if "tests" in verify:
         into = str(verify.get("tests_into", Path(verify["tests"]).name)).strip("/")
-        files |= {f"{into}/{name}" if into not in ("", ".") else name: data for name, data in files_below(home / verify["tests"]).items()}
+        files |= {
+            f"{into}/{name}" if into not in ("", ".") else name: data
+            for name, data in files_below(home / verify["tests"]).items()
+        }
     kept = {name: verify[name] for name in ("remove", "env", "fail_to_pass", "pass_to_pass") if verify.get(name)}
     return {"files": files, "command": verify["command"], "timeout": float(verify.get("timeout", TEST_SECONDS)), **kept}

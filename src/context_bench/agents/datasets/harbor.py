@@ -1,9 +1,10 @@
 """Harbor's task folders: `task.toml`, `instruction.md`, `environment/`, `tests/test.sh`, `solution/`.
 
-Harbor runs each task in an image of its own, with the agent in it. Here the agent and its tools are those of this machine, so only tasks
-are taken whose environment is plain files: no Dockerfile (everything in `environment/` is what the agent begins with), or one that
-does nothing but choose a common base, set variables and copy files of that folder. Any other is refused, and says why. The tests are
-shown as `/tests` once the agent has ended; `test.sh` writes its reward to `/logs/verifier`, and 1 or more is solved.
+Harbor runs each task in an image of its own, with the agent in it. Here the agent and its tools are those of this
+machine, so only tasks are taken whose environment is plain files: no Dockerfile (everything in `environment/` is what
+the agent begins with), or one that does nothing but choose a common base, set variables and copy files of that folder.
+Any other is refused, and says why. The tests are shown as `/tests` once the agent has ended; `test.sh` writes its
+reward to `/logs/verifier`, and 1 or more is solved.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from context_bench.core.records import Example
 _TABLES = {"verifier", "agent", "environment", "solution"}
 #: Images that hold nothing a task could be about but a system, a shell and perhaps Python.
 _BASES = re.compile(
-    r"(?:docker\.io/(?:library/)?)?(?:python|debian|ubuntu|alpine|busybox|bash|buildpack-deps)(?::[\w.-]+)?(?:@sha256:\w+)?", re.ASCII
+    r"(?:docker\.io/(?:library/)?)?(?:python|debian|ubuntu|alpine|busybox|bash|buildpack-deps)(?::[\w.-]+)?(?:@sha256:\w+)?",
+    re.ASCII,
 )
 _HARMLESS = {"LABEL", "MAINTAINER", "CMD", "ENTRYPOINT", "EXPOSE", "SHELL"}
 _WORKDIR = "/app"
@@ -73,7 +75,9 @@ def read(place: Path) -> Example:
         env=environment,
         kind=about.get("category"),
         solution=packed(solution.read_bytes()) if solution.is_file() else None,
-        notes=["its tests have no network here"] if _asks_network((place / "tests" / "test.sh").read_text("utf-8", "replace")) else [],
+        notes=["its tests have no network here"]
+        if _asks_network((place / "tests" / "test.sh").read_text("utf-8", "replace"))
+        else [],
     )
 
 
@@ -87,7 +91,9 @@ def _seconds(spec: dict[str, Any], default: float) -> float:
 
 
 def _asks_network(script: str) -> bool:
-    return bool(re.search(r"\b(?:apt-get|apt|apk|curl|wget|uvx|pip3? install|uv (?:pip|tool|run)|npm|git clone)\b", script))
+    return bool(
+        re.search(r"\b(?:apt-get|apt|apk|curl|wget|uvx|pip3? install|uv (?:pip|tool|run)|npm|git clone)\b", script)
+    )
 
 
 def _environment(folder: Path, spec: dict[str, Any]) -> tuple[dict[str, str], str, dict[str, str]]:
@@ -127,7 +133,19 @@ def _plain(text: str, folder: Path) -> tuple[dict[str, str], str, dict[str, str]
     files: dict[str, str] = {}
     for base, rest in copies:
         files |= _copied(folder, base, rest, workdir)
-    if workdir == "/" or workdir.split("/")[1] in ("usr", "bin", "lib", "lib64", "sbin", "etc", "proc", "dev", "tmp", "tests", "logs"):
+    if workdir == "/" or workdir.split("/")[1] in (
+        "usr",
+        "bin",
+        "lib",
+        "lib64",
+        "sbin",
+        "etc",
+        "proc",
+        "dev",
+        "tmp",
+        "tests",
+        "logs",
+    ):
         raise NotHere(f"it works in {workdir}, which is this machine's own here")
     return variables, workdir, files
 
@@ -157,11 +175,15 @@ def _copied(folder: Path, base: str, rest: str, workdir: str) -> dict[str, str]:
     for source in sources:
         path = folder / source.lstrip("/")
         if path.is_dir():
-            found = {name: data for name, data in files_below(path).items() if source.strip("./") or name != "Dockerfile"}
+            found = {
+                name: data for name, data in files_below(path).items() if source.strip("./") or name != "Dockerfile"
+            }
             files |= {name if inside == "." else f"{inside}/{name}": data for name, data in found.items()}
         elif path.is_file():
             into_folder = inside == "." or target.endswith("/") or len(sources) > 1
-            files[(path.name if inside == "." else f"{inside}/{path.name}") if into_folder else inside] = packed(path.read_bytes())
+            files[(path.name if inside == "." else f"{inside}/{path.name}") if into_folder else inside] = packed(
+                path.read_bytes()
+            )
         else:
             raise NotHere(f"its COPY names {source}, which is not in environment/")
     return files

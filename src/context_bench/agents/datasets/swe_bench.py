@@ -1,8 +1,9 @@
 """Rows like SWE-bench's: repository, commit, problem, and the tests that have to fail before and pass after.
 
-The repositories are looked for in a folder of local clones, bare or with files. What the rows do not say is how tests are run; where there
-is no `test_cmd` it is seen from how the tests are named, and a row where that fails is refused. The packages that a project needs
-must be on this machine: without them its tests fail before and after, and no agent can solve it.
+The repositories are looked for in a folder of local clones, bare or with files. What the rows do not say is how tests
+are run; where there is no `test_cmd` it is seen from how the tests are named, and a row where that fails is refused.
+The packages that a project needs must be on this machine: without them its tests fail before and after, and no agent
+can solve it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _NEEDED = ("instance_id", "repo", "base_commit", "problem_statement")
 
 
 def read(row: Mapping[str, Any], where: str, repos: str | Path | None, test_command: str = "") -> Example:
-    """The task of one row. Raises `BadInput` if it is none, `NotHere` if its repository, commit or tests are not here."""
+    """The task of one row. Raises `BadInput` if it is none, `NotHere` if its repository, commit or tests are not
+    here.
+    """
     missing = [name for name in _NEEDED if not isinstance(row.get(name), str) or not row[name]]
     if missing:
         raise BadInput(f"{where} is no SWE-bench-like instance: it has no {', '.join(missing)}")
@@ -47,7 +50,12 @@ def read(row: Mapping[str, Any], where: str, repos: str | Path | None, test_comm
         or test_command
         or _guessed([*wanted["fail_to_pass"], *wanted["pass_to_pass"]], files)
     )
-    verify: dict[str, Any] = {"files": files, "command": command, "timeout": TEST_SECONDS, **{k: v for k, v in wanted.items() if v}}
+    verify: dict[str, Any] = {
+        "files": files,
+        "command": command,
+        "timeout": TEST_SECONDS,
+        **{k: v for k, v in wanted.items() if v},
+    }
     if removed:
         verify["remove"] = removed
     return task(
@@ -131,12 +139,17 @@ def _guessed(tests: list[str], files: Mapping[str, str]) -> str:
         return "python -m pytest -rA -p no:cacheprovider " + " ".join(map(shlex.quote, paths))
     dotted = [re.fullmatch(r"\w+ \(([\w.]+)\)", test) for test in tests]
     if all(dotted) and any(re.fullmatch(r"tests/\w+/.*", path) for path in files):
-        labels = dict.fromkeys(".".join(path.removesuffix(".py").split("/")[1:]) for path in files if path.endswith(".py"))
+        labels = dict.fromkeys(
+            ".".join(path.removesuffix(".py").split("/")[1:]) for path in files if path.endswith(".py")
+        )
         return "cd tests && python ./runtests.py --verbosity 2 --parallel 1 " + " ".join(map(shlex.quote, labels))
     if all(dotted) or all(re.fullmatch(r"\w+(?:\.\w+){2,}", test) for test in tests):
         modules = dict.fromkeys(path.removesuffix(".py").replace("/", ".") for path in files if path.endswith(".py"))
         return "python -m unittest -v " + " ".join(map(shlex.quote, modules))
-    raise NotHere(f"how its tests are run cannot be seen from their names ({tests[0]!r}); give a test_cmd in the row or --test-command")
+    raise NotHere(
+        f"how its tests are run cannot be seen from their names ({tests[0]!r}); give a test_cmd in the row or "
+        "--test-command"
+    )
 
 
 def _gold(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,4 +159,8 @@ def _gold(row: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:
         return {}
     shown = {"init": gold.init, "add": gold.add}
-    return {name: [{"file": item.file, "first": item.first, "last": item.last} for item in items] for name, items in shown.items() if items}
+    return {
+        name: [{"file": item.file, "first": item.first, "last": item.last} for item in items]
+        for name, items in shown.items()
+        if items
+    }

@@ -19,13 +19,16 @@ SCRIPT = _HERE / "model.toml"
 _Made = tuple[str, Callable[[], Example]]
 
 
-def load_tasks(spec: str | Path, *, repos: str | Path | None = None, n: int | None = None, test_command: str = "") -> Tasks:
+def load_tasks(
+    spec: str | Path, *, repos: str | Path | None = None, n: int | None = None, test_command: str = ""
+) -> Tasks:
     """The tasks that `spec` names, at most `n`.
 
-    `bundled:repo-tasks` (or `bundled:repo-tasks:ID,ID`); a folder with a `task.toml`, or of such folders, in our own simple form or in
-    Harbor's; one `.toml` of our form; or rows like SWE-bench's (`.jsonl`, `.json`, `.parquet` …), whose repositories are looked for in the
-    folder `repos` and whose tests are run with `test_command` where the rows name none and none can be guessed.
-    What cannot be run here is left out and is in `refused`. Raises `BadInput` or `BadSpec` for what is no task, or if nothing is left.
+    `bundled:repo-tasks` (or `bundled:repo-tasks:ID,ID`); a folder with a `task.toml`, or of such folders, in our own
+    simple form or in Harbor's; one `.toml` of our form; or rows like SWE-bench's (`.jsonl`, `.json`, `.parquet` …),
+    whose repositories are looked for in the folder `repos` and whose tests are run with `test_command` where the rows
+    name none and none can be guessed. What cannot be run here is left out and is in `refused`. Raises `BadInput` or
+    `BadSpec` for what is no task, or if nothing is left.
     """
     if n is not None and n < 0:
         raise BadInput(f"n is {n}; expected the number of tasks wanted")
@@ -54,7 +57,9 @@ def _found(text: str, repos: str | Path | None, test_command: str) -> Iterator[_
     if path.is_dir():
         yield from _in_folder(path)
     elif not path.exists():
-        raise BadInput(f"{text} is no folder or file; expected {BUNDLED}, a folder of tasks, a task.toml, or rows like SWE-bench's")
+        raise BadInput(
+            f"{text} is no folder or file; expected {BUNDLED}, a folder of tasks, a task.toml, or rows like SWE-bench's"
+        )
     elif path.suffix == ".toml":
         yield path.stem, partial(folder.read, path)
     elif text.lower().removesuffix(".gz").removesuffix(".zst").endswith(KINDS):
@@ -79,7 +84,10 @@ def _in_folder(path: Path) -> Iterator[_Made]:
     if not places:
         raise BadInput(f"{path} has no task.toml, nor has any folder in it; expected a task or a folder of tasks")
     for place in places:
-        yield place.name, partial(harbor.read, place) if harbor.is_harbor(place) else partial(folder.read, place / "task.toml")
+        yield (
+            place.name,
+            partial(harbor.read, place) if harbor.is_harbor(place) else partial(folder.read, place / "task.toml"),
+        )
 
 
 def _rows(path: Path, repos: str | Path | None, test_command: str) -> Iterator[_Made]:

@@ -6,7 +6,9 @@ from context_bench.core.records import Example
 
 
 class Solved:
-    """`solved`: 1 if every test that had to pass does, else 0; so also for a run that a rule ended before it was done."""
+    """`solved`: 1 if every test that had to pass does, else 0; so also for a run that a rule ended before it was
+    done.
+    """
 
     name, version = "solved", "1"
     needs: tuple[str, ...] = ()

@@ -1,4 +1,6 @@
-"""Agents: programs that work on a task's repository. An arm is such a program with its own environment, or after its own set-up script."""
+"""Agents: programs that work on a task's repository. An arm is such a program with its own environment, or after its
+own set-up script.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One arm as a system: a fresh copy of the task's repository, the agent in it, then the task's own tests.
 
-The agent's program is found on this machine and shown inside the sandbox. The requests that the tap kept tell which files the agent read,
-whatever program it is, with or without a log of its own.
+The agent's program is found on this machine and shown inside the sandbox. The requests that the tap kept tell which
+files the agent read, whatever program it is, with or without a log of its own.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _INSTALLATIONS = ("bin", "sbin")
 def found_here(command: Sequence[str]) -> tuple[list[str], list[Path]]:
     """The command with programs and scripts as absolute paths, and what has to be readable for it. Raises `BadInput`.
 
-    The first word is looked up on PATH, unless the sandbox has a program of that name itself (`python`, `bash`, `node` …). Of the words
-    after it, up to the first option, files that are here are taken for scripts.
+    The first word is looked up on PATH, unless the sandbox has a program of that name itself (`python`, `bash`, `node`
+    …). Of the words after it, up to the first option, files that are here are taken for scripts.
     """
     if not command:
         raise BadInput("there is no command: give the agent's after --, such as -- my-agent --task {instruction}")
@@ -69,7 +69,9 @@ def found_here(command: Sequence[str]) -> tuple[list[str], list[Path]]:
 
 
 def _needed(program: Path) -> list[Path]:
-    """The installations that a program belongs to: its own, and those behind links, scripts' first lines and virtual environments."""
+    """The installations that a program belongs to: its own, and those behind links, scripts' first lines and virtual
+    environments.
+    """
     found: list[Path] = []
     waiting, seen = [program], set[Path]()
     while waiting:
@@ -90,7 +92,11 @@ def _needed(program: Path) -> list[Path]:
 def _installation(path: Path) -> Path:
     """The folder that goes with a program (of `X/bin/program` it is `X`), else the program alone."""
     above = path.parent.parent
-    own = path.parent.name in _INSTALLATIONS and above not in (Path("/"), home_folder(), (home_folder() or Path("/")) / ".local")
+    own = path.parent.name in _INSTALLATIONS and above not in (
+        Path("/"),
+        home_folder(),
+        (home_folder() or Path("/")) / ".local",
+    )
     return above if own else path
 
 
@@ -137,7 +143,12 @@ def reading_of(records: Sequence[Forwarded]) -> dict[str, Any]:
     total = Rereads()
     for trace in traces:
         total += rereads(trace.events)
-    told = {"reads": total.reads, "again": total.again, "redundancy": total.redundancy, "tool_calls": sum(one.step_count for one in traces)}
+    told = {
+        "reads": total.reads,
+        "again": total.again,
+        "redundancy": total.redundancy,
+        "tool_calls": sum(one.step_count for one in traces),
+    }
     return {name: value for name, value in told.items() if value is not None}
 
 
@@ -157,17 +168,20 @@ _PLACE = re.compile("\0(PWD|HOME)")
 
 
 class Agent:
-    """Runs `command` for one task in a sandbox and says whether the task's tests pass afterwards. `command=None`: nothing is done at all.
+    """Runs `command` for one task in a sandbox and says whether the task's tests pass afterwards. `command=None`:
+    nothing is done at all.
 
-    `spec`: what the arm sets and runs beforehand. `tap`: URL of the tap in front of the model; `look`: the tap's `seen`. The agent gets the
-    tap as `OPENAI_BASE_URL` (with `/v1`), `OPENAI_API_BASE` and `ANTHROPIC_BASE_URL` and the one-time key of this run as its API keys,
-    unless the arm sets them itself. In the words of `command` stand `{instruction}`, `{instruction_file}`, `{workspace}`. `stdin`: give
-    the instruction there, too. `environment`: further variables for every arm. `readable`: paths that the agent may read. `identity`: what
-    stands behind the tap. `unsafe`: do without a sandbox where none works.
+    `spec`: what the arm sets and runs beforehand. `tap`: URL of the tap in front of the model; `look`: the tap's
+    `seen`. The agent gets the tap as `OPENAI_BASE_URL` (with `/v1`), `OPENAI_API_BASE` and `ANTHROPIC_BASE_URL` and the
+    one-time key of this run as its API keys, unless the arm sets them itself. In the words of `command` stand
+    `{instruction}`, `{instruction_file}`, `{workspace}`. `stdin`: give the instruction there, too. `environment`:
+    further variables for every arm. `readable`: paths that the agent may read. `identity`: what stands behind the tap.
+    `unsafe`: do without a sandbox where none works.
 
-    The output has `response` (the patch), `solved`, `abort` (a class of `arms.CLASSES`), `reason`, `agent` (how it ended, its last words)
-    and `facts`. A run that was ended by a rule is not verified: it is not solved. A sandbox that does not start, a set-up that fails and a
-    model that never answers are failures, which a resumed run tries again. An agent that leaves a copy which nobody can read scores 0.
+    The output has `response` (the patch), `solved`, `abort` (a class of `arms.CLASSES`), `reason`, `agent` (how it
+    ended, its last words) and `facts`. A run that was ended by a rule is not verified: it is not solved. A sandbox that
+    does not start, a set-up that fails and a model that never answers are failures, which a resumed run tries again. An
+    agent that leaves a copy which nobody can read scores 0.
     """
 
     calls_elsewhere = True
@@ -211,7 +225,13 @@ class Agent:
         if self._said is None:
             return {"class": "Agent", "command": None}
         arm, environment = self.spec.told(), ArmSpec("", self._environment).told()["variables"]
-        told = {"class": "Agent", "command": self._said, "stdin": self._stdin, "model": self._identity, "environment": environment}
+        told = {
+            "class": "Agent",
+            "command": self._said,
+            "stdin": self._stdin,
+            "model": self._identity,
+            "environment": environment,
+        }
         return {**told, **arm, "limits": self.limits.told()}
 
     def process(self, example: Example) -> Example:
@@ -238,7 +258,11 @@ class Agent:
         _require_answers(records)
         facts["agent_seconds"] = round(finished.seconds, 3)
         facts |= await _in_thread(reading_of, records)
-        told = {"exit": finished.exit, "killed": finished.killed, "said": (finished.stdout_tail + finished.stderr_tail)[-_TAIL:]}
+        told = {
+            "exit": finished.exit,
+            "killed": finished.killed,
+            "said": (finished.stdout_tail + finished.stderr_tail)[-_TAIL:],
+        }
         output = {"agent": {key: value for key, value in told.items() if value not in (None, "")}}
         abort = broken or _abort_of(finished, records)
         if abort is not None:
@@ -251,7 +275,9 @@ class Agent:
                 raise
             return _aborted(output, facts, arms.AGENT, f"the agent left a copy that cannot be used: {error}")
 
-    async def _verified(self, example: Example, made: Workspace, facts: dict[str, Any], output: dict[str, Any]) -> Example:
+    async def _verified(
+        self, example: Example, made: Workspace, facts: dict[str, Any], output: dict[str, Any]
+    ) -> Example:
         from context_bench.sandbox import verify
 
         verdict: Verdict = await _in_thread(verify, made, example.get("verify") or {})
@@ -275,7 +301,9 @@ class Agent:
         if image not in self._houses:
             self._houses[image] = await _in_thread(lambda: find_house(unsafe=self._unsafe, image=image))
         setup = self._setup(example, mark)
-        opened = workspace(example["repo"], house=self._houses[image], bounds=self._bounds, readable=self._readable, setup=setup)
+        opened = workspace(
+            example["repo"], house=self._houses[image], bounds=self._bounds, readable=self._readable, setup=setup
+        )
         made = await _in_thread(opened.__enter__)
         try:
             yield made
@@ -304,7 +332,12 @@ class Agent:
         instruction = str(example.get("instruction") or example.get("question") or "")
         made.write(_INSTRUCTION, instruction.encode(), home=True)
         words = self._words(instruction, made)
-        environment = {**(example.get("env") or {}), **self._model(places), **self._environment, **self.spec.values(places)}
+        environment = {
+            **(example.get("env") or {}),
+            **self._model(places),
+            **self._environment,
+            **self.spec.values(places),
+        }
         running = asyncio.ensure_future(
             _in_thread(
                 lambda: made.run(
@@ -335,7 +368,11 @@ class Agent:
         return None
 
     def _words(self, instruction: str, made: Workspace) -> list[str]:
-        places = {"{instruction}": instruction, "{instruction_file}": f"{made.home_inside}/{_INSTRUCTION}", "{workspace}": made.inside}
+        places = {
+            "{instruction}": instruction,
+            "{instruction_file}": f"{made.home_inside}/{_INSTRUCTION}",
+            "{workspace}": made.inside,
+        }
         return [_filled(word, places) for word in self.command or ()]
 
     def _model(self, places: Mapping[str, str | None]) -> dict[str, str]:
@@ -343,7 +380,11 @@ class Agent:
         if self._tap is None:
             return {}
         key = str(places["key"])
-        there = {"OPENAI_BASE_URL": f"{self._tap}/v1", "OPENAI_API_BASE": f"{self._tap}/v1", "ANTHROPIC_BASE_URL": self._tap}
+        there = {
+            "OPENAI_BASE_URL": f"{self._tap}/v1",
+            "OPENAI_API_BASE": f"{self._tap}/v1",
+            "ANTHROPIC_BASE_URL": self._tap,
+        }
         return {**there, "OPENAI_API_KEY": key, "ANTHROPIC_API_KEY": key, "NO_PROXY": "127.0.0.1,localhost"}
 
 
@@ -361,11 +402,15 @@ def _filled(word: str, places: Mapping[str, str]) -> str:
 def _quoted(value: str) -> str:
     """For `sh`, where only the places of workspace and home are filled in."""
     parts = _PLACE.split(value)
-    return "".join(f'"${part}"' if number % 2 else shlex.quote(part) for number, part in enumerate(parts) if part) or "''"
+    return (
+        "".join(f'"${part}"' if number % 2 else shlex.quote(part) for number, part in enumerate(parts) if part) or "''"
+    )
 
 
 def _require_answers(records: Sequence[Forwarded]) -> None:
-    """A model that answered nothing at all is no fault of the arm: it is a failure, and tried again by whoever resumes."""
+    """A model that answered nothing at all is no fault of the arm: it is a failure, and tried again by whoever
+    resumes.
+    """
     calls = arms.calls_of(records)
     if not calls or arms.answered(calls) or arms.overflowed(calls):
         return
@@ -378,7 +423,13 @@ def _require_answers(records: Sequence[Forwarded]) -> None:
 
 def _aborted(output: dict[str, Any], facts: dict[str, Any], abort: str, why: str) -> Example:
     """The output of a run that scores 0 without being verified."""
-    told = {"response": "", "solved": False, "abort": abort, "reason": why, "facts": {**facts, "abort": abort, "why": why}}
+    told = {
+        "response": "",
+        "solved": False,
+        "abort": abort,
+        "reason": why,
+        "facts": {**facts, "abort": abort, "why": why},
+    }
     return {**output, **told}
 
 

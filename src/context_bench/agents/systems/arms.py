@@ -1,7 +1,8 @@
-"""An arm: a name, variables for the agent's environment, scripts that run before the agent, and limits that end its run.
+"""An arm: a name, variables for the agent's environment, scripts that run before the agent, and limits that end its
+run.
 
-Limits are declared beforehand and hold for every arm alike. Addresses that an arm's agent needs are tried before anything is run, for an
-arm would lose if nobody answered there.
+Limits are declared beforehand and hold for every arm alike. Addresses that an arm's agent needs are tried before
+anything is run, for an arm would lose if nobody answered there.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _PLACE = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class ArmSpec:
-    """`variables`: set for the agent and the scripts; a value may name `{tap}` (the tap's URL), `{key}` (the one-time key), `{workspace}`,
-    `{home}`, `{path}`. `scripts`: run by `sh` in the copy, before the agent, without network.
+    """`variables`: set for the agent and the scripts; a value may name `{tap}` (the tap's URL), `{key}` (the one-time
+    key), `{workspace}`, `{home}`, `{path}`. `scripts`: run by `sh` in the copy, before the agent, without network.
     """
 
     name: str
@@ -51,7 +52,10 @@ class ArmSpec:
                 return found[0]
             known = places.get(found[1])
             if known is None:
-                raise BadInput(f"arm {self.name!r}: {name} asks for {{{found[1]}}}, which this run does not have: it needs --upstream")
+                raise BadInput(
+                    f"arm {self.name!r}: {name} asks for {{{found[1]}}}, which this run does not have: it needs "
+                    "--upstream"
+                )
             return known
 
         return _PLACE.sub(put, value)
@@ -59,13 +63,21 @@ class ArmSpec:
     @property
     def secrets(self) -> dict[str, str]:
         """The variables that hold a key, going by their names."""
-        return {name: value for name, value in self.variables.items() if names_a_secret(name) and value and not _PLACE.search(value)}
+        return {
+            name: value
+            for name, value in self.variables.items()
+            if names_a_secret(name) and value and not _PLACE.search(value)
+        }
 
     def told(self) -> dict[str, Any]:
-        """The arm as JSON, for manifests and identities: scripts by the hash of what is in them, secrets by their names only."""
+        """The arm as JSON, for manifests and identities: scripts by the hash of what is in them, secrets by their names
+        only.
+        """
         hidden = self.secrets
         shown = {name: "(not shown)" if name in hidden else value for name, value in self.variables.items()}
-        scripts = [{"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in self.scripts]
+        scripts = [
+            {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in self.scripts
+        ]
         return {"variables": shown, "scripts": scripts}
 
 
@@ -76,7 +88,10 @@ def parse_arm(text: str) -> ArmSpec:
     """
     name, equals, rest = text.partition("=")
     if not NAME.fullmatch(name):
-        raise BadInput(f"--arm {text!r}: expected NAME=, NAME='KEY=VALUE …' or NAME=SCRIPT, with a name of letters, digits and . _ @ + -")
+        raise BadInput(
+            f"--arm {text!r}: expected NAME=, NAME='KEY=VALUE …' or NAME=SCRIPT, with a name of letters, digits and . "
+            "_ @ + -"
+        )
     if not equals:
         raise BadInput(f"--arm {text!r}: the = is missing; an arm that changes nothing is --arm {name}=")
     try:
@@ -91,7 +106,9 @@ def parse_arm(text: str) -> ArmSpec:
         elif (path := Path(word).expanduser()).is_file():
             scripts.append(path.absolute())
         else:
-            raise BadInput(f"--arm {name}: {word!r} is neither KEY=VALUE nor a script that is there (seen from {Path.cwd()})")
+            raise BadInput(
+                f"--arm {name}: {word!r} is neither KEY=VALUE nor a script that is there (seen from {Path.cwd()})"
+            )
     return ArmSpec(name, variables, tuple(scripts))
 
 
@@ -169,7 +186,9 @@ class AbortRules:
 
 
 def is_agents(error: Exception) -> bool:
-    """True if a failure after an agent's work is the agent's own doing. Its run then scores 0; any other failure is no result at all."""
+    """True if a failure after an agent's work is the agent's own doing. Its run then scores 0; any other failure is no
+    result at all.
+    """
     return isinstance(error, CopyUnusable)
 
 
@@ -180,12 +199,20 @@ def calls_of(records: Sequence[Forwarded]) -> list[Forwarded]:
 
 def answered(records: Sequence[Forwarded]) -> list[Forwarded]:
     """The calls of a model that were answered."""
-    return [record for record in calls_of(records) if record.error is None and (record.status is None or record.status < 400)]
+    return [
+        record
+        for record in calls_of(records)
+        if record.error is None and (record.status is None or record.status < 400)
+    ]
 
 
 def cost_of(served: Sequence[Forwarded], prices: Prices | None) -> float | None:
     """US dollars of calls; `None` if no price is known for any of them."""
-    known = [prices.cost(one.usage, one.model or "") for one in served if one.usage is not None] if prices is not None else []
+    known = (
+        [prices.cost(one.usage, one.model or "") for one in served if one.usage is not None]
+        if prices is not None
+        else []
+    )
     told = [cost for cost in known if cost is not None]
     return sum(told) if told else None
 
@@ -221,5 +248,6 @@ async def _require(arm: str, name: str, value: str) -> None:
         raise BadInput(f"arm {arm!r}: {name}={value} is no URL; expected http://HOST:PORT/… or https://…") from None
     if (reason := await unreachable(value)) is not None:
         raise PreflightFailed(
-            f"arm {arm!r}: nothing listens at {name}={value} ({reason}). Start the proxy first, with the tap as its upstream"
+            f"arm {arm!r}: nothing listens at {name}={value} ({reason}). Start the proxy first, with the tap as its "
+            "upstream"
         )

@@ -1,4 +1,6 @@
-"""`context-bench compress …`: what a compressor did to recorded texts and sessions, and what an agent can still do after one."""
+"""`context-bench compress …`: what a compressor did to recorded texts and sessions, and what an agent can still do
+after one.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,49 @@ if TYPE_CHECKING:
     from context_bench.wire.fidelity import Fidelity
 
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure what a compressor did to recorded texts and sessions.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Measure what a compressor did to recorded texts and sessions."
+)
 
 
 _FIDELITY = (
-    *("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "verbatim_lines"),
-    *("order", "utf8_ok", "replacement_chars", "json_ok", "keep", "removal", "fold", "mean_keep", "keep_error", "expansion_share"),
+    *(
+        "retained",
+        "recoverable",
+        "lost",
+        "macro",
+        "fabricated",
+        "near_misses",
+        "word_damage",
+        "coverage",
+        "density",
+        "verbatim_lines",
+    ),
+    *(
+        "order",
+        "utf8_ok",
+        "replacement_chars",
+        "json_ok",
+        "keep",
+        "removal",
+        "fold",
+        "mean_keep",
+        "keep_error",
+        "expansion_share",
+    ),
     *("unchanged_share", "answer_in_context", "answer_introduced", "evidence_recall"),
 )
-_LESS = ("lost", "fabricated", "near_misses", "word_damage", "replacement_chars", "keep", "mean_keep", "keep_error", "expansion_share")
+_LESS = (
+    "lost",
+    "fabricated",
+    "near_misses",
+    "word_damage",
+    "replacement_chars",
+    "keep",
+    "mean_keep",
+    "keep_error",
+    "expansion_share",
+)
 
 
 @takes(
@@ -43,7 +79,9 @@ _LESS = ("lost", "fabricated", "near_misses", "word_damage", "replacement_chars"
     model=own("Count tokens as this model does.", note=""),
 )
 def fidelity(
-    original: Annotated[Path, typer.Argument(help="JSON lines of pairs; or the original text, if a second file is given.")],
+    original: Annotated[
+        Path, typer.Argument(help="JSON lines of pairs; or the original text, if a second file is given.")
+    ],
     compressed: Annotated[Path | None, typer.Argument(help="What was made of it.")] = None,
     *,
     output: str,
@@ -55,8 +93,8 @@ def fidelity(
 ) -> int:
     """What was kept, lost and made up: atoms by kind, role, position and script; fragments; lines; words; size.
 
-    A line of the JSONL has `original` and `compressed` (texts or message lists), and may have `id`, `requested_keep`, `answers`,
-    `evidence`, and `retrievable` (marker in the compressed text → the text that asking for it brings back).
+    A line of the JSONL has `original` and `compressed` (texts or message lists), and may have `id`, `requested_keep`,
+    `answers`, `evidence`, and `retrievable` (marker in the compressed text → the text that asking for it brings back).
     """
     from context_bench.compression.sections.fidelity import fidelity_grids
     from context_bench.wire.fidelity import summarise
@@ -109,7 +147,12 @@ def _text(path: Path) -> str:
 
 def _tallies(tallies: Mapping[Any, Any]) -> dict[str, dict[str, int]]:
     return {
-        str(key): {"total": tally.total, "retained": tally.retained, "recoverable": tally.recoverable, "lost": tally.lost}
+        str(key): {
+            "total": tally.total,
+            "retained": tally.retained,
+            "recoverable": tally.recoverable,
+            "lost": tally.lost,
+        }
         for key, tally in sorted(tallies.items())
     }
 
@@ -132,7 +175,8 @@ def wire(
     given: Annotated[
         list[str],
         typer.Argument(
-            help="JSON lines with `original` and `compressed`: message lists or whole request bodies. With --proxy: recorded sessions.",
+            help="JSON lines with `original` and `compressed`: message lists or whole request bodies. With --proxy: "
+            "recorded sessions.",
             metavar="PAIRS|SESSIONS...",
         ),
     ],
@@ -150,17 +194,26 @@ def wire(
 ) -> int:
     """What was done to requests that is no compression: roles, tool calls, parameters, marks, signed blocks, bytes.
 
-    Also read of pairs: `original_headers` and `compressed_headers`, `original_raw` and `compressed_raw` (bodies as text). Every kind of
-    violation is a metric (how often it occurred), `violations` their sum but for words in tools: `--max violations=0` is a gate. With
-    --proxy nothing is asked of a model (`replay --upstream echo`): also tokens, prefix stability, cache, money, and what was lost; these
-    are metrics as well.
+    Also read of pairs: `original_headers` and `compressed_headers`, `original_raw` and `compressed_raw` (bodies as
+    text). Every kind of violation is a metric (how often it occurred), `violations` their sum but for words in tools:
+    `--max violations=0` is a gate. With --proxy nothing is asked of a model (`replay --upstream echo`): also tokens,
+    prefix stability, cache, money, and what was lost; these are metrics as well.
     """
     if proxy:
-        told: dict[str, Any] = {"proxy": proxy, "name": name, "tap": tap, "wire": wire, "max_examples": max_examples, "store": store}
+        told: dict[str, Any] = {
+            "proxy": proxy,
+            "name": name,
+            "tap": tap,
+            "wire": wire,
+            "max_examples": max_examples,
+            "store": store,
+        }
         told |= {"sessions": given, "quiet": quiet, "output": output, "out": out}
         return _wire_of_proxies({key: value for key, value in told.items() if value}, minimum or [], maximum or [])
     if len(given) != 1:
-        raise BadInput(f"{len(given)} files of pairs; give one, or --proxy URL to send recorded sessions through a proxy")
+        raise BadInput(
+            f"{len(given)} files of pairs; give one, or --proxy URL to send recorded sessions through a proxy"
+        )
     pairs = Path(given[0])
     from context_bench.wire.violations import KINDS, by_kind, count_tools, phrase, tools_of, total
 
@@ -186,10 +239,20 @@ def wire(
     def grids() -> list[Grid]:
         from context_bench.reports.table import Grid
 
-        rows = [(phrase(kind, tools.get(kind, ())), f"{kinds[kind]:,}", f"{affected[kind]:,}") for kind in KINDS if kinds[kind]]
+        rows = [
+            (phrase(kind, tools.get(kind, ())), f"{kinds[kind]:,}", f"{affected[kind]:,}")
+            for kind in KINDS
+            if kinds[kind]
+        ]
         shown = [(one["kind"], one["id"], one["detail"]) for one in listed[:20]]
-        summary = Grid(f"Violations (requests: {count:,})", ("kind", "times", "requests"), list(rows), "" if rows else "none")
-        return [summary, Grid("The first of them", ("kind", "request", "what"), list(shown), words=True)] if shown else [summary]
+        summary = Grid(
+            f"Violations (requests: {count:,})", ("kind", "times", "requests"), list(rows), "" if rows else "none"
+        )
+        return (
+            [summary, Grid("The first of them", ("kind", "request", "what"), list(shown), words=True)]
+            if shown
+            else [summary]
+        )
 
     publish(document, grids, output, out, minimum, maximum)
     return 0
@@ -226,7 +289,9 @@ def _violations(path: Path) -> Iterable[tuple[str, list[Any]]]:
 
     for pair in read(path):
         if isinstance(pair.before, str) or isinstance(pair.after, str):
-            raise BadInput(f"{path}, pair {pair.id}: a text has no roles; expected message lists or whole request bodies")
+            raise BadInput(
+                f"{path}, pair {pair.id}: a text has no roles; expected message lists or whole request bodies"
+            )
         headers = [texts_by_name(pair.more[name]) if name in pair.more else None for name in _HEADERS]
         raw = [str(pair.more[name]).encode() if name in pair.more else None for name in _BODIES]
         yield (
@@ -257,7 +322,9 @@ class RawPair:
 
 
 def read(path: Path) -> Iterator[RawPair]:
-    """The pairs of a file with one object per line (or one list of them); `BadInput` names the first line that is none."""
+    """The pairs of a file with one object per line (or one list of them); `BadInput` names the first line that is
+    none.
+    """
     from context_bench.transcripts.format import LogSource
 
     if not path.is_file():
@@ -274,13 +341,18 @@ def read(path: Path) -> Iterator[RawPair]:
 
 def _pair(value: Any, number: int, path: Path) -> RawPair:
     if not isinstance(value, Mapping):
-        raise BadInput(f"{path}, value {number}: a JSON {type(value).__name__}; expected an object with 'original' and 'compressed'")
+        raise BadInput(
+            f"{path}, value {number}: a JSON {type(value).__name__}; expected an object with 'original' and "
+            "'compressed'"
+        )
     before = next((value[name] for name in _BEFORE if name in value), None)
     after = next((value[name] for name in _AFTER if name in value), None)
     if before is None or after is None:
         keys = ", ".join(repr(str(key))[:40] for key in list(value)[:8]) or "none"
         raise BadInput(f"{path}, value {number}: no 'original' and 'compressed' among its keys {keys}")
-    return RawPair(str(value.get("id", number)), before, after, {k: v for k, v in value.items() if k not in (*_BEFORE, *_AFTER)})
+    return RawPair(
+        str(value.get("id", number)), before, after, {k: v for k, v in value.items() if k not in (*_BEFORE, *_AFTER)}
+    )
 
 
 def text_or_messages(side: Any, where: str) -> str | list[dict[str, Any]]:
@@ -291,7 +363,9 @@ def text_or_messages(side: Any, where: str) -> str | list[dict[str, Any]]:
         return side
     body = side if isinstance(side, Mapping) else {"messages": side}
     if not isinstance(body.get("messages", body.get("input")), list):
-        raise BadInput(f"{where}: expected a text, a list of messages or a body with 'messages', got a JSON {type(side).__name__}")
+        raise BadInput(
+            f"{where}: expected a text, a list of messages or a body with 'messages', got a JSON {type(side).__name__}"
+        )
     from context_bench.compression.evaluate import read_request
 
     return to_chat(read_request(body).wire, body).messages

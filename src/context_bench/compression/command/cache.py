@@ -31,7 +31,8 @@ _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stabil
 @takes(
     StoredOptions,
     profile=own(
-        "Billing rules: a model's name; openai, openai-5.6, anthropic, vllm or deepseek (at the recorded model's prices); "
+        "Billing rules: a model's name; openai, openai-5.6, anthropic, vllm or deepseek (at the recorded model's "
+        "prices); "
         "or a TOML file; repeatable. Default: those of the recorded model.",
         unit=None,
         note="",
@@ -41,7 +42,9 @@ _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stabil
     out=own("Write to this file; .svg and .html give the picture."),
 )
 def cache(
-    sessions: Annotated[list[str] | None, typer.Argument(help="Recorded sessions: files, folders, or bundled:sessions/NAME.")] = None,
+    sessions: Annotated[
+        list[str] | None, typer.Argument(help="Recorded sessions: files, folders, or bundled:sessions/NAME.")
+    ] = None,
     *,
     simulate: bool,
     profile: list[str] | None,
@@ -51,11 +54,12 @@ def cache(
     minimum: list[str] | None,
     maximum: list[str] | None,
 ) -> int:
-    """What keeping a session short does to the prompt cache and the bill: each session as recorded, and six strategies on it.
+    """What keeping a session short does to the prompt cache and the bill: each session as recorded, and six strategies
+    on it.
 
-    Ratios are against the untouched session. A session with the id of one in an earlier file (another arm of it) is also compared
-    with that one. Metrics for gates: `cost_ratio`, `token_saving`, `cacheable_prefix_share`, `prefix_stability`, `prefix_breaks` (the
-    worst session), as recorded.
+    Ratios are against the untouched session. A session with the id of one in an earlier file (another arm of it) is
+    also compared with that one. Metrics for gates: `cost_ratio`, `token_saving`, `cacheable_prefix_share`,
+    `prefix_stability`, `prefix_breaks` (the worst session), as recorded.
     """
     from context_bench.compression.sections.strategies import cache_grids
     from context_bench.compression.strategies import PROFILES as KNOWN
@@ -67,7 +71,9 @@ def cache(
     if simulate == bool(sessions):
         raise BadInput("give recorded sessions, or --simulate for the made-up one")
     if simulate and price is not None and not profile:
-        raise BadInput("--price goes with --profile: the three billings of the made-up session have prices of their own")
+        raise BadInput(
+            "--price goes with --profile: the three billings of the made-up session have prices of their own"
+        )
     recorded: list[dict[str, Any]] = []
     if simulate:
         profiles = {name: _billing(name, price, "").profile for name in profile} if profile else dict(KNOWN)
@@ -82,10 +88,15 @@ def cache(
             billed = recorded[-len(billings) :]
             if session.id not in tables and not any("no_verdict" in row["recorded"] for row in billed):
                 counter = weighing(counter_for(_model(session)), account)
-                tables[session.id] = {b.name: simulate_strategies(session, b.profile, counter=counter) for b in billings}
+                tables[session.id] = {
+                    b.name: simulate_strategies(session, b.profile, counter=counter) for b in billings
+                }
         if not recorded:
             raise BadInput(f"no requests in {', '.join(sessions or [])}: nothing to price")
-    document: dict[str, Any] = {"schema": "context-bench/compress-cache/1", "profiles": {n: asdict(r) for n, r in profiles.items()}}
+    document: dict[str, Any] = {
+        "schema": "context-bench/compress-cache/1",
+        "profiles": {n: asdict(r) for n, r in profiles.items()},
+    }
     document |= {
         "recorded": recorded,
         "strategies": {k: {n: [asdict(r) for r in rows] for n, rows in t.items()} for k, t in tables.items()},
@@ -154,7 +165,9 @@ def _read_profile(path: Path) -> CacheProfile:
         raise BadInput(f"--profile {path} is not TOML: {error}") from None
     unknown = given.keys() - CacheProfile.__dataclass_fields__.keys()
     if unknown or given.get("mode", "block") not in ("block", "unit"):
-        raise BadInput(f"--profile {path}: expected {', '.join(CacheProfile.__dataclass_fields__)}, mode being block or unit")
+        raise BadInput(
+            f"--profile {path}: expected {', '.join(CacheProfile.__dataclass_fields__)}, mode being block or unit"
+        )
     return CacheProfile(**given)
 
 
@@ -174,7 +187,9 @@ def _sessions(names: Sequence[str]) -> Iterable[Session]:
 def _as_recorded(
     session: Session, account: Account, billings: Sequence[_Billing], before: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The session under each billing, against the first session of its id: what its log states, else what the cache rules predict."""
+    """The session under each billing, against the first session of its id: what its log states, else what the cache
+    rules predict.
+    """
     from context_bench.core.tokens import counter_for
     from context_bench.metrics.cache_pricing import SessionCache, StatedBill, recorded_facts, session_cost
     from context_bench.transcripts.account import weighing
@@ -196,31 +211,56 @@ def _as_recorded(
                 counted = reply_tokens(reply.text, reply.tool_calls, counter.count) if reply else 0
             output += counted
             bill.add(
-                usage, counted, partial(billing.prices.cost, model=str(request.body.get("model") or "")), tokens, cache.read_per_request[-1]
+                usage,
+                counted,
+                partial(billing.prices.cost, model=str(request.body.get("model") or "")),
+                tokens,
+                cache.read_per_request[-1],
             )
         figures = cache.figures
         cost = session_cost(figures, figures, output, billing.profile, scale=account.scale)
         row: dict[str, Any] = {"session": session.id, "source": session.source, "profile": billing.name}
-        row |= {"requests": figures.requests, "tokens": figures.tokens, "cacheable_prefix_share": None, "prefix_stability": None}
+        row |= {
+            "requests": figures.requests,
+            "tokens": figures.tokens,
+            "cacheable_prefix_share": None,
+            "prefix_stability": None,
+        }
         row |= figures.as_dict()
         row |= {"times_known": timed, "recorded": recorded_facts(bill, [account], own_rules=billing.own)}
         stated = billing.own and bill.whole and bill.usd is not None
         known = billing.priced and "no_verdict" not in row["recorded"]
         row["cost_usd"] = bill.usd if stated else cost.alone if known else None
         row["cost_from"] = "log" if stated else "rules" if known else None
-        row["relative_cost"] = None if "no_verdict" in row["recorded"] else cost.billed(bill.usd if stated else None).alone
+        row["relative_cost"] = (
+            None if "no_verdict" in row["recorded"] else cost.billed(bill.usd if stated else None).alone
+        )
         row["measured_read"] = bill.usage.cache_read if bill.whole else None
-        base = next((each for each in (*before, *rows) if (each["session"], each["profile"]) == (session.id, billing.name)), None)
+        base = next(
+            (each for each in (*before, *rows) if (each["session"], each["profile"]) == (session.id, billing.name)),
+            None,
+        )
         if base is not None:
             saved = 1 - row["tokens"] / base["tokens"] if base["tokens"] else None
             comparable = base["relative_cost"] and row["relative_cost"] is not None
-            row |= {"token_saving": saved, "cost_ratio": row["relative_cost"] / base["relative_cost"] if comparable else None}
+            row |= {
+                "token_saving": saved,
+                "cost_ratio": row["relative_cost"] / base["relative_cost"] if comparable else None,
+            }
         rows.append(row)
     return rows
 
 
-def _cache_metrics(recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapping[str, Sequence[StrategyRow]]]) -> dict[str, float]:
-    worst = {"cost_ratio": max, "token_saving": min, "cacheable_prefix_share": min, "prefix_stability": min, "prefix_breaks": max}
+def _cache_metrics(
+    recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapping[str, Sequence[StrategyRow]]]
+) -> dict[str, float]:
+    worst = {
+        "cost_ratio": max,
+        "token_saving": min,
+        "cacheable_prefix_share": min,
+        "prefix_stability": min,
+        "prefix_breaks": max,
+    }
     found: dict[str, float] = {}
     for name, choose in worst.items():
         values = [row[name] for row in recorded if row.get(name) is not None]

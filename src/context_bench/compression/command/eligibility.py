@@ -21,8 +21,8 @@ _ARMS = ("full", "none")
 
 
 class Choosing(Compressing):
-    """The same, whose answers only choose probes: it is another system than the one of the same name that is scored, so that no answer
-    can serve for both, not even with `--reuse`.
+    """The same, whose answers only choose probes: it is another system than the one of the same name that is scored, so
+    that no answer can serve for both, not even with `--reuse`.
     """
 
     def fingerprint(self) -> dict[str, Any]:
@@ -31,10 +31,12 @@ class Choosing(Compressing):
 
 
 async def eligible_probes(options: CompressOptions, reader: Any, data: Any, around: Surroundings) -> frozenset[str]:
-    """Probes that the full history answers and none does not, by answers of their own: what is scored later are other draws.
+    """Probes that the full history answers and none does not, by answers of their own: what is scored later are other
+    draws.
 
-    Each probe is asked `options.eligibility` times of both. Kept: answered in at least 4 of 5 with everything, in at most 2 of 5 with
-    nothing. Answers are kept in a run of their own; later runs over the same probes take them from there. Raises what stopped it.
+    Each probe is asked `options.eligibility` times of both. Kept: answered in at least 4 of 5 with everything, in at
+    most 2 of 5 with nothing. Answers are kept in a run of their own; later runs over the same probes take them from
+    there. Raises what stopped it.
     """
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
     from context_bench.core.rows import score
@@ -88,7 +90,9 @@ def _manifest(options: CompressOptions, data: Any) -> dict[str, Any]:
         "cells": [described_cell({}, {name: control_role(name) for name in _ARMS}, "full")],
         "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": "probe_score"},
         "datasets": [data.manifest()],
-        "options": options.model_dump(mode="json", exclude={"store", "out", "output", "quiet", "run", "resume", "dry_run"}),
+        "options": options.model_dump(
+            mode="json", exclude={"store", "out", "output", "quiet", "run", "resume", "dry_run"}
+        ),
         "notes": ["Chooses probes: answers here are scored in no other run."],
     }
 
@@ -96,11 +100,16 @@ def _manifest(options: CompressOptions, data: Any) -> dict[str, Any]:
 def eligible(answered: dict[tuple[str, str], list[bool]]) -> frozenset[str]:
     """(arm, probe) → whether each replicate answered it; the probes that may be used."""
     share = {key: sum(values) / len(values) for key, values in answered.items()}
-    kept = {probe for (arm, probe), part in share.items() if arm == "full" and part >= 0.8 and share.get(("none", probe), 1.0) <= 0.4}
+    kept = {
+        probe
+        for (arm, probe), part in share.items()
+        if arm == "full" and part >= 0.8 and share.get(("none", probe), 1.0) <= 0.4
+    }
     if not kept:
         tried = len({probe for _, probe in share})
         raise BadInput(
-            f"of {tried} probes none is answered with the full history and not without it: the responder is too weak for these sessions, "
+            f"of {tried} probes none is answered with the full history and not without it: the responder is too weak "
+            "for these sessions, "
             "or they say everything twice; try another --responder or other --points, or --eligibility 0 to keep all"
         )
     return frozenset(kept)

@@ -1,4 +1,6 @@
-"""`context-bench compress run` and `compress probe`: what is lost of a session when it is compressed, by asking about it."""
+"""`context-bench compress run` and `compress probe`: what is lost of a session when it is compressed, by asking about
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 SessionsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Files or folders of logs, bundled:sessions[/NAME], hf:OWNER/NAME. [default: bundled:sessions]", metavar="SESSIONS"
+        help="Files or folders of logs, bundled:sessions[/NAME], hf:OWNER/NAME. [default: bundled:sessions]",
+        metavar="SESSIONS",
     ),
 ]
 
@@ -45,20 +48,25 @@ SessionsArgument = Annotated[
     "price_model max_failures force quiet config",
 )
 def run(context: typer.Context, sessions: SessionsArgument = None, **_given: Any) -> int:
-    """Compress sessions with each system, ask what was lost, and compare with all, nothing, and plain truncation to the same size."""
+    """Compress sessions with each system, ask what was lost, and compare with all, nothing, and plain truncation to the
+    same size.
+    """
     return compress_sessions(options_of(context, CompressOptions))
 
 
 @takes(
     CompressOptions,
-    "points window probes types per_type max_examples responder model api_key_env timeout retries rpm tpm max_cost price out",
+    "points window probes types per_type max_examples responder model api_key_env timeout retries rpm tpm max_cost "
+    "price out",
     responder=own("The model that writes probes (--probes model): a URL.", unit="URL", note=""),
     model=own("Its name."),
     api_key_env=own("Variable with its key."),
     out=own("Write the probes to this file instead of stdout."),
 )
 def probe(context: typer.Context, sessions: SessionsArgument = None, **given: Any) -> int:
-    """Write the probes of sessions as JSON lines: question, facts of the answer, and where in the session each was found."""
+    """Write the probes of sessions as JSON lines: question, facts of the answer, and where in the session each was
+    found.
+    """
     from context_bench.llm.spend import SpendLimit
     from context_bench.session.files import say
     from context_bench.session.upstream import Accounts
@@ -66,7 +74,10 @@ def probe(context: typer.Context, sessions: SessionsArgument = None, **given: An
     options = checked_probes(options_of(context, CompressOptions))
     spend = SpendLimit(options.max_cost) if options.max_cost is not None else None
     found = probe_set(options, limits=Limits.of(options, Accounts(options), spend))
-    lines = [json.dumps({k: v for k, v in example.items() if k != "session"}, ensure_ascii=False) for example in found.examples()]
+    lines = [
+        json.dumps({k: v for k, v in example.items() if k != "session"}, ensure_ascii=False)
+        for example in found.examples()
+    ]
     text = "\n".join(lines) + "\n"
     out: Path | None = given["out"]
     if out is None:
@@ -74,7 +85,10 @@ def probe(context: typer.Context, sessions: SessionsArgument = None, **given: An
     else:
         out.write_text(text, "utf-8")
     told = found.manifest()
-    say(f"{told['counts']['probes']} probes at {told['counts']['points']} points of {told['counts']['sessions']} sessions: {told['types']}")
+    say(
+        f"{told['counts']['probes']} probes at {told['counts']['points']} points of {told['counts']['sessions']} "
+        f"sessions: {told['types']}"
+    )
     return 0
 
 
@@ -134,7 +148,9 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limi
         options.replicates,
         only,
         structured="structured" in options.probes,
-        writer=_writer(options.responder, options.model[0], options.api_key_env, limits) if "model" in options.probes else None,
+        writer=_writer(options.responder, options.model[0], options.api_key_env, limits)
+        if "model" in options.probes
+        else None,
     )
 
 
@@ -144,7 +160,10 @@ def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
     from context_bench.compression.datasets.probe_set import ModelProbes
 
     if not url.startswith(("http://", "https://")):
-        raise BadInput(f"--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is {url!r}")
+        raise BadInput(
+            "--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is "
+            f"{url!r}"
+        )
     asked = limits or Limits()
     return ModelProbes(
         url,
@@ -178,14 +197,22 @@ def _completed(options: CompressOptions) -> CompressOptions:
     from context_bench.compression.probe import PROBE_TYPES
 
     if not options.system and not options.all_proxies and not options.controls:
-        raise BadInput("nothing to measure: give --system SPEC (repeatable), such as anchored, mask_observations, py:pkg.mod:Class")
+        raise BadInput(
+            "nothing to measure: give --system SPEC (repeatable), such as anchored, mask_observations, py:pkg.mod:Class"
+        )
     if unknown := sorted(set(options.types) - set(PROBE_TYPES)):
         raise BadInput(f"--types {unknown[0]!r} is no type of probe; expected some of {', '.join(PROBE_TYPES)}")
     if unknown := sorted(set(options.controls or []) - {*CONTROLS, *_SIZED}):
-        raise BadInput(f"--controls {unknown[0]!r} is not known here; expected some of {', '.join(dict.fromkeys([*CONTROLS, *_SIZED]))}")
+        raise BadInput(
+            f"--controls {unknown[0]!r} is not known here; expected some of "
+            f"{', '.join(dict.fromkeys([*CONTROLS, *_SIZED]))}"
+        )
     checked_probes(options)
     if options.dry_run and "model" in options.probes:
-        raise BadInput("--dry-run asks nobody, and only the model knows which probes it would write; forecast with --probes structured")
+        raise BadInput(
+            "--dry-run asks nobody, and only the model knows which probes it would write; forecast with --probes "
+            "structured"
+        )
     _wired(options)
     if options.eligibility is None:
         options.eligibility = 0 if options.responder == "sentence" else ELIGIBILITY
@@ -199,7 +226,10 @@ def _wired(options: CompressOptions) -> None:
     remote = options.tap is not None and options.tap_port is None
     told = options.upstream or (options.tap if remote else None)
     if told and "responder" in options.model_fields_set and options.responder != told:
-        raise BadInput(f"--responder {options.responder}: behind a tap the upstream answers for all, here {told}; leave out --responder")
+        raise BadInput(
+            f"--responder {options.responder}: behind a tap the upstream answers for all, here {told}; leave out "
+            "--responder"
+        )
     options.tap = options.tap or TAP_PORT
     options.upstream = options.upstream if remote else options.upstream or options.responder
     options.responder = str(options.upstream or options.tap)
@@ -241,7 +271,9 @@ async def _compress(options: CompressOptions) -> int:
             "controls": cell.controls,
             "grader": "rubric" if options.judge_url else "atoms",
         }
-        return await carry_out(options, around, prices, [data], [cell], evaluators, compression=about, **_margin(options))
+        return await carry_out(
+            options, around, prices, [data], [cell], evaluators, compression=about, **_margin(options)
+        )
 
 
 def _margin(options: CompressOptions) -> dict[str, Any]:
@@ -260,19 +292,38 @@ def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls:
 
     reader, tapped = responder(options, around, prices), around.tap is not None
     proxies = _proxies(options, around, prices)
-    systems = [Compressing(_compressor(options, around, prices, spec), reader, name=_name(spec), tapped=tapped) for spec in options.system]
+    systems = [
+        Compressing(_compressor(options, around, prices, spec), reader, name=_name(spec), tapped=tapped)
+        for spec in options.system
+    ]
     of_systems = map(system_role, options.system)
     fixed = [name for name in controls if name not in _SIZED]
     sizes = [name for name in controls if name in _SIZED]
     cell = Cell({"model": "no model" if options.responder == "sentence" else options.model[0], "shape": "session"})
-    floors = [Compressing(name.partition("#")[0], reader, name=name, tapped=tapped) for name in fixed if name not in options.system]
-    sized = [Compressing(name, reader, partner=system, tapped=tapped) for system in systems for name in sizes if name != system.name]
+    floors = [
+        Compressing(name.partition("#")[0], reader, name=name, tapped=tapped)
+        for name in fixed
+        if name not in options.system
+    ]
+    sized = [
+        Compressing(name, reader, partner=system, tapped=tapped)
+        for system in systems
+        for name in sizes
+        if name != system.name
+    ]
     behind = [SizedByProxy(name, reader, proxy.name, tapped=tapped) for proxy in proxies for name in sizes]
     cell.arms = [Arm(system=each) for each in proxies]
     cell.arms += [Arm(system=each, role=role) for each, role in zip(systems, of_systems, strict=True)]
     cell.arms += [Arm(system=each, role=control_role(each.name)) for each in floors]
-    cell.arms += [Arm(system=each, role=control_role(each.compressor.name, of=each.partner.name)) for each in sized if each.partner]
-    cell.arms += [Arm(system=each, role=control_role(each.compressor.name, of=each.matches), budget_from=each.matches) for each in behind]
+    cell.arms += [
+        Arm(system=each, role=control_role(each.compressor.name, of=each.partner.name))
+        for each in sized
+        if each.partner
+    ]
+    cell.arms += [
+        Arm(system=each, role=control_role(each.compressor.name, of=each.matches), budget_from=each.matches)
+        for each in behind
+    ]
     refuse_equal_names(cell.names)
     cell.baseline = _baseline(options, cell)
     return cell
@@ -321,7 +372,9 @@ def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, An
 def _baseline(options: CompressOptions, cell: Cell) -> str | None:
     if options.baseline is not None:
         if options.baseline not in cell.names:
-            raise BadInput(f"--baseline {options.baseline!r} is not a system of this run; it has: {', '.join(cell.names)}")
+            raise BadInput(
+                f"--baseline {options.baseline!r} is not a system of this run; it has: {', '.join(cell.names)}"
+            )
         return options.baseline
     return cell.usual_baseline()
 
@@ -342,7 +395,9 @@ def _compressor(options: CompressOptions, around: Surroundings, prices: Any, spe
 
 
 def responder(options: CompressOptions, around: Surroundings, prices: Any, *, tapped: bool = True) -> Any:
-    """The responder to the probes, the same for every system; in a tapped run behind the tap, unless `tapped` is false."""
+    """The responder to the probes, the same for every system; in a tapped run behind the tap, unless `tapped` is
+    false.
+    """
     from context_bench.compression.systems.sentence import SentenceReader
     from context_bench.session.upstream import is_local
     from context_bench.systems import OpenAIProxy
@@ -379,19 +434,34 @@ def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> 
     made = [build("evaluator", "probe_atoms", BUILTINS)]
     if options.judge_url:
         key = key_in(options.judge_key_env or options.api_key_env)
-        told: dict[str, Any] = {"base_url": options.judge_url, "model": options.judge_model, "prices": prices, "api_key": key}
+        told: dict[str, Any] = {
+            "base_url": options.judge_url,
+            "model": options.judge_model,
+            "prices": prices,
+            "api_key": key,
+        }
         if around.accounts is not None:
             told["limiter"] = around.accounts.of_judge(options.judge_url)
         told |= parts.patience(options)
-        told |= {"criteria": options.criteria, "visibility": options.visibility, "seed": options.seed, "rubric": options.rubric}
+        told |= {
+            "criteria": options.criteria,
+            "visibility": options.visibility,
+            "seed": options.seed,
+            "rubric": options.rubric,
+        }
         made.append(build("evaluator", "rubric_judge", BUILTINS, defaults=told))
         if "score_field" not in options.model_fields_set:
             options.score_field = "rubric_overall"
-    return [*made, *(build("evaluator", spec, BUILTINS, lambda found: hasattr(found, "score")) for spec in options.evaluator)]
+    return [
+        *made,
+        *(build("evaluator", spec, BUILTINS, lambda found: hasattr(found, "score")) for spec in options.evaluator),
+    ]
 
 
 def judges_again(asked: Any, record: Any, made: list[Any]) -> list[Any]:
-    """The evaluators for stored answers to probes: what is named, and with a judge's URL the rubric, as the run had it."""
+    """The evaluators for stored answers to probes: what is named, and with a judge's URL the rubric, as the run had
+    it.
+    """
     from context_bench.evaluators import AnswerQuality, LLMJudge
     from context_bench.session.judged import judge_of
 

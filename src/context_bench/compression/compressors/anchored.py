@@ -1,4 +1,5 @@
-"""A ledger of the session, kept by rules and without a model: what was asked, files, decisions, errors and results, what is left to do.
+"""A ledger of the session, kept by rules and without a model: what was asked, files, decisions, errors and results,
+what is left to do.
 
 The rules are those by which structured probes are made (`compression.session_rules`). On such probes it is at home:
 what it scores there shows that
@@ -39,11 +40,13 @@ _SHELLS = ("command", "cmd", "script")
 
 
 class Anchored:
-    """Keeps sections (intent; files created, modified, deleted, read; decisions; state; next steps) in place of the messages.
+    """Keeps sections (intent; files created, modified, deleted, read; decisions; state; next steps) in place of the
+    messages.
 
-    `state` holds the sections: later calls look only at what came since and add to them. An entry is struck out where a later one says
-    otherwise (a file that was only read is changed, a test passes, a list of open work replaces the one before). `budget`: tokens shown,
-    whole entries only, the most useful and newest first; without one, everything is shown.
+    `state` holds the sections: later calls look only at what came since and add to them. An entry is struck out where a
+    later one says otherwise (a file that was only read is changed, a test passes, a list of open work replaces the one
+    before). `budget`: tokens shown, whole entries only, the most useful and newest first; without one, everything is
+    shown.
     """
 
     name = "anchored"
@@ -54,7 +57,13 @@ class Anchored:
         self.budget, self.cwd, self.model = budget, cwd, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter, held = counter_for(self.model), state or {}
         sections, files = SummarySections.from_json(held.get("sections")), FileStates(held.get("files"))
@@ -74,7 +83,9 @@ class Anchored:
 
 
 class FileStates:
-    """Files of a session and what became of each, over several looks at it. A file is known by any way in which it was written."""
+    """Files of a session and what became of each, over several looks at it. A file is known by any way in which it was
+    written.
+    """
 
     def __init__(self, known: dict[str, dict[str, Any]] | None = None) -> None:
         self._known = {path: {**row, "written": list(row["written"])} for path, row in (known or {}).items()}
@@ -87,7 +98,13 @@ class FileStates:
             path = next((self._by_form[form] for form in forms if form in self._by_form), None)
             if path is None:
                 path = file.path
-                self._known[path] = {"written": [], "read": False, "created": False, "modified": False, "deleted": False}
+                self._known[path] = {
+                    "written": [],
+                    "read": False,
+                    "created": False,
+                    "modified": False,
+                    "deleted": False,
+                }
                 self._known[path]["created"] = file.created
                 changed = file.modified
             else:
@@ -129,7 +146,9 @@ def _facts(sections: SummarySections, new: Sequence[ChatMessage], *, first: bool
     """Errors, failed commands, results, versions, settings, rules: each with where it was said."""
     commands = dict(_commands(new))
     found_all = list(facts(new))
-    lists = Counter(found.atoms[0].sources[0].message for found in found_all if found.atoms[0].kind in ("version", "number"))
+    lists = Counter(
+        found.atoms[0].sources[0].message for found in found_all if found.atoms[0].kind in ("version", "number")
+    )
     for found in found_all:
         kind = found.atoms[0].kind
         if kind == "constraint":
@@ -164,7 +183,9 @@ def _commands(messages: Sequence[ChatMessage]) -> Iterator[tuple[Any, str]]:
                 given = load_json(call["arguments"])
             except ValueError:
                 continue
-            told = next((given[name] for name in _SHELLS if isinstance(given, dict) and isinstance(given.get(name), str)), None)
+            told = next(
+                (given[name] for name in _SHELLS if isinstance(given, dict) and isinstance(given.get(name), str)), None
+            )
             if call["id"] and told:
                 yield call["id"], told
 

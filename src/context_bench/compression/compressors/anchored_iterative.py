@@ -1,4 +1,6 @@
-"""A summary in sections that a model adds to: what stands is never written anew, only struck out where it is no longer true."""
+"""A summary in sections that a model adds to: what stands is never written anew, only struck out where it is no longer
+true.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ section on a line of its own after two hash marks, and under it one entry to a l
 - One connection pool for all workers instead of one each, because Postgres allows 40 connections
 Copy names, paths, numbers, versions and error messages exactly. Of a changed file say what changed. A file stands in one section only.
 Where an entry is no longer true or is done, write a line with a tilde and its number, as in: ~ 7
-Do not repeat entries and do not word them anew. If there is nothing to add, write: - nothing"""
+Do not repeat entries and do not word them anew. If there is nothing to add, write: - nothing"""  # noqa: E501
 _HEADING = re.compile(r"^[ \t]*#{1,4}[ \t]*(.+?)[ \t:]*$")
 _ENTRY = re.compile(r"^[ \t]*[-*•][ \t]+(.+?)[ \t]*$")
 _STRUCK = re.compile(r"^[ \t]*~[ \t]*(\d{1,6})\b")
@@ -38,23 +40,33 @@ _BY_HEADING = {heading.casefold(): name for name, heading in SECTIONS.items()}
 
 
 class AnchoredIterative(WrittenByModel):
-    """`state` holds the sections (see `anchored`): the model sees them and what came since, and says what to add and what to strike.
+    """`state` holds the sections (see `anchored`): the model sees them and what came since, and says what to add and
+    what to strike.
 
-    A reply in which no entry can be read is a failure. With a budget the most useful and newest entries are shown; none is forgotten.
+    A reply in which no entry can be read is a failure. With a budget the most useful and newest entries are shown; none
+    is forgotten.
     """
 
     name = "anchored_iterative"
     rules = _RULES
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The sections as one message."""
         counter, limit = counter_for(self.model), self.budget if budget is None else budget
         sections = SummarySections.from_json((state or {}).get("sections"))
         for part in self._parts(newly(prefix, state)):
             shown, places = _numbered(sections)
-            said = await self._ask(f"The summary as it stands:\n{shown or '(empty)'}\n\nNext part:\n{part}\n\nTo be added:", limit)
+            said = await self._ask(
+                f"The summary as it stands:\n{shown or '(empty)'}\n\nNext part:\n{part}\n\nTo be added:", limit
+            )
             _merge(sections, said, places)
         text, left_out = sections.fitting(limit, counter)
         made = summary_message(text)

@@ -1,4 +1,6 @@
-"""Anthropic's context editing: the edit `clear_tool_uses_20250919`, which the provider makes anew in each request and never shows."""
+"""Anthropic's context editing: the edit `clear_tool_uses_20250919`, which the provider makes anew in each request and
+never shows.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ ADAPTED = {"anthropic_clear": "AnthropicClear"}
 
 
 class AnthropicClear(AtProvider):
-    """The whole conversation is sent with the edit; what the model sees of it only the provider knows, so the result is opaque.
+    """The whole conversation is sent with the edit; what the model sees of it only the provider knows, so the result is
+    opaque.
 
-    Sizes are the provider's: `POST /v1/messages/count_tokens` with the edit says how many input tokens there were and are. `trigger`: input
-    tokens (or, below 1,000, uses of tools) from which it clears; `keep`: the last uses of tools that stay; `clear_at_least`: tokens, so
-    that losing the cached prefix pays; `clear_tool_inputs`: the calls' arguments too.
+    Sizes are the provider's: `POST /v1/messages/count_tokens` with the edit says how many input tokens there were and
+    are. `trigger`: input tokens (or, below 1,000, uses of tools) from which it clears; `keep`: the last uses of tools
+    that stay; `clear_at_least`: tokens, so that losing the cached prefix pays; `clear_tool_inputs`: the calls'
+    arguments too.
     """
 
     name = "anthropic_clear"
@@ -44,7 +48,10 @@ class AnthropicClear(AtProvider):
     ) -> None:
         super().__init__(url, model, key, timeout, max_tokens)
         if trigger < 1 or keep < 0 or (clear_at_least is not None and clear_at_least < 0):
-            raise BadInput(f"anthropic_clear: trigger={trigger}, keep={keep}, clear_at_least={clear_at_least}: expected 1, 0, 0 or more")
+            raise BadInput(
+                f"anthropic_clear: trigger={trigger}, keep={keep}, clear_at_least={clear_at_least}: expected 1, 0, 0 "
+                "or more"
+            )
         edit: dict[str, Any] = {
             "type": "clear_tool_uses_20250919",
             "trigger": {"type": "input_tokens" if trigger >= 1000 else "tool_uses", "value": trigger},
@@ -57,9 +64,17 @@ class AnthropicClear(AtProvider):
         self._management = {"edits": [edit]}
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
-        """`opaque`: `{"wire", "messages"}`, the prefix as it was; `state`: the same, which goes in front of what came since."""
+        """`opaque`: `{"wire", "messages"}`, the prefix as it was; `state`: the same, which goes in front of what came
+        since.
+        """
         held = [*((state or {}).get("messages") or []), *prefix]
         if not held:
             return Compressed([], 0, 0), state
@@ -70,7 +85,11 @@ class AnthropicClear(AtProvider):
         before = management.get("original_input_tokens") if isinstance(management, Mapping) else None
         if not isinstance(after, int):
             raise BadReply("anthropic_clear: the count of tokens has no input_tokens")
-        warnings = [] if isinstance(before, int) and before > after else ["nothing was cleared: below the trigger, or no more than keep"]
+        warnings = (
+            []
+            if isinstance(before, int) and before > after
+            else ["nothing was cleared: below the trigger, or no more than keep"]
+        )
         opaque = {"wire": self.wire, "messages": held}
         told = before if isinstance(before, int) else tokens_of(held, counter_for(self.model))
         return Compressed([], told, after, opaque=opaque, warnings=warnings), opaque

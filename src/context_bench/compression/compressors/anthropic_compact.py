@@ -19,11 +19,12 @@ LEAST = 50_000  # the lowest trigger that the provider takes
 
 
 class AnthropicCompact(AtProvider):
-    """One request with the edit and `pause_after_compaction`; the `compaction` block of the reply holds the summary as text.
+    """One request with the edit and `pause_after_compaction`; the `compaction` block of the reply holds the summary as
+    text.
 
-    It is given as a message, so any responder can answer from it; the provider itself would put it in front of the conversation as a block
-    of the assistant. `trigger`: input tokens from which the provider compacts, at least 50,000: a shorter prefix is not compacted, which is
-    a failure here. `instructions` replace the provider's own prompt.
+    It is given as a message, so any responder can answer from it; the provider itself would put it in front of the
+    conversation as a block of the assistant. `trigger`: input tokens from which the provider compacts, at least 50,000:
+    a shorter prefix is not compacted, which is a failure here. `instructions` replace the provider's own prompt.
     """
 
     name = "anthropic_compact"
@@ -44,11 +45,20 @@ class AnthropicCompact(AtProvider):
     ) -> None:
         super().__init__(url, model, key, timeout, max_tokens)
         if trigger < LEAST:
-            raise BadInput(f"anthropic_compact: trigger is at least {LEAST} input tokens (the provider takes no less), not {trigger}")
+            raise BadInput(
+                f"anthropic_compact: trigger is at least {LEAST} input tokens (the provider takes no less), not "
+                f"{trigger}"
+            )
         self.trigger, self.instructions = trigger, instructions
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The summary as one message."""
         counter = counter_for(self.model)
@@ -71,9 +81,14 @@ class AnthropicCompact(AtProvider):
         blocks = [each for each in content if isinstance(each, Mapping)] if isinstance(content, list) else []
         found = next((each for each in blocks if each.get("type") == "compaction"), None)
         if found is None:
-            raise BadReply(f"anthropic_compact: nothing was compacted: the prefix stayed below the trigger of {self.trigger} input tokens")
+            raise BadReply(
+                f"anthropic_compact: nothing was compacted: the prefix stayed below the trigger of {self.trigger} "
+                "input tokens"
+            )
         if not isinstance(found.get("content"), str) or not found["content"].strip():
-            raise BadReply("anthropic_compact: the compaction block of the reply is empty: the provider's compaction failed")
+            raise BadReply(
+                "anthropic_compact: the compaction block of the reply is empty: the provider's compaction failed"
+            )
         return str(found["content"]).strip()
 
     def _settings(self) -> dict[str, Any]:

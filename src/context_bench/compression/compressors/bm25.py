@@ -22,8 +22,8 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W
 class BM25:
     """Keeps the sentences that score best for the question, in their order, up to `budget` tokens or the share `keep`.
 
-    Scores are Okapi BM25 (`k1`, `b`). Sentences that share no word with the question come last, in the order of the text.
-    Without a query, the last user text of `tail` is it.
+    Scores are Okapi BM25 (`k1`, `b`). Sentences that share no word with the question come last, in the order of the
+    text. Without a query, the last user text of `tail` is it.
     """
 
     name = "bm25"
@@ -31,12 +31,20 @@ class BM25:
     of_text = True
     needs_query = True
 
-    def __init__(self, keep: float = 0.5, budget: int | None = None, k1: float = 1.5, b: float = 0.75, model: str | None = None) -> None:
+    def __init__(
+        self, keep: float = 0.5, budget: int | None = None, k1: float = 1.5, b: float = 0.75, model: str | None = None
+    ) -> None:
         check_limit(self.name, budget, keep)
         self.keep, self.budget, self.k1, self.b, self.model = keep, budget, k1, b, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         asked = query if query is not None else _last_user_text(tail)
@@ -46,11 +54,15 @@ class BM25:
             return sorted(range(len(found)), key=lambda position: (-scores[position], position))
 
         limit = self.budget if budget is None else budget
-        return compressed(prefix, limit, self.keep, counter, lambda texts, tokens: keep_best(texts, tokens, counter, rank)), state
+        return compressed(
+            prefix, limit, self.keep, counter, lambda texts, tokens: keep_best(texts, tokens, counter, rank)
+        ), state
 
 
 def bm25_scores(documents: Sequence[str], query: str, k1: float = 1.5, b: float = 0.75) -> list[float]:
-    """Okapi BM25 of each document for `query` (Robertson & Zaragoza 2009), all ≥ 0: idf = ln(1 + (N − n + 0.5) / (n + 0.5))."""
+    """Okapi BM25 of each document for `query` (Robertson & Zaragoza 2009), all ≥ 0: idf = ln(1 + (N − n + 0.5) / (n +
+    0.5)).
+    """
     bags = [Counter(_words(document)) for document in documents]
     lengths = [sum(bag.values()) for bag in bags]
     mean = sum(lengths) / len(lengths) if lengths else 0.0

@@ -1,4 +1,6 @@
-"""Any program that reads a session on standard input and writes a shorter one on standard output. Never through a shell."""
+"""Any program that reads a session on standard input and writes a shorter one on standard output. Never through a
+shell.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,21 @@ _KEYS = {"command", "format", "timeout", "name", "needs_query"}
 
 
 class CommandFilter:
-    """`cli:COMMAND`: text in, text out. `cli:json:COMMAND`: `{"messages", "budget", "query"}` in; `{"messages"}` or `{"text"}` out.
+    """`cli:COMMAND`: text in, text out. `cli:json:COMMAND`: `{"messages", "budget", "query"}` in; `{"messages"}` or
+    `{"text"}` out.
 
-    `{budget}` and `{query}` in an argument are replaced. The program runs in a process group of its own; it and all that it started are
-    killed after `timeout` seconds or at 64 MiB of output. An exit status other than 0 is a failure.
+    `{budget}` and `{query}` in an argument are replaced. The program runs in a process group of its own; it and all
+    that it started are killed after `timeout` seconds or at 64 MiB of output. An exit status other than 0 is a failure.
     """
 
     def __init__(
-        self, argv: Sequence[str], *, form: str = "text", timeout: float = TIMEOUT, name: str | None = None, needs_query: bool = False
+        self,
+        argv: Sequence[str],
+        *,
+        form: str = "text",
+        timeout: float = TIMEOUT,
+        name: str | None = None,
+        needs_query: bool = False,
     ) -> None:
         self.argv, self.form, self.timeout = list(argv), form, timeout
         self.name = name or Path(self.argv[0]).name
@@ -46,7 +55,13 @@ class CommandFilter:
         return {"class": "CommandFilter", "argv": self.argv, "format": self.form}
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The output of the program."""
         counter = counter_for()
@@ -54,7 +69,10 @@ class CommandFilter:
         stdin = json.dumps(given) + "\n" if self.form == "json" else rendered(prefix)
         done = run_program([self._filled(word, budget, query) for word in self.argv], self._time_left(), stdin)
         if done.status != 0:
-            said = redact((done.err.strip() or done.out.strip())[-4000:].decode("utf-8", "replace"))[-1000:] or "it said nothing"
+            said = (
+                redact((done.err.strip() or done.out.strip())[-4000:].decode("utf-8", "replace"))[-1000:]
+                or "it said nothing"
+            )
             how = f"exit status {done.status}" if done.status > 0 else f"signal {-done.status}"
             raise Refused(f"{self.name} ended with {how}: {said}")
         made = self._read(done.out)

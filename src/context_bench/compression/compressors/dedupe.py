@@ -18,7 +18,8 @@ _POINTER = "[the same as a later result]"
 
 
 class Dedupe:
-    """Replaces a tool's result by a pointer where a later one holds all of its lines in order, and is at least `least` characters long.
+    """Replaces a tool's result by a pointer where a later one holds all of its lines in order, and is at least `least`
+    characters long.
 
     Nothing is lost, so a budget is ignored.
     """
@@ -33,7 +34,13 @@ class Dedupe:
         self.least, self.model = least, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         shown = list(prefix)

@@ -28,8 +28,9 @@ class SentenceEmbedder(Protocol):
 class Extractive:
     """Keeps the best sentences by their vectors (cosine), in their order, up to `budget` tokens or the share `keep`.
 
-    `by`: "cover", those that together come near to all of the text, which knows no question (a session is compressed before one is
-    asked); or "query", nearest to the question. A sentence that was there before comes last. `embedder`: any object with `embed(texts)`.
+    `by`: "cover", those that together come near to all of the text, which knows no question (a session is compressed
+    before one is asked); or "query", nearest to the question. A sentence that was there before comes last. `embedder`:
+    any object with `embed(texts)`.
     """
 
     name = "extractive"
@@ -54,11 +55,28 @@ class Extractive:
 
     def fingerprint(self) -> dict[str, Any]:
         """The settings on which its choice depends."""
-        own = getattr(self._embedder, "name", type(self._embedder).__name__) if self._embedder else "all-MiniLM-L6-v2 int8"
-        return {"class": "Extractive", "keep": self.keep, "budget": self.budget, "by": self.by, "model": self.model, "embedder": own}
+        own = (
+            getattr(self._embedder, "name", type(self._embedder).__name__)
+            if self._embedder
+            else "all-MiniLM-L6-v2 int8"
+        )
+        return {
+            "class": "Extractive",
+            "keep": self.keep,
+            "budget": self.budget,
+            "by": self.by,
+            "model": self.model,
+            "embedder": own,
+        }
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
 
@@ -66,7 +84,9 @@ class Extractive:
             return self._ranked([sentence.text.strip() for sentence in found], query)
 
         limit = self.budget if budget is None else budget
-        return compressed(prefix, limit, self.keep, counter, lambda texts, tokens: keep_best(texts, tokens, counter, rank)), state
+        return compressed(
+            prefix, limit, self.keep, counter, lambda texts, tokens: keep_best(texts, tokens, counter, rank)
+        ), state
 
     def _ranked(self, texts: list[str], query: str | None) -> list[int]:
         """Positions, best first. Each text is embedded once."""
@@ -94,7 +114,8 @@ class Extractive:
 
 
 def _cover(vectors: Any, sizes: Sequence[int]) -> Any:
-    """The rank of each sentence when the next chosen is the one that brings all others nearest to a chosen one, for its length.
+    """The rank of each sentence when the next chosen is the one that brings all others nearest to a chosen one, for its
+    length.
 
     (Facility location, greedily: Lin & Bilmes 2011, who divide the gain by a power of the length as here.)
     """

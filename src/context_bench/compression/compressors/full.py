@@ -18,6 +18,12 @@ class Full:
     deterministic = True
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         return Compressed(prefix), state

@@ -17,8 +17,9 @@ MARKER = "\n[…]\n"
 class HeadTail:
     """Keeps `budget` tokens (or the share `keep`): half from the beginning, half from the end.
 
-    A visible marker `[…]` stands where text was cut and is part of the budget; below 12 tokens there is no room for it and only the
-    beginning is kept. Cuts fall at the edge of a word where one is within 24 characters. Several texts count as one long one.
+    A visible marker `[…]` stands where text was cut and is part of the budget; below 12 tokens there is no room for it
+    and only the beginning is kept. Cuts fall at the edge of a word where one is within 24 characters. Several texts
+    count as one long one.
     """
 
     name = "head_tail"
@@ -30,11 +31,19 @@ class HeadTail:
         self.keep, self.budget, self.model = keep, budget, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         limit = self.budget if budget is None else budget
-        return compressed(prefix, limit, self.keep, counter, lambda texts, tokens: _both_ends(texts, tokens, counter)), state
+        return compressed(
+            prefix, limit, self.keep, counter, lambda texts, tokens: _both_ends(texts, tokens, counter)
+        ), state
 
 
 def _both_ends(texts: list[str], budget: int, counter: VocabularyCounter) -> list[str]:
@@ -53,7 +62,9 @@ def _both_ends(texts: list[str], budget: int, counter: VocabularyCounter) -> lis
 
 
 def _with_marker(front: list[str], back: list[str], cut: int, end_cut: int) -> list[str]:
-    """Texts before `cut` are whole at the front, those after `end_cut` whole at the back; the marker stands once, at the first cut."""
+    """Texts before `cut` are whole at the front, those after `end_cut` whole at the back; the marker stands once, at
+    the first cut.
+    """
     shown = [a or b for a, b in zip(front, back, strict=True)]
     shown[cut] = (front[cut] + MARKER + (back[cut] if cut == end_cut else "")).strip("\n")
     return shown

@@ -16,8 +16,9 @@ ADAPTED = {"headroom": "Headroom"}
 class Headroom(VendorCompressor):
     """`headroom.compress(messages, …)` as the package does it by default; the options are the package's own.
 
-    A budget becomes its `target_ratio` (share kept), which it takes as a wish. `protect_recent`: messages at the end that it leaves alone;
-    `compress_user_messages`: whether what users said is compressed too. `counted_as`: the model of its own count of tokens.
+    A budget becomes its `target_ratio` (share kept), which it takes as a wish. `protect_recent`: messages at the end
+    that it leaves alone; `compress_user_messages`: whether what users said is compressed too. `counted_as`: the model
+    of its own count of tokens.
     """
 
     vendor = Vendor("headroom-ai", "headroom", "0.42.0")
@@ -33,7 +34,11 @@ class Headroom(VendorCompressor):
         python: str | None = None,
         timeout: float = 300.0,
     ) -> None:
-        given = {"target_ratio": target_ratio, "protect_recent": protect_recent, "compress_user_messages": compress_user_messages}
+        given = {
+            "target_ratio": target_ratio,
+            "protect_recent": protect_recent,
+            "compress_user_messages": compress_user_messages,
+        }
         options = {name: value for name, value in given.items() if value is not None}
         super().__init__({"model": counted_as, **options}, python=python, timeout=timeout)
 

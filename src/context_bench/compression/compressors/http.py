@@ -1,4 +1,6 @@
-"""Any service that takes a session over HTTP and sends a shorter one: by its URL alone if it speaks our plain form, else told in a file."""
+"""Any service that takes a session over HTTP and sends a shorter one: by its URL alone if it speaks our plain form,
+else told in a file.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ _KEYS = frozenset(("url", "name", "timeout", "headers", "auth", "body", "message
 
 
 class HTTPCompressor:
-    """`http:URL`: gets `{"messages", "budget", "query"}` by POST, gives messages, `{"messages"}` or `{"text"}`. `http:FILE.toml` says more:
+    """`http:URL`: gets `{"messages", "budget", "query"}` by POST, gives messages, `{"messages"}` or `{"text"}`.
+    `http:FILE.toml` says more:
 
     ```toml
     name = "morph"
@@ -63,10 +66,21 @@ class HTTPCompressor:
 
     def fingerprint(self) -> dict[str, Any]:
         """The address and the settings; no key."""
-        return {"class": "HTTPCompressor", "url": bare_url(self._url), "body": self._body, "headers": sorted(self._headers)}
+        return {
+            "class": "HTTPCompressor",
+            "url": bare_url(self._url),
+            "body": self._body,
+            "headers": sorted(self._headers),
+        }
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The reply of the service."""
         counter = counter_for()
@@ -75,7 +89,9 @@ class HTTPCompressor:
         document = await post_json(self, self._url, fill(self._body, values), headers=headers, timeout=self._timeout)
         found = at(document, self._path)
         if found is None or (self._reads == "text" and not isinstance(found, str)):
-            raise BadReply(f"{self.name}: nothing to read at {self._path or 'the top'!r} of the reply of {bare_url(self._url)}")
+            raise BadReply(
+                f"{self.name}: nothing to read at {self._path or 'the top'!r} of the reply of {bare_url(self._url)}"
+            )
         made = result_of(found, self.name)
         return Compressed(made, tokens_of(prefix, counter), tokens_of(made, counter)), state
 
@@ -105,13 +121,17 @@ def from_spec(target: str) -> HTTPCompressor:
     if not duration(timeout):
         faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r}")
     if "body" in given and (odd := sorted(names_in(given["body"]) - _PLACES)):
-        faults.append(f"`body`: {{{odd[0]}}} is not known; expected {', '.join(f'{{{name}}}' for name in sorted(_PLACES))}")
+        faults.append(
+            f"`body`: {{{odd[0]}}} is not known; expected {', '.join(f'{{{name}}}' for name in sorted(_PLACES))}"
+        )
     if not given.get("url"):
         faults.append("no `url`")
     if faults:
         raise BadSpec(target, faults)
     if loud := [name for name, value in given.get("headers", {}).items() if secrets_in({str(name): str(value)})]:
-        raise BadSpec(target, [f"header {loud[0]!r} looks like a key; give it through [auth] and an environment variable"])
+        raise BadSpec(
+            target, [f"header {loud[0]!r} looks like a key; give it through [auth] and an environment variable"]
+        )
     return HTTPCompressor(given["url"], more=given, key=_key(target, given.get("auth")))
 
 
@@ -124,7 +144,13 @@ def _key(target: str, auth: Mapping[str, Any] | None) -> tuple[str, str] | None:
         or "{key}" not in value
         or auth.keys() - {"env", "header", "value"}
     ):
-        raise BadSpec(target, ["[auth] is expected to have env (the name of a variable), and may have header and value (with {key} in it)"])
+        raise BadSpec(
+            target,
+            [
+                "[auth] is expected to have env (the name of a variable), and may have header and value (with {key} "
+                "in it)"
+            ],
+        )
     found = key_in(str(variable))
     if not found:
         raise BadInput(f"{target} takes its key from {variable}, which is not set")

@@ -1,4 +1,6 @@
-"""LangChain's two ways to shorten a conversation before a call, in an environment of its own: clear old tool results, or summarise."""
+"""LangChain's two ways to shorten a conversation before a call, in an environment of its own: clear old tool results,
+or summarise.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ _VENDOR = Vendor("langchain", "langchain", "1.4.7")
 
 
 class ClearToolUses(VendorCompressor):
-    """`ClearToolUsesEdit`: all but the last `keep` results of tools become `[cleared]` once there are more than `trigger` tokens.
+    """`ClearToolUsesEdit`: all but the last `keep` results of tools become `[cleared]` once there are more than
+    `trigger` tokens.
 
-    Its own default trigger is 100,000 (its own estimate of tokens); here it is 0, since a compression point is where it is to happen.
-    A budget becomes the trigger; what is then too long stays too long.
+    Its own default trigger is 100,000 (its own estimate of tokens); here it is 0, since a compression point is where it
+    is to happen. A budget becomes the trigger; what is then too long stays too long.
     """
 
     vendor = _VENDOR
@@ -36,7 +39,12 @@ class ClearToolUses(VendorCompressor):
         python: str | None = None,
         timeout: float = 120.0,
     ) -> None:
-        options = {"keep": keep, "trigger": trigger, "clear_at_least": clear_at_least, "clear_tool_inputs": clear_tool_inputs}
+        options = {
+            "keep": keep,
+            "trigger": trigger,
+            "clear_at_least": clear_at_least,
+            "clear_tool_inputs": clear_tool_inputs,
+        }
         super().__init__(options, python=python, timeout=timeout)
 
     def _for_budget(self, prefix: Messages, budget: int | None) -> dict[str, Any]:
@@ -44,10 +52,12 @@ class ClearToolUses(VendorCompressor):
 
 
 class Summarization(VendorCompressor):
-    """`SummarizationMiddleware` with its own prompt and model calls: everything but the last `keep` messages becomes one summary.
+    """`SummarizationMiddleware` with its own prompt and model calls: everything but the last `keep` messages becomes
+    one summary.
 
-    `keep_tokens`: so many tokens at the end are kept instead (its own estimate); of a budget, half is for them. The package itself looks
-    only at the last `trim_tokens_to_summarize` tokens (its default: 4,000) of what it summarises. `relay`, `model`, `api_key`: who writes.
+    `keep_tokens`: so many tokens at the end are kept instead (its own estimate); of a budget, half is for them. The
+    package itself looks only at the last `trim_tokens_to_summarize` tokens (its default: 4,000) of what it summarises.
+    `relay`, `model`, `api_key`: who writes.
     """
 
     vendor = _VENDOR
@@ -66,7 +76,10 @@ class Summarization(VendorCompressor):
         timeout: float = 300.0,
     ) -> None:
         if relay is None:
-            raise BadInput("langchain_summary needs a model that writes it: langchain_summary:relay=http://HOST:PORT (or --responder URL)")
+            raise BadInput(
+                "langchain_summary needs a model that writes it: langchain_summary:relay=http://HOST:PORT (or "
+                "--responder URL)"
+            )
         if keep < 1 or (keep_tokens is not None and keep_tokens < 1):
             raise BadInput(f"langchain_summary: keep and keep_tokens are 1 or more, not {keep} and {keep_tokens}")
         kept = ["messages", keep] if keep_tokens is None else ["tokens", keep_tokens]

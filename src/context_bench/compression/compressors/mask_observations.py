@@ -1,6 +1,8 @@
-"""Old results of tools are replaced by a line that says so; calls and what was said stay. Cheap, and hard to beat for coding agents.
+"""Old results of tools are replaced by a line that says so; calls and what was said stay. Cheap, and hard to beat for
+coding agents.
 
-Source of the idea: Lindenbauer et al. 2025 (arXiv 2508.21433), who found it to halve the cost of coding agents at equal solve rates.
+Source of the idea: Lindenbauer et al. 2025 (arXiv 2508.21433), who found it to halve the cost of coding agents at equal
+solve rates.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _RESULTS = ("tool", "function")
 
 
 class MaskObservations:
-    """Masks all but the last `keep` results. A budget is met by masking more, the oldest first; what is then too long stays too long.
+    """Masks all but the last `keep` results. A budget is met by masking more, the oldest first; what is then too long
+    stays too long.
 
     Results of fewer than `least` tokens are left: the line in their place would not be shorter.
     """
@@ -32,12 +35,19 @@ class MaskObservations:
         for what, number in (("keep", keep), ("least", least)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                 raise BadInput(
-                    f"mask_observations: {what}={number!r} is not a number of {'results' if what == 'keep' else 'tokens'} (0, 1, 2 …)"
+                    f"mask_observations: {what}={number!r} is not a number of "
+                    f"{'results' if what == 'keep' else 'tokens'} (0, 1, 2 …)"
                 )
         self.keep, self.least, self.model = keep, least, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         results = [at for at, message in enumerate(prefix) if message.get("role") in _RESULTS]

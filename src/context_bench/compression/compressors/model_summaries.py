@@ -1,6 +1,8 @@
-"""Summaries that a model writes: its arguments, the parts in which it reads a long prefix, and summaries in fixed sections.
+"""Summaries that a model writes: its arguments, the parts in which it reads a long prefix, and summaries in fixed
+sections.
 
-Entries of a section are added and struck out, never written anew. `SummarySections` also shows as much of itself as a budget allows.
+Entries of a section are added and struck out, never written anew. `SummarySections` also shows as much of itself as a
+budget allows.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from context_bench.wire.conversation import ChatMessage
 
 
 class WrittenByModel(OfModel):
-    """A compressor that asks a model behind `relay` (an OpenAI-compatible URL; `api_key` defaults to `OPENAI_API_KEY`), at temperature 0.
+    """A compressor that asks a model behind `relay` (an OpenAI-compatible URL; `api_key` defaults to `OPENAI_API_KEY`),
+    at temperature 0.
 
-    What is to be summarised is put to it in parts of at most `part_tokens` (o200k_base), so that it fits a small window; its reply has at
-    most `max_tokens`. `budget`: tokens of the summary; the model is told, and what is longer all the same is cut, with a warning.
-    A call that fails is the failure of the compression. `prices`: what calls cost. `limiter`: whose turn it is to ask.
+    What is to be summarised is put to it in parts of at most `part_tokens` (o200k_base), so that it fits a small
+    window; its reply has at most `max_tokens`. `budget`: tokens of the summary; the model is told, and what is longer
+    all the same is cut, with a warning. A call that fails is the failure of the compression. `prices`: what calls cost.
+    `limiter`: whose turn it is to ask.
     """
 
     def __init__(
@@ -43,7 +47,9 @@ class WrittenByModel(OfModel):
         limiter: Any = None,
     ) -> None:
         settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
-        super().__init__(relay, model, api_key, "--responder", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
+        super().__init__(
+            relay, model, api_key, "--responder", part_tokens=part_tokens, max_tokens=max_tokens, **settings
+        )
         check_limit(self.name, budget, 0)
         self.budget = budget
 
@@ -135,7 +141,9 @@ class SummarySections:
         return _text(self._only(kept)), len(order) - len(kept)
 
     def _by_worth(self) -> list[tuple[str, str]]:
-        """Entries, the one to keep longest first: the first of each section in turn by worth, the newest before older ones."""
+        """Entries, the one to keep longest first: the first of each section in turn by worth, the newest before older
+        ones.
+        """
         ranked = []
         for worth, section in enumerate(_WORTH):
             keys = list(self.entries[section])
@@ -145,7 +153,10 @@ class SummarySections:
 
     def _only(self, places: Iterable[tuple[str, str]]) -> dict[str, dict[str, str]]:
         wanted = set(places)
-        return {name: {key: text for key, text in held.items() if (name, key) in wanted} for name, held in self.entries.items()}
+        return {
+            name: {key: text for key, text in held.items() if (name, key) in wanted}
+            for name, held in self.entries.items()
+        }
 
     def to_json(self) -> dict[str, dict[str, str]]:
         """As JSON values."""
@@ -175,7 +186,9 @@ def summary_message(text: str) -> list[ChatMessage]:
 
 
 def newly(prefix: Sequence[ChatMessage], state: Any) -> list[ChatMessage]:
-    """The messages of the prefix that are not in the summary of `state`: those after that summary, or after the messages it was made of."""
+    """The messages of the prefix that are not in the summary of `state`: those after that summary, or after the
+    messages it was made of.
+    """
     messages = list(prefix)
     for seen in ("gave", "got"):
         count, mark = (state or {}).get(seen) or (0, "")

@@ -1,4 +1,6 @@
-"""OpenAI's compaction: `POST /responses/compact`, or `context_management` with a `compact_threshold` in an ordinary request."""
+"""OpenAI's compaction: `POST /responses/compact`, or `context_management` with a `compact_threshold` in an ordinary
+request.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,10 @@ _GO_ON = "Reply with OK."
 class OpenAICompact(AtProvider):
     """The prefix becomes the items that the endpoint gives, an encrypted `compaction` item among them. They are opaque.
 
-    `threshold`: instead of the endpoint, an ordinary request with `context_management` and this `compact_threshold`; the server compacts
-    when its own count passes it, and a prefix that stays below it is a failure, not a compression. `tokens_after` is the provider's: what
-    the endpoint says it wrote (`usage.output_tokens`); for a threshold, what `/responses/input_tokens` counts of the item.
+    `threshold`: instead of the endpoint, an ordinary request with `context_management` and this `compact_threshold`;
+    the server compacts when its own count passes it, and a prefix that stays below it is a failure, not a compression.
+    `tokens_after` is the provider's: what the endpoint says it wrote (`usage.output_tokens`); for a threshold, what
+    `/responses/input_tokens` counts of the item.
     """
 
     name = "openai_compact"
@@ -47,7 +50,13 @@ class OpenAICompact(AtProvider):
         self.threshold, self.instructions = threshold, instructions
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """`opaque`: `{"wire", "items"}`; `state`: the same, which goes in front of what came since."""
         before = tokens_of(prefix, counter_for(self.model))
@@ -83,7 +92,10 @@ class OpenAICompact(AtProvider):
         items = _output(await self._post("/v1/responses", body))
         last = max((at for at, item in enumerate(items) if _is_compaction(item)), default=None)
         if last is None:
-            raise BadReply(f"openai_compact: nothing was compacted: the prefix stayed below the threshold of {self.threshold} tokens")
+            raise BadReply(
+                f"openai_compact: nothing was compacted: the prefix stayed below the threshold of {self.threshold} "
+                "tokens"
+            )
         kept = [items[last]]  # what came before it, it carries; the answer after it nobody asked for
         counted = await self._post("/v1/responses/input_tokens", {"model": self.model, "input": kept})
         after = counted.get("input_tokens")
@@ -108,4 +120,8 @@ def _output(document: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_compaction(item: Any) -> bool:
-    return isinstance(item, Mapping) and item.get("type") in ("compaction", "compaction_summary") and bool(item.get("encrypted_content"))
+    return (
+        isinstance(item, Mapping)
+        and item.get("type") in ("compaction", "compaction_summary")
+        and bool(item.get("encrypted_content"))
+    )

@@ -1,4 +1,6 @@
-"""Recorded results of a compressor for these very messages, from a file: nothing runs or costs, and the numbers can be repeated."""
+"""Recorded results of a compressor for these very messages, from a file: nothing runs or costs, and the numbers can be
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ SCHEMES = {"pairs": "RecordedPairs"}
 class RecordedPairs:
     """`pairs:FILE.jsonl`: lines of `{id, original_messages, compressed_messages}`, found by what the original says.
 
-    System messages are left aside on both sides. A pair of a whole request (prefix and tail) fits too, if the recorded result ends with the
-    tail. What is not in the file is the counted failure `NotRecorded`; two results for one original are `BadInput`.
+    System messages are left aside on both sides. A pair of a whole request (prefix and tail) fits too, if the recorded
+    result ends with the tail. What is not in the file is the counted failure `NotRecorded`; two results for one
+    original are `BadInput`.
     """
 
     deterministic = True
@@ -37,7 +40,8 @@ class RecordedPairs:
             key, made = _key(pair.original), _spoken(pair.compressed)
             if self._results.setdefault(key, made) != made:
                 raise BadInput(
-                    f"{path}: {pair.id!r} has another result for an original that was there before; give one file per compressor"
+                    f"{path}: {pair.id!r} has another result for an original that was there before; give one file per "
+                    "compressor"
                 )
         if not self._results:
             raise BadInput(f"{path} holds no pairs; expected lines of {{id, original_messages, compressed_messages}}")
@@ -47,7 +51,13 @@ class RecordedPairs:
         return {"class": "RecordedPairs", "pairs": stable_hash(self._results)}
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The recorded result; a budget changes nothing."""
         counter = counter_for()
@@ -63,7 +73,9 @@ class RecordedPairs:
         whole = self._results.get(_key([*prefix, *tail])) if tail else None
         if whole is not None and _key(whole[len(whole) - len(tail) :]) == _key(tail):
             return whole[: len(whole) - len(tail)]
-        raise NotRecorded(f"{self._path} has no result for these {len(prefix)} messages ({len(self._results)} originals are in it)")
+        raise NotRecorded(
+            f"{self._path} has no result for these {len(prefix)} messages ({len(self._results)} originals are in it)"
+        )
 
 
 def _spoken(messages: Sequence[ChatMessage]) -> Messages:
@@ -72,4 +84,6 @@ def _spoken(messages: Sequence[ChatMessage]) -> Messages:
 
 def _key(messages: Sequence[ChatMessage]) -> str:
     """The texts of messages, however their content is written."""
-    return stable_hash([[m.get("role"), message_text(m), tool_calls_of(m), m.get("tool_call_id")] for m in _spoken(messages)])
+    return stable_hash(
+        [[m.get("role"), message_text(m), tool_calls_of(m), m.get("tool_call_id")] for m in _spoken(messages)]
+    )

@@ -1,7 +1,8 @@
 """Compaction at the provider, and the JSON requests for it.
 
-A provider's result may be readable only to the provider, so the same endpoint and model answer the questions too. `post_json` sends one
-request to a service that is no chat: it returns a document, raises the errors of this package and records each attempt in the ledger.
+A provider's result may be readable only to the provider, so the same endpoint and model answer the questions too.
+`post_json` sends one request to a service that is no chat: it returns a document, raises the errors of this package and
+records each attempt in the ledger.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ async def post_json(
 ) -> Any:
     """The document that `url` sends for `body`.
 
-    `headers` may hold keys; none is shown anywhere. Failures that pass are tried again as `policy` says (by default three times).
-    `model`: whose call it is in the ledger (none: the service is no model, and nothing is booked); `usage(document)` reads what it used.
+    `headers` may hold keys; none is shown anywhere. Failures that pass are tried again as `policy` says (by default
+    three times). `model`: whose call it is in the ledger (none: the service is no model, and nothing is booked);
+    `usage(document)` reads what it used.
     """
     policy, attempt = policy or RetryPolicy(3, 0.5, 20.0), 1
     ledger = current_ledger()
@@ -56,7 +58,15 @@ async def post_json(
         found = await _once(user, url, body, headers, allowed)
         failure = found if isinstance(found, Failure) else None
         if ledger is not None and model is not None:
-            call = Call(ledger.account, model, bare_url(url), began, SYSTEM_CLOCK.monotonic() - start, attempt=attempt, request=body)
+            call = Call(
+                ledger.account,
+                model,
+                bare_url(url),
+                began,
+                SYSTEM_CLOCK.monotonic() - start,
+                attempt=attempt,
+                request=body,
+            )
             call.error = None if failure is None else describe(failure.error)
             used: Usage | None = usage(found) if usage is not None and failure is None else None
             call.usage = used
@@ -73,7 +83,10 @@ async def _once(user: object, url: str, body: Any, headers: Mapping[str, str], s
     where, secrets = bare_url(url), secrets_in(dict(headers), url)
     session = await session_for(user, trust_env=urlsplit(url).hostname not in _LOOPBACK)
     try:
-        async with asyncio.timeout(seconds), session.post(url, json=body, headers=dict(headers), allow_redirects=False) as reply:
+        async with (
+            asyncio.timeout(seconds),
+            session.post(url, json=body, headers=dict(headers), allow_redirects=False) as reply,
+        ):
             data = bytearray()
             async for chunk in reply.content.iter_any():
                 data += chunk
@@ -101,11 +114,11 @@ _KEYS = {"openai-responses": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 class AtProvider:
-    """A compressor that is a request to a provider. `url`: its base URL, by default its own; `key` defaults to its usual variable. Neither
-    is taken from the run's responder, which may be somebody else.
+    """A compressor that is a request to a provider. `url`: its base URL, by default its own; `key` defaults to its
+    usual variable. Neither is taken from the run's responder, which may be somebody else.
 
-    Where the result is opaque, `answer` continues from it: the graded answers are then those of `model` at this endpoint, whatever
-    responder the run has. `max_tokens`: of an answer.
+    Where the result is opaque, `answer` continues from it: the graded answers are then those of `model` at this
+    endpoint, whatever responder the run has. `max_tokens`: of an answer.
     """
 
     name = "provider"
@@ -152,7 +165,9 @@ class AtProvider:
 
     def _body(self, messages: Sequence[ChatMessage]) -> dict[str, Any]:
         """A request of this wire."""
-        return to_body(self.wire, Chat(list(messages), self.model, tools_used(messages), {"max_tokens": self.max_tokens}))
+        return to_body(
+            self.wire, Chat(list(messages), self.model, tools_used(messages), {"max_tokens": self.max_tokens})
+        )
 
     def _headers(self) -> dict[str, str]:
         if self.wire != "anthropic":

@@ -17,7 +17,8 @@ COMPRESSORS = {"random_drop": "RandomDrop"}
 class RandomDrop:
     """Keeps randomly chosen sentences, in their order, up to `budget` tokens (or the share `keep`).
 
-    The choice depends on `seed`, on the text and, if `state` is an example's id, on that; on nothing else, so it repeats anywhere.
+    The choice depends on `seed`, on the text and, if `state` is an example's id, on that; on nothing else, so it
+    repeats anywhere.
     """
 
     name = "random_drop"
@@ -29,7 +30,13 @@ class RandomDrop:
         self.keep, self.budget, self.seed, self.model = keep, budget, seed, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         example = state if isinstance(state, str | int) else None

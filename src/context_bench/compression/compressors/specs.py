@@ -1,7 +1,7 @@
 """Compressors from a spec or an object: `bm25:budget=300`, `py:pkg.mod:Class`, `cli:COMMAND`, `http:URL`, `pairs:FILE`.
 
-An object's `compress` may take the messages or a text alone; its signature is checked before it is called. A system counts as a compressor
-too: it gets the prefix as the context of an example and returns a shorter context.
+An object's `compress` may take the messages or a text alone; its signature is checked before it is called. A system
+counts as a compressor too: it gets the prefix as the context of an example and returns a shorter context.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ _OF_TEXT = ("text", "context", "prompt", "content", "string", "document")
 
 
 class SimpleCompressor:
-    """An object whose `compress` takes one thing: the messages, or a text where its parameter is called so or annotated as `str`.
+    """An object whose `compress` takes one thing: the messages, or a text where its parameter is called so or annotated
+    as `str`.
 
-    `budget` and `query` are handed over if it takes them by name. It gives messages or a text, `{"messages": …}` or `{"text": …}`.
+    `budget` and `query` are handed over if it takes them by name. It gives messages or a text, `{"messages": …}` or
+    `{"text": …}`.
     """
 
     def __init__(self, made: Any) -> None:
@@ -46,15 +48,25 @@ class SimpleCompressor:
         return {"class": "SimpleCompressor", "of": calling.fingerprint(self._made)}
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The object's result for the prefix."""
-        more: dict[str, Any] = {name: value for name, value in (("budget", budget), ("query", query)) if name in self._named}
+        more: dict[str, Any] = {
+            name: value for name, value in (("budget", budget), ("query", query)) if name in self._named
+        }
         given: Any = prefix
         if self.of_text:
             given = message_text(prefix[0]) if len(prefix) == 1 else rendered(prefix)
         found = await calling.call(self._made.compress, given, **more)
-        return found if isinstance(found, Compressed) else Compressed(result_of(found, f"{self.name}: compress()")), state
+        return found if isinstance(found, Compressed) else Compressed(
+            result_of(found, f"{self.name}: compress()")
+        ), state
 
     async def aclose(self) -> None:
         """Close the object."""
@@ -67,7 +79,10 @@ def as_compressor(made: Any) -> Compressor:
     """An object with `compress` as a compressor; `BadInput` if it cannot be called in any known way."""
     if calling.misfit(made.compress, [], [], state=None, budget=None, query=None) is None:
         if not isinstance(getattr(made, "name", None), str):
-            raise BadInput(f"{type(made).__name__} has compress() and no name; give it one, as in name = {type(made).__name__.lower()!r}")
+            raise BadInput(
+                f"{type(made).__name__} has compress() and no name; give it one, as in name = "
+                f"{type(made).__name__.lower()!r}"
+            )
         found: Compressor = made
         return found
     if (why := calling.misfit(made.compress, [], **dict.fromkeys(_named(made)))) is not None:
@@ -83,7 +98,8 @@ def _named(made: Any) -> list[str]:
 
 
 def compressor_of(spec: str | Compressor, **options: Any) -> Compressor:
-    """The compressor that `spec` names (`bm25:budget=300`, `py:module:Class`, a registered name); `options` are added to its own.
+    """The compressor that `spec` names (`bm25:budget=300`, `py:module:Class`, a registered name); `options` are added
+    to its own.
 
     An object is taken as it is; one that has `process` but no `compress` is adapted. Raises `UnknownName`, `BadInput`.
     """
@@ -96,7 +112,9 @@ def compressor_of(spec: str | Compressor, **options: Any) -> Compressor:
 
 
 def compressor_for(spec: str | Compressor, **given: Any) -> Compressor:
-    """The compressor that `spec` names, told what of `given` (relay, model, api_key) its constructor takes and the spec leaves open."""
+    """The compressor that `spec` names, told what of `given` (relay, model, api_key) its constructor takes and the spec
+    leaves open.
+    """
     if not isinstance(spec, str):
         return adapted(spec)
     scheme, colon, rest = spec.partition(":")
@@ -122,11 +140,15 @@ def compressor_for(spec: str | Compressor, **given: Any) -> Compressor:
 
 
 def adapted(made: Any) -> Compressor:
-    """A compressor as it is, or as one if it takes messages or a text alone; a system, as `core.protocols.System` describes it, as one."""
+    """A compressor as it is, or as one if it takes messages or a text alone; a system, as `core.protocols.System`
+    describes it, as one.
+    """
     if callable(getattr(made, "compress", None)):
         return as_compressor(made)
     if not _compresses(made):
-        raise BadInput(f"an object of type {type(made).__name__} has neither compress() nor process(): it is no compressor")
+        raise BadInput(
+            f"an object of type {type(made).__name__} has neither compress() nor process(): it is no compressor"
+        )
 
     calling.check("system", made)
     wrapped: Any = SystemCompressor(made)
@@ -139,10 +161,11 @@ def _compresses(made: Any) -> bool:
 
 
 class SystemCompressor:
-    """Hands `{id, context, messages, question, budget}` to `process` (or `aprocess`): `context` is the prefix as text, `messages` as it is.
+    """Hands `{id, context, messages, question, budget}` to `process` (or `aprocess`): `context` is the prefix as text,
+    `messages` as it is.
 
-    What comes back is read in this order: `compressed` (`{messages}` or `{text}`), `messages` (if they are others), `context`. A response
-    alone is none: a system that answers is not a compressor.
+    What comes back is read in this order: `compressed` (`{messages}` or `{text}`), `messages` (if they are others),
+    `context`. A response alone is none: a system that answers is not a compressor.
     """
 
     def __init__(self, system: Any) -> None:
@@ -158,7 +181,13 @@ class SystemCompressor:
         return {"class": "SystemCompressor", "system": calling.fingerprint(self._system)}
 
     async def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The system's result for the prefix."""
         context = rendered(prefix)
@@ -173,7 +202,9 @@ class SystemCompressor:
         elif isinstance(found.get("context"), str):
             made = prefix if found["context"] == context else result_of(found["context"], self.name)
         else:
-            raise BadReply(f"{self.name}: process() gave no compressed, messages or context; it gave {', '.join(map(str, found))}")
+            raise BadReply(
+                f"{self.name}: process() gave no compressed, messages or context; it gave {', '.join(map(str, found))}"
+            )
         counter = counter_for(getattr(self._system, "model", None))
         return Compressed(made, tokens_of(prefix, counter), tokens_of(made, counter)), state
 

@@ -1,7 +1,8 @@
 """Texts of chat messages: replacing them, cutting them up, and keeping the best within a number of tokens.
 
-Texts are cut where a reader would: at sentences and words, never inside a character that people see as one. `keep_best` keeps the
-sentences that come first in a ranking, in their old order. `result_of` reads messages from the reply of a filter, service or system.
+Texts are cut where a reader would: at sentences and words, never inside a character that people see as one. `keep_best`
+keeps the sentences that come first in a ranking, in their old order. `result_of` reads messages from the reply of a
+filter, service or system.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Shorten = Callable[[list[str], int], list[str]]
 def with_texts(messages: Messages, texts: list[str]) -> Messages:
     """The same messages with their texts replaced in order; nothing else is touched, the originals stay."""
     supply = iter(texts)
-    return [{**message, "content": _replaced(message["content"], supply)} if "content" in message else message for message in messages]
+    return [
+        {**message, "content": _replaced(message["content"], supply)} if "content" in message else message
+        for message in messages
+    ]
 
 
 def _replaced(content: Any, supply: Any) -> Any:
@@ -34,12 +38,15 @@ def _replaced(content: Any, supply: Any) -> Any:
         return next(supply)
     if isinstance(content, list):
         return [
-            {**part, "text": next(supply)} if isinstance(part, dict) and isinstance(part.get("text"), str) else part for part in content
+            {**part, "text": next(supply)} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
+            for part in content
         ]
     return content
 
 
-def compressed(prefix: Messages, budget: int | None, keep: float, counter: TokenCounter, shorten: Shorten) -> Compressed:
+def compressed(
+    prefix: Messages, budget: int | None, keep: float, counter: TokenCounter, shorten: Shorten
+) -> Compressed:
     """Bring the texts of `prefix` down to `budget` tokens (or the share `keep`) with `shorten(texts, tokens)`.
 
     What fits already is returned as it is.
@@ -117,13 +124,17 @@ def _not_too_long(sentence: str) -> Iterator[str]:
 
 
 def cut_before(text: str, at: int) -> int:
-    """The last position ≤ `at` where cutting tears no visible character apart (`at` itself if there is none within 64 characters)."""
+    """The last position ≤ `at` where cutting tears no visible character apart (`at` itself if there is none within 64
+    characters).
+    """
     at = min(max(at, 0), len(text))
     return next((position for position in range(at, max(-1, at - 64), -1) if _may_cut(text, position)), at)
 
 
 def cut_after(text: str, at: int) -> int:
-    """The first position ≥ `at` where cutting tears no visible character apart (`at` itself if there is none within 64 characters)."""
+    """The first position ≥ `at` where cutting tears no visible character apart (`at` itself if there is none within 64
+    characters).
+    """
     at = min(max(at, 0), len(text))
     return next((position for position in range(at, min(len(text), at + 64) + 1) if _may_cut(text, position)), at)
 
@@ -189,8 +200,8 @@ def keep_best(
 ) -> list[str]:
     """The texts with only their best sentences left, at most `budget` tokens in all.
 
-    `rank` gives all sentence positions, best first. One that no longer fits is passed over for the next that does. If not even one fits,
-    the best that begins in the budget is cut short.
+    `rank` gives all sentence positions, best first. One that no longer fits is passed over for the next that does. If
+    not even one fits, the best that begins in the budget is cut short.
     """
     found = [PlacedSentence(slot, piece) for slot, text in enumerate(texts) for piece in sentences(text)]
     costs = [counter.count(sentence.text) for sentence in found]
@@ -232,7 +243,9 @@ def _render(found: Sequence[PlacedSentence], kept: list[int], slots: int) -> lis
     return [text.strip() for text in shown]
 
 
-def _first_words(found: Sequence[PlacedSentence], order: Sequence[int], budget: int, counter: VocabularyCounter, slots: int) -> list[str]:
+def _first_words(
+    found: Sequence[PlacedSentence], order: Sequence[int], budget: int, counter: VocabularyCounter, slots: int
+) -> list[str]:
     shown = ["" for _ in range(slots)]
     best = found[order[0]]
     shown[best.slot] = head(best.text.strip(), budget, counter)
@@ -257,12 +270,17 @@ def result_of(value: Any, who: str) -> Messages:
         for name in ("messages", "text"):
             if value.get(name) is not None:
                 return result_of(value[name], who)
-        raise BadReply(f"{who} gave an object without messages or text; it has {', '.join(map(str, value)) or 'nothing'}")
+        raise BadReply(
+            f"{who} gave an object without messages or text; it has {', '.join(map(str, value)) or 'nothing'}"
+        )
     if not isinstance(value, list):
         raise BadReply(f"{who} gave {type(value).__name__}, expected messages or a text")
     for number, message in enumerate(value, 1):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise BadReply(f"{who}: message {number} is {str(message)[:80]!r}, expected an object with a role")
         if not isinstance(message.get("content"), str | list | None):
-            raise BadReply(f"{who}: the content of message {number} is {type(message['content']).__name__}, expected a text or parts")
+            raise BadReply(
+                f"{who}: the content of message {number} is {type(message['content']).__name__}, expected a text or "
+                "parts"
+            )
     return [dict(message) for message in value]

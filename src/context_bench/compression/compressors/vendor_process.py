@@ -1,4 +1,6 @@
-"""Compressors whose packages live in environments of their own: one process for one compression, with none of our code in it."""
+"""Compressors whose packages live in environments of their own: one process for one compression, with none of our code
+in it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _PROGRAM = Path(__file__).parent / "worker" / "program.py"
 
 
 class VendorCompressor:
-    """`options` go to the package as they are. `python`: a Python that has the package. `timeout`: seconds, the start included."""
+    """`options` go to the package as they are. `python`: a Python that has the package. `timeout`: seconds, the start
+    included.
+    """
 
     vendor: Vendor
     name: str
@@ -45,11 +49,22 @@ class VendorCompressor:
 
     def fingerprint(self) -> dict[str, Any]:
         """The settings on which its results depend: the package's version, the options, the model, no key."""
-        told = {"package": self.vendor.package, "version": self.version, "options": self._options, "model": self._asked_model}
+        told = {
+            "package": self.vendor.package,
+            "version": self.version,
+            "options": self._options,
+            "model": self._asked_model,
+        }
         return {"class": type(self).__name__, **told}
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         """The package's result for the messages."""
         counter = counter_for()
@@ -57,7 +72,9 @@ class VendorCompressor:
         if not prefix:
             return Compressed([], 0, 0), state
         made = result_of(self._run(prefix, budget), self.name)
-        return Compressed(made, before, tokens_of(made, counter), warnings=self._over(tokens_of(made, counter), budget)), state
+        return Compressed(
+            made, before, tokens_of(made, counter), warnings=self._over(tokens_of(made, counter), budget)
+        ), state
 
     def _over(self, left: int, budget: int | None) -> list[str]:
         return [f"{left} tokens are left where {budget} were allowed"] if budget is not None and left > budget else []
@@ -68,7 +85,12 @@ class VendorCompressor:
 
     def _run(self, prefix: Messages, budget: int | None) -> Any:
         relay = None if self._relay is None else versioned(self._relay)
-        asked = {"messages": prefix, "options": self._for_budget(prefix, budget), "relay": relay, "model": self._asked_model}
+        asked = {
+            "messages": prefix,
+            "options": self._for_budget(prefix, budget),
+            "relay": relay,
+            "model": self._asked_model,
+        }
         process = VendorProcess(self.name, self._python, _PROGRAM, {"RELAY": self._key})
         try:
             answer = process.ask("compress", asked, deadline(self._timeout))
@@ -82,7 +104,9 @@ class VendorCompressor:
         return answer.get("messages")
 
     def _book(self, calls: Any) -> None:
-        """Write into the ledger what the package asked a model. One whose times make no sense was paid all the same: it ended just now."""
+        """Write into the ledger what the package asked a model. One whose times make no sense was paid all the same: it
+        ended just now.
+        """
         if not isinstance(calls, list) or not all(isinstance(each, Mapping) for each in calls):
             raise BadReply(f"{self.name}: its process did not tell of its calls as a list of objects")
         ledger = current_ledger()

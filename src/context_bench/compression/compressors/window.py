@@ -20,7 +20,9 @@ _RESULTS = ("tool", "function")
 
 
 def whole_turns(messages: Messages) -> list[Messages]:
-    """The messages in runs that may only be kept or dropped as a whole: one message, or a call with the results that follow it."""
+    """The messages in runs that may only be kept or dropped as a whole: one message, or a call with the results that
+    follow it.
+    """
     turns: list[Messages] = []
     for message in messages:
         if message.get("role") in _RESULTS and turns and (len(turns[-1]) > 1 or tool_calls_of(turns[-1][0])):
@@ -31,7 +33,9 @@ def whole_turns(messages: Messages) -> list[Messages]:
 
 
 class Window:
-    """Keeps the last `n` messages, or as many of the last as fit in a budget of tokens. A tool's result never stays without its call."""
+    """Keeps the last `n` messages, or as many of the last as fit in a budget of tokens. A tool's result never stays
+    without its call.
+    """
 
     name = "window"
     deterministic = True
@@ -42,7 +46,13 @@ class Window:
         self.n, self.model = n, model
 
     def compress(
-        self, prefix: Messages, tail: Messages, *, state: Any = None, budget: int | None = None, query: str | None = None
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         kept: Messages = []

@@ -6,8 +6,8 @@ for point in compression_points(session, "fraction:0.75"):
         print(probe.type, probe.question, [atom.text for atom in probe.atoms])
 ```
 
-Everything is found by rules, or quoted word for word by a model (`ModelProbes`), so that each answer can be checked and its place be
-shown. What is not there is not asked.
+Everything is found by rules, or quoted word for word by a model (`ModelProbes`), so that each answer can be checked and
+its place be shown. What is not there is not asked.
 """
 
 from __future__ import annotations
@@ -16,4 +16,12 @@ from context_bench.compression.datasets.generating import compression_points, ge
 from context_bench.compression.datasets.probe_set import ModelProbes, ProbeSet
 from context_bench.compression.session_rules.artifacts import Ledger, artifact_ledger
 
-__all__ = ["Ledger", "ModelProbes", "ProbeSet", "artifact_ledger", "compression_points", "generate_probes", "visible_share"]
+__all__ = [
+    "Ledger",
+    "ModelProbes",
+    "ProbeSet",
+    "artifact_ledger",
+    "compression_points",
+    "generate_probes",
+    "visible_share",
+]

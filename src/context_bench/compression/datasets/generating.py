@@ -1,4 +1,5 @@
-"""Compression points of a session, and all probes of one point: found, checked against what stays visible, chosen and named.
+"""Compression points of a session, and all probes of one point: found, checked against what stays visible, chosen and
+named.
 
 A point lies before a message, never between a tool call and its result.
 """
@@ -16,7 +17,13 @@ from context_bench.compression.session_rules.artifacts import Ledger, changes, l
 from context_bench.compression.session_rules.decisions import decisions
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work
-from context_bench.compression.session_rules.utterances import Candidate, candidate, everything, language_of, question_of
+from context_bench.compression.session_rules.utterances import (
+    Candidate,
+    candidate,
+    everything,
+    language_of,
+    question_of,
+)
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.transcripts.session import Session
@@ -37,11 +44,12 @@ def generate_probes(
     cwd: str | None = None,
     most: dict[ProbeType, int] | None = None,
 ) -> list[Probe]:
-    """The probes that rules find in what a compression point takes away, at most `most` of each type; none where nothing was taken.
+    """The probes that rules find in what a compression point takes away, at most `most` of each type; none where
+    nothing was taken.
 
-    `point`: or chat messages with `truncate_before` (all of them are taken without). An atom that the system prompt or the tail still
-    shows is no recall; a question never holds its answer; a probe without an atom is not asked. Questions are in the session's language,
-    and only ask what the tail leaves true.
+    `point`: or chat messages with `truncate_before` (all of them are taken without). An atom that the system prompt or
+    the tail still shows is no recall; a question never holds its answer; a probe without an atom is not asked.
+    Questions are in the session's language, and only ask what the tail leaves true.
     """
     if not isinstance(point, CompressionPoint):
         messages = list(point)
@@ -63,7 +71,9 @@ def generate_probes(
 
 def visible_without(point: CompressionPoint) -> SearchableText:
     """The part that stays visible without the prefix: the system prompt and the tail."""
-    return SearchableText(everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail]))
+    return SearchableText(
+        everything([*(message for message in point.prefix if message.get("role") in SYSTEM_ROLES), *point.tail])
+    )
 
 
 def visible_share(probes: Sequence[Probe], point: CompressionPoint) -> list[float]:
@@ -78,8 +88,12 @@ def _visible_share_of(probe: Probe, visible: SearchableText) -> float:
     return sum(atom.weight for atom in wanted if visible.names(atom)) / whole if whole else 0.0
 
 
-def _checked(kind: ProbeType, point: CompressionPoint, visible: SearchableText, cwd: str | None, language: str) -> Iterator[Candidate]:
-    prefix = [message if message.get("role") not in SYSTEM_ROLES else {**message, "content": ""} for message in point.prefix]
+def _checked(
+    kind: ProbeType, point: CompressionPoint, visible: SearchableText, cwd: str | None, language: str
+) -> Iterator[Candidate]:
+    prefix = [
+        message if message.get("role") not in SYSTEM_ROLES else {**message, "content": ""} for message in point.prefix
+    ]
     whole = [*prefix, *point.tail]
     then = now = None
     if kind == "artifact":
@@ -104,7 +118,9 @@ def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], ledger: Ledger
     yield from _artifacts(messages, ledger) if ledger is not None else makers[kind](messages)
 
 
-def _still_holds(kind: ProbeType, whole: Sequence[ChatMessage], ledger: Ledger | None) -> dict[tuple[str, tuple[str, ...]], set[str]]:
+def _still_holds(
+    kind: ProbeType, whole: Sequence[ChatMessage], ledger: Ledger | None
+) -> dict[tuple[str, tuple[str, ...]], set[str]]:
     """The facts at the end of the session, by their subject: the tail may have changed what held at the cut."""
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for one in _candidates(kind, whole, ledger):
@@ -149,10 +165,10 @@ def compression_points(
 ) -> list[CompressionPoint]:
     """The places at which a session is cut, in order.
 
-    `points`: `fraction:F` where so much of `window` tokens (without a window: of the whole session) is used up; `tokens:N`; `every:N`
-    messages; `at:I,J` before these messages, counted from 0; `task-boundary` before each message of the user but the first. A place that
-    would part a tool call from its result is moved to before the call. Places with nothing to compress, or beyond the end, are left out.
-    Raises `BadInput` for a text that is none of these.
+    `points`: `fraction:F` where so much of `window` tokens (without a window: of the whole session) is used up;
+    `tokens:N`; `every:N` messages; `at:I,J` before these messages, counted from 0; `task-boundary` before each message
+    of the user but the first. A place that would part a tool call from its result is moved to before the call. Places
+    with nothing to compress, or beyond the end, are left out. Raises `BadInput` for a text that is none of these.
     """
     messages, name, tools = _parts(session)
     wanted = _indices(points, messages, window, counter or counter_for())

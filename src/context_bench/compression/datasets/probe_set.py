@@ -6,8 +6,8 @@ probes = writer(point)          # a list of compression.probe.Probe
 writer.counts                   # {"kept": 5, "span not found": 2, …}
 ```
 
-A model sees only the part that was taken away. Each quote of its answer is checked: a probe whose quotes are not found verbatim in the
-messages it names is thrown away and counted. So a model may choose the question, and never the truth.
+A model sees only the part that was taken away. Each quote of its answer is checked: a probe whose quotes are not found
+verbatim in the messages it names is thrown away and counted. So a model may choose the question, and never the truth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_bench.compression.datasets.generating import compression_points, generate_probes, visible_share, visible_without
+from context_bench.compression.datasets.generating import (
+    compression_points,
+    generate_probes,
+    visible_share,
+    visible_without,
+)
 from context_bench.compression.evaluators.probe_atoms import SearchableText
 from context_bench.compression.probe import (
     DATASET,
@@ -51,16 +56,17 @@ Write up to {most} questions of these types: recall (one exact fact), artifact (
 to be done, where the work stands), decision (what was chosen, instead of what, and why). Each must be answered by the messages alone, have
 one right answer, and not hold its answer. Quote the words that the answer must have, exactly as they stand, as short as possible.
 Write nothing but JSON:
-{{"probes": [{{"type": "recall", "question": "…", "answer": "…", "evidence": [{{"message": 12, "quote": "…"}}]}}]}}"""
+{{"probes": [{{"type": "recall", "question": "…", "answer": "…", "evidence": [{{"message": 12, "quote": "…"}}]}}]}}"""  # noqa: E501
 _LONGEST_QUOTE = 200
 _MOST_QUOTES = 6
 
 
 class ModelProbes:
-    """Asks a model behind an OpenAI-compatible `url`, at temperature 0, for up to `most` probes of each part of `part_tokens` (o200k_base).
+    """Asks a model behind an OpenAI-compatible `url`, at temperature 0, for up to `most` probes of each part of
+    `part_tokens` (o200k_base).
 
-    A point that was asked for before gives the same probes again without a call. Failing calls raise `SystemFailed`. `calls`: where each
-    attempt is written down.
+    A point that was asked for before gives the same probes again without a call. Failing calls raise `SystemFailed`.
+    `calls`: where each attempt is written down.
     """
 
     def __init__(
@@ -83,13 +89,24 @@ class ModelProbes:
         self.url, self.model, self.most, self.part_tokens = url, model, most, part_tokens
         self._spend = spend
         self.calls = [] if calls is None else calls
-        self._settings = {"api_key": api_key, "timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
+        self._settings = {
+            "api_key": api_key,
+            "timeout": timeout,
+            "max_retries": max_retries,
+            "prices": prices,
+            "limiter": limiter,
+        }
         self._known: dict[str, list[Probe]] = {}
         self.counts: Counter[str] = Counter()
 
     def fingerprint(self) -> dict[str, Any]:
         """The settings on which the questions depend; no key."""
-        return {"model": self.model, "most": self.most, "part_tokens": self.part_tokens, "rules": stable_hash(_RULES, 12)}
+        return {
+            "model": self.model,
+            "most": self.most,
+            "part_tokens": self.part_tokens,
+            "rules": stable_hash(_RULES, 12),
+        }
 
     def __call__(self, point: CompressionPoint) -> list[Probe]:
         """The probes of a point, those that hold; may be called where an event loop runs, which waits then."""
@@ -164,7 +181,12 @@ def _checked(row: Any, point: CompressionPoint, visible: SearchableText) -> Prob
 def _atom(piece: Any, prefix: Sequence[ChatMessage]) -> ProbeAtom | None:
     """The quote as an atom, if it stands in the message it names."""
     number, quote = (piece.get("message"), piece.get("quote")) if isinstance(piece, Mapping) else (None, None)
-    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(quote, str) or not 0 <= number < len(prefix):
+    if (
+        not isinstance(number, int)
+        or isinstance(number, bool)
+        or not isinstance(quote, str)
+        or not 0 <= number < len(prefix)
+    ):
         return None
     if not 2 <= len(quote.strip()) <= _LONGEST_QUOTE or prefix[number].get("role") in SYSTEM_ROLES:
         return None
@@ -179,7 +201,11 @@ def _atom(piece: Any, prefix: Sequence[ChatMessage]) -> ProbeAtom | None:
 def _parts(prefix: Sequence[ChatMessage], tokens: int) -> Iterator[str]:
     """The messages as text with their numbers, in parts that fit; one that is longer than a part is cut."""
     counter = counter_for()
-    texts = ((number, rendered([message])) for number, message in enumerate(prefix) if message.get("role") not in SYSTEM_ROLES)
+    texts = (
+        (number, rendered([message]))
+        for number, message in enumerate(prefix)
+        if message.get("role") not in SYSTEM_ROLES
+    )
     pieces = (counter.truncate(f"[{number}] {text}", tokens) for number, text in texts if text)
     return ("\n\n".join(part) for part in by_size(pieces, counter.count, tokens))
 
@@ -190,11 +216,13 @@ KNOWN = 0.4
 
 @dataclass(slots=True)
 class ProbeSet:
-    """Probes of sessions, ready to be run: has what `LoadedDataset` has. Made at once, so that nothing to ask is said at once.
+    """Probes of sessions, ready to be run: has what `LoadedDataset` has. Made at once, so that nothing to ask is said
+    at once.
 
-    `drift`: the points of a session are compressed one after the other, and the probes of the first are asked after each. `replicates`:
-    so many compressions of each point. `only`: keep probes with these ids (those a first pass found answerable). `writer`: a model that
-    writes probes besides those of the rules, or (`structured` false) in their place.
+    `drift`: the points of a session are compressed one after the other, and the probes of the first are asked after
+    each. `replicates`: so many compressions of each point. `only`: keep probes with these ids (those a first pass found
+    answerable). `writer`: a model that writes probes besides those of the rules, or (`structured` false) in their
+    place.
     """
 
     sources: RecordedSessions
@@ -219,7 +247,8 @@ class ProbeSet:
             self._add(name, session)
         if not self._examples:
             raise BadInput(
-                f"no probes in {self.sources.name} at {self.points}: {self._counts['sessions']} sessions, {self._counts['points']} "
+                f"no probes in {self.sources.name} at {self.points}: {self._counts['sessions']} sessions, "
+                f"{self._counts['points']} "
                 "compression points; try other --points, or sessions in which files, errors or decisions occur"
             )
 
@@ -245,7 +274,10 @@ class ProbeSet:
             "window": self.window,
             "drift": self.drift,
             "replicates": self.replicates,
-            "made_by": [*(["structured"] if self.structured else []), *([self.writer.fingerprint()] if self.writer else [])],
+            "made_by": [
+                *(["structured"] if self.structured else []),
+                *([self.writer.fingerprint()] if self.writer else []),
+            ],
             "written": dict(self.writer.counts) if self.writer else {},
             "counts": dict(self._counts),
             "types": dict(self._types),
@@ -275,7 +307,15 @@ class ProbeSet:
         self._counts["still visible, left out"] += len(wanted) - len(kept)
         self._counts["points without a probe"] += not kept
         named = [
-            Probe(f"{name}@{point.index}#{p.id.rsplit('#', 1)[-1]}", p.type, p.question, p.ground_truth, p.atoms, p.made_by) for p in kept
+            Probe(
+                f"{name}@{point.index}#{p.id.rsplit('#', 1)[-1]}",
+                p.type,
+                p.question,
+                p.ground_truth,
+                p.atoms,
+                p.made_by,
+            )
+            for p in kept
         ]
         chosen = [probe for probe in named if self.only is None or probe.id in self.only]
         self._counts["not answerable, left out"] += len(named) - len(chosen)

@@ -4,9 +4,9 @@
 grade("401 on /api/auth/login", [ProbeAtom("401"), ProbeAtom("Unauthorized"), ProbeAtom("/api/auth/login")]).score   # 0.71
 ```
 
-The grader knows words, not meaning: an answer that says the right thing in other words scores too low, and one that names the right facts
-in a wrong sentence too high. Every number made with it is labelled as such.
-"""
+The grader knows words, not meaning: an answer that says the right thing in other words scores too low, and one that
+names the right facts in a wrong sentence too high. Every number made with it is labelled as such.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _NAMING = frozenset({"path", "url", "hash_uuid", "version", "email_host_port", "
 
 @dataclass(frozen=True, slots=True)
 class AtomGrade:
-    """`score` in [0, 1]: F2 of the facts found, by weight; 0 where a banned one is named. `strays`: things of the same kinds that were
-    not asked for and stand in neither the question nor the truth.
+    """`score` in [0, 1]: F2 of the facts found, by weight; 0 where a banned one is named. `strays`: things of the same
+    kinds that were not asked for and stand in neither the question nor the truth.
     """
 
     score: float
@@ -49,7 +49,8 @@ class AtomGrade:
 
 
 def grade(response: str, wanted: Sequence[ProbeAtom], *, truth: str = "", question: str = "") -> AtomGrade:
-    """The grade of `response` by the atoms that it names. Recall is the weighted share found; precision sets strays against what was found.
+    """The grade of `response` by the atoms that it names. Recall is the weighted share found; precision sets strays
+    against what was found.
 
     score = (1 + β²) P R / (β² P + R) with β = 2 (van Rijsbergen's F), so that reciting a whole session does not pay.
     """
@@ -60,7 +61,11 @@ def grade(response: str, wanted: Sequence[ProbeAtom], *, truth: str = "", questi
     missed = tuple(atom.text for atom in asked if atom not in hits)
     known = SearchableText("\n".join([truth, question, *(form for atom in wanted for form in _forms(atom))]))
     kinds = {kind for atom in asked for kind in ({atom.kind} if atom.kind else atoms(atom.text))} & _NAMING
-    strays = tuple(sorted({text for kind in kinds for text in said.atoms.get(kind, {}) if not known.has(text)})) if hits else ()
+    strays = (
+        tuple(sorted({text for kind in kinds for text in said.atoms.get(kind, {}) if not known.has(text)}))
+        if hits
+        else ()
+    )
     whole = sum(atom.weight for atom in asked)
     recall = sum(atom.weight for atom in hits) / whole if whole else 0.0
     precision = len(hits) / (len(hits) + len(strays)) if hits else 0.0
@@ -113,7 +118,9 @@ def _forms(atom: ProbeAtom) -> Iterable[str]:
 
 def _plain(text: str) -> str:
     return re.sub(
-        r"\s+", lambda found: "\n" if "\n" in found.group() else " ", unicodedata.normalize("NFKC", text).casefold().translate(_MARKS)
+        r"\s+",
+        lambda found: "\n" if "\n" in found.group() else " ",
+        unicodedata.normalize("NFKC", text).casefold().translate(_MARKS),
     )
 
 
@@ -140,16 +147,23 @@ def _stands_free(text: str, start: int, end: int) -> bool:
 
 def _clings(outside: str, inside: str) -> bool:
     """Two neighbours that are of one word. Characters of scripts without spaces stand alone."""
-    return (outside.isalnum() and inside.isalnum() and not (_alone(outside) or _alone(inside))) or (outside == "_" and inside.isalnum())
+    return (outside.isalnum() and inside.isalnum() and not (_alone(outside) or _alone(inside))) or (
+        outside == "_" and inside.isalnum()
+    )
 
 
 def _alone(char: str) -> bool:
-    return "\u2e80" <= char <= "\u9fff" or "\uac00" <= char <= "\ud7af" or "\u0e00" <= char <= "\u0e7f" or "\uff00" <= char <= "\uffef"
+    return (
+        "\u2e80" <= char <= "\u9fff"
+        or "\uac00" <= char <= "\ud7af"
+        or "\u0e00" <= char <= "\u0e7f"
+        or "\uff00" <= char <= "\uffef"
+    )
 
 
 class ProbeAtoms:
-    """`probe_score` in [0, 1] (see `grade`), `probe_rating` the same from 0 to 5, `probe_recall` the share of the facts named,
-    `probe_contradiction` 1 where a banned one is. An offline grader: it knows words, not meaning.
+    """`probe_score` in [0, 1] (see `grade`), `probe_rating` the same from 0 to 5, `probe_recall` the share of the facts
+    named, `probe_contradiction` 1 where a banned one is. An offline grader: it knows words, not meaning.
     """
 
     name = "probe_atoms"

@@ -1,4 +1,6 @@
-"""Sections on runs over probes, in reading order: quality by type, what is retained, what it takes, losses, the judge, drift, variance."""
+"""Sections on runs over probes, in reading order: quality by type, what is retained, what it takes, losses, the judge,
+drift, variance.
+"""
 
 from __future__ import annotations
 
@@ -74,10 +76,23 @@ def run_facts(material: Material) -> list[tuple[str, Any]]:
     sets = material.result.manifest.get("datasets")
     counts = mapping(mapping(sets[0]).get("counts")) if isinstance(sets, list) and sets else {}
     points, sessions = counts.get("points"), counts.get("sessions")
-    spread = f"{points} point{'s' if points != 1 else ''} of {sessions} session{'s' if sessions != 1 else ''}" if points else None
-    return [("Answered by", answers), ("Compressed at", about.get("points")), ("Over", spread), ("Graded by", _in_short(material) or None)]
+    spread = (
+        f"{points} point{'s' if points != 1 else ''} of {sessions} session{'s' if sessions != 1 else ''}"
+        if points
+        else None
+    )
+    return [
+        ("Answered by", answers),
+        ("Compressed at", about.get("points")),
+        ("Over", spread),
+        ("Graded by", _in_short(material) or None),
+    ]
 
 
 def _in_short(material: Material) -> str:
     field, model = material.score_field or "", mapping(material.result.manifest.get("options")).get("judge_model")
-    return f"rubric judge{f' {model}' if model else ''} ({state(material)})" if field.startswith("rubric") else grader(material)
+    return (
+        f"rubric judge{f' {model}' if model else ''} ({state(material)})"
+        if field.startswith("rubric")
+        else grader(material)
+    )

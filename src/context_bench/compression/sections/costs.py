@@ -1,4 +1,5 @@
-"""Sections on the price of quality: tokens, money, prompt cache and time; curves over several sizes; the front; the facts lost.
+"""Sections on the price of quality: tokens, money, prompt cache and time; curves over several sizes; the front; the
+facts lost.
 
 Losses are listed by kind of fact and one by one: the fact, its place, and `true` where it is still there.
 """
@@ -19,10 +20,12 @@ from context_bench.reports.page import Cell, Column, Figure, Section, Table
 from context_bench.reports.pictures import Chart, CurvePoint
 from context_bench.wire.cache import break_even_turns
 
-#: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for each provider's).
+#: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for
+#: each provider's).
 _READ, _WRITE = 0.1, 1.25
 _PAYS = (
-    "turns that must follow until such a rewrite has paid for the broken prompt cache, at 0.1 × the input price for reads and 1.25 × for "
+    "turns that must follow until such a rewrite has paid for the broken prompt cache, at 0.1 × the input price for "
+    "reads and 1.25 × for "
     "writes, the compressed part alone"
 )
 _BROKEN = "compressions that left a conversation which providers may refuse, by what is wrong with it"
@@ -45,8 +48,14 @@ def taken(material: Material, systems: Mapping[str, dict[str, Any]], told: dict[
         Column("keep (95 %)", about="sum after / sum before"),
         Column("removed", about="1 − keep"),
         Column("fold", about="before / after"),
-        Column("mean keep (95 %)", about="mean of each compression's own keep; ranks otherwise where sessions differ in length"),
-        Column("prefix kept", about="share of the text after that begins as the history did: what a prompt cache can still use"),
+        Column(
+            "mean keep (95 %)",
+            about="mean of each compression's own keep; ranks otherwise where sessions differ in length",
+        ),
+        Column(
+            "prefix kept",
+            about="share of the text after that begins as the history did: what a prompt cache can still use",
+        ),
         Column("pays after", about=_PAYS),
         *([Column("broken", False, about=_BROKEN)] if broken else []),
         Column("compress", about="median seconds of a compression, where it is made before any question"),
@@ -54,7 +63,13 @@ def taken(material: Material, systems: Mapping[str, dict[str, Any]], told: dict[
         *([Column("billed", about="prompt tokens of a question on the provider's bill, mean")] if billed else []),
         *([Column("per 1,000 probes (95 %)", about="US dollars of answers")] if paid else []),
         *(
-            [Column("on the front", about="of tokens kept and score: share of redrawn sets of sessions in which nobody beats it in both")]
+            [
+                Column(
+                    "on the front",
+                    about="of tokens kept and score: share of redrawn sets of sessions in which nobody beats it in "
+                    "both",
+                )
+            ]
             if front
             else []
         ),
@@ -78,18 +93,27 @@ def taken(material: Material, systems: Mapping[str, dict[str, Any]], told: dict[
             figure(quantile(each[1].latency, 0.5) if each else None, "seconds"),
         ]
         cells += [figure(each[1].billed.value if each else None, "tokens")] if billed else []
-        cells += [interval_of(material, each[0], "cost_usd", each[1].cost.value, "usd", scale=1000) if each else None] if paid else []
+        cells += (
+            [interval_of(material, each[0], "cost_usd", each[1].cost.value, "usd", scale=1000) if each else None]
+            if paid
+            else []
+        )
         cells += [_front(mapping(front.get(name)))] if front else []
         rows.append([name, *cells])
-    about = "Tokens of the part of the session that was compressed, system messages aside; the tail stays as it is for every system."
+    about = (
+        "Tokens of the part of the session that was compressed, system messages aside; the tail stays as it "
+        "is for every system."
+    )
     return Section("sizes", "What it takes", tables=[Table("sizes", columns, rows, about=about)])
 
 
 def pays_after(before: Any, after: Any, kept: Any) -> float | None:
-    """Turns until one such rewrite has paid for itself under a prompt cache (`wire.cache.break_even_turns`); 0: at once.
+    """Turns until one such rewrite has paid for itself under a prompt cache (`wire.cache.break_even_turns`); 0: at
+    once.
 
-    `before`, `after`: tokens of the part that was compressed; `kept`: share of what is left that begins as the history did. The rest of a
-    session, whose cached form a rewrite breaks as well, is not in it. `None` where nothing was removed or something is not known.
+    `before`, `after`: tokens of the part that was compressed; `kept`: share of what is left that begins as the history
+    did. The rest of a session, whose cached form a rewrite breaks as well, is not in it. `None` where nothing was
+    removed or something is not known.
     """
     if not all(isinstance(value, int | float) for value in (before, after, kept)) or before <= after:
         return None
@@ -97,12 +121,18 @@ def pays_after(before: Any, after: Any, kept: Any) -> float | None:
 
 
 def _broken(material: Material) -> dict[str, str]:
-    """Of each system whose compressions left a conversation that a provider may refuse: in how many, and what is wrong."""
+    """Of each system whose compressions left a conversation that a provider may refuse: in how many, and what is
+    wrong.
+    """
     kinds: dict[str, Counter[str]] = {}
     groups = Counter(each.system for each in standing(material.result.setups))
     for each in standing(material.result.setups):
         kinds.setdefault(each.system, Counter()).update(map(str, each.output.get("violations") or []))
-    return {name: ", ".join(f"{kind} {n} of {groups[name]}" for kind, n in found.items()) for name, found in kinds.items() if found}
+    return {
+        name: ", ".join(f"{kind} {n} of {groups[name]}" for kind, n in found.items())
+        for name, found in kinds.items()
+        if found
+    }
 
 
 def _seconds(material: Material, name: str, own: dict[str, Any]) -> float | None:
@@ -119,7 +149,15 @@ def _seconds(material: Material, name: str, own: dict[str, Any]) -> float | None
 
 def _front(told: dict[str, Any]) -> Cell:
     share = told.get("share")
-    return figure(share, "share", digits=None) if share is not None else "yes" if told.get("front") else "no" if told else None
+    return (
+        figure(share, "share", digits=None)
+        if share is not None
+        else "yes"
+        if told.get("front")
+        else "no"
+        if told
+        else None
+    )
 
 
 def curves(material: Material, told: dict[str, Any]) -> Section | None:
@@ -131,9 +169,14 @@ def curves(material: Material, told: dict[str, Any]) -> Section | None:
     columns = [
         Column("Compressor", False),
         Column("sizes"),
-        Column("AURQ (95 %)", about=f"area under quality over log2(fold) up to fold {up_to:.3g}, relative to full history's quality"),
+        Column(
+            "AURQ (95 %)",
+            about=f"area under quality over log2(fold) up to fold {up_to:.3g}, relative to full history's quality",
+        ),
         Column("fold@95 (95 %)", about="largest fold before which quality never falls below 95 % of full history's"),
-        Column("falls below", False, about="whether it did within the sizes measured; if not, the fold is at least that"),
+        Column(
+            "falls below", False, about="whether it did within the sizes measured; if not, the fold is at least that"
+        ),
     ]
     rows: list[list[Cell]] = [
         [
@@ -145,18 +188,33 @@ def curves(material: Material, told: dict[str, Any]) -> Section | None:
         ]
         for each in found
     ]
-    tables = [Table("curves", columns, rows, about=f"Each curve begins with full history at fold 1.{reasons(*found)}"), _points(found)]
+    tables = [
+        Table("curves", columns, rows, about=f"Each curve begins with full history at fold 1.{reasons(*found)}"),
+        _points(found),
+    ]
     if saved := [mapping(each) for each in told.get("bd_rates") or []]:
         columns = [Column("Compressor", False), Column("against", False), Column("tokens at equal quality, %")]
-        lines: list[list[Cell]] = [[str(s.get("other")), str(s.get("system")), figure(s.get("percent"), "number", digits=1)] for s in saved]
-        tables.append(Table("bd-rates", columns, lines, "Bjøntegaard's rate difference", "Negative: fewer tokens.", keys=2))
+        lines: list[list[Cell]] = [
+            [str(s.get("other")), str(s.get("system")), figure(s.get("percent"), "number", digits=1)] for s in saved
+        ]
+        tables.append(
+            Table("bd-rates", columns, lines, "Bjøntegaard's rate difference", "Negative: fewer tokens.", keys=2)
+        )
     data = [
-        CurvePoint(str(each.get("name")), float(p["fold"]), _quality(material, str(p.get("system")), float(p["quality"])))
+        CurvePoint(
+            str(each.get("name")), float(p["fold"]), _quality(material, str(p.get("system")), float(p["quality"]))
+        )
         for each in found
         for p in map(mapping, each.get("points") or [])
     ]
     chart = Chart(
-        "rates", "rates", "Quality by fold", _ABOUT, x="fold (tokens before / after)", y=f"mean {told.get('score_field')}", data=data
+        "rates",
+        "rates",
+        "Quality by fold",
+        _ABOUT,
+        x="fold (tokens before / after)",
+        y=f"mean {told.get('score_field')}",
+        data=data,
     )
     return Section("curves", "Rate and quality", tables=tables, charts=[chart])
 
@@ -181,8 +239,12 @@ def _points(found: list[dict[str, Any]]) -> Table:
     for each in found:
         for point in map(mapping, each.get("points") or []):
             fold, keep = figure(point.get("fold"), "number", digits=2), figure(point.get("keep"), "share")
-            rows.append([str(each.get("name")), str(point.get("system")), fold, keep, figure(point.get("quality"), "score")])
-    return Table("curve-points", columns, rows, "Points of the curves", "Intervals of each point: the table of quality.", keys=2)
+            rows.append(
+                [str(each.get("name")), str(point.get("system")), fold, keep, figure(point.get("quality"), "score")]
+            )
+    return Table(
+        "curve-points", columns, rows, "Points of the curves", "Intervals of each point: the table of quality.", keys=2
+    )
 
 
 _MOST_SHOWN = 5  # of a system; the data have more
@@ -210,7 +272,11 @@ def _kept(found: Mapping[str, dict[str, Any]]) -> Table:
     for name, own in found.items():
         shares = mapping(own.get("shares"))
         rows.append(
-            [name, figure(own.get("asked"), "count"), *(estimated(shares.get(key), "share") for key in ("kept", "named", "unread"))]
+            [
+                name,
+                figure(own.get("asked"), "count"),
+                *(estimated(shares.get(key), "share") for key in ("kept", "named", "unread")),
+            ]
         )
     left_out = {int(own.get("left_out") or 0) for own in found.values()} - {0}
     more = f" Of each system the first answers only; {max(left_out):,} more were not looked into." if left_out else ""
@@ -247,7 +313,11 @@ def _shown(found: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) ->
         every = sorted((mapping(each) for each in own.get("shown") or []), key=lambda one: bool(one.get("kept")))
         rows: list[list[Cell]] = []
         for each in every[:_MOST_SHOWN]:
-            place = f"message {each['message'] + 1} of {each.get('messages')} ({each.get('role')})" if "message" in each else None
+            place = (
+                f"message {each['message'] + 1} of {each.get('messages')} ({each.get('role')})"
+                if "message" in each
+                else None
+            )
             rows.append([str(each.get("fact")), place, "there, unnamed" if each.get("kept") else "gone"])
         if rows:
             columns = [Column("fact not named", False), Column("stood in", False), Column("in the text", False)]

@@ -1,4 +1,5 @@
-"""Sections on quality: scores by type of probe and rubric dimension, the judge's standing, drift over repeated compressions.
+"""Sections on quality: scores by type of probe and rubric dimension, the judge's standing, drift over repeated
+compressions.
 
 The judge's standing holds its failures, its agreement with people and the result of an audit.
 """
@@ -17,8 +18,12 @@ from context_bench.reports.page import Cell, Chart, Column, Figure, Section, Tab
 from context_bench.reports.pictures import Mark, Rated
 
 
-def estimated(told: Any, unit: Unit = "score", *, signed: bool = False, digits: int | None = None, n: bool = False) -> Figure | None:
-    """A number with its interval from `{"value", "low", "high", "n"}` (or `difference`); `None` where there is none. `n`: with its n."""
+def estimated(
+    told: Any, unit: Unit = "score", *, signed: bool = False, digits: int | None = None, n: bool = False
+) -> Figure | None:
+    """A number with its interval from `{"value", "low", "high", "n"}` (or `difference`); `None` where there is none.
+    `n`: with its n.
+    """
     facts = mapping(told)
     value = number(facts.get("value", facts.get("difference")))
     if value is None:
@@ -74,29 +79,46 @@ def rubric(systems: Systems) -> Section | None:
         Column("System", False),
         Column("overall (95 %)", about="unweighted mean of the dimensions' means"),
         *(Column(f"{title} (95 %)") for _, title in known),
-        Column("mean of probes (95 %)", about="mean of the probes' own overalls; differs where probes are not asked about all dimensions"),
+        Column(
+            "mean of probes (95 %)",
+            about="mean of the probes' own overalls; differs where probes are not asked about all dimensions",
+        ),
     ]
     rows: list[list[Cell]] = []
     for name, own in graded.items():
         dimensions = mapping(own.get("dimensions"))
         cells: list[Cell] = [estimated(dimensions.get(each), digits=2) for each, _ in known]
-        rows.append([name, estimated(own.get("overall"), digits=2), *cells, estimated(own.get("overall_probe_mean"), digits=2)])
-    about = "From 0 to 5, worked out again from the scores of single criteria; probes the judge could not score are in no mean."
+        rows.append(
+            [name, estimated(own.get("overall"), digits=2), *cells, estimated(own.get("overall_probe_mean"), digits=2)]
+        )
+    about = (
+        "From 0 to 5, worked out again from the scores of single criteria; probes the judge could not score "
+        "are in no mean."
+    )
     return Section("rubric", "Rubric", tables=[Table("rubric", columns, rows, about=about)])
 
 
 def retained(systems: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
     """Retention index and lift over truncation."""
-    shown = {name: own for name, own in systems.items() if own.get("retention") and roles.get(name, CANDIDATE).role != "noise_floor"}
+    shown = {
+        name: own
+        for name, own in systems.items()
+        if own.get("retention") and roles.get(name, CANDIDATE).role != "noise_floor"
+    }
     if not shown:
         return None
     columns = [
         Column("System", False),
-        Column("retention index (95 %)", about="(system − none) / (full − none): 1: as good as the whole history, 0: as bad as none of it"),
+        Column(
+            "retention index (95 %)",
+            about="(system − none) / (full − none): 1: as good as the whole history, 0: as bad as none of it",
+        ),
         Column("n", about="probes that the system, full and none were all scored on"),
     ]
     indices = {name: mapping(own.get("retention")) for name, own in shown.items()}
-    rows: list[list[Cell]] = [[name, estimated(index, digits=2), figure(index.get("n"), "count")] for name, index in indices.items()]
+    rows: list[list[Cell]] = [
+        [name, estimated(index, digits=2), figure(index.get("n"), "count")] for name, index in indices.items()
+    ]
     gap = next((each["gap"] for each in indices.values() if "gap" in each), None)
     size = "" if gap is None else f"Full history is worth {gap:.3f} more than none here."
     tables = [Table("retention", columns, rows, about=f"{size}{reasons(*indices.values())}".strip())]
@@ -124,7 +146,12 @@ def _lifts(systems: Systems) -> list[Table]:
 
 
 def _retained_by_type(systems: Systems) -> list[Table]:
-    named = {kind for own in systems.values() for kind, each in mapping(own.get("types")).items() if mapping(each).get("retention")}
+    named = {
+        kind
+        for own in systems.values()
+        for kind, each in mapping(own.get("types")).items()
+        if mapping(each).get("retention")
+    }
     kinds = [kind for kind in PROBE_TYPES if kind in named]
     if len(kinds) < 2:
         return []
@@ -146,7 +173,10 @@ def type_chart(section: Section, systems: Systems, score_field: str | None) -> C
         for name, own in systems.items()
         if (score := estimated(mapping(mapping(own.get("types")).get(kind)).get("score"))) is not None
     ]
-    about = "Each mark is a system's mean over the probes of one type; right is better. Lines are 95 % intervals, where one can be given."
+    about = (
+        "Each mark is a system's mean over the probes of one type; right is better. Lines are 95 % intervals, "
+        "where one can be given."
+    )
     return Chart("probe-types", "dots", "Score by type of probe", about, f"mean {score_field}", "", marks)
 
 
@@ -160,7 +190,8 @@ def rubric_chart(systems: Systems) -> Chart:
         if (score := estimated(mapping(mapping(own.get("rubric")).get("dimensions")).get(id_), digits=2)) is not None
     ]
     about = (
-        "Each mark is a system's mean in one dimension of the rubric; right is better. Lines are 95 % intervals, where one can be given."
+        "Each mark is a system's mean in one dimension of the rubric; right is better. Lines are 95 % "
+        "intervals, where one can be given."
     )
     return Chart("rubric", "dots", "Rubric by dimension", about, "score, 0 to 5", "", marks, span=(0.0, 5.0))
 
@@ -180,9 +211,13 @@ def judge_card(material: Material, systems: Mapping[str, dict[str, Any]]) -> Sec
 def fingerprint(material: Material) -> dict[str, Any]:
     """The run's record of its rubric judge; empty without one."""
     manifest = material.result.manifest
-    own = [each for each in mapping(manifest.get("engine")).get("evaluators") or [] if mapping(each).get("name") == _JUDGE]
+    own = [
+        each for each in mapping(manifest.get("engine")).get("evaluators") or [] if mapping(each).get("name") == _JUDGE
+    ]
     again = [mapping(mapping(each).get("fingerprints")).get(_JUDGE) for each in manifest.get("rescored") or []]
-    return mapping(next((each for each in reversed(again) if each), None) or (own[-1].get("fingerprint") if own else None))
+    return mapping(
+        next((each for each in reversed(again) if each), None) or (own[-1].get("fingerprint") if own else None)
+    )
 
 
 def state(material: Material) -> str:
@@ -201,13 +236,30 @@ def _facts(material: Material, told: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = [
         ["judge", str(told.get("model") or _JUDGE)],
         ["criteria, sees", f"{told.get('criteria', 'by_probe')}, {told.get('visibility', 'context')}"],
-        ["against people", f"{known.get('label')}: {known.get('n')} labels, alpha {_two_digits(known.get('alpha'))}" if known else people],
-        ["leak", f"{_two_digits(leak.get('leak'), signed=True)} (0: blind, 1: knows whose)" if leak.get("leak") is not None else _NOT_DONE],
+        [
+            "against people",
+            f"{known.get('label')}: {known.get('n')} labels, alpha {_two_digits(known.get('alpha'))}"
+            if known
+            else people,
+        ],
+        [
+            "leak",
+            f"{_two_digits(leak.get('leak'), signed=True)} (0: blind, 1: knows whose)"
+            if leak.get("leak") is not None
+            else _NOT_DONE,
+        ],
         ["attacks", _attacks(audit) or _NOT_DONE],
-        ["drift", f"{_two_digits(drift.get('shift'), signed=True)} on known items" if drift.get("shift") is not None else _NOT_DONE],
+        [
+            "drift",
+            f"{_two_digits(drift.get('shift'), signed=True)} on known items"
+            if drift.get("shift") is not None
+            else _NOT_DONE,
+        ],
     ]
     if repeats:
-        rows.append(["asked again", f"alpha {_two_digits(repeats.get('alpha'))}, spread {_two_digits(repeats.get('spread'))}"])
+        rows.append(
+            ["asked again", f"alpha {_two_digits(repeats.get('alpha'))}, spread {_two_digits(repeats.get('spread'))}"]
+        )
     if faults := audit.get("faults"):
         rows.append(["must not judge", "; ".join(map(str, faults))])
     return Table("judge", [Column("what", False), Column("found", False)], rows)
@@ -228,7 +280,11 @@ def _two_digits(value: Any, *, signed: bool = False) -> str:
 
 
 def _judged(material: Material, systems: Mapping[str, dict[str, Any]]) -> Table:
-    columns = [Column("System", False), Column("judged"), Column("judge failed", about="in no mean; never counted as 0")]
+    columns = [
+        Column("System", False),
+        Column("judged"),
+        Column("judge failed", about="in no mean; never counted as 0"),
+    ]
     rows: list[list[Cell]] = []
     for name, own in systems.items():
         failed = sum(mapping(mapping(material.result.failures.get(name)).get(_JUDGE)).values())
@@ -255,7 +311,10 @@ def drift(systems: Mapping[str, dict[str, Any]]) -> Section | None:
     rows: list[list[Cell]] = []
     for name, own in found.items():
         quality = mapping(own.get("cycles"))
-        half, known = own.get("half_life"), any("value" in mapping(each) for each in mapping(own.get("retention")).values())
+        half, known = (
+            own.get("half_life"),
+            any("value" in mapping(each) for each in mapping(own.get("retention")).values()),
+        )
         rows.append(
             [
                 name,
@@ -281,11 +340,20 @@ def _by_cycle(found: Mapping[str, dict[str, Any]], cycles: list[int]) -> list[Ta
         rows: list[list[Cell]] = []
         for system, own in found.items():
             by = mapping(own.get(name))
-            cells = [estimated(by.get(str(c)), "share") if unit else estimated(by.get(str(c)), digits=2) for c in cycles]
+            cells = [
+                estimated(by.get(str(c)), "share") if unit else estimated(by.get(str(c)), digits=2) for c in cycles
+            ]
             if any(cell is not None and (cell.value or not unit) for cell in cells):
                 rows.append([system, *cells])
         if rows:
-            tables.append(Table(f"drift-{name}", [Column("System", False), *(Column(f"after {c} (95 %)") for c in cycles)], rows, title))
+            tables.append(
+                Table(
+                    f"drift-{name}",
+                    [Column("System", False), *(Column(f"after {c} (95 %)") for c in cycles)],
+                    rows,
+                    title,
+                )
+            )
     return tables
 
 
@@ -316,5 +384,7 @@ def variance(systems: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]
                     figure(level.get("se_if_doubled"), "score"),
                 ]
             )
-    advice = "; ".join(f"{name}: {own.get('advice')}" for name, own in found.items() if not roles.get(name, CANDIDATE).is_control)
+    advice = "; ".join(
+        f"{name}: {own.get('advice')}" for name, own in found.items() if not roles.get(name, CANDIDATE).is_control
+    )
     return Section("variance", "Where to spend calls", tables=[Table("variance", columns, rows, about=advice, keys=2)])

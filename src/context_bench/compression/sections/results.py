@@ -1,8 +1,9 @@
 """`results.jsonl`: a whole run over probes in one file, from which its report can be made again without a single call.
 
-One object a line. First `{"kind": "run", …}`: the manifest and what was set up. Then for each answer `{"kind": "row", …}`: scores, probe
-with its facts, answer. Long texts, which many rows share, stand once each, before their first use, as `{"kind": "text", "sha256", "text"}`;
-rows name them as `session_sha256` (in the probe) and `context_sha256` (in the output: what stood in the history's place).
+One object a line. First `{"kind": "run", …}`: the manifest and what was set up. Then for each answer
+`{"kind": "row", …}`: scores, probe with its facts, answer. Long texts, which many rows share, stand once each, before
+their first use, as `{"kind": "text", "sha256", "text"}`; rows name them as `session_sha256` (in the probe) and
+`context_sha256` (in the output: what stood in the history's place).
 """
 
 from __future__ import annotations
@@ -87,15 +88,20 @@ def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:
 def _run(item: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
     if item.get("kind") != "run" or item.get("schema") != SCHEMA or not isinstance(item.get("manifest"), dict):
         raise BadInput(
-            f"{path}, line 1: not the results of a run over probes; expected kind run and schema {SCHEMA}, as export writes them"
+            f"{path}, line 1: not the results of a run over probes; expected kind run and schema {SCHEMA}, as export "
+            "writes them"
         )
     return dict(item)
 
 
-def _row(item: Mapping[str, Any], texts: Mapping[str, str], path: str | Path, number: int) -> tuple[EvalRow, Example, Example]:
+def _row(
+    item: Mapping[str, Any], texts: Mapping[str, str], path: str | Path, number: int
+) -> tuple[EvalRow, Example, Example]:
     if item.get("kind") != "row" or not {"system", "example_id", "scores"} <= set(item):
         raise BadInput(f"{path}, line {number}: not a row; expected kind row with system, example_id and scores")
-    row = EvalRow(**{"latency": None, **{name: value for name, value in item.items() if name in EvalRow.__dataclass_fields__}})
+    row = EvalRow(
+        **{"latency": None, **{name: value for name, value in item.items() if name in EvalRow.__dataclass_fields__}}
+    )
     parts = []
     for part, name in _LONG.items():
         told = dict(item.get(part) or {})

@@ -1,7 +1,9 @@
-"""Files of a session: created, modified, deleted or only read; the names that edits brought in; the first steps after a compression.
+"""Files of a session: created, modified, deleted or only read; the names that edits brought in; the first steps after a
+compression.
 
-Taken from parsed tool calls and shell commands, never from prose. `resumed` counts the calls that read again after a compression and the
-rounds before anything new. Only recorded continuations count: they show what *that* compression cost. A replay cannot show more.
+Taken from parsed tool calls and shell commands, never from prose. `resumed` counts the calls that read again after a
+compression and the rounds before anything new. Only recorded continuations count: they show what *that* compression
+cost. A replay cannot show more.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ _MANIFESTS = (
     (r"bundle", r"(?:add|remove)", "Gemfile"),
     (r"composer", r"(?:require|remove)", "composer.json"),
 )
-_MANAGING = [(re.compile(rf"(?:^|&&|;|\n)\s*{tool}\s+{does}\s+(?:-\S+\s+){{0,4}}(?!-)[@\w]"), name) for tool, does, name in _MANIFESTS]
+_MANAGING = [
+    (re.compile(rf"(?:^|&&|;|\n)\s*{tool}\s+{does}\s+(?:-\S+\s+){{0,4}}(?!-)[@\w]"), name)
+    for tool, does, name in _MANIFESTS
+]
 _REPLACED = re.compile(r"\b(?:updated|replaced|overwritten|overwrote)\b", re.IGNORECASE)
 _PATCHED = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+?)\s*$|^\*\*\* Move to: (.+?)\s*$", re.M)
 
@@ -55,7 +60,9 @@ class Artifact:
 
 @dataclass(slots=True)
 class Ledger:
-    """Files by what became of them, in the order of their first appearance. `notes`: what could not be read, by reason."""
+    """Files by what became of them, in the order of their first appearance. `notes`: what could not be read, by
+    reason.
+    """
 
     files: dict[str, Artifact] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
@@ -78,7 +85,11 @@ class Ledger:
     @property
     def read_only(self) -> list[str]:
         """Files that were read and never changed."""
-        return [file.path for file in self.files.values() if file.read and not (file.created or file.modified or file.deleted)]
+        return [
+            file.path
+            for file in self.files.values()
+            if file.read and not (file.created or file.modified or file.deleted)
+        ]
 
     def sources(self, path: str) -> tuple[Source, ...]:
         """The messages that touched a file."""
@@ -92,17 +103,20 @@ class Ledger:
 
 
 def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Ledger:
-    """The ledger of chat messages. `cwd`: the folder the agent works in, from which paths are told; without, found from the paths.
+    """The ledger of chat messages. `cwd`: the folder the agent works in, from which paths are told; without, found from
+    the paths.
 
-    A path that is written as a whole and was not seen before is created; one that is read and later changed is modified; calls that
-    failed did nothing. Commands need the extra `traces`; without it they are counted in `notes`.
+    A path that is written as a whole and was not seen before is created; one that is read and later changed is
+    modified; calls that failed did nothing. Commands need the extra `traces`; without it they are counted in `notes`.
     """
     (ledger,) = ledgers(messages, [len(messages)], cwd=cwd)
     return ledger
 
 
 def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | None = None) -> list[Ledger]:
-    """The ledgers of the messages before each of `ends`; a file has one path in all of them, however it was written where."""
+    """The ledgers of the messages before each of `ends`; a file has one path in all of them, however it was written
+    where.
+    """
     touched = [(at, act, path) for at, _, act, path in acts_of(messages, cwd=cwd)]
     paths = [path for _, act, path in touched if act != "unread"]
     root = cwd or root_of(filter(is_absolute, paths), (path for path in paths if not is_absolute(path)))
@@ -172,7 +186,9 @@ def _of_call(call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[
 def _edit(call: ToolCall, path: str) -> Act:
     """The kind of an edit: it writes a file as a whole, changes it, or deletes it."""
     given = mapping(call.arguments)
-    patch = next((value for value in [call.arguments, *given.values()] if isinstance(value, str) and "*** " in value), "")
+    patch = next(
+        (value for value in [call.arguments, *given.values()] if isinstance(value, str) and "*** " in value), ""
+    )
     for hit in _PATCHED.finditer(patch):
         if path.endswith((hit[2] or hit[3] or "\0").strip()):
             return {"Add": "whole", "Delete": "gone"}.get(hit[1] or "Add", "part")  # type: ignore[return-value]
@@ -245,8 +261,13 @@ def changes(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate
                 taken.setdefault(path, set()).update(before)
     order = sorted(brought, key=lambda path: -len(brought[path]))
     for rank, path in enumerate([path for path in order if brought[path]][:_MOST_FILES]):
-        found = [ProbeAtom(name, kind="identifier", sources=(Source(at),)) for name, at in list(brought[path].items())[:_MOST_NAMES]]
-        yield candidate("artifact", "changed", (f"`{path}`",), ", ".join(atom.text for atom in found), found, 2.5 + 0.1 * rank)
+        found = [
+            ProbeAtom(name, kind="identifier", sources=(Source(at),))
+            for name, at in list(brought[path].items())[:_MOST_NAMES]
+        ]
+        yield candidate(
+            "artifact", "changed", (f"`{path}`",), ", ".join(atom.text for atom in found), found, 2.5 + 0.1 * rank
+        )
 
 
 def _names(text: str) -> list[str]:
@@ -295,7 +316,9 @@ def _patched(patch: str) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class ResumedCall:
-    """One tool call. `round`: the assistant message that made it. `reads`, `changes`: paths, URLs or commands it looked at or changed."""
+    """One tool call. `round`: the assistant message that made it. `reads`, `changes`: paths, URLs or commands it looked
+    at or changed.
+    """
 
     round: int
     reads: tuple[str, ...] = ()
@@ -304,8 +327,9 @@ class ResumedCall:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """`refetches` of `calls` after the compression only read what had been read before and not been changed since. `rounds_to_resume`: the
-    rounds of tool calls before the first that read something new or changed something; `None` if none did.
+    """`refetches` of `calls` after the compression only read what had been read before and not been changed since.
+    `rounds_to_resume`: the rounds of tool calls before the first that read something new or changed something; `None`
+    if none did.
     """
 
     refetches: int
@@ -319,7 +343,9 @@ class Resumed:
 
 
 def resumed(before: Sequence[ResumedCall], after: Sequence[ResumedCall]) -> Resumed:
-    """Count over the calls after the compression, given those before it. A call that reads nothing known is neither a refetch nor news."""
+    """Count over the calls after the compression, given those before it. A call that reads nothing known is neither a
+    refetch nor news.
+    """
     known: set[str] = set()
     for move in before:
         known = (known | set(move.reads)) - set(move.changes)
@@ -349,6 +375,8 @@ def actions(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> list[
 
 
 def resumed_at(messages: Sequence[ChatMessage], point: int, *, cwd: str | None = None) -> Resumed:
-    """The course of a recorded session after `point`: refetches, calls, and rounds before anything new (compression.md §3.6)."""
+    """The course of a recorded session after `point`: refetches, calls, and rounds before anything new (compression.md
+    §3.6).
+    """
     every = actions(messages, cwd=cwd)
     return resumed([move for move in every if move.round < point], [move for move in every if move.round >= point])

@@ -1,7 +1,8 @@
 """Decisions: what was taken, what was not, and why, where a sentence says so.
 
-A sentence speaks of a decision where it sets one thing against another (instead of, rather than, over, and advice against something with
-what is done instead in the next sentence), in English, German, Chinese and Arabic. Pronouns and bare numbers are no names of an option.
+A sentence speaks of a decision where it sets one thing against another (instead of, rather than, over, and advice
+against something with what is done instead in the next sentence), in English, German, Chinese and Arabic. Pronouns and
+bare numbers are no names of an option.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ _IN = r"(?:[^.;:!?\n,—]|[.:,](?=\S))"  # within a clause; a point or comma ins
 _IN_LONG = r"(?:[^.;:!?\n]|[.:](?=\S))"
 _WHY = rf"(?:\s*,?\s+(?:because|since|so that|as|otherwise|which would)\s+(?P<why>{_IN_LONG}{{8,240}}))?"
 _END = r"(?=\s*[.;:!?,—](?:\s|$)|\s*\n|\s*$)"
-_AGAINST = re.compile(rf"\b(?:instead of|rather than|in place of)\s+(?P<rejected>{_IN}{{1,140}}?){_WHY}{_END}", re.IGNORECASE)
+_AGAINST = re.compile(
+    rf"\b(?:instead of|rather than|in place of)\s+(?P<rejected>{_IN}{{1,140}}?){_WHY}{_END}", re.IGNORECASE
+)
 _OVER = re.compile(
     rf"\b(?:chose|choose|prefer(?:red)?|picked?|take)\s+(?P<chosen>{_IN}{{3,140}}?)\s+over\s+(?P<rejected>{_IN}{{2,140}}?){_WHY}{_END}",
     re.IGNORECASE,
 )
 _FIRST = re.compile(
-    rf"^(?:instead of|rather than)\s+(?P<rejected>{_IN}{{3,120}}?),\s+(?:I|we)\s+(?P<chosen>{_IN}{{3,140}}?){_WHY}{_END}", re.IGNORECASE
+    r"^(?:instead of|rather "
+    rf"than)\s+(?P<rejected>{_IN}{{3,120}}?),\s+(?:I|we)\s+(?P<chosen>{_IN}{{3,140}}?){_WHY}{_END}",
+    re.IGNORECASE,
 )
 _NOT = re.compile(
     rf"(?P<chosen>{_IN}{{8,140}}),\s+not\s+(?P<rejected>{_IN}{{3,100}}?)(?:\s*[,:]\s*|\s+)(?:because|since)\s+(?P<why>{_IN_LONG}{{8,220}})",
@@ -31,11 +36,13 @@ _NOT = re.compile(
 )
 #: What has to be one way and not another.
 _MUST = re.compile(
-    rf"(?P<chosen>{_IN}{{3,100}}\b(?:has to|have to|must|should|shall)\s{_IN}{{3,100}}),\s+not\s+(?P<rejected>{_IN}{{3,100}}?){_END}",
+    rf"(?P<chosen>{_IN}{{3,100}}\b(?:has to|have "
+    rf"to|must|should|shall)\s{_IN}{{3,100}}),\s+not\s+(?P<rejected>{_IN}{{3,100}}?){_END}",
     re.IGNORECASE,
 )
 _SINCE = re.compile(
-    rf"\b(?:we|I)\s+(?:have\s+)?(?:decided(?:\s+(?:to|on|for))?|chose|choose|settled on|opted for|went with|agreed (?:on|to))\s+"
+    r"\b(?:we|I)\s+(?:have\s+)?(?:decided(?:\s+(?:to|on|for))?|chose|choose|settled on|opted for|went with|agreed "
+    r"(?:on|to))\s+"
     rf"(?P<chosen>{_IN}{{3,140}}?),?\s+(?:because|since)\s+(?P<why>{_IN_LONG}{{8,220}})",
     re.IGNORECASE,
 )
@@ -57,7 +64,9 @@ _CHINESE = (
     re.compile(r"(?P<chosen>[^。；：，\n]{2,60})[，,]?\s*(?:而不是|而非|不采用)\s*(?P<rejected>[^。；：，\n]{2,60})"),
     re.compile(r"不(?:建议|推荐)(?:使?用)?\s*(?P<rejected>[^。；：，\n]{2,40})[：，:]\s*(?P<why>[^。；\n]{4,120})"),
 )
-_BEST_ZH = re.compile(r"(?:改?用|采用|改成)(?P<chosen>[^。；，\n]{3,60}?)(?:最可靠|更可靠|更好|最好|即可)?(?=[。；，\n]|$)")
+_BEST_ZH = re.compile(
+    r"(?:改?用|采用|改成)(?P<chosen>[^。；，\n]{3,60}?)(?:最可靠|更可靠|更好|最好|即可)?(?=[。；，\n]|$)"
+)
 _ARABIC = (re.compile(r"(?P<chosen>[^.؛:؟\n]{3,120}?)\s+بدلاً? من\s+(?P<rejected>[^.؛،:؟\n]{3,120})"),)
 _BEST_AR = re.compile(
     r"(?P<rejected>[^.؛:؟\n،]{4,60}?)\s+يمنع[^.]{0,60}لكن(?P<why>[^.؛؟\n]{8,160})\.\s*الأفضل\s+(?P<chosen>[^.؛:؟\n]{4,80})"
@@ -66,7 +75,8 @@ _EDGES = " ,;:—–-\"'()"
 _SUBJECT = re.compile(
     r"^(?:it\s+(?:uses|takes|keeps|needs|has)\s+)?(?:(?:and|but|so|then|now|instead|also|for (?:this|that))\s*,?\s+)*"
     r"(?:(?:I|we|let us)\s+(?:would|will|should|have|had|can|did)?\s*"
-    r"(?:rather\s+|now\s+)?)?(?:decided (?:to|on|for)\s+|chose to\s+|choose\s+|chose\s+|take\s+|took\s+|use\s+|used\s+|using\s+"
+    r"(?:rather\s+|now\s+)?)?(?:decided (?:to|on|for)\s+|chose "
+    r"to\s+|choose\s+|chose\s+|take\s+|took\s+|use\s+|used\s+|using\s+"
     r"|go with\s+|went with\s+|opted for\s+|switched to\s+|settled on\s+)?(?:(?:a|an|the|one)\s+)?",
     re.IGNORECASE,
 )
@@ -89,7 +99,9 @@ def decisions(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
             if len(sentence) > _LONGEST:
                 continue
             rest = one.text[start : start + _LONGEST].split("\n\n")[0]
-            if found := _choice(one, sentence, start) or (_advice(one, rest, start) if number + 1 <= len(pieces) else None):
+            if found := _choice(one, sentence, start) or (
+                _advice(one, rest, start) if number + 1 <= len(pieces) else None
+            ):
                 yield found
 
 
@@ -132,7 +144,9 @@ def _clause(text: str) -> str:
     return last if len(last.split()) >= 3 or len(parts) == 1 else f"{parts[-2]} {last}"
 
 
-def _made(one: Utterance, whole: str, start: int, chosen: str | None, rejected: str | None, why: str | None) -> Candidate | None:
+def _made(
+    one: Utterance, whole: str, start: int, chosen: str | None, rejected: str | None, why: str | None
+) -> Candidate | None:
     taken, left, reason = _named(chosen), _phrase(rejected, _ARTICLE), _phrase(why, None)
     if not taken or _LITTLE.match(taken) or (left[:1].isdigit() and not reason):
         return None

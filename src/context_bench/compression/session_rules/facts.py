@@ -26,7 +26,10 @@ _COUNT = re.compile(rf"\d+ {_WORDS}")
 _FILES_OF_TESTS = re.compile(r"Test (?:Files|Suites)\W*$")
 _NO_VERSION = r"(?![\w.]*\w|\s?(?:%|ms|s|min|h|[kMG]?i?B|€|cents?)\b|\s?%)"
 _VERSIONS = (
-    re.compile(rf"(?<![\w./-])(?P<name>[A-Z][A-Za-z+]{{2,24}}(?: [A-Z][a-z]{{2,15}})?) v?(?P<value>\d+\.\d+(?:\.\d+)?){_NO_VERSION}"),
+    re.compile(
+        rf"(?<![\w./-])(?P<name>[A-Z][A-Za-z+]{{2,24}}(?: [A-Z][a-z]{{2,15}})?) "
+        rf"v?(?P<value>\d+\.\d+(?:\.\d+)?){_NO_VERSION}"
+    ),
     re.compile(rf"(?<![\w./-])(?P<name>[a-z][\w.-]{{1,40}})==(?P<value>\d+\.\d+(?:\.\d+)?){_NO_VERSION}"),
     re.compile(r"(?<![\w./@-])(?P<name>@?[a-z][\w/.-]{1,40})@(?P<value>\d+\.\d+\.\d+)(?![\w.-])"),
     re.compile(r"\"(?P<name>@?[a-z][\w@/.-]{1,40})\":\s*\"[\^~]?(?P<value>\d+\.\d+\.\d+)\""),
@@ -41,7 +44,8 @@ _SETTING = re.compile(
     rf"(?<![\w./'\"-])`?(?P<name>{_CODED})`?(?:\s*[:=]\s*|\s+is\s+(?:now\s+)?)`?(?P<value>\d[\d_,]*(?:\.\d+)?)`?(?![\w:./%-]|\.\d|\s*[*/+(-])"
 )
 _HOST = re.compile(
-    r"(?<![\w.@/:-])(?P<whole>(?P<name>[a-z][a-z0-9-]{1,40})(?:\.[a-z][a-z0-9-]{1,40}){1,5}:\d{2,5})(?![\w.:]*\d)", re.IGNORECASE
+    r"(?<![\w.@/:-])(?P<whole>(?P<name>[a-z][a-z0-9-]{1,40})(?:\.[a-z][a-z0-9-]{1,40}){1,5}:\d{2,5})(?![\w.:]*\d)",
+    re.IGNORECASE,
 )
 _CODE_FILE = re.compile(
     r"\.(?:py|ts|tsx|js|jsx|go|rb|rs|java|kt|tf|ya?ml|json|toml|c|h|cpp|cs|php|sh|sql|md|txt|log|lock|cfg|ini|html|css):\d+$"
@@ -49,14 +53,18 @@ _CODE_FILE = re.compile(
 _STRONG = ("error", "path", "url", "email_host_port", "hash_uuid", "version")
 _SHELLS = ("command", "cmd", "script", "code")
 _SHOWING = re.compile(
-    r"\s*(?:cat|head|tail|less|more|sed -n|nl|bat|grep|rg|awk|git (?:show|diff|log|grep)|ls|find|cd|pushd|popd|pwd|echo|sort|uniq|wc|cut)\b"
+    r"\s*(?:cat|head|tail|less|more|sed -n|nl|bat|grep|rg|awk|git "
+    r"(?:show|diff|log|grep)|ls|find|cd|pushd|popd|pwd|echo|sort|uniq|wc|cut)\b"
 )
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 #: Tools that show what stands somewhere, and those that answer in prose.
-_READING = re.compile(r"read|view|open|grep|search|glob|list|fetch|browse|^(?:task|agent|think|todo\w*|skill|ask\w*)$", re.IGNORECASE)
+_READING = re.compile(
+    r"read|view|open|grep|search|glob|list|fetch|browse|^(?:task|agent|think|todo\w*|skill|ask\w*)$", re.IGNORECASE
+)
 _LOGS = re.compile(r"\.(?:log|jsonl|out|err)\b|\blogs?/|journalctl|kubectl|docker logs")
 _WITHDRAWN = re.compile(
-    r"\b(?:forget|never mind|ignore) (?:the|what|that|my|about)|\byou may (?:now|after all)|\bno longer\b|\bdrop the rule\b"
+    r"\b(?:forget|never mind|ignore) (?:the|what|that|my|about)|\byou may (?:now|after all)|\bno longer\b|\bdrop the "
+    r"rule\b"
     r"|\bdoch erlaubt\b|\bchanged my mind\b|\bvergiss\b|忘掉|不用管|انس",
     re.IGNORECASE,
 )
@@ -76,7 +84,9 @@ class CommandRun:
 
 
 def facts(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
-    """Everything of that kind in the messages. What was said with two values is only asked where an edit shows which one holds."""
+    """Everything of that kind in the messages. What was said with two values is only asked where an edit shows which
+    one holds.
+    """
     spoken = utterances(prefix)
     ran = runs(prefix)
     shown = _only_shown(prefix)
@@ -139,7 +149,9 @@ def _error_lines(one: Utterance) -> Iterator[tuple[str, int]]:
 
 
 def _line_atoms(one: Utterance, line: str, start: int) -> tuple[ProbeAtom, ...]:
-    """The things in a line that must not be lost, without those that lie inside of others and without pieces of data."""
+    """The things in a line that must not be lost, without those that lie inside of others and without pieces of
+    data.
+    """
     found: dict[str, tuple[str, int]] = {}
     for kind, of_kind in atoms(line).items():
         for text, at in of_kind.items() if kind in _STRONG else ():
@@ -154,10 +166,14 @@ def _line_atoms(one: Utterance, line: str, start: int) -> tuple[ProbeAtom, ...]:
                 and not re.match(r"\W*\{", whole)
             ):
                 found[whole] = (kind, at)
-    found = {text: place for text, place in found.items() if place[0] != "path" or not _CODE_FILE.search(text + ":1")} or found
+    found = {
+        text: place for text, place in found.items() if place[0] != "path" or not _CODE_FILE.search(text + ":1")
+    } or found
     kept = [text for text in found if not any(text != other and text in other for other in found)]
     return tuple(
-        ProbeAtom(text, kind=found[text][0], sources=(one.source(start + found[text][1], start + found[text][1] + len(text)),))
+        ProbeAtom(
+            text, kind=found[text][0], sources=(one.source(start + found[text][1], start + found[text][1] + len(text)),)
+        )
         for text in kept[:4]
     )
 
@@ -212,18 +228,31 @@ def _failures(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
             yield candidate("recall", "failed", (short,), line, found, 1.5)
         head = next((atom.text for atom in found if atom.kind == "error" and len(atom.text) > 10), None)
         if head and sum(head in other.output.text for other in ran) == 1:
-            yield candidate("recall", "command", (f"`{head}`",), short, (ProbeAtom(short, kind="command", sources=(Source(run.at),)),), 2.0)
+            yield candidate(
+                "recall",
+                "command",
+                (f"`{head}`",),
+                short,
+                (ProbeAtom(short, kind="command", sources=(Source(run.at),)),),
+                2.0,
+            )
 
 
 def _test_results(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
     for run in reversed(ran):
         text = run.output.text[-_LOOKED_AT:]
         base = len(run.output.text) - len(text)
-        hits = [hit for hit in _TESTS.finditer(text) if not _FILES_OF_TESTS.search(text[max(0, hit.start() - 16) : hit.start()])]
+        hits = [
+            hit
+            for hit in _TESTS.finditer(text)
+            if not _FILES_OF_TESTS.search(text[max(0, hit.start() - 16) : hit.start()])
+        ]
         if hits:
             hit = hits[-1]
             parts = [(piece.group(), base + hit.start() + piece.start()) for piece in _COUNT.finditer(hit.group())]
-            found = [ProbeAtom(part, kind="number", sources=(run.output.source(at, at + len(part)),)) for part, at in parts]
+            found = [
+                ProbeAtom(part, kind="number", sources=(run.output.source(at, at + len(part)),)) for part, at in parts
+            ]
             yield candidate("recall", "tests", (), hit.group(), found, 3.0)
             return
 
@@ -236,12 +265,16 @@ class _Given:
 
 
 def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Iterator[Candidate]:
-    """Names that code has, with their value; where an edit replaced it, the value that holds now is asked and the old one is banned."""
+    """Names that code has, with their value; where an edit replaced it, the value that holds now is asked and the old
+    one is banned.
+    """
     known: dict[str, list[_Given]] = {}
     edited: dict[str, list[tuple[str, str]]] = {}
     for one in spoken:
         for hit in _SETTING.finditer(one.text[:_LOOKED_AT]):
-            known.setdefault(hit["name"], []).append(_Given(_plain(hit["value"]), one.source(*hit.span("value")), one.role == "user"))
+            known.setdefault(hit["name"], []).append(
+                _Given(_plain(hit["value"]), one.source(*hit.span("value")), one.role == "user")
+            )
     for at, message in enumerate(prefix):
         for call in tool_calls_of(message):
             old, new = _sides(call["arguments"])
@@ -258,7 +291,11 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
         if len(values) == 1 and (name.isupper() or any(one.told for one in given)):
             atom = ProbeAtom(last.value, _written(last.value), "number", (last.source,))
             yield candidate("recall", "value", (name,), f"{name} = {last.value}", (atom,), 2.5 if last.told else 5.0)
-        elif name in edited and edited[name][-1][1] == last.value and {v for pair in edited[name] for v in pair} == set(values):
+        elif (
+            name in edited
+            and edited[name][-1][1] == last.value
+            and {v for pair in edited[name] for v in pair} == set(values)
+        ):
             atom = ProbeAtom(last.value, _written(last.value), "number", (last.source,), weight=1.0)
             was = [value for value in values if value != last.value]
             banned = [ProbeAtom(value, _written(value), "number", _first(given, value), "banned") for value in was]
@@ -281,7 +318,9 @@ def _written(number: str) -> tuple[str, ...]:
 
 
 def _sides(arguments: str) -> tuple[str, str]:
-    """The text that an edit takes out and the text that it puts in, by the usual names; a written file is put in as a whole."""
+    """The text that an edit takes out and the text that it puts in, by the usual names; a written file is put in as a
+    whole.
+    """
     try:
         given = load_json(arguments)
     except ValueError:
@@ -293,7 +332,9 @@ def _sides(arguments: str) -> tuple[str, str]:
         if isinstance(given.get("edits"), list)
         else [given]
     )
-    old = [edit[name] for edit in edits for name in ("old_string", "old_str", "oldText") if isinstance(edit.get(name), str)]
+    old = [
+        edit[name] for edit in edits for name in ("old_string", "old_str", "oldText") if isinstance(edit.get(name), str)
+    ]
     new = [
         edit[name]
         for edit in edits
@@ -312,7 +353,14 @@ def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     for name, values in known.items():
         if len(values) == 1:
             ((value, source),) = values.items()
-            yield candidate("recall", "host", (f"`{name}`",), value, (ProbeAtom(value, kind="email_host_port", sources=(source,)),), 3.5)
+            yield candidate(
+                "recall",
+                "host",
+                (f"`{name}`",),
+                value,
+                (ProbeAtom(value, kind="email_host_port", sources=(source,)),),
+                3.5,
+            )
 
 
 def _versions(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
@@ -329,7 +377,9 @@ def _versions(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     for name, values in known.items():
         if len(values) == 1 and name.casefold() not in folded:
             ((value, source),) = values.items()
-            yield candidate("recall", "version", (f"`{name}`",), value, (ProbeAtom(value, kind="version", sources=(source,)),), 4.0)
+            yield candidate(
+                "recall", "version", (f"`{name}`",), value, (ProbeAtom(value, kind="version", sources=(source,)),), 4.0
+            )
 
 
 def _product(text: str, hit: re.Match[str]) -> str:

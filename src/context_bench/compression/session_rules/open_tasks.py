@@ -13,7 +13,8 @@ from context_bench.core.jsontext import load_json
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
 _LEFT = re.compile(
-    r"\b(?:remaining(?: work| steps| tasks)?|still (?:to do|open|missing|left)|left to do|next(?: steps?)?|to ?do|open(?: points?| items?)?"
+    r"\b(?:remaining(?: work| steps| tasks)?|still (?:to do|open|missing|left)|left to do|next(?: steps?)?|to "
+    r"?do|open(?: points?| items?)?"
     r"|not (?:yet )?done)\s*[:：]\s*(.+)"
     r"|\b(?:what remains is|what is left is|it remains to|next,? (?:I|we) (?:will|should|need to)|still needs? to"
     r"|(?:I|we) still have to)\s+(.+)"
@@ -25,7 +26,8 @@ _LEFT = re.compile(
 _SPLIT = re.compile(r";|,\s*(?:and\s+)?then\s+|\.\s+Then\s+|\s+then\s+|；|，然后|,\s+and\s+(?=\w+ )")
 _VERB = re.compile(
     r"^(?:(?:and|then|to|also|finally)\s+)*(?:(?:fix|run|re-?run|add|write|update|check|remove|rename|migrate|finish|implement|test|document"
-    r"|deploy|clean up|look at|look into|investigate|review|replace|verify|move|make|do|create|delete|release|merge|ask|wait for"
+    r"|deploy|clean up|look at|look "
+    r"into|investigate|review|replace|verify|move|make|do|create|delete|release|merge|ask|wait for"
     r"|handle|close)\s+)?(?:(?:the|a|an|our|all|both)\s+)?",
     re.IGNORECASE,
 )
@@ -36,7 +38,9 @@ _FAILED = re.compile(
     re.M,
 )
 _PASSED = re.compile(
-    r"^(?:PASSED|ok)\s+(\S+)|^\s*(?:ok \d+ -|✓|√|--- PASS:)\s*(\S.{0,120})|^(\S+::\S+)\s+PASSED|^(\w[\w$.]* > .{1,100}) PASSED$", re.M
+    r"^(?:PASSED|ok)\s+(\S+)|^\s*(?:ok \d+ -|✓|√|--- PASS:)\s*(\S.{0,120})|^(\S+::\S+)\s+PASSED|^(\w[\w$.]* > "
+    r".{1,100}) PASSED$",
+    re.M,
 )
 _ALL_WELL = re.compile(r"\b[1-9]\d* passed\b(?!.*\b[1-9]\d* (?:failed|errors?|deselected|failures?)\b)")
 _SOME = re.compile(
@@ -47,14 +51,17 @@ _LONG_TASK = 1500
 _LIST = re.compile(r"todo|plan|task_list|tasks", re.IGNORECASE)
 _LOOKS = re.compile(r"read|view|grep|glob|search|list|fetch", re.IGNORECASE)
 _PRAISE = re.compile(
-    r"^(?:good|great|fine|thanks|thank you|ok(?:ay)?|agreed|yes|no|right|perfect|nice|sehr gut|gut|danke|ja|好的?|谢谢)\b[^:;]{0,40}$",
+    r"^(?:good|great|fine|thanks|thank you|ok(?:ay)?|agreed|yes|no|right|perfect|nice|sehr "
+    r"gut|gut|danke|ja|好的?|谢谢)\b[^:;]{0,40}$",
     re.IGNORECASE,
 )
 _DONE = frozenset({"completed", "done", "finished", "cancelled", "canceled", "closed"})
 
 
 def open_work(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
-    """Open work at the end of the messages: by the last list or what was said since, by tests, by the user's last word."""
+    """Open work at the end of the messages: by the last list or what was said since, by tests, by the user's last
+    word.
+    """
     listed, at = _todo_atoms(prefix)
     told, since = _open_items(prefix)
     if told and since > at:
@@ -89,7 +96,9 @@ def _todo_atoms(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], i
 def _done(prefix: Sequence[ChatMessage], at: int) -> tuple[ProbeAtom, ...]:
     """The items of the last list that are done."""
     calls = tool_calls_of(prefix[at]) if at >= 0 else []
-    found = next((items for call in reversed(calls) if (items := _items(call["name"], call["arguments"])) is not None), [])
+    found = next(
+        (items for call in reversed(calls) if (items := _items(call["name"], call["arguments"])) is not None), []
+    )
     return tuple(ProbeAtom(text, _short(text), "todo", (Source(at),)) for text, status in found if status in _DONE)
 
 
@@ -98,11 +107,17 @@ def _task(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
     one = next(iter(utterances(prefix, "user")), None)
     if one is None or len(one.text) > _LONG_TASK:
         return ()
-    return tuple(ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one))
+    return tuple(
+        ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one)
+    )
 
 
 def _wanted(one: Utterance) -> list[tuple[str, int]]:
-    pieces = [(text, start) for text, start in one.sentences() if 4 <= len(text.split()) + text.count("，") <= 40 and len(text) <= 300]
+    pieces = [
+        (text, start)
+        for text, start in one.sentences()
+        if 4 <= len(text.split()) + text.count("，") <= 40 and len(text) <= 300
+    ]
     return [(text, start) for text, start in pieces if not _PRAISE.match(text)][:4]
 
 
@@ -119,9 +134,13 @@ def _request(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
             if not tool_calls_of(prefix[one.at]):
                 return ()
             continue
-        if len(one.text) > _LONG_TASK or one.at == next((n for n, m in enumerate(prefix) if m.get("role") == "user"), -1):
+        if len(one.text) > _LONG_TASK or one.at == next(
+            (n for n, m in enumerate(prefix) if m.get("role") == "user"), -1
+        ):
             return ()  # too long to be asked for, or the first word of the user, which is asked for by itself
-        return tuple(ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one))
+        return tuple(
+            ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one)
+        )
     return ()
 
 
@@ -134,7 +153,10 @@ def _items(name: Any, arguments: str) -> list[tuple[str, str]] | None:
         return None
     lists = [value for value in (given.values() if isinstance(given, Mapping) else [given]) if isinstance(value, list)]
     found = [item for item in (lists[0] if lists else []) if isinstance(item, Mapping)]
-    texts = [(next((str(item[key]) for key in ("content", "step", "text", "title") if item.get(key)), ""), item) for item in found]
+    texts = [
+        (next((str(item[key]) for key in ("content", "step", "text", "title") if item.get(key)), ""), item)
+        for item in found
+    ]
     return [(text, str(item.get("status") or "").casefold()) for text, item in texts if text] if texts else None
 
 
@@ -144,7 +166,9 @@ def _short(text: str) -> tuple[str, ...]:
 
 
 def _open_items(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], int]:
-    """Open items of the assistant's last text that lists some, with their places; none where files were worked on after it."""
+    """Open items of the assistant's last text that lists some, with their places; none where files were worked on after
+    it.
+    """
     for one in reversed(utterances(prefix, "assistant")):
         found = [atom for sentence, start in one.sentences() for atom in _left(one, sentence, start)]
         if found:
@@ -166,11 +190,14 @@ def _left(one: Utterance, sentence: str, start: int) -> Iterator[ProbeAtom]:
 
 
 def _tests(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], tuple[ProbeAtom, ...]]:
-    """Names of tests that fail, by the tools' outputs, and of those that failed and passed later. A run of everything leaves none failing.
+    """Names of tests that fail, by the tools' outputs, and of those that failed and passed later. A run of everything
+    leaves none failing.
 
     A run of some tests says nothing of the others.
     """
-    commands = {call["id"]: command_in(call["arguments"]) or "" for message in prefix for call in tool_calls_of(message)}
+    commands = {
+        call["id"]: command_in(call["arguments"]) or "" for message in prefix for call in tool_calls_of(message)
+    }
     found: dict[str, Source] = {}
     ever: dict[str, Source] = {}
     for at, message in enumerate(prefix):

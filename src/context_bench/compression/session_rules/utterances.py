@@ -15,8 +15,12 @@ from importlib.resources import files
 from context_bench.compression.probe import ProbeAtom, ProbeType, Source
 from context_bench.wire.conversation import ChatMessage, message_text
 
-_GERMAN = re.compile(r"\b(?:und|nicht|der|die|das|ist|eine?n?|bitte|wir|auf|mit|für|noch|dann|aber|auch|wird|von)\b", re.IGNORECASE)
-_ENGLISH = re.compile(r"\b(?:and|not|the|is|an?|please|we|on|with|for|then|but|also|will|of|to|it|that)\b", re.IGNORECASE)
+_GERMAN = re.compile(
+    r"\b(?:und|nicht|der|die|das|ist|eine?n?|bitte|wir|auf|mit|für|noch|dann|aber|auch|wird|von)\b", re.IGNORECASE
+)
+_ENGLISH = re.compile(
+    r"\b(?:and|not|the|is|an?|please|we|on|with|for|then|but|also|will|of|to|it|that)\b", re.IGNORECASE
+)
 _LOOKED_AT = 20_000
 
 
@@ -32,7 +36,9 @@ def question_of(key: str, *fill: str, language: str = "en") -> str:
 
 
 def language_of(messages: Sequence[ChatMessage]) -> str:
-    """`en`, `de`, `zh` or `ar`: what the user (else anybody) writes in, by script and small words; English where it is none of them."""
+    """`en`, `de`, `zh` or `ar`: what the user (else anybody) writes in, by script and small words; English where it is
+    none of them.
+    """
     spoken = [m for m in messages if m.get("role") == "user"] or list(messages)
     text = "\n".join(message_text(m)[:4000] for m in spoken[:40])[:_LOOKED_AT]
     letters = sum(char.isalpha() for char in text) or 1
@@ -71,7 +77,9 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A probe before it is chosen and named; the lowest `rank` is asked first. `key` and `fill`: of its question (`asking`)."""
+    """A probe before it is chosen and named; the lowest `rank` is asked first. `key` and `fill`: of its question
+    (`asking`).
+    """
 
     type: ProbeType
     question: str
@@ -82,7 +90,9 @@ class Candidate:
     fill: tuple[str, ...] = ()
 
 
-def candidate(kind: ProbeType, key: str, fill: Sequence[str], truth: str, atoms: Sequence[ProbeAtom], rank: float) -> Candidate:
+def candidate(
+    kind: ProbeType, key: str, fill: Sequence[str], truth: str, atoms: Sequence[ProbeAtom], rank: float
+) -> Candidate:
     """A candidate that asks the question `key`, in English until somebody says otherwise."""
     return Candidate(kind, question_of(key, *fill), truth, tuple(atoms), rank, key, tuple(fill))
 
@@ -90,11 +100,17 @@ def candidate(kind: ProbeType, key: str, fill: Sequence[str], truth: str, atoms:
 def utterances(messages: Sequence[ChatMessage], *roles: str) -> list[Utterance]:
     """The texts of these roles (all but system without any), in order."""
     wanted = roles or ("user", "assistant", "tool", "function")
-    return [Utterance(at, str(m["role"]), text) for at, m in enumerate(messages) if m.get("role") in wanted and (text := message_text(m))]
+    return [
+        Utterance(at, str(m["role"]), text)
+        for at, m in enumerate(messages)
+        if m.get("role") in wanted and (text := message_text(m))
+    ]
 
 
 def everything(messages: Sequence[ChatMessage]) -> str:
     """All texts and the arguments of all calls, as one text."""
     from context_bench.wire.conversation import tool_calls_of
 
-    return "\n".join(part for m in messages for part in (message_text(m), *(call["arguments"] for call in tool_calls_of(m))) if part)
+    return "\n".join(
+        part for m in messages for part in (message_text(m), *(call["arguments"] for call in tool_calls_of(m))) if part
+    )

@@ -1,10 +1,11 @@
-"""A compressor and a reader as a system: a session is compressed once per group, then each probe is asked in a fork of its own.
+"""A compressor and a reader as a system: a session is compressed once per group, then each probe is asked in a fork of
+its own.
 
 ```python
 Compressing(compressor_of("anchored"), reader)                   # an arm of an ordinary run over probes
 Compressing(compressor_of("head_tail"), reader, partner=anchored)  # the same number of tokens as `anchored` left, group by group
 ```
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ from context_bench.wire.violations import compare_requests
 
 @dataclass(slots=True)
 class Made:
-    """A compressed prefix: the messages in its place, their size, and the calls that it took. `error`: the reason if there is none."""
+    """A compressed prefix: the messages in its place, their size, and the calls that it took. `error`: the reason if
+    there is none.
+    """
 
     messages: list[ChatMessage] = field(default_factory=list)
     tokens_before: int = 0
@@ -64,13 +67,15 @@ class Made:
 
 
 class Compressing:
-    """Shortens what a session was up to each of the example's points, keeps the rest, and has `reader` answer the question about it.
+    """Shortens what a session was up to each of the example's points, keeps the rest, and has `reader` answer the
+    question about it.
 
-    `compressor`: see `core.protocols.Compressor`, or a spec. System messages stay in front and are not compressed. With several points
-    the first result is compressed again together with what came since, and so on; `state` is handed from one to the next.
-    `partner`: the arm whose size is matched group by group (named `head_tail@partner`); else `budget` (tokens) or `keep` (share) fixes it.
-    The reader is a system that takes `turns` (and may use `tools`); it is asked one question at a time and never sees another probe or the
-    gold. `tapped`: it asks through the run's tap, so its calls are marked and count as what this arm sent and forwarded.
+    `compressor`: see `core.protocols.Compressor`, or a spec. System messages stay in front and are not compressed. With
+    several points the first result is compressed again together with what came since, and so on; `state` is handed from
+    one to the next. `partner`: the arm whose size is matched group by group (named `head_tail@partner`); else `budget`
+    (tokens) or `keep` (share) fixes it. The reader is a system that takes `turns` (and may use `tools`); it is asked
+    one question at a time and never sees another probe or the gold. `tapped`: it asks through the run's tap, so its
+    calls are marked and count as what this arm sent and forwarded.
     """
 
     stateful = True
@@ -114,7 +119,8 @@ class Compressing:
         return twin
 
     async def asetup(self, example: Example) -> dict[str, Any]:
-        """Compress the group's prefix, unless a control that needs its size had it done before; its calls are booked here.
+        """Compress the group's prefix, unless a control that needs its size had it done before; its calls are booked
+        here.
 
         A compressor that looks at the question compresses for each probe instead.
         """
@@ -125,7 +131,9 @@ class Compressing:
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
-        """The example with the reader's `response`, `context` (what stands in the prefix's place) and `compressed` (its size)."""
+        """The example with the reader's `response`, `context` (what stands in the prefix's place) and `compressed` (its
+        size).
+        """
         made = await self._booked(example)
         messages = messages_of(example)
         last = example["points"][-1]
@@ -134,12 +142,25 @@ class Compressing:
         text = f"[opaque, {made.tokens_after} tokens]" if made.opaque is not None else self._text(made)
         output: dict[str, Any] = {
             "context": text,
-            "compressed": {"tokens_before": made.tokens_before, "tokens_after": made.tokens_after, "opaque": made.opaque is not None},
-            **await (self._read(example, shown, question) if made.opaque is None else self._continued(made.opaque, shown, question)),
+            "compressed": {
+                "tokens_before": made.tokens_before,
+                "tokens_after": made.tokens_after,
+                "opaque": made.opaque is not None,
+            },
+            **await (
+                self._read(example, shown, question)
+                if made.opaque is None
+                else self._continued(made.opaque, shown, question)
+            ),
         }
         answer = counter_for(self.model).count(output["response"])
         cycle = len(example["points"])
-        facts = {"tokens_before": made.tokens_before, "tokens_after": made.tokens_after, "answer_tokens": answer, "cycle": cycle}
+        facts = {
+            "tokens_before": made.tokens_before,
+            "tokens_after": made.tokens_after,
+            "answer_tokens": answer,
+            "cycle": cycle,
+        }
         return {**example, **output, "facts": {**facts, "compress_seconds": made.seconds}}
 
     def _text(self, made: Made) -> str:
@@ -149,7 +170,9 @@ class Compressing:
         return message_text(spoken[0]) if flat else rendered(spoken)
 
     async def made(self, example: Example) -> Made:
-        """The compression of the example's group (of the example, if the question matters), made by whoever needs it first."""
+        """The compression of the example's group (of the example, if the question matters), made by whoever needs it
+        first.
+        """
         key = str(example.get("id") if self._asks else example.get("group") or example.get("id"))
         if key not in self._made:
             self._made[key] = asyncio.ensure_future(self._compress(example))
@@ -168,7 +191,11 @@ class Compressing:
             for call in calls:
                 ledger.record(call)
         if made.error is not None:
-            raise NoBudget(made.error.removeprefix("NoBudget: ")) if made.no_budget else SetupFailed(f"{self.name}: {made.error}")
+            raise (
+                NoBudget(made.error.removeprefix("NoBudget: "))
+                if made.no_budget
+                else SetupFailed(f"{self.name}: {made.error}")
+            )
         return made
 
     async def aclose(self) -> None:
@@ -201,7 +228,9 @@ class Compressing:
             return self.budget
         theirs = await self.partner.made(example)
         if theirs.error is not None:
-            raise NoBudget(f"{self.partner.name} has no compression of {example.get('group')!r} whose size could be matched")
+            raise NoBudget(
+                f"{self.partner.name} has no compression of {example.get('group')!r} whose size could be matched"
+            )
         return theirs.tokens_after
 
     async def _through_points(self, example: Example, made: Made, budget: int | None) -> None:
@@ -213,7 +242,9 @@ class Compressing:
             whole = [*held, *messages[before:point]]
             head, prefix = parted(whole)
             limit = int(tokens_of(prefix, counter) * self.keep) if self.keep is not None else budget
-            fits = limit is not None and tokens_of(prefix, counter) <= limit  # then it stays as it is: nothing is to be cut
+            fits = (
+                limit is not None and tokens_of(prefix, counter) <= limit
+            )  # then it stays as it is: nothing is to be cut
             flat = getattr(self.compressor, "of_text", False) and prefix and not fits
             given = [{"role": "user", "content": rendered(prefix)}] if flat else prefix
             if not before and self._claims:
@@ -222,8 +253,13 @@ class Compressing:
             held = [*head, *found.messages]
             made.tokens_before, made.seconds = tokens_of(parted(messages[:point])[1], counter), made.seconds + seconds
             if found.opaque is not None and found.tokens_after is None:
-                raise BadReply(f"{self.compressor.name}: the size of an opaque result is only known to its provider, which did not tell it")
-            made.tokens_after = (found.tokens_after or 0) if found.opaque is not None else tokens_of(found.messages, counter)
+                raise BadReply(
+                    f"{self.compressor.name}: the size of an opaque result is only known to its provider, which did "
+                    "not tell it"
+                )
+            made.tokens_after = (
+                (found.tokens_after or 0) if found.opaque is not None else tokens_of(found.messages, counter)
+            )
             made.opaque, before = found.opaque, point
             made.warnings += [warning for warning in found.warnings if warning not in made.warnings]
             if limit is not None and made.tokens_after > limit and not self.ignores_budget:
@@ -237,11 +273,18 @@ class Compressing:
         claims = bool(getattr(self.compressor, "deterministic", False))
         return claims and self.partner is None and leaves(self.compressor) is None
 
-    async def _steady(self, prefix: list[ChatMessage], tail: list[ChatMessage], budget: int | None, example: Example) -> dict[str, float]:
-        """`determinism`: 1 if two cold compressions are equal to the byte; `idempotence`: 1 if compressing the result changes nothing."""
+    async def _steady(
+        self, prefix: list[ChatMessage], tail: list[ChatMessage], budget: int | None, example: Example
+    ) -> dict[str, float]:
+        """`determinism`: 1 if two cold compressions are equal to the byte; `idempotence`: 1 if compressing the result
+        changes nothing.
+        """
         first, again = [(await self._one(prefix, tail, None, budget, example))[0].messages for _ in range(2)]
         twice = (await self._one(list(first), tail, None, budget, example))[0].messages
-        return {"determinism": float(canonical_json(first) == canonical_json(again)), "idempotence": float(first == twice)}
+        return {
+            "determinism": float(canonical_json(first) == canonical_json(again)),
+            "idempotence": float(first == twice),
+        }
 
     @property
     def ignores_budget(self) -> bool:
@@ -259,8 +302,12 @@ class Compressing:
             raise BadReply(f"compress() gave {type(made).__name__}; expected (Compressed, state)")
         if not all(isinstance(message, Mapping) for message in made[0].messages):
             raise BadReply("compress() gave messages that are no objects with role and content")
-        if wrong := [type(m["content"]).__name__ for m in made[0].messages if not isinstance(m.get("content"), str | list | None)]:
-            raise BadReply(f"compress() gave a message whose content is {wrong[0]}; expected a text, a list of parts or nothing")
+        if wrong := [
+            type(m["content"]).__name__ for m in made[0].messages if not isinstance(m.get("content"), str | list | None)
+        ]:
+            raise BadReply(
+                f"compress() gave a message whose content is {wrong[0]}; expected a text, a list of parts or nothing"
+            )
         return made[0], made[1], seconds
 
     # --- asking ---
@@ -270,7 +317,8 @@ class Compressing:
         answer = calling.method(self.compressor, "answer")
         if answer is None:
             raise SetupFailed(
-                f"{self.name}: the result is opaque and {self.compressor.name} has no answer(); only its provider can read it"
+                f"{self.name}: the result is opaque and {self.compressor.name} has no answer(); only its provider can "
+                "read it"
             )
         started = self._clock.monotonic()
         ledger = current_ledger()
@@ -282,12 +330,20 @@ class Compressing:
 
     async def _read(self, example: Example, shown: Sequence[ChatMessage], question: str) -> dict[str, Any]:
         turns = [*shown, {"role": "user", "content": question}]
-        asked = {"id": example.get("id"), "dataset": example.get("dataset"), "context": "", "question": question, "turns": turns}
+        asked = {
+            "id": example.get("id"),
+            "dataset": example.get("dataset"),
+            "context": "",
+            "question": question,
+            "turns": turns,
+        }
         if self._tapped:
             asked["tools"] = session_tools(example)
         process = calling.method(self.reader, "aprocess", "process")
         if process is None:
-            raise BadReply(f"the reader {getattr(self.reader, 'name', self.reader)!r} has neither process() nor aprocess()")
+            raise BadReply(
+                f"the reader {getattr(self.reader, 'name', self.reader)!r} has neither process() nor aprocess()"
+            )
         started = self._clock.monotonic()
         ledger = current_ledger()
         if ledger is None:

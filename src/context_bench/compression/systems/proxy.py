@@ -1,11 +1,12 @@
-"""A compressing proxy as an arm of a compression run: it is sent the whole conversation and the question, and what it forwards is measured.
+"""A compressing proxy as an arm of a compression run: it is sent the whole conversation and the question, and what it
+forwards is measured.
 
 ```python
 ThroughProxy("http://localhost:18401", "mine", model="gpt-4o")      # one request per probe; the proxy's own upstream is the tap
 Conversing(tap.url, "responder", model="gpt-4o")                   # reads for every other arm, over the same wire, behind the same tap
 SizedByProxy("head_tail", reader, "mine")                          # cut to as many tokens as `mine` forwarded for this probe
 ```
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -35,10 +36,12 @@ def _same(body: Any) -> Any:
 
 
 class Conversing:
-    """Sends an example's `turns` (chat messages, the question last) with its `tools` to `base_url` over `wire`; `response` is the answer.
+    """Sends an example's `turns` (chat messages, the question last) with its `tools` to `base_url` over `wire`;
+    `response` is the answer.
 
-    `wire`: a name of `wire.conversation.PATHS`. `params`: further fields of the body, by their names on the chat wire. The other arguments
-    are those of `OpenAIProxy`; without `turns`, `context` and `question` are one user message (a check before a run).
+    `wire`: a name of `wire.conversation.PATHS`. `params`: further fields of the body, by their names on the chat wire.
+    The other arguments are those of `OpenAIProxy`; without `turns`, `context` and `question` are one user message (a
+    check before a run).
     """
 
     def __init__(
@@ -111,14 +114,17 @@ class Conversing:
 
 
 class ThroughProxy(Conversing):
-    """A proxy under test. Each probe is one request, in a conversation of its own: the whole session, then the question.
+    """A proxy under test. Each probe is one request, in a conversation of its own: the whole session, then the
+    question.
 
     What became of the part before the point is known once the tap has seen it (`after_capture`). `clean`: how the
     tap rewrites what it keeps of a
     body (keys are masked there), so that both sides are compared alike. The other arguments are those of `Conversing`.
     """
 
-    def __init__(self, base_url: str, name: str | None = None, *, clean: Callable[[Any], Any] = _same, **settings: Any) -> None:
+    def __init__(
+        self, base_url: str, name: str | None = None, *, clean: Callable[[Any], Any] = _same, **settings: Any
+    ) -> None:
         super().__init__(base_url, name, **settings)
         self._clean = clean
 
@@ -141,7 +147,9 @@ class ThroughProxy(Conversing):
         return super().shaped(_asked(example, messages_of(example)) if "session" in example else example)
 
     def request_without_context_tokens(self, example: Example) -> int:
-        """Tokens of the same request without what stands before the point: what is forwarded beyond them is the compressed part."""
+        """Tokens of the same request without what stands before the point: what is forwarded beyond them is the
+        compressed part.
+        """
         return self._without_prefix(example).tokens(counter_for(self.model))
 
     def _without_prefix(self, example: Example) -> ShapedRequest:
@@ -149,9 +157,11 @@ class ThroughProxy(Conversing):
         head, _ = parted(messages)
         return super().shaped(_asked(example, [*head, *messages[max(len(head), example["points"][-1]) :]]))
 
-    def after_capture(self, example: Example, forwarded: int | None, calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, Any]:
-        """Facts of an answer that only the tap's records hold: `context_tokens` (also `tokens_after` in `metadata`), the size of what
-        is left of the part before the point; `wire` (`violations` by kind); `output`
+    def after_capture(
+        self, example: Example, forwarded: int | None, calls: Sequence[Call], records: Sequence[Forwarded]
+    ) -> dict[str, Any]:
+        """Facts of an answer that only the tap's records hold: `context_tokens` (also `tokens_after` in `metadata`),
+        the size of what is left of the part before the point; `wire` (`violations` by kind); `output`
         (`context`: what the model got in the place of what stood before the point).
         """
         found: dict[str, Any] = {"metadata": {}, "wire": {}, "output": {}}
@@ -160,21 +170,31 @@ class ThroughProxy(Conversing):
         if forwarded is not None:
             _note_size(found, forwarded - self.request_without_context_tokens(example))
         sent = next((call.request for call in reversed(calls) if call.account == "system" and call.error is None), None)
-        landed = [r for r in records if r.wire in PATHS and isinstance(r.request, Mapping) and r.error is None and (r.status or 200) < 400]
+        landed = [
+            r
+            for r in records
+            if r.wire in PATHS and isinstance(r.request, Mapping) and r.error is None and (r.status or 200) < 400
+        ]
         if not isinstance(sent, Mapping) or not landed:
             return found
         request = parse_request(self.wire, self._clean(sent))
         received = [parse_request(record.wire, record.request) for record in landed]
         place = closest(request, received)
         main = received[place]
-        if (tokens := landed[place].tokens) is not None:  # what the proxy asked on its own account is on the bill, but not in the prompt
+        if (
+            tokens := landed[place].tokens
+        ) is not None:  # what the proxy asked on its own account is on the bill, but not in the prompt
             _note_size(found, tokens - self.request_without_context_tokens(example))
         found["wire"]["violations"] = dict(Counter(each.kind for each in compare_requests(request, main)))
-        found["output"]["context"] = rendered([_spoken(message) for message in self._in_its_place(example, request, main)])
+        found["output"]["context"] = rendered(
+            [_spoken(message) for message in self._in_its_place(example, request, main)]
+        )
         return found
 
     def _in_its_place(self, example: Example, sent: WireRequest, received: WireRequest) -> list[WireMessage]:
-        """The messages that arrived between those that became of the system messages and those that became of what came after the point."""
+        """The messages that arrived between those that became of the system messages and those that became of what came
+        after the point.
+        """
         rest = parse_request(self.wire, self._without_prefix(example).body).messages
         head = next((at for at, message in enumerate(sent.messages) if message.role not in SYSTEM_ROLES), 0)
         after = len(sent.messages) - (len(rest) - head)
@@ -185,7 +205,8 @@ class ThroughProxy(Conversing):
 
 
 class SizedByProxy(Compressing):
-    """A cheap compressor in the size of a proxy: as many tokens as `partner` forwarded of this very probe (`example["budget"]`).
+    """A cheap compressor in the size of a proxy: as many tokens as `partner` forwarded of this very probe
+    (`example["budget"]`).
 
     Where the proxy gave no answer, or nobody saw what it forwarded, there is nothing to match: `NoBudget`.
     """
@@ -208,7 +229,9 @@ class SizedByProxy(Compressing):
     async def _budget(self, example: Example) -> int | None:
         budget = example.get("budget")
         if not isinstance(budget, int):
-            raise NoBudget(f"what {self.matches} forwarded of {example.get('id')!r} is not known, so there is no size to match")
+            raise NoBudget(
+                f"what {self.matches} forwarded of {example.get('id')!r} is not known, so there is no size to match"
+            )
         return budget
 
 

@@ -1,11 +1,13 @@
 """A reader without a model: it answers with the sentences of the conversation that share the question's words.
 
-It is deterministic and blind to meaning. It shows the difference between compressors and nothing more. Actions of calls are put into
-words first, in the question's language: files created, changed, deleted and read, failed commands and their errors, the end of the last
-test run, open items of the last todo list, the last request of the user. The reader sees only the messages that it is given. It uses
-the rules of `session_rules` for calls; probes are made with the same rules, so it does well on them.
+It is deterministic and blind to meaning. It shows the difference between compressors and nothing more. Actions of calls
+are put into words first, in the question's language: files created, changed, deleted and read, failed commands and
+their errors, the end of the last test run, open items of the last todo list, the last request of the user. The reader
+sees only the messages that it is given. It uses the rules of `session_rules` for calls; probes are made with the same
+rules, so it does well on them.
 
-`SentenceModel` is the same reader behind a proxy or a tap, where no money may be spent and each answer must be repeatable.
+`SentenceModel` is the same reader behind a proxy or a tap, where no money may be spent and each answer must be
+repeatable.
 """
 
 from __future__ import annotations
@@ -48,10 +50,12 @@ _SMALL = re.compile(
 
 
 class SentenceReader:
-    """Answers with the sentences that score best for the question by BM25: at most `most`, none below `share` of the best score.
+    """Answers with the sentences that score best for the question by BM25: at most `most`, none below `share` of the
+    best score.
 
-    It reads `turns` (the last one is the question) or `context`. Small words of the question count nothing. Where it quotes something,
-    sentences that hold the quote come first. A sentence that was said brings the one after it along, which often says why.
+    It reads `turns` (the last one is the question) or `context`. Small words of the question count nothing. Where it
+    quotes something, sentences that hold the quote come first. A sentence that was said brings the one after it along,
+    which often says why.
     """
 
     name = "sentence"
@@ -73,7 +77,9 @@ class SentenceReader:
         order = sorted(range(len(found)), key=lambda at: (-scores[at], at))[: self.most]
         least = self.share * max(scores, default=0.0)
         chosen = {at for at in order if scores[at] > 0 and scores[at] >= least}
-        chosen |= {at + 1 for at in chosen if len(told) <= at < len(found) - 1} if len(chosen) <= self.most // 2 else set()
+        chosen |= (
+            {at + 1 for at in chosen if len(told) <= at < len(found) - 1} if len(chosen) <= self.most // 2 else set()
+        )
         return {**example, "response": "\n".join(found[at][:_LONGEST] for at in sorted(chosen)) or NOTHING}
 
     def fingerprint(self) -> dict[str, Any]:
@@ -96,7 +102,9 @@ def _of_messages(text: str, language: str) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def _as_messages(message: ChatMessage) -> list[ChatMessage]:
-    """A message; or those of a conversation that a compressor of texts was given as one text, so that its form alone costs nothing."""
+    """A message; or those of a conversation that a compressor of texts was given as one text, so that its form alone
+    costs nothing.
+    """
     return (unrendered(message_text(message)) if message.get("role") == "user" else None) or [message]
 
 
@@ -122,7 +130,8 @@ def _call_sentences(messages: Sequence[ChatMessage], language: str) -> Iterator[
     for one in [*facts(messages), *open_work(messages)]:
         if heading := _HEADED.get(one.key):
             yield from (
-                words[heading].format(text) for text in ([one.truth] if one.key in ("tests", "error") else [a.text for a in one.atoms])
+                words[heading].format(text)
+                for text in ([one.truth] if one.key in ("tests", "error") else [a.text for a in one.atoms])
             )
         elif one.key == "rules":
             yield from (words["rule"].format(atom.text) for atom in one.atoms)
@@ -135,7 +144,9 @@ def _call_sentences(messages: Sequence[ChatMessage], language: str) -> Iterator[
 
 
 class SentenceModel:
-    """A responder for `llm.servers.ModelServer`: the last text of the request is the question, everything before it is read."""
+    """A responder for `llm.servers.ModelServer`: the last text of the request is the question, everything before it is
+    read.
+    """
 
     name = "sentence"
 
@@ -163,7 +174,9 @@ class SentenceModel:
 
 
 def _turns(request: WireRequest) -> list[ChatMessage]:
-    """The request as chat messages. What ends in several texts (tail and question in one message of the user) ends in the last one."""
+    """The request as chat messages. What ends in several texts (tail and question in one message of the user) ends in
+    the last one.
+    """
     turns = [_turn(message, _texts(message)) for message in request.messages]
     while turns and not turns[-1]["content"] and not turns[-1].get("tool_calls"):
         turns.pop()
@@ -180,7 +193,9 @@ def _texts(message: WireMessage) -> list[str]:
 def _turn(message: WireMessage, texts: list[str]) -> ChatMessage:
     turn: ChatMessage = {"role": message.role, "content": "\n".join(texts)}
     if message.tool_calls:
-        turn["tool_calls"] = [call_of(call.get("id"), call.get("name"), call.get("arguments")) for call in message.tool_calls]
+        turn["tool_calls"] = [
+            call_of(call.get("id"), call.get("name"), call.get("arguments")) for call in message.tool_calls
+        ]
     if message.tool_call_id:
         turn["tool_call_id"] = message.tool_call_id
     return turn

@@ -1,9 +1,10 @@
 """`bundled:pydocs-qa`: our questions about the documentation that every CPython carries.
 
-The text comes from the running interpreter (`pydoc_data.topics`), so nothing is fetched and nothing written elsewhere is shipped.
-Each context is a window of about 1,000 tokens around three answers; contexts are the clusters. Names, versions and numbers that
-answers consist of are renamed by seed, consistently in context, question and answer (`rename`). A question is used only if its
-evidence and its answer are found in this Python's text; what was dropped is counted in the manifest.
+The text comes from the running interpreter (`pydoc_data.topics`), so nothing is fetched and nothing written elsewhere
+is shipped. Each context is a window of about 1,000 tokens around three answers; contexts are the clusters. Names,
+versions and numbers that answers consist of are renamed by seed, consistently in context, question and answer
+(`rename`). A question is used only if its evidence and its answer are found in this Python's text; what was dropped is
+counted in the manifest.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ LEAST, AIM, MOST = 900, 980, 1050  # tokens (o200k_base) of a context
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question as written by us, against the text before renaming. `anchors`: the piece of the text that holds the answer, as
-    different versions of the documentation word it.
+    """One question as written by us, against the text before renaming. `anchors`: the piece of the text that holds the
+    answer, as different versions of the documentation word it.
     """
 
     ask: str
@@ -60,7 +61,9 @@ class Built:
 def plans() -> tuple[ContextPlan, ...]:
     """All contexts and questions, as written in `questions.toml`."""
     data = tomllib.loads((files(__package__) / "questions.toml").read_text("utf-8"))
-    return tuple(ContextPlan(c["id"], c["topic"], tuple(_question(**q) for q in c["question"])) for c in data["context"])
+    return tuple(
+        ContextPlan(c["id"], c["topic"], tuple(_question(**q) for q in c["question"])) for c in data["context"]
+    )
 
 
 def _question(ask: str, answer: str, anchor: str | list[str]) -> Question:
@@ -73,7 +76,9 @@ def size() -> int:
 
 
 def build(seed: int = 0, topics: Mapping[str, str] | None = None) -> Built:
-    """Examples from `topics` (default: this interpreter's), in demo order: first two questions of every context, then the third ones."""
+    """Examples from `topics` (default: this interpreter's), in demo order: first two questions of every context, then
+    the third ones.
+    """
     topics = installed_topics() if topics is None else topics
     found: dict[str, dict[int, tuple[int, str]]] = {}
     dropped: dict[str, str] = {}
@@ -96,7 +101,12 @@ def _locate(plan: ContextPlan, prose: list[str], dropped: dict[str, str]) -> dic
     places: dict[int, tuple[int, str]] = {}
     folds = [folded(paragraph) for paragraph in prose]
     for number, question in enumerate(plan.questions):
-        hits = ((i, statement(prose[i], anchor)) for anchor in question.anchors for i, fold in enumerate(folds) if folded(anchor) in fold)
+        hits = (
+            (i, statement(prose[i], anchor))
+            for anchor in question.anchors
+            for i, fold in enumerate(folds)
+            if folded(anchor) in fold
+        )
         place = next(hits, None)
         if place is None:
             dropped[f"{plan.id}/{number + 1}"] = "evidence not in this Python's text"
@@ -108,18 +118,31 @@ def _locate(plan: ContextPlan, prose: list[str], dropped: dict[str, str]) -> dic
 
 
 def _examples(
-    plan: ContextPlan, prose: list[str], found: dict[str, dict[int, tuple[int, str]]], seed: int, dropped: dict[str, str]
+    plan: ContextPlan,
+    prose: list[str],
+    found: dict[str, dict[int, tuple[int, str]]],
+    seed: int,
+    dropped: dict[str, str],
 ) -> list[Example]:
     places = found[plan.id]
     if not places:
         return []
     needed = {paragraph for paragraph, _ in places.values()}
-    others = {p for other in plans() if other.topic == plan.topic and other.id != plan.id for p, _ in found[other.id].values()}
-    window = _window(prose, needed, others - needed, random.Random(seed_of("pydocs-window", plan.id)).choice((0.0, 0.25, 0.5, 0.75, 1.0)))
+    others = {
+        p for other in plans() if other.topic == plan.topic and other.id != plan.id for p, _ in found[other.id].values()
+    }
+    window = _window(
+        prose,
+        needed,
+        others - needed,
+        random.Random(seed_of("pydocs-window", plan.id)).choice((0.0, 0.25, 0.5, 0.75, 1.0)),
+    )
     text = "\n\n".join(prose[i] for i in window)
     asked = [plan.questions[number] for number in places]
     renaming = Renaming(
-        [q.answer for q in asked], "\n".join([text, *(q.ask for q in asked)]), random.Random(seed_of("pydocs-names", seed, plan.id))
+        [q.answer for q in asked],
+        "\n".join([text, *(q.ask for q in asked)]),
+        random.Random(seed_of("pydocs-names", seed, plan.id)),
     )
     context = renaming.apply(text)
     examples = []
@@ -132,7 +155,9 @@ def _examples(
     return examples
 
 
-def _example(id_: str, plan: ContextPlan, question: Question, context: str, renaming: Renaming, sentence: str) -> Example:
+def _example(
+    id_: str, plan: ContextPlan, question: Question, context: str, renaming: Renaming, sentence: str
+) -> Example:
     evidence = renaming.apply(sentence)
     return {
         "id": id_,
@@ -162,7 +187,9 @@ def _kind(answer: str) -> str:
 
 
 def overlap(question: str, evidence: str) -> float:
-    """Share of the question's content words that its evidence contains too (a word counts as its first five letters), 0 to 1."""
+    """Share of the question's content words that its evidence contains too (a word counts as its first five letters), 0
+    to 1.
+    """
     common = set(words("common"))
     asked = {w[:5] for w in folded(question).split() if w not in common}
     there = {w[:5] for w in folded(evidence).split()}
@@ -195,7 +222,9 @@ def _window(prose: list[str], needed: set[int], avoid: set[int], before: float) 
 
 
 def facts(built: Built, seed: int, topics: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Facts for the manifest about this dataset: whose text, which questions were used, how much they repeat the text's words."""
+    """Facts for the manifest about this dataset: whose text, which questions were used, how much they repeat the text's
+    words.
+    """
     examples = built.examples
     overlaps = sorted(e["overlap"] for e in examples)
     return {
@@ -214,7 +243,9 @@ def facts(built: Built, seed: int, topics: Mapping[str, str] | None = None) -> d
             "high": overlaps[-1 - len(overlaps) // 10] if overlaps else None,
             "meaning": "share of a question's content words that its evidence contains; 10th and 90th percentile",
         },
-        "renamed": "names, versions and numbers that answers consist of, by seed, consistently in context, question and answer",
-        "selection": "order fixed once, at seed 0, by what the bundled model answers when given the whole context, best first; "
+        "renamed": "names, versions and numbers that answers consist of, by seed, consistently in context, question "
+        "and answer",
+        "selection": "order fixed once, at seed 0, by what the bundled model answers when given the whole context, "
+        "best first; "
         "no shortened context was looked at, and the score on the first questions is higher than on all",
     }

@@ -2,8 +2,8 @@
 
 Made-up names stand for real ones: the same everywhere in one context, different for another seed.
 
-A model that has read the documentation knows that hash randomization came with 3.3. In our text it came with, say, 3.61; only who
-reads the text can know. So what the closed-book score shows above zero is luck.
+A model that has read the documentation knows that hash randomization came with 3.3. In our text it came with, say,
+3.61; only who reads the text can know. So what the closed-book score shows above zero is luck.
 """
 
 from __future__ import annotations
@@ -20,7 +20,24 @@ from context_bench.core.errors import BadInput
 
 _HEADING = re.compile(r"([*=\-~^\"#.+])\1+")
 _SIGNATURE = re.compile(r"(class |object\.|[\w.]+)[\w.]*\(.*\)")
-_CODE_STARTS = (">>>", "def ", "class ", "import ", "from ", "try:", "#", "|", "+-", "@", "async ", "while ", "for ", "with ", "...", "$")
+_CODE_STARTS = (
+    ">>>",
+    "def ",
+    "class ",
+    "import ",
+    "from ",
+    "try:",
+    "#",
+    "|",
+    "+-",
+    "@",
+    "async ",
+    "while ",
+    "for ",
+    "with ",
+    "...",
+    "$",
+)
 _CHANGE = re.compile(r"(Changed|New|Added) in version \S+: \S+ \S+ \S.*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"*“‘(])")
 
@@ -32,7 +49,8 @@ def installed_topics() -> Mapping[str, str]:
         from pydoc_data.topics import topics
     except ImportError as error:
         raise BadInput(
-            "bundled:pydocs-qa reads the documentation that comes with Python (module pydoc_data.topics), and this Python has none. "
+            "bundled:pydocs-qa reads the documentation that comes with Python (module pydoc_data.topics), and this "
+            "Python has none. "
             "Install its whole standard library (on Debian: libpython3-stdlib) or use another interpreter."
         ) from error
     return dict(topics)
@@ -118,9 +136,13 @@ class Renaming:
     def __init__(self, answers: Collection[str], text: str, rng: random.Random) -> None:
         self._rng = rng
         self._words = self._fresh_words(text)
-        versions = sorted({*_VERSION_IN_TEXT.findall(text), *(a for a in answers if _VERSION.fullmatch(a))}, key=_version_key)
+        versions = sorted(
+            {*_VERSION_IN_TEXT.findall(text), *(a for a in answers if _VERSION.fullmatch(a))}, key=_version_key
+        )
         self.twins: dict[str, str] = dict(zip(versions, self._versions(len(versions)), strict=True))
-        for name in sorted({name for answer in answers for name in answer.split()}):  # a person's names are renamed singly
+        for name in sorted(
+            {name for answer in answers for name in answer.split()}
+        ):  # a person's names are renamed singly
             self.twins.setdefault(name, self._twin(name, text))
         self._pattern = re.compile("|".join(_pattern_of(name) for name in sorted(self.twins, key=len, reverse=True)))
         self._by_fold = {name.casefold(): twin for name, twin in self.twins.items()}

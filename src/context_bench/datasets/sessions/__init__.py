@@ -7,9 +7,9 @@ sessions.bundled()                                            # ["bundled:sessio
 sessions.load_session("bundled:sessions/lagerverwaltung-de")  # a core.session.Session
 ```
 
-Each only ever appends to its history, so an unchanged replay has a prefix stability of 1. `session.meta["truth"]` is the ground
-truth: files created, modified, deleted, only read; open tasks; decisions, errors, facts; statements that were taken back later.
-A file holds one session, a line a message; `scripts/story.py` writes new ones.
+Each only ever appends to its history, so an unchanged replay has a prefix stability of 1. `session.meta["truth"]` is
+the ground truth: files created, modified, deleted, only read; open tasks; decisions, errors, facts; statements that
+were taken back later. A file holds one session, a line a message; `scripts/story.py` writes new ones.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def bundled() -> list[str]:
 def load_session(name: str, *, wire: str = "openai-chat", model: str = MODEL) -> Session:
     """The bundled session `name` (with or without `bundled:sessions/`), on the wire asked for.
 
-    On the Anthropic wire requests carry the cache marks that an agent sets: on the instructions and on the last two user messages.
-    Raises `UnknownName`, and `BadInput` for a wire that is none.
+    On the Anthropic wire requests carry the cache marks that an agent sets: on the instructions and on the last two
+    user messages. Raises `UnknownName`, and `BadInput` for a wire that is none.
     """
     short = name.removeprefix(PREFIX)
     if short not in _NAMES:
@@ -83,7 +83,9 @@ def load_session(name: str, *, wire: str = "openai-chat", model: str = MODEL) ->
 
 @lru_cache(maxsize=16)
 def _lines(name: str) -> list[Any]:
-    """The lines of a session's file: its header (language, folder, tools, truth), then each message with the second of its writing."""
+    """The lines of a session's file: its header (language, folder, tools, truth), then each message with the second of
+    its writing.
+    """
     data = (files(__package__) / f"{name}.jsonl.gz").read_bytes()
     return [json.loads(line) for line in gzip.decompress(data).splitlines()]
 

@@ -1,9 +1,10 @@
 """`bundled:long-context`: a synthetic long-context suite with six kinds of question, of any length, for any tokenizer.
 
-Each text is the made-up papers of a harbour ward: facts, facts that look like them, and prose. One question of each kind is asked about it:
-a fact (`span`), a chain of two to four facts (`multi-hop`), something over all facts of a sort (`aggregate`), the last of several changes
-(`updates`), a fact told in the form that a rule in the opening demands (`constraint`), and a fact that is not there (`absent`). Questions
-use other words than the text. The text is ours from the first word to the last and depends on nothing but seed, number and length.
+Each text is the made-up papers of a harbour ward: facts, facts that look like them, and prose. One question of each
+kind is asked about it: a fact (`span`), a chain of two to four facts (`multi-hop`), something over all facts of a sort
+(`aggregate`), the last of several changes (`updates`), a fact told in the form that a rule in the opening demands
+(`constraint`), and a fact that is not there (`absent`). Questions use other words than the text. The text is ours from
+the first word to the last and depends on nothing but seed, number and length.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ __all__ = ["KINDS", "NAME", "VERSION", "Suite", "about", "suite"]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One choice of kinds, length (in tokens of `counter`) and seed; `n` examples, by default all of `CONTEXTS` texts."""
+    """One choice of kinds, length (in tokens of `counter`) and seed; `n` examples, by default all of `CONTEXTS`
+    texts.
+    """
 
     kinds: tuple[str, ...] = KINDS
     tokens: int = TOKENS
@@ -59,7 +62,9 @@ class Suite:
         return f"{NAME}:{','.join(options)}"
 
     def facts(self) -> dict[str, Any]:
-        """Facts for the manifest: how to get the same examples again, how long they are, how much questions repeat the evidence."""
+        """Facts for the manifest: how to get the same examples again, how long they are, how much questions repeat the
+        evidence.
+        """
         digest, seen, contexts = hashlib.sha256(), dict[str, list[float]](), dict[str, int]()
         for example in self.examples():
             digest.update(canonical_json(example).encode() + b"\n")
@@ -79,7 +84,8 @@ class Suite:
             "contexts": len(contexts),
             "context_tokens": {"least": lengths[0], "most": lengths[-1]},
             "lexical_overlap": {kind: round(mean(values), 3) for kind, values in seen.items()},
-            "lexical_overlap_means": "mean share of a question's content words that occur in its evidence (absent: in its near misses)",
+            "lexical_overlap_means": "mean share of a question's content words that occur in its evidence (absent: in "
+            "its near misses)",
         }
 
     def _of_text(self, index: int) -> list[Example]:
@@ -112,8 +118,8 @@ class Suite:
 def suite(options: str = "", *, n: int | None = None, seed: int = 0) -> Suite:
     """The suite that is meant by what follows the name: `KIND,…,tokens=8000,counter=o200k_base`, all of it optional.
 
-    Kinds may be written alone or as `kind=`; `tokens=32k` is 32,000; `counter` is an encoding, or a model whose tokenizer is public.
-    Raises `BadInput` or `UnknownName`.
+    Kinds may be written alone or as `kind=`; `tokens=32k` is 32,000; `counter` is an encoding, or a model whose
+    tokenizer is public. Raises `BadInput` or `UnknownName`.
     """
     items = [item.strip() for item in options.split(",") if item.strip()]
     kinds = [item.removeprefix("kind=") for item in items if "=" not in item or item.startswith("kind=")]
@@ -124,9 +130,13 @@ def suite(options: str = "", *, n: int | None = None, seed: int = 0) -> Suite:
         f"{NAME.partition(':')[2]}:{','.join(item for item in items if '=' in item and not item.startswith('kind='))}"
     ).options
     if unknown := sorted(set(given) - {"tokens", "counter"}):
-        raise BadInput(f"{NAME} has no option {unknown[0]!r}; it takes kinds ({', '.join(KINDS)}), tokens= and counter=")
+        raise BadInput(
+            f"{NAME} has no option {unknown[0]!r}; it takes kinds ({', '.join(KINDS)}), tokens= and counter="
+        )
     chosen = tuple(kind for kind in KINDS if kind in kinds) or KINDS
-    return Suite(chosen, _tokens(given.get("tokens", TOKENS)), _counter(str(given.get("counter", DEFAULT_ENCODING))), seed, n)
+    return Suite(
+        chosen, _tokens(given.get("tokens", TOKENS)), _counter(str(given.get("counter", DEFAULT_ENCODING))), seed, n
+    )
 
 
 def _tokens(value: Any) -> int:
@@ -143,7 +153,9 @@ def _counter(name: str) -> TokenCounter:
     try:
         counter.count("a")
     except KeyError as error:
-        raise BadInput(f"{NAME}: counter={name!r} is no vocabulary and no model with a public one: {error.args[0]}") from error
+        raise BadInput(
+            f"{NAME}: counter={name!r} is no vocabulary and no model with a public one: {error.args[0]}"
+        ) from error
     return counter
 
 

@@ -15,7 +15,9 @@ FACTS = 0.4  # share of the text that facts take, asked ones included; the rest 
 
 @dataclass(slots=True)
 class Text:
-    """A finished text, its length in tokens, and where each sentence stands (`spans[id(piece)]`: begin and end in characters)."""
+    """A finished text, its length in tokens, and where each sentence stands (`spans[id(piece)]`: begin and end in
+    characters).
+    """
 
     text: str
     tokens: int
@@ -23,7 +25,9 @@ class Text:
 
 
 def compose(world: World, tokens: int, counter: TokenCounter) -> Text:
-    """The text of `world` with at most `tokens` tokens, and hardly fewer. Raises `BadInput` if what is asked does not fit."""
+    """The text of `world` with at most `tokens` tokens, and hardly fewer. Raises `BadInput` if what is asked does not
+    fit.
+    """
     prose = _Prose(world.draw)
     sections = max(5, tokens // SECTION)
     spent = _cost([*world.opening, *world.pieces], counter) + sections * 9
@@ -53,7 +57,9 @@ def _fitted(layout: _Layout, world: World, filler: list[tuple[Piece, int]], toke
             return Text(text, found, spans)
         while over > 0:
             if not filler:
-                raise BadInput(f"{tokens} tokens are too few for the six questions and what they need; try {found + 100} or more")
+                raise BadInput(
+                    f"{tokens} tokens are too few for the six questions and what they need; try {found + 100} or more"
+                )
             over -= filler.pop()[1]
 
 

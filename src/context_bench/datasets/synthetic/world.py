@@ -2,8 +2,8 @@
 
 Each question records which sentences its answer follows from (`needs`) and which look like them (`near`).
 
-Randomness, words and number forms are ours: nothing here depends on the version of Python. Made-up people, firms, houses, towns, ships
-and rooms never occur twice in one text.
+Randomness, words and number forms are ours: nothing here depends on the version of Python. Made-up people, firms,
+houses, towns, ships and rooms never occur twice in one text.
 """
 
 from __future__ import annotations
@@ -138,7 +138,14 @@ class Names:
         return name
 
 
-SPAN, HOPS, AGGREGATE, UPDATES, CONSTRAINT, ABSENT = KINDS = ("span", "multi-hop", "aggregate", "updates", "constraint", "absent")
+SPAN, HOPS, AGGREGATE, UPDATES, CONSTRAINT, ABSENT = KINDS = (
+    "span",
+    "multi-hop",
+    "aggregate",
+    "updates",
+    "constraint",
+    "absent",
+)
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 FEWEST = 5  # sentences of which an aggregate consists
 Shop = tuple[str, str]  # what it is, and beside what: both as the text names them
@@ -167,10 +174,11 @@ class Asked:
 class World:
     """The facts behind text number `index` of a seed, for a text of about `tokens` tokens.
 
-    Five of the six questions, what they need and where it stands (as a share of the text) are the same at any length; an aggregate grows.
+    Five of the six questions, what they need and where it stands (as a share of the text) are the same at any length;
+    an aggregate grows.
 
-    `asked`: one question of each kind. `pieces`: the sentences they need, with near misses. `opening`: the standing rules, in front.
-    `more()` gives further facts of the same forms, round by round, until the words run out.
+    `asked`: one question of each kind. `pieces`: the sentences they need, with near misses. `opening`: the standing
+    rules, in front. `more()` gives further facts of the same forms, round by round, until the words run out.
     """
 
     def __init__(self, seed: int, index: int, tokens: int) -> None:
@@ -180,8 +188,13 @@ class World:
         self.opening: list[Piece] = []
         words = lexicon()
         self._say, self._ask = words["say"], words["ask"]
-        self._shops: list[Shop] = self.draw.shuffled([(trade, mark) for trade in words["trades"] for mark in words["landmarks"]])
-        self._goods, self._objects = self.draw.shuffled(list(words["goods"])), self.draw.shuffled(list(words["objects"]))
+        self._shops: list[Shop] = self.draw.shuffled(
+            [(trade, mark) for trade in words["trades"] for mark in words["landmarks"]]
+        )
+        self._goods, self._objects = (
+            self.draw.shuffled(list(words["goods"])),
+            self.draw.shuffled(list(words["objects"])),
+        )
         self._numbers = {name: self._supply(low, high) for name, low, high in _RANGES}
         self.rules = self._rules()
         made = [make(index) for make in (self._span, self._hops, self._updates, self._constraint, self._absent)]
@@ -190,7 +203,9 @@ class World:
 
     def more(self) -> Iterator[list[Piece]]:
         """Further facts, a round at a time. No round touches what a question is about."""
-        while self._shops and (vessel := self.names.vessel()) is not None and (second := self.names.vessel()) is not None:
+        while (
+            self._shops and (vessel := self.names.vessel()) is not None and (second := self.names.vessel()) is not None
+        ):
             before = len(self.pieces)
             for relation in ("keeper", self.draw.pick(_SHOP_FACTS), self.draw.pick(_SHOP_FACTS)):
                 if self._shops:
@@ -239,7 +254,11 @@ class World:
 
     def _shop_asked(self, shop: Shop) -> str:
         words = lexicon()
-        return str(self.draw.pick(self._ask["shop"]).format(trade=words["trades"][shop[0]], landmark=words["landmarks"][shop[1]]))
+        return str(
+            self.draw.pick(self._ask["shop"]).format(
+                trade=words["trades"][shop[0]], landmark=words["landmarks"][shop[1]]
+            )
+        )
 
     def _shop_fact(self, relation: str, shop: Shop) -> tuple[Piece, str]:
         value = self._value(relation)
@@ -331,11 +350,17 @@ class World:
         near = [self._sentence("missed", value=2 + self.draw.below(18), good=good, town=self.draw.pick(towns))]
         near += [self._arrival(other, self.draw.pick(towns)) for other in self._goods[:3]]
         form = ("sum", "count", "most")[index % 3]
-        answers = {"sum": [str(sum(values)), f"{sum(values)} casks"], "count": [str(count), number_word(count)], "most": [towns[0]]}[form]
+        answers = {
+            "sum": [str(sum(values)), f"{sum(values)} casks"],
+            "count": [str(count), number_word(count)],
+            "most": [towns[0]],
+        }[form]
         return Asked(AGGREGATE, form, self._question(form, good=lexicon()["goods"][good]), answers, needs, near)
 
     def _arrival(self, good: str, town: str, value: int | None = None) -> Piece:
-        return self._sentence("arrival", value=2 + self.draw.below(18) if value is None else value, good=good, town=town)
+        return self._sentence(
+            "arrival", value=2 + self.draw.below(18) if value is None else value, good=good, town=town
+        )
 
     def _updates(self, index: int) -> Asked:
         thing = self._objects.pop()
@@ -346,21 +371,30 @@ class World:
         return Asked(UPDATES, f"{changes} changes", question, [f"the {room}", room], [said[-2]], [*said[:-2], said[-1]])
 
     def _moves(self, thing: str, changes: int) -> tuple[list[Piece], str]:
-        """A first place, `changes` changes of it, and a last one that did not happen; the sentences in order, and the room in the end."""
+        """A first place, `changes` changes of it, and a last one that did not happen; the sentences in order, and the
+        room in the end.
+        """
         rooms = self.names.rooms(changes + 2)
         times = sorted(self._anywhere() for _ in rooms)
         relations = ["placed", *["moved"] * changes, "mooted"]
-        said = [self._sentence_at(at, r, object=thing, room=room) for r, at, room in zip(relations, times, rooms, strict=True)]
+        said = [
+            self._sentence_at(at, r, object=thing, room=room)
+            for r, at, room in zip(relations, times, rooms, strict=True)
+        ]
         return said, rooms[-2]
 
     def _rules(self) -> dict[str, tuple[str, Piece]]:
-        """The standing rules of this text, by the fact that they are about: which form is demanded, and the sentence."""
+        """The standing rules of this text, by the fact that they are about: which form is demanded, and the
+        sentence.
+        """
         known = lexicon()["rules"]
         chosen = {"hands": self.draw.pick(("words", "roman")), "shut": self.draw.pick(("monday", "sunday"))}
         chosen |= {"licence": "initials", "policy": "mark"}
         rules = {relation: (form, Piece(known[form], 0.0)) for relation, form in chosen.items()}
         others = [Piece(text, 0.0) for text in self.draw.shuffled(known["others"])[:3]]
-        self.opening = self.draw.shuffled([Piece(known["order"], 0.0), *(piece for _, piece in rules.values()), *others])
+        self.opening = self.draw.shuffled(
+            [Piece(known["order"], 0.0), *(piece for _, piece in rules.values()), *others]
+        )
         return rules
 
     def _constraint(self, index: int) -> Asked:

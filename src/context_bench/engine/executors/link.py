@@ -1,7 +1,8 @@
-"""Shared by nodes and their driver: slots of the rate limits, money, and the replies that the store remembers. A node asks, the driver's
-own limiter and limit decide.
+"""Shared by nodes and their driver: slots of the rate limits, money, and the replies that the store remembers. A node
+asks, the driver's own limiter and limit decide.
 
-So the sum over all nodes is what one limiter says, a refusal for quota on one node cuts all, and pauses and paces hold for everybody.
+So the sum over all nodes is what one limiter says, a refusal for quota on one node cuts all, and pauses and paces hold
+for everybody.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from context_bench.core.protocols import ReplyCache, Spend
 from context_bench.llm.limits import Limiter, Quota
 from context_bench.llm.limits import RequestEnd as Ended
 
-#: ("ask", ticket, what, number, argument), ("told", ticket, value or Stop), ("drop", ticket), ("free", ticket, arguments), ("done", …)
+#: ("ask", ticket, what, number, argument), ("told", ticket, value or Stop), ("drop", ticket), ("free", ticket,
+#: arguments), ("done", …)
 Message = tuple[Any, ...]
 
 
@@ -46,7 +48,9 @@ class DriverLink:
             self._open.pop(ticket, None)
 
     def ask_from_thread(self, what: str, argument: Any) -> Any:
-        """The driver's answer, waited for in a thread; `None` in the loop's own, where nothing could be heard meanwhile."""
+        """The driver's answer, waited for in a thread; `None` in the loop's own, where nothing could be heard
+        meanwhile.
+        """
         if threading.get_ident() == self._thread:
             return None
         ticket, answer = next(self._tickets), Future[Any]()
@@ -142,7 +146,11 @@ class Desk:
     """The driver's end of one node's line."""
 
     def __init__(
-        self, limiters: Sequence[Limiter], spend: Spend | None, answer: Callable[[Message], None], replies: ReplyCache | None = None
+        self,
+        limiters: Sequence[Limiter],
+        spend: Spend | None,
+        answer: Callable[[Message], None],
+        replies: ReplyCache | None = None,
     ) -> None:
         self._limiters, self._spend, self._answer, self._replies = limiters, spend, answer, replies
         self._given: dict[int, _Given] = {}
@@ -161,7 +169,9 @@ class Desk:
                 self._recover(ticket)
 
     def close(self) -> None:
-        """The node is gone: nobody waits for it, its slots are free again, and what its calls may have cost counts as spent."""
+        """The node is gone: nobody waits for it, its slots are free again, and what its calls may have cost counts as
+        spent.
+        """
         for asking in list(self._asking.values()):
             asking.cancel()
         for ticket in list(self._given):

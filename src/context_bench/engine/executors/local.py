@@ -26,7 +26,9 @@ class Raised(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IsolatedInstance:
-    """A system of its own for one group. `system`: it, or how the executor knows it; `sets_up`: it offers a set-up; `own`: to be closed."""
+    """A system of its own for one group. `system`: it, or how the executor knows it; `sets_up`: it offers a set-up;
+    `own`: to be closed.
+    """
 
     system: Any
     sets_up: bool
@@ -34,10 +36,14 @@ class IsolatedInstance:
 
 
 class Executor(Protocol):
-    """Does the work of a run. Calls after `start` and before `end` may overlap; what is cancelled leaves its calls to the bench."""
+    """Does the work of a run. Calls after `start` and before `end` may overlap; what is cancelled leaves its calls to
+    the bench.
+    """
 
     async def start(self, worker_context: WorkerContext, workers: int, notice: Callable[[str], None]) -> None:
-        """Get ready for at most `workers` pieces of work at once; `notice` tells the user what happened to the executor itself."""
+        """Get ready for at most `workers` pieces of work at once; `notice` tells the user what happened to the executor
+        itself.
+        """
 
     def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Awaitable[Outcome]:
         """See `work.perform`. Raises `NodeLost` when the twin is lost."""
@@ -85,7 +91,9 @@ class Local:
         """Nothing to take down."""
 
 
-async def judged(worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
+async def judged(
+    worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread
+) -> None:
     """`judge` for a stored answer: when it is cancelled, its calls stay in the books."""
     try:
         await judge(worker_context, outcome, scorers, thread)

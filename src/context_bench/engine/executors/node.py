@@ -18,7 +18,13 @@ from typing import Any
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Stop, describe
 from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
-from context_bench.engine.executors.local import IsolatedInstance, close_instance, isolated_instance, judged, load_tokenizers
+from context_bench.engine.executors.local import (
+    IsolatedInstance,
+    close_instance,
+    isolated_instance,
+    judged,
+    load_tokenizers,
+)
 from context_bench.engine.plan import Outcome, SetUp, WorkItem
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.reply_cache import StoredReplies
@@ -28,7 +34,9 @@ from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter
 
 @dataclass(slots=True)
 class Parcel:
-    """`data`: everything but `keys`, texts that hold a secret and travel apart; `limiters` and `replies` stay with the driver."""
+    """`data`: everything but `keys`, texts that hold a secret and travel apart; `limiters` and `replies` stay with the
+    driver.
+    """
 
     data: bytes = b""
     keys: list[str] = field(default_factory=list)
@@ -102,7 +110,11 @@ def _own(module: Any) -> bool:
         return False
     path = Path(file)
     installed = (sys.prefix, sys.base_prefix)
-    return path.suffix == ".py" and "site-packages" not in path.parts and not any(path.is_relative_to(place) for place in installed)
+    return (
+        path.suffix == ".py"
+        and "site-packages" not in path.parts
+        and not any(path.is_relative_to(place) for place in installed)
+    )
 
 
 def _blamed(plugins: Sequence[tuple[str, str, Any]], secrets: Sequence[str], error: Exception) -> BadInput:
@@ -113,7 +125,8 @@ def _blamed(plugins: Sequence[tuple[str, str, Any]], secrets: Sequence[str], err
         parts = (f"its attribute `{key}`: {why}" for key, item in _attributes(plugin) if (why := _fails(item, secrets)))
         why = next(parts, found)
         return BadInput(
-            f"{kind} {name!r} ({type(plugin).__qualname__}) cannot be sent to the nodes: {why}. Make such things when they are first "
+            f"{kind} {name!r} ({type(plugin).__qualname__}) cannot be sent to the nodes: {why}. Make such things when "
+            "they are first "
             "used, or leave them out in __getstate__(); or run with --executor local"
         )
     return BadInput(f"this run cannot be sent to the nodes: {error}")
@@ -152,7 +165,9 @@ class _Work:
 
 
 class Node:
-    """The actor's class. The driver calls `begin` once, then `hear` again and again, and `tell` whenever there is something to do."""
+    """The actor's class. The driver calls `begin` once, then `hear` again and again, and `tell` whenever there is
+    something to do.
+    """
 
     async def begin(self, data: bytes, keys: list[str]) -> str:
         """Build this node's bench; returns the package's version."""
@@ -256,7 +271,10 @@ class Node:
         outcome, thread = Outcome(unit, ran=False, output=output), self._thread()
         try:
             await judged(
-                self._worker_context, outcome, [scorer for scorer in self._worker_context.scorers if scorer.planned.id in ids], thread
+                self._worker_context,
+                outcome,
+                [scorer for scorer in self._worker_context.scorers if scorer.planned.id in ids],
+                thread,
             )
         finally:
             self._free.append(thread)
@@ -292,7 +310,9 @@ class Node:
         return self._free.pop() if self._free else WorkerThread("context-bench-system")
 
     def _said(self, result: Any) -> bytes:
-        """The result, pickled; an answer that cannot travel is a failure of the system that gave it, its bill is kept."""
+        """The result, pickled; an answer that cannot travel is a failure of the system that gave it, its bill is
+        kept.
+        """
         if not isinstance(result, Outcome):
             return _bytes(result)
         if result.stop is not None:
@@ -301,7 +321,9 @@ class Node:
         try:
             return _bytes(result)
         except Exception as error:
-            result.error = describe(BadReply(f"the answer cannot be sent from its node: {type(error).__name__}: {error}"))
+            result.error = describe(
+                BadReply(f"the answer cannot be sent from its node: {type(error).__name__}: {error}")
+            )
             result.output, result.metadata, result.scores = {}, {}, []
             return _bytes(result)
 
@@ -312,7 +334,9 @@ def package_version() -> str:
 
 
 def _portable(stop: Stop) -> Stop:
-    """The same, or if its class cannot be built again from its message, one that says the same and ends with the same exit code."""
+    """The same, or if its class cannot be built again from its message, one that says the same and ends with the same
+    exit code.
+    """
     try:
         return pickle.loads(_bytes(stop))  # type: ignore[no-any-return]
     except Exception:

@@ -1,7 +1,8 @@
 """Work on the nodes of a Ray cluster: one actor each, fed from here in batches.
 
-The driver holds every piece of work until its answer is in the store, so a node that is lost loses nothing but time and the money of
-what it had in flight, which nobody can know: that is said, and counted with its worst case where there is a limit.
+The driver holds every piece of work until its answer is in the store, so a node that is lost loses nothing but time and
+the money of what it had in flight, which nobody can know: that is said, and counted with its worst case where there is
+a limit.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class _Reached:
 
 
 class RayNodes:
-    """An `Executor`: one actor on every node of the cluster that has a free CPU, also on those that join during the run.
+    """An `Executor`: one actor on every node of the cluster that has a free CPU, also on those that join during the
+    run.
 
-    `address`: as Ray takes it ("auto", `host:port`, `ray://…` is not one of a driver), `None` = where RAY_ADDRESS says, else a cluster
-    of this machine alone. `local_only`: what of this run can be reached from this machine only ("" = nothing); with nodes on other
-    machines that is refused.
+    `address`: as Ray takes it ("auto", `host:port`, `ray://…` is not one of a driver), `None` = where RAY_ADDRESS says,
+    else a cluster of this machine alone. `local_only`: what of this run can be reached from this machine only ("" =
+    nothing); with nodes on other machines that is refused.
     """
 
     def __init__(self, address: str | None = None, *, local_only: str = "") -> None:
@@ -87,14 +89,20 @@ class RayNodes:
         self._check_addresses(ray, *self._nodes)
         await asyncio.gather(*(self._begin(node, parcel) for node in self._nodes))
         if not self._alive():
-            raise PreflightFailed(f"no node of the Ray cluster can take part: {'; '.join(node.why for node in self._nodes)}")
+            raise PreflightFailed(
+                f"no node of the Ray cluster can take part: {'; '.join(node.why for node in self._nodes)}"
+            )
         count = self.count
-        notice(f"{count} Ray node{'s' if count > 1 else ''}, up to {-(-workers // count)} pieces of work at once on each")
+        notice(
+            f"{count} Ray node{'s' if count > 1 else ''}, up to {-(-workers // count)} pieces of work at once on each"
+        )
         self._listening.append(asyncio.create_task(self._look(ray, parcel), name="context-bench-ray-looking"))
 
     def _about(self, worker_context: WorkerContext) -> dict[str, Any]:
         if worker_context.recorder is not None and "__getstate__" not in vars(type(worker_context.recorder)):
-            raise BadInput("a recorder of this process cannot be asked from a node; RemoteTap can, where all are on one machine")
+            raise BadInput(
+                "a recorder of this process cannot be asked from a node; RemoteTap can, where all are on one machine"
+            )
         return {
             "run": worker_context.run,
             "recorder": worker_context.recorder,
@@ -111,16 +119,24 @@ class RayNodes:
             ray.init(address=self._address, log_to_driver=False, include_dashboard=None if self._address else False)
         except Exception as error:
             where = self._address or os.environ.get("RAY_ADDRESS") or "this machine"
-            raise PreflightFailed(f"no Ray cluster at {where} ({describe(error)}); start one: ray start --head") from error
+            raise PreflightFailed(
+                f"no Ray cluster at {where} ({describe(error)}); start one: ray start --head"
+            ) from error
         self._connected = True
 
     def _reached(self, ray: Any, found: dict[str, Any], parcel: Parcel) -> _Reached:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(str(found["NodeID"]), soft=False)
-        actor = ray.remote(Node).options(num_cpus=1, max_restarts=0, max_concurrency=1000, scheduling_strategy=there).remote()
+        actor = (
+            ray.remote(Node)
+            .options(num_cpus=1, max_restarts=0, max_concurrency=1000, scheduling_strategy=there)
+            .remote()
+        )
         node = _Reached(str(found["NodeManagerAddress"]), actor, None)  # type: ignore[arg-type]
-        node.desk = Desk(parcel.limiters, self._worker_context.spend, lambda message: self._say(node, message), parcel.replies)
+        node.desk = Desk(
+            parcel.limiters, self._worker_context.spend, lambda message: self._say(node, message), parcel.replies
+        )
         return node
 
     def _check_addresses(self, ray: Any, *nodes: _Reached) -> None:
@@ -128,21 +144,26 @@ class RayNodes:
         others = sorted({node.address for node in nodes} - {here})
         if self._local_only and others:
             raise BadInput(
-                f"{self._local_only} is reached from this machine only, and the cluster has nodes elsewhere ({', '.join(others[:3])}). "
-                "Start it on a host that all nodes reach (context-bench model serve) and give its URL; a tap is asked from its own machine "
+                f"{self._local_only} is reached from this machine only, and the cluster has nodes elsewhere "
+                f"({', '.join(others[:3])}). "
+                "Start it on a host that all nodes reach (context-bench model serve) and give its URL; a tap is asked "
+                "from its own machine "
                 "only: --executor local"
             )
 
     async def _begin(self, node: _Reached, parcel: Parcel) -> None:
         try:
-            # Keys travel as a small argument of their own: from process to process, in no object store, log or runtime environment.
+            # Keys travel as a small argument of their own: from process to process, in no object store, log or runtime
+            # environment.
             version = await asyncio.wait_for(node.actor.begin.remote(parcel.data, parcel.keys), READY)
         except Exception as error:
             node.why, node.lost = f"{node.address}: {_last_line(error)}", True
             self._notice(f"a Ray node cannot take part: {node.why}")
             return
         if version != (here := package_version()):
-            raise PreflightFailed(f"node {node.address} has context-bench {version}, this is {here}; results would not compare")
+            raise PreflightFailed(
+                f"node {node.address} has context-bench {version}, this is {here}; results would not compare"
+            )
         self._listening.append(asyncio.create_task(self._listen(node), name="context-bench-ray-node"))
 
     async def _look(self, ray: Any, parcel: Parcel) -> None:
@@ -212,11 +233,15 @@ class RayNodes:
     async def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
         """Have an answer of the store judged."""
         ids = {scorer.planned.id for scorer in scorers}
-        found: Outcome = await self._ask("judge", _bytes((_bare(outcome.unit), outcome.output, ids)), None, outcome.unit)
+        found: Outcome = await self._ask(
+            "judge", _bytes((_bare(outcome.unit), outcome.output, ids)), None, outcome.unit
+        )
         outcome.scores, outcome.stop, outcome.calls = found.scores, found.stop, found.calls
 
     async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
-        """A twin on one node, where the group's questions will be asked. An arm that has no twins stays on one node as a whole."""
+        """A twin on one node, where the group's questions will be asked. An arm that has no twins stays on one node as
+        a whole.
+        """
         single = not hasattr(self._worker_context.arms[arm].system, "namespace")
         home = self._homes.get(arm) if single else None
         node = home if home is not None and not home.lost else self._least()
@@ -253,7 +278,9 @@ class RayNodes:
             except NodeLost:
                 if pinned is not None:
                     raise
-        raise Raised(describe(SystemFailed(f"{_TRIES} nodes were lost while they worked on this; it may be the reason")))
+        raise Raised(
+            describe(SystemFailed(f"{_TRIES} nodes were lost while they worked on this; it may be the reason"))
+        )
 
     async def _at(self, node: _Reached, ticket: int, what: str, sent: bytes, unit: WorkItem | None = None) -> Any:
         if node.lost:
@@ -283,7 +310,9 @@ class RayNodes:
         """The node that has least to do."""
         alive = self._alive()
         if not alive:
-            raise PreflightFailed("all Ray nodes are lost; what is finished is kept, and the same run name goes on with the rest")
+            raise PreflightFailed(
+                "all Ray nodes are lost; what is finished is kept, and the same run name goes on with the rest"
+            )
         return min(alive, key=lambda node: len(node.asked) + len(node.twins))
 
     def _alive(self) -> list[_Reached]:
@@ -333,7 +362,8 @@ class RayNodes:
         node.lost = True
         why = "no sign of life" if isinstance(error, TimeoutError) else type(error).__name__
         self._notice(
-            f"node {node.address} is lost ({why}); {len(node.asked)} pieces of work go elsewhere, what they cost there is not known"
+            f"node {node.address} is lost ({why}); {len(node.asked)} pieces of work go elsewhere, what they cost "
+            "there is not known"
         )
         node.desk.close()
         with suppress(Exception):

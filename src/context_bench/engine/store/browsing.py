@@ -1,4 +1,5 @@
-"""A store as a browser needs it: runs without their manifests, the rows of a run sorted and filtered in SQL, a page of them at a time.
+"""A store as a browser needs it: runs without their manifests, the rows of a run sorted and filtered in SQL, a page of
+them at a time.
 
 Everything here only reads, works while a run is written, and holds at most 16 bytes a row.
 """
@@ -62,7 +63,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A run in a list. `failed`, `cost` (US dollars): `None` where only counting all rows would tell. `systems`: (arm, name) in order.
+    """A run in a list. `failed`, `cost` (US dollars): `None` where only counting all rows would tell. `systems`: (arm,
+    name) in order.
 
     `stamp` changes when the run does.
     """
@@ -88,7 +90,9 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come last either way."""
+    """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come
+    last either way.
+    """
 
     system: str = ""
     dataset: str = ""
@@ -99,7 +103,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Progress of one system of a running run: tokens summed, `latency` the median in seconds, `cost` of its calls in US dollars."""
+    """Progress of one system of a running run: tokens summed, `latency` the median in seconds, `cost` of its calls in
+    US dollars.
+    """
 
     name: str
     planned: int
@@ -136,11 +142,14 @@ def _number_in(data: bytes | None, names: Sequence[str]) -> float | None:
     return None
 
 
-# --- runs ---------------------------------------------------------------------------------------------------------------------
+# --- runs
+# ------------------------------------------------------------------------
 
 
 def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> tuple[list[Listed], int]:
-    """Runs with all of `words` in name, id, status or systems, newest first: `limit` of them, and how many there are."""
+    """Runs with all of `words` in name, id, status or systems, newest first: `limit` of them, and how many there
+    are.
+    """
     r, a = schema.runs.c, schema.arms.c
     conditions: list[ColumnElement[bool]] = [r.status != COPYING]  # half a run is none
     for word in words.split():
@@ -149,7 +158,9 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
         conditions.append(or_(*(column.ilike(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
     with store.reading() as connection:
         total = connection.scalar(select(func.count()).select_from(schema.runs).where(*conditions)) or 0
-        found = connection.execute(_runs().where(*conditions).order_by(*newest_first(schema.runs)).limit(limit).offset(skip)).all()
+        found = connection.execute(
+            _runs().where(*conditions).order_by(*newest_first(schema.runs)).limit(limit).offset(skip)
+        ).all()
         return [_listed(connection, row) for row in found], total
 
 
@@ -160,7 +171,9 @@ def listed_run(store: Store, run: str) -> Listed:
         named = (r.id == utf8_safe(run)) | (r.name == utf8_safe(run))
         row = connection.execute(_runs().where(r.status != COPYING, named)).first()
         if row is None:
-            raise UnknownName("run", run, connection.scalars(select(r.name).order_by(*newest_first(schema.runs)).limit(20)))
+            raise UnknownName(
+                "run", run, connection.scalars(select(r.name).order_by(*newest_first(schema.runs)).limit(20))
+            )
         return _listed(connection, row)
 
 
@@ -177,7 +190,11 @@ def _listed(connection: Connection, row: Row[Any]) -> Listed:
     arms, p = schema.arms.c, schema.plan.c
     query = select(arms.arm, arms.name).where(arms.run == row.number, arms.ordinal.is_not(None)).order_by(arms.ordinal)
     facts = unpacked(row.counts, {}).get("stored")
-    status = INTERRUPTED if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK) else row.status
+    status = (
+        INTERRUPTED
+        if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK)
+        else row.status
+    )
     if facts is None or row.status == RUNNING:
         rows, owed = connection.execute(select(func.count(p.output), func.count()).where(p.run == row.number)).one()
         facts = {"rows": rows, "owed": owed, "failed": None, "cost": None}
@@ -209,11 +226,17 @@ def live(store: Store, run: Listed) -> list[Live]:
         planned = {int(arm): int(rows) for arm, rows in owed}
         summed = connection.execute(select(p.c.arm, *sums).select_from(answered).where(here).group_by(p.c.arm))
         done = {arm: (rows, failed, sent, forwarded) for arm, rows, failed, sent, forwarded in summed}
-        paid = select(p.c.arm, func.sum(c.c.cost)).select_from(p.join(c, c.c.output == p.c.output)).where(here).group_by(p.c.arm)
+        paid = (
+            select(p.c.arm, func.sum(c.c.cost))
+            .select_from(p.join(c, c.c.output == p.c.output))
+            .where(here)
+            .group_by(p.c.arm)
+        )
         money = {int(arm): cost for arm, cost in connection.execute(paid)}
         middle = {arm: _median(connection, run.number, arm) for arm in done}
     return [
-        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), middle.get(arm), money.get(arm)) for arm, name in run.systems
+        Live(name, planned.get(arm, 0), *done.get(arm, (0, 0, None, None)), middle.get(arm), money.get(arm))
+        for arm, name in run.systems
     ]
 
 
@@ -225,7 +248,8 @@ def _median(connection: Connection, run: int, arm: int) -> float | None:
     return None if not known else float(known[(len(known) - 1) // 2])
 
 
-# --- rows ---------------------------------------------------------------------------------------------------------------------
+# --- rows
+# ------------------------------------------------------------------------
 
 #: What rows can be sorted by, besides `score:NAME`.
 SORTS = ("example", "dataset", "sent", "forwarded", "latency", "cost", "failure")
@@ -248,7 +272,9 @@ def facets(store: Store, run: Listed) -> Facets:
 
 
 def places(store: Store, run: Listed, asked: Asked) -> array[int]:
-    """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be asked."""
+    """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be
+    asked.
+    """
     p, e, o, a = schema.plan, schema.examples, schema.outputs, schema.arms
     counted = asked.sort == "cost" or asked.sort.startswith("score:")
     order = None if counted else _order(asked.sort, run.number)
@@ -271,7 +297,8 @@ def places(store: Store, run: Listed, asked: Asked) -> array[int]:
             return _by_number(connection, query.where(*conditions), chosen, tables, run.number, asked)
         if order is None:  # arm by arm, as the table has them
             every: Iterable[Any] = (
-                query.select_from(tables).where(*conditions, p.c.arm == arm).order_by(p.c.position, p.c.trial) for arm in chosen
+                query.select_from(tables).where(*conditions, p.c.arm == arm).order_by(p.c.position, p.c.trial)
+                for arm in chosen
             )
             return array("q", (place for each in every for place in connection.scalars(each)))
         tables = tables.join(a, (a.c.run == p.c.run) & (a.c.arm == p.c.arm))
@@ -297,7 +324,9 @@ def _order(sort: str, run: int) -> ColumnElement[Any] | None:
     return known[sort]
 
 
-def _by_number(connection: Connection, query: Select[Any], arms: Sequence[int], tables: Any, run: int, asked: Asked) -> array[int]:
+def _by_number(
+    connection: Connection, query: Select[Any], arms: Sequence[int], tables: Any, run: int, asked: Asked
+) -> array[int]:
     """Places sorted by a number that only Python can read: 16 bytes a row."""
     import numpy as np
 
@@ -305,12 +334,16 @@ def _by_number(connection: Connection, query: Select[Any], arms: Sequence[int], 
     name = asked.sort.removeprefix("score:")
     data: ColumnElement[Any] = o.c.usage
     if asked.sort != name:  # where several evaluators give it, the last one's counts, as in `rows`
-        tables = tables.outerjoin(s, s.c.output == p.c.output).outerjoin(links, (links.c.evaluator == s.c.evaluator) & (links.c.run == run))
+        tables = tables.outerjoin(s, s.c.output == p.c.output).outerjoin(
+            links, (links.c.evaluator == s.c.evaluator) & (links.c.run == run)
+        )
         data = s.c["values"]
     ranked = query.add_columns(data, *([links.c.ordinal] if asked.sort != name else [])).select_from(tables)
     found, numbers, last = array("q"), array("d"), -1
     for arm in arms:
-        rows = connection.execution_options(stream_results=True).execute(ranked.where(p.c.arm == arm).order_by(p.c.position, p.c.trial))
+        rows = connection.execution_options(stream_results=True).execute(
+            ranked.where(p.c.arm == arm).order_by(p.c.position, p.c.trial)
+        )
         for place, value, *ordinal in rows:
             number = None if ordinal == [None] else _number_in(value, (utf8_safe(name),) if ordinal else _COSTS)
             if not found or found[-1] != place:
@@ -326,7 +359,9 @@ def _by_number(connection: Connection, query: Select[Any], arms: Sequence[int], 
 
 def _judge_error(run: int) -> ColumnElement[Any]:
     s, links = schema.scores.c, schema.run_evaluators.c
-    found = select(s.error).where(links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, s.error.is_not(None))
+    found = select(s.error).where(
+        links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, s.error.is_not(None)
+    )
     return found.limit(1).correlate(schema.plan).scalar_subquery()
 
 
@@ -350,13 +385,17 @@ def rows_at(store: Store, run: Listed, wanted: Sequence[Place]) -> list[tuple[Pl
 def same_example(store: Store, run: Listed, place: Place) -> list[Place]:
     """All answers of a run to the example and trial at this place, by system."""
     p = schema.plan.c
-    query = select(p.arm).where(p.run == run.number, p.position == place.position, p.trial == place.trial, p.output.is_not(None))
+    query = select(p.arm).where(
+        p.run == run.number, p.position == place.position, p.trial == place.trial, p.output.is_not(None)
+    )
     with store.reading() as connection:
         there = set(connection.scalars(query.where(p.arm.in_([arm for arm, _ in run.systems]))))
     return [Place(arm, place.position, place.trial) for arm, _ in run.systems if arm in there]
 
 
-def places_of(store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, int]]) -> dict[tuple[str, str, Any, int], Place]:
+def places_of(
+    store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, int]]
+) -> dict[tuple[str, str, Any, int], Place]:
     """The places of rows named by (system, dataset, example id, trial) stand. Reads the run's examples once."""
     from context_bench.engine.encoding import dumps
 
@@ -365,7 +404,9 @@ def places_of(store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, i
     ids = {dumps(example) for _, _, example, _ in wanted}
     positions: dict[tuple[str, bytes], int] = {}
     with store.reading() as connection:
-        for position, dataset, example in connection.execute(select(e.position, e.dataset, e.id).where(e.run == run.number)):
+        for position, dataset, example in connection.execute(
+            select(e.position, e.dataset, e.id).where(e.run == run.number)
+        ):
             if example in ids:
                 positions.setdefault((dataset, example), position)
     found = {}

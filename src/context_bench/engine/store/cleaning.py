@@ -14,11 +14,11 @@ from context_bench.engine.store.store import RUNNING, Store, list_runs, worked_o
 
 
 def purge(store: Store, *, older_than: float, dry_run: bool = False, clock: Clock = SYSTEM_CLOCK) -> list[str]:
-    """Remove runs, and what families keep beside them (watches), not touched for `older_than` seconds, with all that no other one uses;
-    returns their names. Replies of judges go when they are as old.
+    """Remove runs, and what families keep beside them (watches), not touched for `older_than` seconds, with all that no
+    other one uses; returns their names. Replies of judges go when they are as old.
 
-    A file shrinks where no other process has it open; a server keeps the space for what comes next. Raises `StoreUnusable` while a run
-    is being worked on.
+    A file shrinks where no other process has it open; a server keeps the space for what comes next. Raises
+    `StoreUnusable` while a run is being worked on.
     """
     if not older_than >= 0:
         raise BadInput(f"age {older_than} is not a number of seconds ≥ 0")
@@ -71,7 +71,9 @@ def _remove(store: Store, numbers: list[int], others: list[tuple[Kept, Mapping[i
         connection.execute(delete(s.scores).where(s.scores.c.output.not_in(left)))
         for table in (s.calls, s.forwarded):
             lost = table.c.output.is_(None) & table.c.setup.is_(None) & table.c.run.not_in(living)
-            gone = table.c.output.is_not(None) & table.c.output.not_in(left)  # NULL is in no list, but not outside an empty one either
+            gone = table.c.output.is_not(None) & table.c.output.not_in(
+                left
+            )  # NULL is in no list, but not outside an empty one either
             undone = table.c.setup.is_not(None) & table.c.setup.not_in(ready)
             connection.execute(delete(table).where(lost | gone | undone))
         _remove_bodies(connection)
@@ -83,4 +85,6 @@ def _remove_bodies(connection: Connection) -> None:
     seen = (column for kept in _kept() for column in kept.bodies())
     used = union_all(*(select(column).where(column.is_not(None)) for column in (*columns, *seen)))
     connection.execute(delete(s.body_parts).where(s.body_parts.c.body.not_in(used)))
-    connection.execute(delete(s.bodies).where(s.bodies.c.key.not_in(used), s.bodies.c.key.not_in(select(s.body_parts.c.part))))
+    connection.execute(
+        delete(s.bodies).where(s.bodies.c.key.not_in(used), s.bodies.c.key.not_in(select(s.body_parts.c.part)))
+    )

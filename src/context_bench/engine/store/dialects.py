@@ -18,13 +18,16 @@ class Unstorable(StoreUnusable):
     """A value that the database cannot hold; what it holds already and what else is written are as good as before."""
 
 
-#: Raised where a value makes no sense: one to be written that has the wrong type or size, or one read that is not what was written.
+#: Raised where a value makes no sense: one to be written that has the wrong type or size, or one read that is not what
+#: was written.
 SENSELESS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError)
 
 
 @contextmanager
 def storing() -> Iterator[None]:
-    """For as long as rows are made and written: a value of them that makes no sense is `Unstorable`, and no sign of a damaged store."""
+    """For as long as rows are made and written: a value of them that makes no sense is `Unstorable`, and no sign of a
+    damaged store.
+    """
     try:
         yield
     except SENSELESS as error:
@@ -40,7 +43,8 @@ def reason(error: Exception) -> str:
     return said[:300]
 
 
-#: PostgreSQL takes no NUL in a text, SQLite does: there NUL and the sign that stands for it are written as two characters.
+#: PostgreSQL takes no NUL in a text, SQLite does: there NUL and the sign that stands for it are written as two
+#: characters.
 _ESCAPE = "\x1a"
 _WRITTEN = {"\x00": f"{_ESCAPE}0", _ESCAPE: f"{_ESCAPE}1"}
 _READ = {written: char for char, written in _WRITTEN.items()}
@@ -54,7 +58,9 @@ def written(value: str | None) -> str | None:
 
 
 class _AnyText(TypeDecorator[str]):
-    """Text with any character, sorted by code point whatever the database's own language: as SQLite keeps and sorts it."""
+    """Text with any character, sorted by code point whatever the database's own language: as SQLite keeps and sorts
+    it.
+    """
 
     impl = String
     cache_ok = True
@@ -103,7 +109,9 @@ def _converted(element: Any, compiler: Any, **how: Any) -> str:
 
 
 def insert(connection: Connection, table: Table) -> Any:
-    """An INSERT that can be told `on_conflict_do_nothing` and `on_conflict_do_update`; both databases mean the same by it."""
+    """An INSERT that can be told `on_conflict_do_nothing` and `on_conflict_do_update`; both databases mean the same by
+    it.
+    """
     return inserting(connection.dialect.name, table)
 
 

@@ -33,13 +33,17 @@ class Database(Protocol):
 
 
 def database_of(where: str | Path, *, busy_timeout: int = BUSY_TIMEOUT) -> Database:
-    """The database that `where` names: a path, `sqlite:///PATH` or `postgresql://…`. Raises `StoreUnusable`; opens nothing."""
+    """The database that `where` names: a path, `sqlite:///PATH` or `postgresql://…`. Raises `StoreUnusable`; opens
+    nothing.
+    """
     if isinstance(where, str) and postgres.is_postgres(where):
         return postgres.database_of(where, busy_timeout=busy_timeout)
     return sqlite.SqliteFile(sqlite.path_of(where), busy_timeout)
 
 
 def there(where: str | Path) -> bool:
-    """Could there be a store already? No for a file that does not exist; what a server has is known once it is asked."""
+    """Could there be a store already? No for a file that does not exist; what a server has is known once it is
+    asked.
+    """
     database = database_of(where)
     return not isinstance(database, sqlite.SqliteFile) or database.path.exists()

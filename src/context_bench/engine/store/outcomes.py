@@ -20,21 +20,47 @@ from context_bench.engine.store.reply_cache import remember
 NEVER_ENDED = "Interrupted: the set-up never ended"
 
 # In the order of the tables' columns, as their statements take them.
-_ANSWER = ("key", "run", "created", "takes", "tapped", "error", "source", "input_tokens", "output_tokens", "context_tokens", "latency")
+_ANSWER = (
+    "key",
+    "run",
+    "created",
+    "takes",
+    "tapped",
+    "error",
+    "source",
+    "input_tokens",
+    "output_tokens",
+    "context_tokens",
+    "latency",
+)
 _OUTPUT = (*_ANSWER, "output", "usage", "wire", "metadata", "setup")
 _OUTPUT_NEW = ("id", *_OUTPUT)
 _SCORE = ("output", "evaluator", "values", "error", "usage")
 _SAID = ("usage", "finish_reason", "error")
 _TIMES = ("started", "seconds", "waited", "ttft", "status", "sent_tokens", "exact", "cost")
-_CALL = ("output", "run", "take", "evaluator", "account", "endpoint", "attempt", *_TIMES, *_SAID, "request", "reply", "setup", "in_flight")
+_CALL = (
+    "output",
+    "run",
+    "take",
+    "evaluator",
+    "account",
+    "endpoint",
+    "attempt",
+    *_TIMES,
+    *_SAID,
+    "request",
+    "reply",
+    "setup",
+    "in_flight",
+)
 _FORWARDED = ("run", "output", "take", "record", "request", "reply", "setup")
 _FACTS = tuple(each.name for each in fields(Forwarded) if each.name not in ("mark", "request", "reply"))
 
 
 @dataclass(slots=True)
 class OutcomeRows:
-    """Writes what was done in one run. Rows that writers of several processes share (endpoints, scores, replies, bodies) are come by in
-    that order and each kind in the order of its keys, so that none waits in a circle.
+    """Writes what was done in one run. Rows that writers of several processes share (endpoints, scores, replies,
+    bodies) are come by in that order and each kind in the order of its keys, so that none waits in a circle.
     """
 
     run: int
@@ -61,7 +87,9 @@ class OutcomeRows:
             remember(connection, told, self.serializer.secrets, now)
         for outcome in made:
             if outcome.forwarded:
-                self.write_forwarded(connection, (outcome.id, outcome.unit.takes, None), outcome.forwarded, self._keeps(outcome))
+                self.write_forwarded(
+                    connection, (outcome.id, outcome.unit.takes, None), outcome.forwarded, self._keeps(outcome)
+                )
 
     # --- answers ---
 
@@ -79,7 +107,12 @@ class OutcomeRows:
         if fresh:
             for outcome, number in zip(fresh, self.database.output_ids(connection, len(fresh)), strict=True):
                 outcome.id = number
-            add(connection, schema.outputs, _OUTPUT_NEW, [(outcome.id, *self._output(outcome, now)) for outcome in fresh])
+            add(
+                connection,
+                schema.outputs,
+                _OUTPUT_NEW,
+                [(outcome.id, *self._output(outcome, now)) for outcome in fresh],
+            )
 
     def _output(self, outcome: Outcome, now: float) -> tuple[Any, ...]:
         unit, ink = outcome.unit, self.serializer
@@ -108,7 +141,9 @@ class OutcomeRows:
         point(connection, [(output, run, arms[unit.arm].number, unit.position, unit.trial) for output, unit in done])
 
     def _write_scores(self, connection: Connection, outcomes: Iterable[Outcome]) -> None:
-        rows = [self._score(outcome.id, score) for outcome in outcomes if outcome.id is not None for score in outcome.scores]
+        rows = [
+            self._score(outcome.id, score) for outcome in outcomes if outcome.id is not None for score in outcome.scores
+        ]
         rows.sort(key=lambda row: row[:2])
         put(connection, schema.scores, _SCORE, rows)
 
@@ -132,13 +167,20 @@ class OutcomeRows:
     def write_overhead(self, connection: Connection, calls: Sequence[Call]) -> None:
         """Write down what was asked for the run and belongs to no row."""
         self.endpoints.meet(connection, calls)
-        add(connection, schema.calls, _CALL, [self._call((None, 0, None, None), call, self.keep == "all") for call in calls])
+        add(
+            connection,
+            schema.calls,
+            _CALL,
+            [self._call((None, 0, None, None), call, self.keep == "all") for call in calls],
+        )
 
     def _call(self, of: tuple[int | None, int, int | None, int | None], call: Call, keep: bool) -> tuple[Any, ...]:
         ink = self.serializer
         output, take, evaluator, setup = of
         for value in (call.started, call.seconds, call.waited, call.ttft, call.cost):
-            if value is not None and real(value) is None:  # not every database refuses it, and one such number spoils every sum
+            if (
+                value is not None and real(value) is None
+            ):  # not every database refuses it, and one such number spoils every sum
                 raise ValueError(f"a time or price of a call is no finite number, but of type {type(value).__name__}")
         return (
             output,
@@ -215,7 +257,12 @@ class OutcomeRows:
         }
         self.endpoints.meet(connection, setup.calls)
         connection.execute(update(schema.setups).where(schema.setups.c.id == setup.id).values(values))
-        add(connection, schema.calls, _CALL, [self._call((None, take, None, setup.id), call, keep) for call in setup.calls])
+        add(
+            connection,
+            schema.calls,
+            _CALL,
+            [self._call((None, take, None, setup.id), call, keep) for call in setup.calls],
+        )
         self.write_forwarded(connection, (None, take, setup.id), setup.forwarded, keep)
 
     # --- bodies ---
@@ -225,7 +272,9 @@ class OutcomeRows:
         return self._keeps_at(outcome.unit.position) or (self.keep != "none" and bool(outcome.wire.get("text_changed")))
 
     def _keeps_at(self, position: int) -> bool:
-        return self.keep == "all" or (self.keep == "auto" and (position + 1) * len(self.arms) * self.trials <= BODIES_UP_TO)
+        return self.keep == "all" or (
+            self.keep == "auto" and (position + 1) * len(self.arms) * self.trials <= BODIES_UP_TO
+        )
 
 
 def _calls_of(outcome: Outcome) -> Iterable[Call]:

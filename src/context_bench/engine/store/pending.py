@@ -1,8 +1,8 @@
 """Plan rows of a run: its examples in order, the pending work of each arm, and the stored output that answers each row.
 
-A plan is known up to a position if everything before it was planned from the same source and every output that a row points to still
-answers it. That position is written together with the plan, so a killed run knows how far it was. Known spans are asked about in bulk,
-without the examples.
+A plan is known up to a position if everything before it was planned from the same source and every output that a row
+points to still answers it. That position is written together with the plan, so a killed run knows how far it was. Known
+spans are asked about in bulk, without the examples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class KnownPlan:
 
 @dataclass(slots=True)
 class Passed:
-    """What part of a known plan says. `examples` that owe nothing are only counted here; `owing`: positions of all others, in order.
+    """What part of a known plan says. `examples` that owe nothing are only counted here; `owing`: positions of all
+    others, in order.
 
     `reused`: arm (index) → answers; `oldest`: when the oldest of them was made.
     """
@@ -45,7 +46,9 @@ class Passed:
 
 @dataclass(slots=True)
 class Settled:
-    """What it takes that nothing of a plan row is owed: an answer of `run`, seen by a tap where there is one, judged by `evaluators`."""
+    """What it takes that nothing of a plan row is owed: an answer of `run`, seen by a tap where there is one, judged by
+    `evaluators`.
+    """
 
     run: int
     arms: Sequence[PlannedArm]
@@ -74,10 +77,16 @@ class Settled:
                 found.oldest = _older(found.oldest, settled[index][position])
         return found
 
-    def _counted(self, connection: Connection, arm: PlannedArm, first: int, last: int) -> tuple[int, float | None] | None:
+    def _counted(
+        self, connection: Connection, arm: PlannedArm, first: int, last: int
+    ) -> tuple[int, float | None] | None:
         """Answers of an arm that owes nothing there, and when the oldest was made; `None` if it owes anything."""
         expected = self.trials * len(range(first + -first % arm.arm.every, last + 1, arm.arm.every))
-        answered = select(func.count(), func.min(_o.created)).select_from(_ANSWERED).where(*self._here(arm, first, last), *self._answers)
+        answered = (
+            select(func.count(), func.min(_o.created))
+            .select_from(_ANSWERED)
+            .where(*self._here(arm, first, last), *self._answers)
+        )
         count, oldest = connection.execute(answered).one()
         if count != expected:
             return None
@@ -89,7 +98,9 @@ class Settled:
     def _positions(self, connection: Connection, arm: PlannedArm, first: int, last: int) -> dict[int, float]:
         """Positions where an arm owes nothing → when the oldest answer was made."""
         here = self._here(arm, first, last)
-        answered = select(_p.position, func.count(), func.min(_o.created)).select_from(_ANSWERED).where(*here, *self._answers)
+        answered = (
+            select(_p.position, func.count(), func.min(_o.created)).select_from(_ANSWERED).where(*here, *self._answers)
+        )
         judged = select(_p.position, func.count()).select_from(_JUDGED).where(*here, *self._judgements)
         times = {}
         for position, count, oldest in connection.execute(answered.group_by(_p.position)):
@@ -138,7 +149,9 @@ class SourceRow:
                 return KnownPlan(found.positions, found.ended)
             connection.execute(delete(schema.sources).where(_k.run == self.run))
         if self.source is not None:
-            connection.execute(insert(connection, schema.sources).values(run=self.run, source=self.source, positions=0, ended=false()))
+            connection.execute(
+                insert(connection, schema.sources).values(run=self.run, source=self.source, positions=0, ended=false())
+            )
         return KnownPlan()
 
     def planned(self, connection: Connection, first: int, count: int) -> None:
@@ -150,7 +163,9 @@ class SourceRow:
     def ended(self, connection: Connection, positions: int) -> None:
         """All is planned."""
         if self.source is not None:
-            connection.execute(update(schema.sources).where(_k.run == self.run).values(positions=positions, ended=true()))
+            connection.execute(
+                update(schema.sources).where(_k.run == self.run).values(positions=positions, ended=true())
+            )
 
 
 #: SQLite takes at least 999 values in one statement; stay below.
@@ -210,7 +225,8 @@ class PlanRows:
     source: SourceRow | None = None
 
     def unchanged(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned | None:
-        """What was planned for these examples, if they are the same as before and all that they owe is in the plan; else `None`.
+        """What was planned for these examples, if they are the same as before and all that they owe is in the plan;
+        else `None`.
 
         Fills in each `occurrence`. Nothing need be written then: this is all that taking up a finished run does.
         """
@@ -219,14 +235,20 @@ class PlanRows:
             return None
         own = written if connection.dialect.name == "postgresql" else _as_it_is
         for row, (content, dataset, group, cluster, occurrence) in zip(rows, stored, strict=True):
-            if content.hex() != row.content or dataset != own(row.dataset) or group != own(row.group) or cluster != own(row.cluster):
+            if (
+                content.hex() != row.content
+                or dataset != own(row.dataset)
+                or group != own(row.group)
+                or cluster != own(row.cluster)
+            ):
                 return None
             row.occurrence = occurrence
         planned = self.planned(connection, rows)
         return planned if len(planned) == sum(self._owing(row.position) for row in rows) else None
 
     def write(self, connection: Connection, rows: Sequence[ExampleRow], *, sure: bool = False) -> Planned:
-        """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there before.
+        """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there
+        before.
 
         `sure`: they are the run's source's; then the plan is known so far, if nothing was planned there before.
         """
@@ -262,10 +284,14 @@ class PlanRows:
         return planned
 
     def cut(self, connection: Connection, positions: int, *, sure: bool = False) -> None:
-        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan. `sure`: all of it is known now."""
+        """The examples ended after `positions` of them: plan rows beyond are of an earlier, longer plan. `sure`: all of
+        it is known now.
+        """
         if not self.fresh:
             connection.execute(delete(schema.examples).where(_e.run == self.run, _e.position >= positions))
-            connection.execute(delete(schema.plan).where(_p.run == self.run, (_p.position >= positions) | (_p.trial >= self.trials)))
+            connection.execute(
+                delete(schema.plan).where(_p.run == self.run, (_p.position >= positions) | (_p.trial >= self.trials))
+            )
         if sure and self.source is not None:
             self.source.ended(connection, positions)
 
@@ -287,17 +313,32 @@ class PlanRows:
         put(connection, schema.examples, _EXAMPLE, [self._example(row) for row in new])
         edited = [row.position for row in rows if row.position in before and before[row.position][0] != row.content]
         if edited:  # what was answered there is not an answer to this
-            connection.execute(update(schema.plan).where(_p.run == self.run, _p.position.in_(edited)).values(output=None))
+            connection.execute(
+                update(schema.plan).where(_p.run == self.run, _p.position.in_(edited)).values(output=None)
+            )
 
     def _example(self, row: ExampleRow) -> tuple[Any, ...]:
         body = None if self.bodies == "none" else self.serializer.body(row.example)
-        return self.run, row.position, dumps(row.id), row.dataset, row.group, row.cluster, bytes.fromhex(row.content), body
+        return (
+            self.run,
+            row.position,
+            dumps(row.id),
+            row.dataset,
+            row.group,
+            row.cluster,
+            bytes.fromhex(row.content),
+            body,
+        )
 
-    def _examples_before(self, connection: Connection, rows: Sequence[ExampleRow]) -> dict[int, tuple[str, str, str | None, str | None]]:
+    def _examples_before(
+        self, connection: Connection, rows: Sequence[ExampleRow]
+    ) -> dict[int, tuple[str, str, str | None, str | None]]:
         query = select(_e.position, _e.content, _e.dataset, _e.group, _e.cluster)
         query = query.where(_e.run == self.run, _e.position.between(rows[0].position, rows[-1].position))
         found = connection.execute(query).all()
-        return {position: (content.hex(), dataset, group, cluster) for position, content, dataset, group, cluster in found}
+        return {
+            position: (content.hex(), dataset, group, cluster) for position, content, dataset, group, cluster in found
+        }
 
 
 def look_up(connection: Connection, keys: Sequence[bytes], run: int, *, anywhere: bool) -> dict[bytes, StoredAnswer]:
@@ -332,7 +373,11 @@ _STORED = select(*_FACTS).where(_o.key.in_(bindparam("keys", expanding=True)))
 _SCORED = select(_s.output, _s.evaluator).where(_s.output.in_(bindparam("outputs", expanding=True)), _s.error.is_(None))
 _EARLIER = (
     select(_e.content, func.count())
-    .where(_e.run == bindparam("run"), _e.content.in_(bindparam("contents", expanding=True)), _e.position < bindparam("first"))
+    .where(
+        _e.run == bindparam("run"),
+        _e.content.in_(bindparam("contents", expanding=True)),
+        _e.position < bindparam("first"),
+    )
     .group_by(_e.content)
 )
 _SPAN = (
@@ -349,7 +394,9 @@ _PLANNED = PreparedQuery(
     _PLACE,
 )
 _PLANNED_SCORES = PreparedQuery(
-    select(_s.output, _s.evaluator).select_from(schema.plan.join(schema.scores, _p.output == _s.output)).where(*_SPAN, _s.error.is_(None)),
+    select(_s.output, _s.evaluator)
+    .select_from(schema.plan.join(schema.scores, _p.output == _s.output))
+    .where(*_SPAN, _s.error.is_(None)),
     _PLACE,
 )
 

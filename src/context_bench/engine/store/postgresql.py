@@ -67,14 +67,18 @@ class PostgresDatabase:
         return engine
 
     def reader(self) -> Engine:
-        """An engine that reads a current store and cannot write it. Raises `StoreUnusable` where there is none, or of another schema."""
+        """An engine that reads a current store and cannot write it. Raises `StoreUnusable` where there is none, or of
+        another schema.
+        """
         engine = self._engine(readonly=True)
         with self.explained():
             return checked(engine, self.name, self._version)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn what the database says into a `StoreUnusable` that says what to do; `StoreLost` for what a second try may mend."""
+        """Turn what the database says into a `StoreUnusable` that says what to do; `StoreLost` for what a second try
+        may mend.
+        """
         try:
             yield
         except DBAPIError as error:
@@ -104,7 +108,9 @@ class PostgresDatabase:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ALONE})"))
         if purging:  # in the order in which writers come by them
             connection.execute(text("LOCK TABLE bodies, watches, runs IN EXCLUSIVE MODE"))
-            connection.execute(text("SET LOCAL work_mem TO '256MB'"))  # "in none of these" is quick only where these fit
+            connection.execute(
+                text("SET LOCAL work_mem TO '256MB'")
+            )  # "in none of these" is quick only where these fit
 
     def output_ids(self, connection: Connection, count: int) -> list[int]:
         """So many ids for new outputs, in rising order; nobody else gets them."""
@@ -118,7 +124,9 @@ class PostgresDatabase:
     def shrink(self, engine: Engine) -> None:
         """Let the database use the freed space again; files get shorter where their end is free."""
         with self.explained(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for (table,) in connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = :own"), {"own": self.schema}).all():
+            for (table,) in connection.execute(
+                text("SELECT tablename FROM pg_tables WHERE schemaname = :own"), {"own": self.schema}
+            ).all():
                 connection.exec_driver_sql(f'VACUUM "{table}"')
 
     def _engine(self, *, readonly: bool = False) -> Engine:
@@ -177,12 +185,14 @@ class PostgresDatabase:
             mark = connection.execute(text("SELECT obj_description('alembic_version'::regclass, 'pg_class')")).scalar()
         if mark != _MARK:
             raise StoreUnusable(
-                f"store {self.name}: schema {self.schema!r} of that database is another program's; name another with ?schema=NAME"
+                f"store {self.name}: schema {self.schema!r} of that database is another program's; name another with "
+                "?schema=NAME"
             )
         added = connection.execute(text(_ADDED), own).scalar()
         if added is not None:
             raise StoreUnusable(
-                f"store {self.name} was changed by another program: it has the trigger or rule {added!r}, which no context-bench makes; "
+                f"store {self.name} was changed by another program: it has the trigger or rule {added!r}, which no "
+                "context-bench makes; "
                 f"remove it if you know what it does, or name another schema with ?schema=NAME"
             )
         return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -194,7 +204,7 @@ _ADDED = """
     WHERE nspname = :own AND NOT tgisinternal
     UNION ALL SELECT rulename FROM pg_rules WHERE schemaname = :own
     LIMIT 1
-"""
+"""  # noqa: E501
 # The server lets go of what a client held that is gone before others have waited for it in vain.
 _CLIENT_GONE = "SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3"
 # Whatever the server's default is, a commit waits for the disk; more than that ("remote_apply") is kept.
@@ -210,17 +220,22 @@ def is_postgres(where: str) -> bool:
 
 
 def database_of(where: str, *, busy_timeout: int) -> PostgresDatabase:
-    """The database that an address names. `?schema=NAME` is ours, all other parameters are libpq's. Raises `StoreUnusable`."""
+    """The database that an address names. `?schema=NAME` is ours, all other parameters are libpq's. Raises
+    `StoreUnusable`.
+    """
     try:
         url = make_url(where)
     except (ArgumentError, ValueError):
         raise StoreUnusable(
-            "store postgresql://… cannot be read; expected postgresql://USER@HOST:PORT/DATABASE (marks in a name as %40)"
+            "store postgresql://… cannot be read; expected postgresql://USER@HOST:PORT/DATABASE (marks in a name as "
+            "%40)"
         ) from None
     query = dict(url.query)
     schema = query.pop("schema", _OWN_SCHEMA)
     if not isinstance(schema, str) or not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema) or schema.startswith("pg_"):
-        raise StoreUnusable(f"store {shown(url)}: {schema!r} cannot be a schema; expected small letters, digits and _ (not pg_…)")
+        raise StoreUnusable(
+            f"store {shown(url)}: {schema!r} cannot be a schema; expected small letters, digits and _ (not pg_…)"
+        )
     return PostgresDatabase(url.set(drivername="postgresql+psycopg", query=query), schema, busy_timeout)
 
 
@@ -240,28 +255,50 @@ def _check_server(connection: Connection, name: str) -> None:
         raise StoreUnusable(f"store {name}: PostgreSQL {version} is too old; expected {OLDEST} or newer")
     if encoding != "UTF8":
         raise StoreUnusable(
-            f"store {name}: the database's encoding is {encoding}; expected UTF8 (createdb --encoding UTF8 --template template0)"
+            f"store {name}: the database's encoding is {encoding}; expected UTF8 (createdb --encoding UTF8 --template "
+            "template0)"
         )
 
 
 _GONE = (
-    *("connection refused", "server closed the connection", "connection is closed", "connection is lost", "no such file or directory"),
-    *("timeout expired", "the database system is ", "terminating connection", "too many clients", "connection reset", "broken pipe"),
+    *(
+        "connection refused",
+        "server closed the connection",
+        "connection is closed",
+        "connection is lost",
+        "no such file or directory",
+    ),
+    *(
+        "timeout expired",
+        "the database system is ",
+        "terminating connection",
+        "too many clients",
+        "connection reset",
+        "broken pipe",
+    ),
 )
 
 
 def _is_lost(code: str, said: str) -> bool:
-    """08: connection; 40: deadlock, or another was first; 55P03: locked; 57P: stopped or started; 53300: all places are taken."""
+    """08: connection; 40: deadlock, or another was first; 55P03: locked; 57P: stopped or started; 53300: all places are
+    taken.
+    """
     if code:
         return code[:2] in ("08", "40") or code in ("55P03", "57P01", "57P02", "57P03", "53300")
     return any(each in said.lower() for each in _GONE)
 
 
 def _is_of_a_value(error: Any, code: str) -> bool:
-    """22: a number out of range and the like; 23502: nothing where something must be; 42804: of another type; 54: too large."""
+    """22: a number out of range and the like; 23502: nothing where something must be; 42804: of another type; 54: too
+    large.
+    """
     from psycopg import DataError, ProgrammingError
 
-    return code[:2] in ("22", "54") or code in ("23502", "42804", "42846") or (not code and isinstance(error, DataError | ProgrammingError))
+    return (
+        code[:2] in ("22", "54")
+        or code in ("23502", "42804", "42846")
+        or (not code and isinstance(error, DataError | ProgrammingError))
+    )
 
 
 def _advice(name: str, url: URL, code: str, said: str) -> str:
@@ -273,18 +310,31 @@ def _advice(name: str, url: URL, code: str, said: str) -> str:
     def has(*parts: str) -> bool:
         return any(part in low for part in parts)
 
-    if code in ("28P01", "28000") or has("password authentication failed", "no password supplied", "pg_hba.conf", "authentication failed"):
+    if code in ("28P01", "28000") or has(
+        "password authentication failed", "no password supplied", "pg_hba.conf", "authentication failed"
+    ):
         return f"store {name} lets nobody in that way ({said}); set PGPASSWORD or ~/.pgpass, and check the user's name"
     if code == "3D000" or (has("does not exist") and has('database "')):
         return f"store {name}: there is no such database ({said}); make it with createdb, or name another with --store"
     if code == "42501" or has("permission denied"):
-        return f"store {name} may not be used by this user ({said}); a new store needs CREATE on the database, an old one grants"
+        return (
+            f"store {name} may not be used by this user ({said}); a new store needs CREATE on the database, an "
+            "old one grants"
+        )
     if code == "53100" or has("no space left"):
-        return f"store {name} cannot be written ({said}); free some space there, then resume: everything committed is kept"
+        return (
+            f"store {name} cannot be written ({said}); free some space there, then resume: everything committed is kept"
+        )
     if code == "55P03":
-        return f"store {name} is locked by another program ({said}); wait for it, then resume: everything committed is kept"
+        return (
+            f"store {name} is locked by another program ({said}); wait for it, then resume: everything "
+            "committed is kept"
+        )
     if code == "25006":
         return f"store {name} cannot be written ({said}); this may be a standby: name the primary with --store"
     if _is_lost(code, said) or has("host name", "resolve host", "connection failed", "connection to server"):
-        return f"store {name} cannot be reached ({said}); see that the server runs, then resume: everything committed is kept"
+        return (
+            f"store {name} cannot be reached ({said}); see that the server runs, then resume: everything "
+            "committed is kept"
+        )
     return f"store {name} cannot be used: {said}"

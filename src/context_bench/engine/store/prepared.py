@@ -1,7 +1,7 @@
 """Insert many rows: the statement's text is made once for each database, and values go to the driver as they are.
 
-SQLAlchemy's own way works out every value of every row by its column; that was most of the cost of a row. Serializers and the numbers of
-endpoints and evaluators, which rows refer to, are here too.
+SQLAlchemy's own way works out every value of every row by its column; that was most of the cost of a row. Serializers
+and the numbers of endpoints and evaluators, which rows refer to, are here too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from context_bench.engine.store.schema import plan
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A statement that takes one row of values at a time. `texts`: which of them are texts that this database wants written its own way."""
+    """A statement that takes one row of values at a time. `texts`: which of them are texts that this database wants
+    written its own way.
+    """
 
     sql: str
     texts: tuple[int, ...]
@@ -71,7 +73,9 @@ def add_new(connection: Connection, table: Table, columns: tuple[str, ...], rows
 def put(connection: Connection, table: Table, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert rows, or bring those of the same primary key up to date."""
     keys = tuple(column.name for column in table.primary_key)
-    _adding(connection.dialect.name, table, columns, keys, tuple(name for name in columns if name not in keys)).run(connection, rows)
+    _adding(connection.dialect.name, table, columns, keys, tuple(name for name in columns if name not in keys)).run(
+        connection, rows
+    )
 
 
 def point(connection: Connection, rows: Sequence[tuple[int | None, int, int, int, int]]) -> None:
@@ -80,7 +84,9 @@ def point(connection: Connection, rows: Sequence[tuple[int | None, int, int, int
 
 
 @cache
-def _adding(database: str, table: Table, columns: tuple[str, ...], keys: tuple[str, ...] | None, renewed: tuple[str, ...]) -> Many:
+def _adding(
+    database: str, table: Table, columns: tuple[str, ...], keys: tuple[str, ...] | None, renewed: tuple[str, ...]
+) -> Many:
     statement = inserting(database, table).values({name: bindparam(name) for name in columns})
     if renewed:
         statement = statement.on_conflict_do_update(
@@ -95,7 +101,9 @@ def _adding(database: str, table: Table, columns: tuple[str, ...], keys: tuple[s
 def _pointing(database: str) -> Many:
     columns = ("output", "run", "arm", "position", "trial")
     named: dict[str, Any] = {name: bindparam(f"the_{name}") for name in columns}
-    statement = update(plan).where(*(plan.c[name] == named[name] for name in columns[1:])).values(output=named["output"])
+    statement = (
+        update(plan).where(*(plan.c[name] == named[name] for name in columns[1:])).values(output=named["output"])
+    )
     return _compiled(database, statement, tuple(f"the_{name}" for name in columns), plan)
 
 
@@ -172,7 +180,9 @@ _USAGE = tuple(Usage.__dataclass_fields__)
 
 
 def write_bodies(connection: Connection, bodies: Bodies) -> None:
-    """Write what was gathered and is not there yet, in the order of keys: two writers never wait for one another in a circle."""
+    """Write what was gathered and is not there yet, in the order of keys: two writers never wait for one another in a
+    circle.
+    """
     add_new(connection, schema.bodies, ("key", "data"), sorted(bodies.fresh.items()))
     links = sorted((link["body"], link["part"]) for link in bodies.links)
     add_new(connection, schema.body_parts, ("body", "part"), links)
@@ -182,8 +192,12 @@ def write_bodies(connection: Connection, bodies: Bodies) -> None:
 _LONGEST = 600
 
 
-def identity_of(arms: Sequence[PlannedArm], evaluators: Sequence[PlannedEvaluator], settings: dict[str, Any], datasets: Any) -> str:
-    """The identity of a run, equal for two commands that mean the same: arms and their partners, evaluators, seed and trials, datasets."""
+def identity_of(
+    arms: Sequence[PlannedArm], evaluators: Sequence[PlannedEvaluator], settings: dict[str, Any], datasets: Any
+) -> str:
+    """The identity of a run, equal for two commands that mean the same: arms and their partners, evaluators, seed and
+    trials, datasets.
+    """
     parts = [
         [[arm.name, arm.key, arm.arm.budget_from] for arm in arms],
         [each.key for each in evaluators],
@@ -207,7 +221,9 @@ def register_arms(connection: Connection, run: int, chosen: Sequence[PlannedArm]
             known[name] = number
         arm.number = known[name]
         values = {"name": name, "ordinal": ordinal, "key": bytes.fromhex(arm.key)}
-        if name in stored and stored[name].key != values["key"]:  # another system under an old name: its answers are not this one's
+        if (
+            name in stored and stored[name].key != values["key"]
+        ):  # another system under an old name: its answers are not this one's
             connection.execute(update(plan).where(plan.c.run == run, plan.c.arm == arm.number).values(output=None))
         adding = insert(connection, arms).values(run=run, arm=arm.number, **values)
         connection.execute(adding.on_conflict_do_update(index_elements=["run", "arm"], set_=values))
@@ -223,12 +239,16 @@ def find_arms(connection: Connection, run: int, chosen: Sequence[PlannedArm]) ->
         arm.number = known[utf8_safe(arm.name)]
 
 
-def register_evaluators(connection: Connection, run: int, chosen: Sequence[PlannedEvaluator], *, keep: bool = False) -> None:
+def register_evaluators(
+    connection: Connection, run: int, chosen: Sequence[PlannedEvaluator], *, keep: bool = False
+) -> None:
     """Give evaluators their ids and make them the run's; with `keep`, those of other names stay."""
     table, links = schema.evaluators, schema.run_evaluators
     for each in sorted(chosen, key=lambda each: each.key):
         key = bytes.fromhex(each.key)
-        connection.execute(insert(connection, table).values(key=key, name=utf8_safe(each.name)).on_conflict_do_nothing())
+        connection.execute(
+            insert(connection, table).values(key=key, name=utf8_safe(each.name)).on_conflict_do_nothing()
+        )
         found = connection.scalar(select(table.c.id).where(table.c.key == key))
         assert found is not None
         each.id = int(found)

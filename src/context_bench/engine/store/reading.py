@@ -33,7 +33,11 @@ def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
         number = connection.scalar(select(runs.c.number).where((runs.c.id == run) | (runs.c.name == run)))
         if number is None:
             raise UnknownName("run", run, connection.scalars(select(runs.c.name).limit(20)))
-        query = select(arms.c.arm, arms.c.name).where(arms.c.run == number, arms.c.ordinal.is_not(None)).order_by(arms.c.ordinal)
+        query = (
+            select(arms.c.arm, arms.c.name)
+            .where(arms.c.run == number, arms.c.ordinal.is_not(None))
+            .order_by(arms.c.ordinal)
+        )
         found = [(row.arm, row.name) for row in connection.execute(query)]
     if system is not None and system not in (name for _, name in found):
         raise UnknownName("system", system, (name for _, name in found))
@@ -43,7 +47,8 @@ def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
 class StoredRows(Sequence[EvalRow]):
     """Rows of a stored run, a chunk of them in memory at a time.
 
-    `systems`: whose they are, in their order. `tallies`: what a pass over all of them found for a page; reports read no row for it again.
+    `systems`: whose they are, in their order. `tallies`: what a pass over all of them found for a page; reports read no
+    row for it again.
     """
 
     tallies: Any = None
@@ -60,7 +65,9 @@ class StoredRows(Sequence[EvalRow]):
         if self._length is None:
             plan = schema.plan.c
             with self._store.reading() as connection:
-                query = select(func.count(plan.output)).where(plan.run == self._run, plan.arm.in_([arm for arm, _ in self._arms]))
+                query = select(func.count(plan.output)).where(
+                    plan.run == self._run, plan.arm.in_([arm for arm, _ in self._arms])
+                )
                 self._length = connection.scalar(query) or 0
         return self._length
 
@@ -102,9 +109,14 @@ class StoredRows(Sequence[EvalRow]):
             for arm, name in self._arms:
                 if len(loaded) >= CHUNK:
                     break
-                count = connection.scalar(select(func.count(plan.output)).where(plan.run == self._run, plan.arm == arm)) or 0
+                count = (
+                    connection.scalar(select(func.count(plan.output)).where(plan.run == self._run, plan.arm == arm))
+                    or 0
+                )
                 if start < count:
-                    found = connection.execute(_plan_query(self._run, arm).limit(CHUNK - len(loaded)).offset(start)).all()
+                    found = connection.execute(
+                        _plan_query(self._run, arm).limit(CHUNK - len(loaded)).offset(start)
+                    ).all()
                     loaded += _eval_rows(connection, self._run, name, found)
                 start = max(0, start - count)
         return loaded
@@ -117,8 +129,19 @@ def _plan_query(run: Any, arm: Any) -> Select[Any]:
 
 def _planned() -> Select[Any]:
     p, e, o = schema.plan, schema.examples, schema.outputs
-    columns: list[Any] = [p.c.position, p.c.trial, e.c.id.label("example_id"), e.c.dataset, e.c.group, e.c.cluster, e.c.body]
-    columns += [o.c[name] for name in ("id", "error", "source", "input_tokens", "output_tokens", "latency", "usage", "wire", "metadata")]
+    columns: list[Any] = [
+        p.c.position,
+        p.c.trial,
+        e.c.id.label("example_id"),
+        e.c.dataset,
+        e.c.group,
+        e.c.cluster,
+        e.c.body,
+    ]
+    columns += [
+        o.c[name]
+        for name in ("id", "error", "source", "input_tokens", "output_tokens", "latency", "usage", "wire", "metadata")
+    ]
     joined_tables = p.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position)).join(o, o.c.id == p.c.output)
     return select(*columns).select_from(joined_tables).order_by(p.c.position, p.c.trial)
 
@@ -138,7 +161,9 @@ _SCORES_BETWEEN = (
     .select_from(schema.plan.join(schema.scores, schema.scores.c.output == schema.plan.c.output))
     .where(schema.plan.c.run == bindparam("run"), schema.plan.c.arm == bindparam("arm"))
     .where(tuple_(schema.plan.c.position, schema.plan.c.trial) > tuple_(bindparam("position"), bindparam("trial")))
-    .where(tuple_(schema.plan.c.position, schema.plan.c.trial) <= tuple_(bindparam("to_position"), bindparam("to_trial")))
+    .where(
+        tuple_(schema.plan.c.position, schema.plan.c.trial) <= tuple_(bindparam("to_position"), bindparam("to_trial"))
+    )
 )
 _EVALUATORS = (
     select(schema.evaluators.c.id, schema.evaluators.c.name)
@@ -154,15 +179,32 @@ def _plan_rows(connection: Connection, run: int, arm: int, after: tuple[int, int
 
 
 def _eval_rows(connection: Connection, run: int, name: str, found: Sequence[Row[Any]]) -> list[EvalRow]:
-    """The rows of one system. Read by the hundred thousand, so values are taken by their place, in the order of `_plan_query`."""
+    """The rows of one system. Read by the hundred thousand, so values are taken by their place, in the order of
+    `_plan_query`.
+    """
     return _made(name, found, _scores(connection, run, [row[_ID] for row in found]))
 
 
 def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]) -> list[EvalRow]:
     made, known = [], _Known()
-    for _, trial, example_id, dataset, group, cluster, _, number, error, source, sent, forwarded, latency, usage, wire, metadata in map(
-        tuple, found
-    ):
+    for (
+        _,
+        trial,
+        example_id,
+        dataset,
+        group,
+        cluster,
+        _,
+        number,
+        error,
+        source,
+        sent,
+        forwarded,
+        latency,
+        usage,
+        wire,
+        metadata,
+    ) in map(tuple, found):
         errors = {} if error is None else {"system": error}
         try:
             told = {} if usage is None else unpacked(usage)
@@ -209,7 +251,9 @@ def add_damage(errors: dict[str, str], place: str) -> None:
 
 
 class _Known(dict[bytes, dict[str, Any]]):
-    """What packed columns of a chunk of rows say: many say the same. Read only; what holds further lists or mappings is not remembered."""
+    """What packed columns of a chunk of rows say: many say the same. Read only; what holds further lists or mappings is
+    not remembered.
+    """
 
     def __missing__(self, data: bytes) -> dict[str, Any]:
         found: dict[str, Any] = unpacked(data)
@@ -221,7 +265,9 @@ class _Known(dict[bytes, dict[str, Any]]):
 _NESTED = frozenset((dict, list))
 
 
-def _take_scores(scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _Known) -> dict[str, float]:
+def _take_scores(
+    scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _Known
+) -> dict[str, float]:
     """Scores of one row; the evaluators' errors and usage are added to the row's."""
     scores: dict[str, float] = {}
     for _, evaluator, values, error, used in scored:
@@ -239,9 +285,20 @@ def _scores(connection: Connection, run: int, outputs: list[int]) -> dict[int, l
     return _by_output(connection, run, connection.execute(_SCORES, {"outputs": outputs}).all())
 
 
-def _scores_between(connection: Connection, run: int, arm: int, after: tuple[int, int], until: tuple[int, int]) -> dict[int, list[_Scored]]:
-    """The same for the outputs of an arm from one place of the plan to another: said in so many words whatever their number."""
-    wanted = {"run": run, "arm": arm, "position": after[0], "trial": after[1], "to_position": until[0], "to_trial": until[1]}
+def _scores_between(
+    connection: Connection, run: int, arm: int, after: tuple[int, int], until: tuple[int, int]
+) -> dict[int, list[_Scored]]:
+    """The same for the outputs of an arm from one place of the plan to another: said in so many words whatever their
+    number.
+    """
+    wanted = {
+        "run": run,
+        "arm": arm,
+        "position": after[0],
+        "trial": after[1],
+        "to_position": until[0],
+        "to_trial": until[1],
+    }
     return _by_output(connection, run, connection.execute(_SCORES_BETWEEN, wanted).all())
 
 
@@ -266,7 +323,8 @@ def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return {key: total.get(key, 0) + more.get(key, 0) for key in {**total, **more}}
 
 
-# --- whole records: for export, inspection and judging again -----------------------------------------------------------------
+# --- whole records: for export, inspection and judging again
+# -----------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -306,13 +364,22 @@ def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored
             last = (chunk[-1].position, chunk[-1].trial)
 
 
-def stored_one(store: Store, run: int, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None) -> Stored | None:
-    """What a system answered to one example of a run (number). A typed id may be a number in the store, and the other way round."""
+def stored_one(
+    store: Store, run: int, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None
+) -> Stored | None:
+    """What a system answered to one example of a run (number). A typed id may be a number in the store, and the other
+    way round.
+    """
     a, e = schema.arms.c, schema.examples.c
-    ids = [dumps(example_id), *([dumps(number)] if (number := _as_number(example_id)) is not None else [dumps(str(example_id))])]
+    ids = [
+        dumps(example_id),
+        *([dumps(number)] if (number := _as_number(example_id)) is not None else [dumps(str(example_id))]),
+    ]
     with store.reading() as connection:
         arm = connection.scalar(select(a.arm).where(a.run == run, a.name == system, a.ordinal.is_not(None)))
-        places = select(e.id, e.position).where(e.run == run, e.id.in_(ids), e.dataset == dataset if dataset is not None else true())
+        places = select(e.id, e.position).where(
+            e.run == run, e.id.in_(ids), e.dataset == dataset if dataset is not None else true()
+        )
         found = {row.id: row.position for row in reversed(connection.execute(places.order_by(e.position)).all())}
         position = next((found[key] for key in ids if key in found), None)
         if arm is None or position is None:
@@ -359,7 +426,9 @@ def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[R
     o, s = schema.outputs.c, schema.scores.c
     outputs = {row.id: row.output for row in connection.execute(select(o.id, o.output).where(o.id.in_(ids)))}
     judged: dict[int, tuple[int, ...]] = {}
-    for output, evaluator in connection.execute(select(s.output, s.evaluator).where(s.output.in_(ids), s.error.is_(None))):
+    for output, evaluator in connection.execute(
+        select(s.output, s.evaluator).where(s.output.in_(ids), s.error.is_(None))
+    ):
         judged[output] = (*judged.get(output, ()), evaluator)
     lost: set[bytes] = set()
     examples = bodies_of(connection, {row.body for row in chunk if row.body is not None}, lost)
@@ -376,14 +445,17 @@ def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[R
         if row.body in lost:
             add_damage(found.errors, f"bodies key={row.body.hex()} (data)")
             intact = False
-        whole.append(Stored(row.id, name, row.position, found, examples.get(row.body), output, judged.get(row.id, ()), intact))
+        whole.append(
+            Stored(row.id, name, row.position, found, examples.get(row.body), output, judged.get(row.id, ()), intact)
+        )
     return whole
 
 
 def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | None = None) -> dict[bytes, Any]:
     """The bodies with these keys, parts put back.
 
-    Raises `Damaged` for one that is not there or not what was written, or whose parts are not; with `lost`, it goes there and is left out.
+    Raises `Damaged` for one that is not there or not what was written, or whose parts are not; with `lost`, it goes
+    there and is left out.
     """
     gone: set[bytes] = set()
     skeletons = _raw(connection, set(keys), gone)
@@ -419,7 +491,8 @@ def body(key: bytes, data: bytes) -> Any:
     return loads(unpack_body(key, data))
 
 
-# --- equal content ------------------------------------------------------------------------------------------------------------
+# --- equal content
+# ------------------------------------------------------------------------
 
 _TIMED = ("ttft", "in_flight", "waited", "seconds", "calls", "prefix_tokens")
 
@@ -452,7 +525,8 @@ def differences(first: Iterable[EvalRow], second: Iterable[EvalRow], limit: int 
             return found
         left, right = canonical(a), canonical(b)
         found += [
-            f"row {number} ({a.system}, {a.example_id!r}, trial {a.trial}): {key} {left.get(key)!r} ≠ {right.get(key)!r}"
+            f"row {number} ({a.system}, {a.example_id!r}, trial {a.trial}): {key} {left.get(key)!r} ≠ "
+            f"{right.get(key)!r}"
             for key in left.keys() | right.keys()
             if left.get(key) != right.get(key)
         ]
@@ -464,7 +538,10 @@ def same_examples(store: Store, first: str, second: str) -> bool:
     e = schema.examples.c
     numbers = [rows(store, name)._run for name in (first, second)]
     with store.reading() as connection:
-        one, two = (iter(connection.execute(select(e.content).where(e.run == number).order_by(e.position))) for number in numbers)
+        one, two = (
+            iter(connection.execute(select(e.content).where(e.run == number).order_by(e.position)))
+            for number in numbers
+        )
         while True:
             a, b = next(one, None), next(two, None)
             if a != b:

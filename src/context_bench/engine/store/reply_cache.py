@@ -24,12 +24,14 @@ _RECENT = 1_000
 class StoredReplies:
     """A `ReplyCache` in a store: within a run, across its resumes, and across runs of one store.
 
-    Only replies are kept, not what was asked. What can be asked again need not survive a loss of power by itself. `with_calls`: a reply
-    goes into the open ledger, and into the store with the calls that paid for it (see `remember`): were it there before them, a run that is
-    killed in between would have the answer and not the bill.
+    Only replies are kept, not what was asked. What can be asked again need not survive a loss of power by itself.
+    `with_calls`: a reply goes into the open ledger, and into the store with the calls that paid for it (see
+    `remember`): were it there before them, a run that is killed in between would have the answer and not the bill.
     """
 
-    def __init__(self, store: Store, secrets: Secrets, *, clock: Clock = SYSTEM_CLOCK, with_calls: bool = False) -> None:
+    def __init__(
+        self, store: Store, secrets: Secrets, *, clock: Clock = SYSTEM_CLOCK, with_calls: bool = False
+    ) -> None:
         self._store, self._secrets, self._clock, self._with_calls = store, secrets, clock, with_calls
         self._recent: dict[str, dict[str, Any]] = {}  # may not be in the store yet
 

@@ -1,4 +1,6 @@
-"""Details of a stored row: requests sent and forwarded turn by turn, every call, replies of judges, and the set-ups of its group."""
+"""Details of a stored row: requests sent and forwarded turn by turn, every call, replies of judges, and the set-ups of
+its group.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,27 @@ _WITHOUT_TEXT = ("meta", "hashes")
 
 
 def behind(store: Store, run: int, found: Sequence[Stored], *, kept: str = "auto") -> list[dict[str, Any]]:
-    """For each stored output of a run (number): `exchanges`, `calls` and `judges`, see `runner.details`. `kept`: the run's `bodies`
-    setting, for saying why there is nothing to show.
+    """For each stored output of a run (number): `exchanges`, `calls` and `judges`, see `runner.details`. `kept`: the
+    run's `bodies` setting, for saying why there is nothing to show.
     """
     ids = [item.id for item in found]
     with store.reading() as connection:
         calls, records = _calls(connection, ids), _forwarded(connection, ids)
         scores = _scores(connection, ids)
-        told = [_of_row(item, calls.get(item.id, []), records.get(item.id, []), scores.get(item.id, {}), kept) for item in found]
+        told = [
+            _of_row(item, calls.get(item.id, []), records.get(item.id, []), scores.get(item.id, {}), kept)
+            for item in found
+        ]
         _quote_remembered(connection, run, found, told, scores)
     return told
 
 
 def _of_row(
-    item: Stored, calls: Sequence[_Called], records: Sequence[Forwarded], scores: Mapping[str, dict[str, float]], kept: str
+    item: Stored,
+    calls: Sequence[_Called],
+    records: Sequence[Forwarded],
+    scores: Mapping[str, dict[str, float]],
+    kept: str,
 ) -> dict[str, Any]:
     own = [call for call, _ in calls]
     told: dict[str, Any] = {"calls": [_call_told(call, judge) for call, judge in calls]}
@@ -43,7 +52,11 @@ def _of_row(
 
 def _judges(calls: Sequence[_Called], scores: Mapping[str, dict[str, float]]) -> list[dict[str, Any]]:
     return [
-        {"evaluator": judge or call.account, **_score_of(scores.get(judge or "", {})), "reason": _reply_text(call.reply)}
+        {
+            "evaluator": judge or call.account,
+            **_score_of(scores.get(judge or "", {})),
+            "reason": _reply_text(call.reply),
+        }
         for call, judge in calls
         if call.account == "judge" and call.error is None and call.reply is not None
     ]
@@ -55,7 +68,12 @@ _Called = tuple[Call, str | None]  # with the evaluator that made it
 def _calls(connection: Connection, outputs: Sequence[int], account: str | None = None) -> dict[int, list[_Called]]:
     c, e, v = schema.calls, schema.endpoints, schema.evaluators
     tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
-    query = select(c, e.c.model, e.c.url, v.c.name.label("judge")).select_from(tables).where(c.c.output.in_(outputs)).order_by(c.c.id)
+    query = (
+        select(c, e.c.model, e.c.url, v.c.name.label("judge"))
+        .select_from(tables)
+        .where(c.c.output.in_(outputs))
+        .order_by(c.c.id)
+    )
     if account is not None:
         query = query.where(c.c.account == account)
     rows = [dict(row) for row in connection.execute(query).mappings()]
@@ -71,7 +89,9 @@ def _calls(connection: Connection, outputs: Sequence[int], account: str | None =
 
 def _forwarded(connection: Connection, outputs: Sequence[int]) -> dict[int, list[Forwarded]]:
     f = schema.forwarded
-    rows = [dict(row) for row in connection.execute(select(f).where(f.c.output.in_(outputs)).order_by(f.c.id)).mappings()]
+    rows = [
+        dict(row) for row in connection.execute(select(f).where(f.c.output.in_(outputs)).order_by(f.c.id)).mappings()
+    ]
     bodies = _bodies(connection, rows)
     found: dict[int, list[Forwarded]] = {}
     for row in rows:
@@ -81,12 +101,16 @@ def _forwarded(connection: Connection, outputs: Sequence[int]) -> dict[int, list
 
 
 def _bodies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[bytes, Any]:
-    return bodies_of(connection, {row[name] for row in rows for name in ("request", "reply") if row.get(name) is not None})
+    return bodies_of(
+        connection, {row[name] for row in rows for name in ("request", "reply") if row.get(name) is not None}
+    )
 
 
 def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[str, dict[str, float]]]:
     s, names = schema.scores, schema.evaluators
-    query = select(s.c.output, s.c["values"].label("found"), names.c.name).select_from(s.join(names, names.c.id == s.c.evaluator))
+    query = select(s.c.output, s.c["values"].label("found"), names.c.name).select_from(
+        s.join(names, names.c.id == s.c.evaluator)
+    )
     found: dict[int, dict[str, dict[str, float]]] = {}
     for row in connection.execute(query.where(s.c.output.in_(outputs))):
         found.setdefault(row.output, {})[row.name] = unpacked(row.found, {})
@@ -94,20 +118,35 @@ def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[st
 
 
 def _quote_remembered(
-    connection: Connection, run: int, found: Sequence[Stored], told: Sequence[dict[str, Any]], scores: Mapping[int, Mapping[str, Any]]
+    connection: Connection,
+    run: int,
+    found: Sequence[Stored],
+    told: Sequence[dict[str, Any]],
+    scores: Mapping[int, Mapping[str, Any]],
 ) -> None:
-    """A judge that knew its reply to the same answer was not asked again: it is quoted from the row that it was asked for."""
+    """A judge that knew its reply to the same answer was not asked again: it is quoted from the row that it was asked
+    for.
+    """
     quoted = [{judge["evaluator"] for judge in each["judges"]} for each in told]
-    open_rows = [at for at, item in enumerate(found) if scores.get(item.id, {}).keys() - quoted[at] and item.output.get("response")]
+    open_rows = [
+        at
+        for at, item in enumerate(found)
+        if scores.get(item.id, {}).keys() - quoted[at] and item.output.get("response")
+    ]
     if not open_rows:
         return
     p, a, o = schema.plan.c, schema.arms.c, schema.outputs.c
     arms = connection.scalars(select(a.arm).where(a.run == run)).all()
     places = {found[at].position for at in open_rows}
-    query = select(p.output, p.position).where(p.run == run, p.arm.in_(arms), p.position.in_(places), p.output.is_not(None))
+    query = select(p.output, p.position).where(
+        p.run == run, p.arm.in_(arms), p.position.in_(places), p.output.is_not(None)
+    )
     place_of = {row.output: row.position for row in connection.execute(query)}
     said = {number: calls for number, calls in _calls(connection, list(place_of), "judge").items() if calls}
-    answers = {row.id: unpacked(row.output, {}).get("response") for row in connection.execute(select(o.id, o.output).where(o.id.in_(said)))}
+    answers = {
+        row.id: unpacked(row.output, {}).get("response")
+        for row in connection.execute(select(o.id, o.output).where(o.id.in_(said)))
+    }
     for at in open_rows:
         item = found[at]
         for number, calls in said.items():
@@ -127,17 +166,23 @@ def _reply_text(reply: Any) -> str:
 
 
 _TOLD = (
-    "account", "model", "attempt", "status", "seconds", "waited", "in_flight", "ttft", "sent_tokens", "cost", "finish_reason", "error",
+    "account", "model", "attempt", "status", "seconds", "waited", "in_flight", "ttft", "sent_tokens", "cost", "finish_reason", "error",  # noqa: E501
 )  # fmt: skip
 
 
 def _call_told(call: Call, judge: str | None) -> dict[str, Any]:
-    told = {name: getattr(call, name) for name in _TOLD} | {"usage": plain(call.usage) if call.usage else None, "evaluator": judge}
+    told = {name: getattr(call, name) for name in _TOLD} | {
+        "usage": plain(call.usage) if call.usage else None,
+        "evaluator": judge,
+    }
     return {name: value for name, value in told.items() if value is not None}
 
 
-# Sent and forwarded ---------------------------------------------------------------------------------------------------------------------
-def _exchanges(calls: Sequence[Call], records: Sequence[Forwarded], wire: Mapping[str, Any], kept: str) -> list[dict[str, Any]]:
+# Sent and forwarded
+# ------------------------------------------------------------------------
+def _exchanges(
+    calls: Sequence[Call], records: Sequence[Forwarded], wire: Mapping[str, Any], kept: str
+) -> list[dict[str, Any]]:
     """One per request of ours with the forwarded one that is most like it; then what else reached the provider."""
     asked = observe.answered(calls)
     pairs, rest = observe.paired(asked, observe.landed(records, calls))
@@ -156,7 +201,12 @@ _Explain = Callable[[Call | None, Forwarded | None], str | None]
 def _exchange(turn: int | None, call: Call | None, record: Forwarded | None, explain: _Explain) -> dict[str, Any]:
     sent = call.request if call is not None else None
     forwarded = record.request if record is not None and record.facts.get("policy") not in _WITHOUT_TEXT else None
-    told: dict[str, Any] = {"turn": turn, "sent": sent, "forwarded": forwarded, "matched_by": record.matched_by if record else None}
+    told: dict[str, Any] = {
+        "turn": turn,
+        "sent": sent,
+        "forwarded": forwarded,
+        "matched_by": record.matched_by if record else None,
+    }
     seen = observe.sent_facts(call) if call is not None else None
     tokens = {
         "sent": call.sent_tokens if call else None,
@@ -177,7 +227,11 @@ def _explainer(tapped: bool, wire: Mapping[str, Any], kept: str) -> _Explain:
         if call is None:
             return "asked by what stands between, on its own account: nothing of ours was sent for it"
         if record is None:
-            seen = "the tap saw no request of this turn" if tapped or wire.get("source") == "tap" else "no tap stood before the provider"
+            seen = (
+                "the tap saw no request of this turn"
+                if tapped or wire.get("source") == "tap"
+                else "no tap stood before the provider"
+            )
             return f"what was forwarded is not known: {seen}"
         if (policy := record.facts.get("policy")) in _WITHOUT_TEXT:
             return f"the tap recorded no texts (policy {policy}), so there is nothing to compare"
@@ -200,7 +254,8 @@ def _not_kept(wire: Mapping[str, Any], kept: str) -> str:
 
 
 def setups(store: Store, run_id: str, system: str | None = None) -> list[SetupRecord]:
-    """Every attempt to set up a group of a run (id or name), or of one of its systems: by system, number of the group, trial, attempt.
+    """Every attempt to set up a group of a run (id or name), or of one of its systems: by system, number of the group,
+    trial, attempt.
 
     With answers that were taken over from another run come the set-ups they rest on. Raises `UnknownName`.
     """
@@ -209,14 +264,18 @@ def setups(store: Store, run_id: str, system: str | None = None) -> list[SetupRe
     with store.reading() as connection:
         for arm, name in chosen._arms:
             mine = [*_own(connection, chosen._run, arm), *_taken_over(connection, chosen._run, arm)]
-            found += sorted((_record(name, row) for row in mine), key=lambda each: (each.number, each.trial, each.attempt))
+            found += sorted(
+                (_record(name, row) for row in mine), key=lambda each: (each.number, each.trial, each.attempt)
+            )
     return found
 
 
 def _own(connection: Connection, run: int, arm: int) -> list[Row[Any]]:
     """Those of what the arm is now, for examples that the run still has."""
     s, a, p = schema.setups, schema.arms.c, schema.plan.c
-    query = select(s).where(s.c.run == run, s.c.arm == arm, s.c.key == select(a.key).where(a.run == run, a.arm == arm).scalar_subquery())
+    query = select(s).where(
+        s.c.run == run, s.c.arm == arm, s.c.key == select(a.key).where(a.run == run, a.arm == arm).scalar_subquery()
+    )
     planned = select(p.run).where(p.run == run, p.arm == arm, p.position == s.c.position, p.trial == s.c.trial).exists()
     return list(connection.execute(query.where(planned)))
 
@@ -249,8 +308,8 @@ def _record(system: str, row: Row[Any]) -> SetupRecord:
 
 
 def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[str, Any]]:
-    """Everything of a run (id or name) or of one of its systems, one JSON-ready dict per row: `row`, `example`, `output`, `calls`,
-    `forwarded`.
+    """Everything of a run (id or name) or of one of its systems, one JSON-ready dict per row: `row`, `example`,
+    `output`, `calls`, `forwarded`.
     """
     number = rows(store, run, system)._run
     for item in stored(store, number, system):
@@ -262,13 +321,23 @@ def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[s
                     found += read(connection, item.id)
                 except Damaged:
                     add_damage(item.row.errors, f"{table} output={item.id}")
-        yield {"row": plain(item.row), "example": item.example, "output": item.output, "calls": calls, "forwarded": forwarded}
+        yield {
+            "row": plain(item.row),
+            "example": item.example,
+            "output": item.output,
+            "calls": calls,
+            "forwarded": forwarded,
+        }
 
 
 def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
     """The body of the first request that a system sent for each of these outputs (store ids), where it was kept."""
     c = schema.calls.c
-    query = select(c.output, c.request).where(c.output.in_(outputs), c.account == "system", c.request.is_not(None)).order_by(c.id.desc())
+    query = (
+        select(c.output, c.request)
+        .where(c.output.in_(outputs), c.account == "system", c.request.is_not(None))
+        .order_by(c.id.desc())
+    )
     with store.reading() as connection:
         keys = {row.output: row.request for row in connection.execute(query)}
         bodies = bodies_of(connection, keys.values())
@@ -278,9 +347,16 @@ def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
 def _call_records(connection: Connection, output: int) -> list[dict[str, Any]]:
     c, e, v = schema.calls, schema.endpoints, schema.evaluators
     tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
-    query = select(c, e.c.model, e.c.url, v.c.name.label("judge")).select_from(tables).where(c.c.output == output).order_by(c.c.id)
+    query = (
+        select(c, e.c.model, e.c.url, v.c.name.label("judge"))
+        .select_from(tables)
+        .where(c.c.output == output)
+        .order_by(c.c.id)
+    )
     found = [dict(row) for row in connection.execute(query).mappings()]
-    bodies = bodies_of(connection, {row[name] for row in found for name in ("request", "reply") if row[name] is not None})
+    bodies = bodies_of(
+        connection, {row[name] for row in found for name in ("request", "reply") if row[name] is not None}
+    )
     for row in found:
         for name in ("id", "run", "output", "endpoint", "evaluator"):
             del row[name]

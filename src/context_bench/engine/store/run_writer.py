@@ -1,7 +1,7 @@
 """Write what a run finds: its plan, outcomes and end, in transactions under the run's write lease.
 
-Each transaction is counted by the lease's fencing token. It is repeated if the database went away, and refused if another process took the
-run over.
+Each transaction is counted by the lease's fencing token. It is repeated if the database went away, and refused if
+another process took the run over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, reason, storing
 from context_bench.engine.store.outcomes import OutcomeRows
-from context_bench.engine.store.pending import ExampleRow, KnownPlan, Passed, Planned, PlanRows, Settled, SourceRow, look_up, stretches
+from context_bench.engine.store.pending import (
+    ExampleRow,
+    KnownPlan,
+    Passed,
+    Planned,
+    PlanRows,
+    Settled,
+    SourceRow,
+    look_up,
+    stretches,
+)
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.prepared import (
     Endpoints,
@@ -50,7 +60,9 @@ _p = schema.pens.c
 
 @dataclass(slots=True)
 class WriteLease:
-    """The write lease of a run: a row of the store that counts the transactions of the process that holds it (a fencing token)."""
+    """The write lease of a run: a row of the store that counts the transactions of the process that holds it (a fencing
+    token).
+    """
 
     store: Store
     run: Begun
@@ -59,7 +71,9 @@ class WriteLease:
 
     @classmethod
     def taken(cls, connection: Connection, store: Store, run: Begun, *, works: bool) -> WriteLease:
-        """A new pen. With `works`, only its holder works on the run's plan from here on: what another one has in hand cannot be written."""
+        """A new pen. With `works`, only its holder works on the run's plan from here on: what another one has in hand
+        cannot be written.
+        """
         if works:
             connection.execute(delete(schema.pens).where(_p.run == run.number, _p.works))
         values = {"run": run.number, "works": works, "owner": process_mark(), "written": 0}
@@ -68,7 +82,9 @@ class WriteLease:
         return cls(store, run, int(made[0]))
 
     def write(self, work: Callable[[Connection], T], again: Callable[[], None], *, durable: bool) -> T:
-        """Do `work` in one transaction, and after `again` once more where the database went away before the transaction was made."""
+        """Do `work` in one transaction, and after `again` once more where the database went away before the transaction
+        was made.
+        """
         for left in reversed(range(TRIES)):
             done: list[T] = []
             try:
@@ -88,17 +104,24 @@ class WriteLease:
 
     def _sign(self, connection: Connection) -> None:
         """Count this transaction, if the one before it is there and the run is still ours."""
-        mine = update(schema.pens).where(_p.number == self.number, _p.written == self.written).values(written=self.written + 1)
+        mine = (
+            update(schema.pens)
+            .where(_p.number == self.number, _p.written == self.written)
+            .values(written=self.written + 1)
+        )
         if connection.execute(mine).rowcount == 1:
             return
         if connection.scalar(select(_p.written).where(_p.number == self.number)) is None:
             raise StoreUnusable(f"run {self.run.name!r} was taken up by another process, or purged; this one ends here")
         raise StoreUnusable(
-            f"store {self.store.name} came back without what it had written last; resume run {self.run.name!r}: answers are kept"
+            f"store {self.store.name} came back without what it had written last; resume run {self.run.name!r}: "
+            "answers are kept"
         )
 
     def _landed(self) -> bool:
-        """Was the transaction made whose answer was lost? Waits for the database, and for the transaction if it is still going on."""
+        """Was the transaction made whose answer was lost? Waits for the database, and for the transaction if it is
+        still going on.
+        """
         query = select(_p.written).where(_p.number == self.number).with_for_update()
         with self.store.writing() as connection:
             return connection.scalar(query) == self.written + 1
@@ -111,8 +134,8 @@ Work = TypeVar("Work", Outcome, SetUp)
 class Writer:
     """One run's pen, and what it writes. `reuse`: "none", "run" or "all"; `bodies` as in `RunSettings`.
 
-    `overhead`: attempts made for the run and for no row of it, by others (checks before it; who makes its examples). They are written down
-    before whatever was made of them is.
+    `overhead`: attempts made for the run and for no row of it, by others (checks before it; who makes its examples).
+    They are written down before whatever was made of them is.
     """
 
     store: Store
@@ -136,7 +159,9 @@ class Writer:
     # --- the run itself ---
 
     def begin(self, name: str | None, identity: str, source: bytes | None = None) -> Begun:
-        """Take up or make the run; register its arms and evaluators. `source` tells its examples from others, see `known`."""
+        """Take up or make the run; register its arms and evaluators. `source` tells its examples from others, see
+        `known`.
+        """
         with self.store.writing() as connection:
             self.store.database.alone(connection)
             begun = begin_run(connection, name=name, identity=identity, again=self.reuse != "none", clock=self.clock)
@@ -191,7 +216,9 @@ class Writer:
         return found
 
     def _write_some(self, done: Sequence[Work], write: Callable[[Connection, Sequence[Work]], None]) -> None:
-        """Write pieces of work in one transaction. Where one of them cannot be stored, each has its own, and that one keeps only why."""
+        """Write pieces of work in one transaction. Where one of them cannot be stored, each has its own, and that one
+        keeps only why.
+        """
 
         def work(connection: Connection) -> None:
             with storing():
@@ -253,7 +280,8 @@ class Writer:
         return self.store.insist(work)
 
     def plan(self, rows: list[ExampleRow], *, sure: bool = False) -> Planned:
-        """Write examples, in order, and the rows they owe; fills in each `occurrence`. Returns what was planned there before.
+        """Write examples, in order, and the rows they owe; fills in each `occurrence`. Returns what was planned there
+        before.
 
         `sure`: they are the run's source's.
         """
@@ -302,7 +330,11 @@ class Writer:
     def point(self, units: Sequence[WorkItem]) -> None:
         """Let the plan rows of these units point to the outputs that answer them already."""
         arms, run = self.arms, self.run.number
-        rows = [(unit.output, run, arms[unit.arm].number, unit.position, unit.trial) for unit in units if unit.output is not None]
+        rows = [
+            (unit.output, run, arms[unit.arm].number, unit.position, unit.trial)
+            for unit in units
+            if unit.output is not None
+        ]
         if rows:
             self._write(lambda connection: point(connection, rows), durable=False)
 
@@ -311,7 +343,9 @@ class Writer:
 
         def work() -> Example:
             with self.store.reading() as connection:
-                value: Example = unpacked(connection.scalar(select(schema.outputs.c.output).where(schema.outputs.c.id == output)), {})
+                value: Example = unpacked(
+                    connection.scalar(select(schema.outputs.c.output).where(schema.outputs.c.id == output)), {}
+                )
                 return value
 
         return self.store.insist(work)
@@ -341,13 +375,16 @@ class Writer:
         """Add requests that arrived after the set-up was over."""
         self._write(lambda connection: self._write_late(connection, None, setup, records))
 
-    def _write_late(self, connection: Connection, output: int | None, setup: int | None, records: list[Forwarded]) -> None:
+    def _write_late(
+        self, connection: Connection, output: int | None, setup: int | None, records: list[Forwarded]
+    ) -> None:
         self._outcomes.write_forwarded(connection, (output, 0, setup), records, self.bodies in ("all", "auto"))
 
     # --- set-ups of groups ---
 
     def begin_setup(self, setup: SetUp) -> None:
-        """Write down, durably, that a group is going to be set up; gives the set-up its id and the number of the attempt.
+        """Write down, durably, that a group is going to be set up; gives the set-up its id and the number of the
+        attempt.
 
         So an attempt that the process does not survive is counted, and the next one knows of it.
         """

@@ -1,13 +1,14 @@
 """The tables of a store. Migrations in `migrations/versions` create them; a test holds the two together.
 
-A *run* owes one *plan* row per (arm, position, trial); a plan row points to the *output* that answers it. Outputs are found by
-content key, so a run can use what an earlier one made. A *source* says of which examples a run's plan is known to be, and how far. *Scores*
-belong to (output, evaluator); *calls* and *forwarded* requests to an output. A *set-up* got a group of a run ready for its questions: the
-outputs of these name it, and calls and forwarded requests of its own do. *Replies* of judges are remembered by the content of what they
-were asked. A *watch* of live traffic has *watched* records, one per request of a client. Large texts live once in *bodies*. Who writes in a
-run holds a *pen*: it counts the transactions, and is taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed
-(see `encoding`). There are no foreign keys: rows are written by few places (`owing`, `known`, `outcomes`, `watched`, `replies`), each in
-one transaction, and removed by one (`cleaning`).
+A *run* owes one *plan* row per (arm, position, trial); a plan row points to the *output* that answers it. Outputs are
+found by content key, so a run can use what an earlier one made. A *source* says of which examples a run's plan is known
+to be, and how far. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an output. A *set-up*
+got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests of its own
+do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched*
+records, one per request of a client. Large texts live once in *bodies*. Who writes in a run holds a *pen*: it counts
+the transactions, and is taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed (see
+`encoding`). There are no foreign keys: rows are written by few places (`owing`, `known`, `outcomes`, `watched`,
+`replies`), each in one transaction, and removed by one (`cleaning`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine.store.dialects import PACKED, TEXT, WHOLE
 
-#: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load Alembic.
+#: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load
+#: Alembic.
 HEAD = "0009"
 
 #: "CTXB": marks a SQLite file as ours.
@@ -49,7 +51,9 @@ pens = Table(
     Column("run", WHOLE, nullable=False),
     Column("works", Boolean, nullable=False),  # on the plan, as only one may; else it judges stored answers
     Column("owner", TEXT, nullable=False),
-    Column("written", WHOLE, nullable=False),  # the latest transaction; tells, where the answer to a commit was lost, whether it was made
+    Column(
+        "written", WHOLE, nullable=False
+    ),  # the latest transaction; tells, where the answer to a commit was lost, whether it was made
     sqlite_autoincrement=True,
 )
 arms = Table(
@@ -154,7 +158,9 @@ calls = Table(
     "calls",
     metadata,
     Column("id", WHOLE, primary_key=True),
-    Column("output", WHOLE),  # NULL = of a set-up, of no row at all (`overhead`), or the run was stopped before there was one
+    Column(
+        "output", WHOLE
+    ),  # NULL = of a set-up, of no row at all (`overhead`), or the run was stopped before there was one
     Column("run", WHOLE, nullable=False),
     Column("take", WHOLE, nullable=False),
     Column("evaluator", WHOLE),
@@ -271,7 +277,7 @@ body_parts = Table(
 # Alembic's own table, as it makes it. Who migrates down to nothing leaves it behind, empty.
 _VERSION = """
 CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
-"""
+"""  # noqa: E501
 
 _known: dict[str, tuple[str, ...]] = {}  # name of a dialect → its statements
 
@@ -279,8 +285,8 @@ _known: dict[str, tuple[str, ...]] = {}  # name of a dialect → its statements
 def migrate(connection: Connection, name: str, found: str | None) -> None:
     """Bring the schema `found` to the newest, in the caller's transaction; refuses one we do not know.
 
-    Where there is none yet, the newest is made at once, without Alembic: loading it takes longer than all of a short run. A test holds
-    what is made this way and what the migrations make together.
+    Where there is none yet, the newest is made at once, without Alembic: loading it takes longer than all of a short
+    run. A test holds what is made this way and what the migrations make together.
     """
     if found is None:
         for statement in (*_statements(connection.dialect), _VERSION):
@@ -294,7 +300,9 @@ def _statements(dialect: Dialect) -> tuple[str, ...]:
     """Statements that make the tables and their indexes. Who makes many stores, as tests do, has it worked out once."""
     if dialect.name not in _known:
         tables = metadata.sorted_tables
-        made = [CreateTable(table) for table in tables] + [CreateIndex(index) for table in tables for index in table.indexes]
+        made = [CreateTable(table) for table in tables] + [
+            CreateIndex(index) for table in tables for index in table.indexes
+        ]
         _known[dialect.name] = tuple(str(each.compile(dialect=dialect)) for each in made)
     return _known[dialect.name]
 
@@ -326,8 +334,12 @@ def checked(engine: Engine, name: str, version: Callable[[Connection], str | Non
         with engine.connect() as connection:
             found = version(connection)
         if found != HEAD:
-            known = "nothing in it yet" if found is None else f"schema {found}, this version of context-bench reads {HEAD}"
-            raise StoreUnusable(f"store {name} has {known}; `context-bench runs --store {name}` brings an older one up to date")
+            known = (
+                "nothing in it yet" if found is None else f"schema {found}, this version of context-bench reads {HEAD}"
+            )
+            raise StoreUnusable(
+                f"store {name} has {known}; `context-bench runs --store {name}` brings an older one up to date"
+            )
         return engine
     except BaseException:
         engine.dispose()

@@ -28,7 +28,9 @@ _STEPS = 100_000  # of SQLite's own, a few milliseconds: how often it asks for t
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
-    """The file of a store. `busy_timeout`: milliseconds that a writer waits for another process to finish its transaction."""
+    """The file of a store. `busy_timeout`: milliseconds that a writer waits for another process to finish its
+    transaction.
+    """
 
     path: Path
     busy_timeout: int
@@ -45,7 +47,9 @@ class SqliteFile:
         """An engine on a current store, which is created (mode 0600, with its folder) or migrated as needed."""
         with self.explained():
             self._make()
-            engine = create_engine(URL.create("sqlite", database=str(self.path)), connect_args={"timeout": self.busy_timeout / 1000})
+            engine = create_engine(
+                URL.create("sqlite", database=str(self.path)), connect_args={"timeout": self.busy_timeout / 1000}
+            )
             _set_up(engine, (*self._always, "journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"))
             try:
                 self._bring_up_to_date(engine)
@@ -55,7 +59,8 @@ class SqliteFile:
             return engine
 
     def reader(self) -> Engine:
-        """An engine that reads a current store and cannot write it: neither made nor migrated, and readable on a read-only disk.
+        """An engine that reads a current store and cannot write it: neither made nor migrated, and readable on a
+        read-only disk.
 
         Raises `StoreUnusable` where there is none, or its schema is older or newer than this program's.
         """
@@ -65,8 +70,13 @@ class SqliteFile:
             try:
                 return self._reader("mode=ro")
             except (DatabaseError, sqlite3.Error):
-                # Beside a store that nobody may write there is no room for the files that readers and writers share. Then nobody writes it.
-                if os.access(self.path.parent, os.W_OK) and os.access(self.path, os.W_OK) and not _read_only_disk(self.path):
+                # Beside a store that nobody may write there is no room for the files that readers and writers share.
+                # Then nobody writes it.
+                if (
+                    os.access(self.path.parent, os.W_OK)
+                    and os.access(self.path, os.W_OK)
+                    and not _read_only_disk(self.path)
+                ):
                     raise
                 log = self.path.with_name(f"{self.path.name}-wal")
                 if log.exists() and log.stat().st_size:
@@ -87,7 +97,9 @@ class SqliteFile:
             raise StoreUnusable(f"store {self.path} cannot be made: {said}; name another place with --store") from error
 
     def begin(self, engine: Engine, *, write: bool, durable: bool) -> Connection:
-        """A connection in a transaction that reads one state, or writes alone; `durable`: its commit waits for the disk."""
+        """A connection in a transaction that reads one state, or writes alone; `durable`: its commit waits for the
+        disk.
+        """
         connection = engine.connect().execution_options(write=write)
         try:
             if write:
@@ -117,10 +129,14 @@ class SqliteFile:
         except OSError:
             here = None
         if connection.info.setdefault("file", here) != here or here is None:
-            raise StoreUnusable(f"store {self.path} was removed or replaced while it was in use; put it back, then resume")
+            raise StoreUnusable(
+                f"store {self.path} was removed or replaced while it was in use; put it back, then resume"
+            )
 
     def alone(self, connection: Connection, *, purging: bool = False) -> None:
-        """Nobody else begins, ends or removes runs before this transaction ends: every write transaction of SQLite is alone."""
+        """Nobody else begins, ends or removes runs before this transaction ends: every write transaction of SQLite is
+        alone.
+        """
 
     def output_ids(self, connection: Connection, count: int) -> list[int]:
         """So many ids for new outputs."""
@@ -128,7 +144,9 @@ class SqliteFile:
         return list(range(last + 1, last + 1 + count))
 
     def damage(self, connection: Connection, until: float) -> str | None:
-        """The fault of a file whose pages or tables are not in order; `None` where none is found until then, by `time.monotonic`."""
+        """The fault of a file whose pages or tables are not in order; `None` where none is found until then, by
+        `time.monotonic`.
+        """
         raw: Any = connection.connection.driver_connection
         raw.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         try:
@@ -165,7 +183,9 @@ class SqliteFile:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             if not os.access(self.path, os.R_OK | os.W_OK):
-                raise StoreUnusable(f"store {self.path} may not be read and written by this user; name another with --store") from None
+                raise StoreUnusable(
+                    f"store {self.path} may not be read and written by this user; name another with --store"
+                ) from None
 
     def _reader(self, how: str) -> Engine:
         where = f"file:{quote(str(self.path.absolute()))}?{how}"
@@ -202,8 +222,12 @@ class SqliteFile:
         return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
 
     def _refuse_additions(self, connection: Connection) -> None:
-        """A trigger changes what is written, a view what is read; a version that we never set was set by somebody else."""
-        added = connection.exec_driver_sql("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").first()
+        """A trigger changes what is written, a view what is read; a version that we never set was set by somebody
+        else.
+        """
+        added = connection.exec_driver_sql(
+            "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+        ).first()
         version = connection.exec_driver_sql("PRAGMA user_version").scalar()
         if added is not None or version:
             what = f"the {added[0]} {added[1]!r}" if added is not None else f"user_version {version}"
@@ -220,7 +244,8 @@ def path_of(where: str | Path) -> Path:
         text = text.removeprefix("sqlite:///")
     elif "://" in text:
         raise StoreUnusable(
-            f"store {text.partition('://')[0]}://… is not a kind of store; expected a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+            f"store {text.partition('://')[0]}://… is not a kind of store; expected a path, sqlite:///PATH or "
+            "postgresql://USER@HOST/DATABASE"
         )
     if not text or text == ":memory:":
         raise StoreUnusable(f"store {text!r} is not a file; expected a path such as .context-bench/store.db")
@@ -247,7 +272,10 @@ def _advice(path: Path, said: str) -> str:
     if "full" in low or "disk i/o" in low:
         return f"store {path} cannot be written ({said}); free some space, then resume: everything committed is kept"
     if "readonly" in low or "unable to open" in low:
-        return f"store {path} cannot be written ({said}); check the permissions of the file and its folder, or name another with --store"
+        return (
+            f"store {path} cannot be written ({said}); check the permissions of the file and its folder, or "
+            "name another with --store"
+        )
     return f"store {path} cannot be used: {said}"
 
 

@@ -40,7 +40,9 @@ def packed_columns(table: Table) -> list[str]:
 
 
 def explained(name: str, connection: Connection | None) -> Damaged:
-    """What is said of a store (`name`) in which something was found damaged: all that is, as far as it can be looked through."""
+    """What is said of a store (`name`) in which something was found damaged: all that is, as far as it can be looked
+    through.
+    """
     found: list[str] = []
     if connection is not None:
         for place in damaged(connection, until=time.monotonic() + PATIENCE):
@@ -99,7 +101,9 @@ COPYING = "copying"
 class Store:
     """An open store. Safe to share between threads; several processes may have the same one open."""
 
-    def __init__(self, engine: Engine, database: Database, folder: tempfile.TemporaryDirectory[str] | None = None) -> None:
+    def __init__(
+        self, engine: Engine, database: Database, folder: tempfile.TemporaryDirectory[str] | None = None
+    ) -> None:
         self.engine = engine
         self.database = database
         self._folder = folder  # of a temporary store: lives as long as the store does
@@ -167,7 +171,9 @@ class Store:
                 time.sleep(0.2)
 
     def insist(self, work: Callable[[], T]) -> T:
-        """Do `work` again if the database went away in the middle or asks for it: for what may be done twice. Raises `StoreUnusable`."""
+        """Do `work` again if the database went away in the middle or asks for it: for what may be done twice. Raises
+        `StoreUnusable`.
+        """
         for left in reversed(range(TRIES)):
             try:
                 return work()
@@ -190,10 +196,11 @@ class Store:
 
 
 def open_store(where: str | Path | None = None, *, busy_timeout: int = BUSY_TIMEOUT) -> Store:
-    """The store at a path, `sqlite:///PATH` or `postgresql://USER@HOST:PORT/DATABASE`, made (a file with mode 0600) or migrated as needed;
-    `None` = a temporary one, gone on `close()`.
+    """The store at a path, `sqlite:///PATH` or `postgresql://USER@HOST:PORT/DATABASE`, made (a file with mode 0600) or
+    migrated as needed; `None` = a temporary one, gone on `close()`.
 
-    Raises `StoreUnusable`, which says what is wrong with it and what to do. `busy_timeout`: milliseconds to wait for other writers.
+    Raises `StoreUnusable`, which says what is wrong with it and what to do. `busy_timeout`: milliseconds to wait for
+    other writers.
     """
     folder = None
     if where is None:
@@ -206,10 +213,10 @@ def open_store(where: str | Path | None = None, *, busy_timeout: int = BUSY_TIME
 class RunRecord:
     """A run as the store knows it. Times in seconds since the epoch.
 
-    `status`: running · done · interrupted (Ctrl-C, or killed) · stopped (cost cap, run deadline). `counts`: those of the latest execution
-    (see `Executed`), but `unmatched` (requests nobody can be named for) and `cost` (US dollars of all calls, `None` = no price known) are
-    the whole run's. `timing`: seconds of work by system, summed over its rows, which run interleaved. `owed` minus `rows` is what a resume
-    would do.
+    `status`: running · done · interrupted (Ctrl-C, or killed) · stopped (cost cap, run deadline). `counts`: those of
+    the latest execution (see `Executed`), but `unmatched` (requests nobody can be named for) and `cost` (US dollars of
+    all calls, `None` = no price known) are the whole run's. `timing`: seconds of work by system, summed over its rows,
+    which run interleaved. `owed` minus `rows` is what a resume would do.
     """
 
     number: int
@@ -261,14 +268,22 @@ def list_runs(store: Store) -> list[RunRecord]:
 
 
 def run_of(store: Store, name: str) -> RunRecord:
-    """The run with this name or id; the beginning of an id is enough if no other begins so. Raises `UnknownName` or `BadInput`."""
+    """The run with this name or id; the beginning of an id is enough if no other begins so. Raises `UnknownName` or
+    `BadInput`.
+    """
     runs = schema.runs
     with store.reading() as connection:
-        exact = connection.execute(select(runs).where((runs.c.name == utf8_safe(name)) | (runs.c.id == utf8_safe(name)))).first()
+        exact = connection.execute(
+            select(runs).where((runs.c.name == utf8_safe(name)) | (runs.c.id == utf8_safe(name)))
+        ).first()
         if exact is not None:
             return _whole(connection, exact)
         near = (
-            connection.execute(select(runs).where(func.substr(runs.c.id, 1, len(name)) == utf8_safe(name)).limit(2)).all() if name else []
+            connection.execute(
+                select(runs).where(func.substr(runs.c.id, 1, len(name)) == utf8_safe(name)).limit(2)
+            ).all()
+            if name
+            else []
         )
         if len(near) == 1:
             return _whole(connection, near[0])
@@ -290,10 +305,14 @@ def set_manifest(store: Store, run: str, manifest: dict[str, Any]) -> None:
 
 
 def spent(store: Store, run: str) -> float:
-    """US dollars of all calls a run has made, failed and repeated ones and judges included, as far as prices are known."""
+    """US dollars of all calls a run has made, failed and repeated ones and judges included, as far as prices are
+    known.
+    """
     with store.reading() as connection:
         number = connection.scalar(select(schema.runs.c.number).where(schema.runs.c.id == run))
-        return float(connection.scalar(select(func.sum(schema.calls.c.cost)).where(schema.calls.c.run == number)) or 0.0)
+        return float(
+            connection.scalar(select(func.sum(schema.calls.c.cost)).where(schema.calls.c.run == number)) or 0.0
+        )
 
 
 def _record(connection: Connection, row: Row[Any]) -> RunRecord:
@@ -307,7 +326,9 @@ def _record(connection: Connection, row: Row[Any]) -> RunRecord:
         number=row.number,
         id=row.id,
         name=row.name,
-        status=INTERRUPTED if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK) else row.status,
+        status=INTERRUPTED
+        if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK)
+        else row.status,
         created=row.created,
         updated=row.updated,
         manifest=unpacked(row.manifest, {}),
@@ -325,7 +346,9 @@ def _facts(connection: Connection, run: int) -> dict[str, Any]:
     p, o, a, lost, calls = schema.plan, schema.outputs, schema.arms.c, schema.forwarded.c, schema.calls.c
     names = {row.arm: row.name for row in connection.execute(select(a.arm, a.name).where(a.run == run))}
     # By number, in which order the plan is: by name, all of it would be sorted first.
-    worked = select(p.c.arm, func.count(), func.count(o.c.error), func.sum(o.c.latency)).select_from(p.join(o, p.c.output == o.c.id))
+    worked = select(p.c.arm, func.count(), func.count(o.c.error), func.sum(o.c.latency)).select_from(
+        p.join(o, p.c.output == o.c.id)
+    )
     answered = connection.execute(worked.where(p.c.run == run).group_by(p.c.arm))
     by_arm = sorted((names[arm], *counted) for arm, *counted in answered if arm in names)
     return {
@@ -333,12 +356,16 @@ def _facts(connection: Connection, run: int) -> dict[str, Any]:
         "failed": sum(failed for _, _, failed, _ in by_arm),
         "owed": connection.scalar(select(func.count()).where(p.c.run == run)) or 0,
         "timing": {name: seconds or 0.0 for name, _, _, seconds in by_arm},
-        "unmatched": connection.scalar(select(func.count()).where(lost.run == run, lost.output.is_(None), lost.setup.is_(None))) or 0,
+        "unmatched": connection.scalar(
+            select(func.count()).where(lost.run == run, lost.output.is_(None), lost.setup.is_(None))
+        )
+        or 0,
         "cost": connection.scalar(select(func.sum(calls.cost)).where(calls.run == run)),
     }
 
 
-# --- beginning and ending a run ---------------------------------------------------------------------------------------------
+# --- beginning and ending a run
+# ---------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A run that this process now works on. `fresh`: it has no earlier rows."""
@@ -352,7 +379,8 @@ class Begun:
 
 
 def begin_run(connection: Connection, *, name: str | None, identity: str, again: bool, clock: Clock) -> Begun:
-    """Take up the run `name`, or without a name the latest unfinished one with the same `identity` (if `again`), else make a new one.
+    """Take up the run `name`, or without a name the latest unfinished one with the same `identity` (if `again`), else
+    make a new one.
 
     Call it with the store to yourself (`Database.alone`).
 
@@ -364,17 +392,26 @@ def begin_run(connection: Connection, *, name: str | None, identity: str, again:
         if found is None:
             found = connection.execute(select(runs).where(runs.c.id == utf8_safe(name))).first()
         if found is not None and _busy(found, clock):
-            raise StoreUnusable(f"run {name!r} is being worked on by another process; wait for it, or give this one another --run name")
+            raise StoreUnusable(
+                f"run {name!r} is being worked on by another process; wait for it, or give this one another --run name"
+            )
         if found is not None and not again:
             raise NotComparable(f"a run named {name!r} exists and is not to be used again; give this one another name")
     else:
-        same = select(runs).where(runs.c.identity == identity, runs.c.status != DONE).order_by(runs.c.number.desc()).limit(5)
+        same = (
+            select(runs)
+            .where(runs.c.identity == identity, runs.c.status != DONE)
+            .order_by(runs.c.number.desc())
+            .limit(5)
+        )
         found = next((row for row in connection.execute(same) if not _busy(row, clock)), None) if again else None
     now = clock.now()
     if found is None:
         return _new_run(connection, name, identity, now)
     connection.execute(
-        update(runs).where(runs.c.number == found.number).values(status=RUNNING, owner=process_mark(), updated=now, identity=identity)
+        update(runs)
+        .where(runs.c.number == found.number)
+        .values(status=RUNNING, owner=process_mark(), updated=now, identity=identity)
     )
     return Begun(found.number, found.id, found.name, False, found.created, unpacked(found.manifest, {}))
 
@@ -404,7 +441,9 @@ def end_run(connection: Connection, run: int, status: str, counts: dict[str, Any
     """Say how a run ended and what it counted."""
     runs = schema.runs
     told = pack(dumps({**counts, "stored": _facts(connection, run)}))
-    connection.execute(update(runs).where(runs.c.number == run).values(status=status, counts=told, updated=now, owner=None))
+    connection.execute(
+        update(runs).where(runs.c.number == run).values(status=status, counts=told, updated=now, owner=None)
+    )
 
 
 def recount(connection: Connection, run: int) -> None:
@@ -445,7 +484,9 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """The time at which a process began (ticks since boot), so that a process id used again is not taken for the old process."""
+    """The time at which a process began (ticks since boot), so that a process id used again is not taken for the old
+    process.
+    """
     try:
         facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "ended" if facts[0] == "Z" else facts[19]

@@ -23,7 +23,9 @@ _AROUND = 70  # characters of a text shown before and after what was found
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A row in which all words occur; the first was found in `name`, `before` + `found` + `after` is a piece of that text."""
+    """A row in which all words occur; the first was found in `name`, `before` + `found` + `after` is a piece of that
+    text.
+    """
 
     place: Place
     name: str
@@ -34,7 +36,9 @@ class SearchHit:
 
 @dataclass(slots=True)
 class TextSearch:
-    """What was found among the first `looked` of `total` rows, in their order. `stopped`: why not in all of them, `None` = it was."""
+    """What was found among the first `looked` of `total` rows, in their order. `stopped`: why not in all of them,
+    `None` = it was.
+    """
 
     total: int
     looked: int = 0
@@ -43,9 +47,16 @@ class TextSearch:
 
 
 def search(
-    store: Store, run: Listed, among: array[int], words: str, *, seconds: float = 2.0, monotonic: Callable[[], float] = time.monotonic
+    store: Store,
+    run: Listed,
+    among: array[int],
+    words: str,
+    *,
+    seconds: float = 2.0,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> TextSearch:
-    """The rows (packed places) in which every word of `words` occurs, whatever its case. At least one chunk of rows is looked at.
+    """The rows (packed places) in which every word of `words` occurs, whatever its case. At least one chunk of rows is
+    looked at.
 
     Contexts are not searched: they are what all questions share.
     """
@@ -55,7 +66,9 @@ def search(
     while done.looked < done.total:
         some = [Place.unpack(packed) for packed in among[done.looked : done.looked + _CHUNK]]
         done.looked += len(some)
-        done.hits += [hit for place, texts in _texts(store, run, some) if (hit := _hit(place, texts, wanted)) is not None]
+        done.hits += [
+            hit for place, texts in _texts(store, run, some) if (hit := _hit(place, texts, wanted)) is not None
+        ]
         if done.looked < done.total and len(done.hits) >= MOST_HITS:
             done.stopped = f"after {len(done.hits):,} hits"
             return done
@@ -80,9 +93,9 @@ def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) 
 def _texts(store: Store, run: Listed, some: Sequence[Place]) -> Iterator[tuple[Place, list[tuple[str, str]]]]:
     """Each row's texts by name."""
     p, e, o = schema.plan, schema.examples, schema.outputs
-    query = select(p.c.position, p.c.trial, e.c.id, e.c.body, o.c.id.label("output_id"), o.c.output, o.c.error).select_from(
-        p.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position)).join(o, o.c.id == p.c.output)
-    )
+    query = select(
+        p.c.position, p.c.trial, e.c.id, e.c.body, o.c.id.label("output_id"), o.c.output, o.c.error
+    ).select_from(p.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position)).join(o, o.c.id == p.c.output))
     found: dict[Place, Any] = {}
     with store.reading() as connection:
         for arm in dict.fromkeys(place.arm for place in some):
@@ -93,7 +106,13 @@ def _texts(store: Store, run: Listed, some: Sequence[Place]) -> Iterator[tuple[P
         failed = _failures(connection, run.number, [row.output_id for row in found.values()])
     for place in some:
         if (row := found.get(place)) is not None:
-            yield place, [*_told(row, examples.get(row.body, {})), *((("failure", error)) for error in failed.get(row.output_id, ()))]
+            yield (
+                place,
+                [
+                    *_told(row, examples.get(row.body, {})),
+                    *((("failure", error)) for error in failed.get(row.output_id, ())),
+                ],
+            )
 
 
 def _told(row: Row[Any], example: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -121,14 +140,19 @@ def _examples(connection: Connection, keys: set[bytes]) -> dict[bytes, dict[str,
             found[row.key] = {name: said[name] for name in ("question", "answer") if name in said}
     parts = {key for each in found.values() for key in parts_in(each)}
     if parts:
-        texts = {row.key: body(row.key, row.data) for row in connection.execute(select(b.key, b.data).where(b.key.in_(parts)))}
+        texts = {
+            row.key: body(row.key, row.data)
+            for row in connection.execute(select(b.key, b.data).where(b.key.in_(parts)))
+        }
         found = {key: joined(each, texts) for key, each in found.items()}
     return found
 
 
 def _failures(connection: Connection, run: int, outputs: Sequence[int]) -> dict[int, list[str]]:
     s, links = schema.scores.c, schema.run_evaluators.c
-    query = select(s.output, s.error).where(s.output.in_(outputs), s.error.is_not(None), links.run == run, links.evaluator == s.evaluator)
+    query = select(s.output, s.error).where(
+        s.output.in_(outputs), s.error.is_not(None), links.run == run, links.evaluator == s.evaluator
+    )
     found: dict[int, list[str]] = {}
     for output, error in connection.execute(query):
         found.setdefault(output, []).append(error)

@@ -18,7 +18,16 @@ from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, storing
 from context_bench.engine.store.prepared import write_bodies
 from context_bench.engine.store.reading import bodies_of
-from context_bench.engine.store.store import COPYING, DONE, INTERRUPTED, RUNNING, Store, newest_first, process_mark, still_alive
+from context_bench.engine.store.store import (
+    COPYING,
+    DONE,
+    INTERRUPTED,
+    RUNNING,
+    Store,
+    newest_first,
+    process_mark,
+    still_alive,
+)
 from context_bench.wire.turns import Turn
 
 _TURN = frozenset(field.name for field in fields(Turn))
@@ -44,14 +53,17 @@ class WatchRecord:
 class WatchLog:
     """Writes one watch. Every `write` is one transaction; when it returns, its records are safe from loss of power."""
 
-    def __init__(self, store: Store, number: int, name: str, settings: dict[str, Any], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, store: Store, number: int, name: str, settings: dict[str, Any], clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self.number, self.name, self._settings = number, name, settings
         self._store, self._clock, self._bodies = store, clock, Bodies()
         self.dropped = 0  # records that could not be stored
         self.counted = 0  # turns under way, as the store has it
 
     def write(self, turns: list[Turn], under_way: int | None = None) -> None:
-        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in `dropped`.
+        """Keep some records. One that cannot be stored is kept without its bodies, else dropped and counted in
+        `dropped`.
 
         `under_way`: turns that have begun and are not kept even now, for whoever finds the watch killed.
         """
@@ -84,7 +96,9 @@ class WatchLog:
         self.counted = self.counted if under_way is None else under_way
 
     def under_way(self, count: int) -> None:
-        """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss of power."""
+        """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss
+        of power.
+        """
 
         def work() -> None:
             with self._store.writing(durable=False) as connection:
@@ -131,7 +145,13 @@ class WatchLog:
         told = asdict(bare)
         told["front"] = _told(told["front"]) if turn.front is not None else None
         told["calls"] = [_told(call) for call in told["calls"]]
-        values = {"watch": self.number, "number": turn.number, "arm": turn.arm, "session": utf8_safe(turn.session), "turn": turn.turn}
+        values = {
+            "watch": self.number,
+            "number": turn.number,
+            "arm": turn.arm,
+            "session": utf8_safe(turn.session),
+            "turn": turn.turn,
+        }
         connection.execute(schema.watched.insert().values(**values, record=pack(dumps(_told(told)))))
         kept = [
             {
@@ -148,18 +168,30 @@ class WatchLog:
             connection.execute(schema.watched_bodies.insert(), kept)
 
 
-def open_watch(store: Store, settings: dict[str, Any], *, name: str | None = None, clock: Clock = SYSTEM_CLOCK) -> WatchLog:
-    """Begin a watch. `settings`: what it says about itself, JSON-ready, no secrets. `name`: default from the time of day."""
+def open_watch(
+    store: Store, settings: dict[str, Any], *, name: str | None = None, clock: Clock = SYSTEM_CLOCK
+) -> WatchLog:
+    """Begin a watch. `settings`: what it says about itself, JSON-ready, no secrets. `name`: default from the time of
+    day.
+    """
     from datetime import UTC, datetime
 
     now = clock.now()
     wanted = utf8_safe(name) if name else f"watch-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
     with store.writing() as connection:
         store.database.alone(connection)
-        taken = set(connection.scalars(select(schema.watches.c.name).where(schema.watches.c.name.startswith(wanted, autoescape=True))))
-        chosen = next(each for each in (wanted, *(f"{wanted}-{i}" for i in range(2, len(taken) + 3))) if each not in taken)
+        taken = set(
+            connection.scalars(
+                select(schema.watches.c.name).where(schema.watches.c.name.startswith(wanted, autoescape=True))
+            )
+        )
+        chosen = next(
+            each for each in (wanted, *(f"{wanted}-{i}" for i in range(2, len(taken) + 3))) if each not in taken
+        )
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
-        made = connection.execute(schema.watches.insert().values(**values, settings=pack(dumps(settings)))).inserted_primary_key
+        made = connection.execute(
+            schema.watches.insert().values(**values, settings=pack(dumps(settings)))
+        ).inserted_primary_key
     assert made is not None
     return WatchLog(store, int(made[0]), chosen, settings, clock)
 
@@ -175,7 +207,9 @@ def list_watches(store: Store) -> list[WatchRecord]:
 
 def old_watches(store: Store, before: float) -> dict[int, str]:
     """Number → name of the watches that are over and were not touched since."""
-    return {watch.number: watch.name for watch in list_watches(store) if watch.updated < before and watch.status != RUNNING}
+    return {
+        watch.number: watch.name for watch in list_watches(store) if watch.updated < before and watch.status != RUNNING
+    }
 
 
 def remove_watches(connection: Connection, numbers: list[int]) -> None:
@@ -194,12 +228,16 @@ def watch_of(store: Store, name: str) -> WatchRecord:
 
 
 def watched(store: Store, name: str, *, bodies: bool = False) -> Iterator[Turn]:
-    """The records of a watch in order; with `bodies`, what the recording policy kept of requests and replies is filled in."""
+    """The records of a watch in order; with `bodies`, what the recording policy kept of requests and replies is filled
+    in.
+    """
     number, after = watch_of(store, name).number, 0
     w = schema.watched.c
     while True:
         with store.reading() as connection:
-            query = select(w.number, w.record).where(w.watch == number, w.number > after).order_by(w.number).limit(_AT_ONCE)
+            query = (
+                select(w.number, w.record).where(w.watch == number, w.number > after).order_by(w.number).limit(_AT_ONCE)
+            )
             found = connection.execute(query).all()
             turns = [_turn(unpacked(row.record)) for row in found]
             if bodies and turns:
@@ -224,7 +262,9 @@ def _fill(connection: Connection, watch: int, turns: list[Turn]) -> None:
 
 
 def _record(row: Row[Any], records: int) -> WatchRecord:
-    status = INTERRUPTED if row.status == RUNNING and not still_alive(row.owner, row.updated, SYSTEM_CLOCK) else row.status
+    status = (
+        INTERRUPTED if row.status == RUNNING and not still_alive(row.owner, row.updated, SYSTEM_CLOCK) else row.status
+    )
     return WatchRecord(row.number, row.name, status, row.created, row.updated, unpacked(row.settings, {}), records)
 
 

@@ -35,9 +35,12 @@ class Broken(TransportError):
 
 
 #: A reply without a length over TLS whose connection ended and whose TLS did not.
-UNENDED = "the connection ended without an end of TLS (close_notify) in a reply that tells no length: it may have been cut"
+UNENDED = (
+    "the connection ended without an end of TLS (close_notify) in a reply that tells no length: it may have been cut"
+)
 _UNTRUSTED = (
-    "nobody that this machine trusts vouches for its certificate ({said}); if the server is yours, set SSL_CERT_FILE to a file with the "
+    "nobody that this machine trusts vouches for its certificate ({said}); if the server is yours, set SSL_CERT_FILE "
+    "to a file with the "
     "certificate of its authority (PEM)"
 )
 #: OpenSSL's number for what is wrong with a certificate → the sentence; those not here stand for themselves.
@@ -57,7 +60,8 @@ _NOT_TLS = "it does not speak TLS there ({said}); if it speaks plain HTTP, give 
 _TOO_OLD = "it speaks only versions of TLS that are older than 1.2 ({said})"
 _HANDSHAKE = {
     **dict.fromkeys(
-        ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"), _NOT_TLS
+        ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"),
+        _NOT_TLS,
     ),
     **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW"), _TOO_OLD),
 }
@@ -83,4 +87,6 @@ def _of_tls(error: ssl.SSLError) -> str:
         said = error.verify_message.rstrip(".")
         return _CERTIFICATE.get(error.verify_code, "its certificate is refused ({said})").format(said=said)
     reason = str(error.reason or "")
-    return _HANDSHAKE.get(reason, "TLS failed ({said})").format(said=reason.replace("_", " ").lower() or "no reason given")
+    return _HANDSHAKE.get(reason, "TLS failed ({said})").format(
+        said=reason.replace("_", " ").lower() or "no reason given"
+    )

@@ -29,7 +29,9 @@ LARGEST_HEAD, MOST_HEADERS = 256 * 2**10, 256
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to one place. `origin`: which; `good_until`: when it is too old to be used again (the loop's time)."""
+    """A connection to one place. `origin`: which; `good_until`: when it is too old to be used again (the loop's
+    time).
+    """
 
     def __init__(self, pool: Transport, origin: tuple[str, int, bool], buffer: bytearray) -> None:
         self.pool, self.origin, self.good_until = pool, origin, 0.0
@@ -108,7 +110,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._lose(Broken(UNENDED))
         elif response is not None:
             told = " ".join(_told(error).split()) if error is not None else ""
-            self._lose(Broken(told or f"the server ended the connection {'within' if response.status else 'before'} the reply"))
+            self._lose(
+                Broken(told or f"the server ended the connection {'within' if response.status else 'before'} the reply")
+            )
         self.transport = None
         self.response = None
         del self._parser  # it holds on to this object
@@ -153,7 +157,9 @@ class Connection(asyncio.BufferedProtocol):
             self._headers = {}
         elif self.response is not None:
             told = self._headers
-            self._open_ended = "content-length" not in told and not told.get("transfer-encoding", "").lower().endswith("chunked")
+            self._open_ended = "content-length" not in told and not told.get("transfer-encoding", "").lower().endswith(
+                "chunked"
+            )
             self.response.head(status, told)
 
     def on_body(self, data: bytes) -> None:
@@ -212,7 +218,9 @@ class Address:
 
 @lru_cache(maxsize=256)
 def address_of(url: str) -> Address:
-    """The parts of an `http` or `https` URL without credentials; `Unusable` if it has no host or a port that is none."""
+    """The parts of an `http` or `https` URL without credentials; `Unusable` if it has no host or a port that is
+    none.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -233,14 +241,21 @@ def head_of(address: Address, headers: Mapping[str, str]) -> bytes:
 
     `Refused` for a header that no request can carry: a line break in it would be a header of its own.
     """
-    lines = {"host": address.authority, "accept": "*/*", "accept-encoding": "identity", "user-agent": "context-bench", **headers}
+    lines = {
+        "host": address.authority,
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "user-agent": "context-bench",
+        **headers,
+    }
     told = []
     for name, value in lines.items():
         if name in _FRAMING:
             continue
         if not _NAME.fullmatch(name) or _UNSENDABLE.search(value):
             raise Refused(
-                f"The request cannot be sent: the header {name[:60]!r} holds characters that HTTP cannot carry, such as a line break"
+                f"The request cannot be sent: the header {name[:60]!r} holds characters that HTTP cannot carry, such "
+                "as a line break"
             )
         told.append(f"{name}: {value}\r\n")
     return f"POST {address.target} HTTP/1.1\r\n{''.join(told)}".encode("utf-8", "replace")

@@ -29,7 +29,19 @@ class Response:
     Whoever has one reads it to its end or calls `close`, which also ends the connection of a reply that is not whole.
     """
 
-    __slots__ = ("_connection", "_decoder", "_parts", "_plain", "_trouble", "_waiter", "ahead", "done", "headers", "status", "timer")
+    __slots__ = (
+        "_connection",
+        "_decoder",
+        "_parts",
+        "_plain",
+        "_trouble",
+        "_waiter",
+        "ahead",
+        "done",
+        "headers",
+        "status",
+        "timer",
+    )
 
     def __init__(self, connection: Connection) -> None:
         self.status, self.headers = 0, dict[str, str]()

@@ -1,4 +1,6 @@
-"""`context-bench memory`: does a memory find and answer, what does it cost, and does it forget, mix up or lose what it must not?"""
+"""`context-bench memory`: does a memory find and answer, what does it cost, and does it forget, mix up or lose what it
+must not?
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,17 @@ from context_bench.session.session import Surroundings, carry_out, money_limit, 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Measure memories. Without a subcommand `run` is meant: context-bench memory --system bm25 --dataset bundled:recall-lab",
+    help="Measure memories. Without a subcommand `run` is meant: context-bench memory --system bm25 --dataset "
+    "bundled:recall-lab",
 )
 app.command("doctor")(memory_checks.doctor)
 app.command("ops")(memory_checks.ops)
 app.command("audit")(memory_checks.audit)
 app.command("compare")(compare_runs.command)
-app.command("replay", help="Judge the stored answers again: no memory and no reader is called. The same as `context-bench rescore`.")(
-    runs.rescore
-)
+app.command(
+    "replay",
+    help="Judge the stored answers again: no memory and no reader is called. The same as `context-bench rescore`.",
+)(runs.rescore)
 app.command("cortex-eval")(memory_seed.cortex_eval)
 app.command("cortex-compare")(memory_seed.cortex_compare)
 
@@ -55,10 +59,12 @@ def run(context: typer.Context, **_given: Any) -> int:
 FLOORS = ("none", "random", "full_context", "oracle")
 WORDS = "bm25"  # search by words: what others are compared with where nobody reads
 
-#: Tokens that fit the bundled model's window of 8,192 beside its worked examples, a question and an answer; and what dates on hits add.
+#: Tokens that fit the bundled model's window of 8,192 beside its worked examples, a question and an answer; and what
+#: dates on hits add.
 READABLE, DATED = 7_600, 1.35
 
-#: The bundled model as reader: it keeps the text it was asked about last, and what one small model on a few cores reads in minutes.
+#: The bundled model as reader: it keeps the text it was asked about last, and what one small model on a few cores reads
+#: in minutes.
 KEEPING = "embedded:keep"
 ASKED, SHALLOW, SHORT = 5, [1, 3], 40
 
@@ -78,7 +84,9 @@ def remember(options: MemoryOptions) -> int:
 def _completed(options: MemoryOptions) -> MemoryOptions:
     """With what follows from other options; faults that can be seen at once are told."""
     if not options.system and not options.floors:
-        raise BadInput("nothing to measure: give --system SPEC (repeatable), such as bm25, embedding, mem0, py:pkg.mod:Class")
+        raise BadInput(
+            "nothing to measure: give --system SPEC (repeatable), such as bm25, embedding, mem0, py:pkg.mod:Class"
+        )
     if not options.k:
         raise BadInput("--k is empty; expected numbers of hits, such as 1,5,10")
     for name in options.system:
@@ -124,7 +132,10 @@ def _short(spec: str) -> str:
     name, given = spec[: len(NAME)], spec[len(NAME) :]
     if name != NAME or given[:1] not in ("", ":") or "turns=" in given:
         return spec
-    say(f"{NAME}: {SHORT} turns a conversation, for the bundled model reads slowly; {NAME}:turns={TURNS} is the usual length")
+    say(
+        f"{NAME}: {SHORT} turns a conversation, for the bundled model reads slowly; {NAME}:turns={TURNS} is the usual "
+        "length"
+    )
     return f"{NAME}:{','.join(filter(None, [f'turns={SHORT}', given[1:]]))}"
 
 
@@ -137,7 +148,8 @@ async def _remember(options: MemoryOptions) -> int:
     _known([spec for spec, _ in memories])
     wanted = options.qa_types or None
     loaded = [
-        load_memory(spec, n=options.max_examples, qa_types=wanted, seed=options.seed, overlay=options.overlay) for spec in options.dataset
+        load_memory(spec, n=options.max_examples, qa_types=wanted, seed=options.seed, overlay=options.overlay)
+        for spec in options.dataset
     ]
     data = [in_mode(each, options.mode) for each in loaded]
     if isinstance(options.questions, int):
@@ -168,7 +180,9 @@ async def _remember(options: MemoryOptions) -> int:
 
 
 def _sampled(dataset: Any, most: int, seed: int) -> Any:
-    """At most `most` questions of each conversation, evenly over their order and from another start in each, so that all types occur."""
+    """At most `most` questions of each conversation, evenly over their order and from another start in each, so that
+    all types occur.
+    """
     from dataclasses import replace
     from itertools import groupby
 
@@ -182,10 +196,13 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
     if asked == there:
         return dataset
     say(
-        f"{dataset.name}: {asked} of {there} questions are asked, at most {most} of each conversation; --questions all asks all of them, "
+        f"{dataset.name}: {asked} of {there} questions are asked, at most {most} of each conversation; --questions "
+        "all asks all of them, "
         "--reader none measures only what is found, in seconds"
     )
-    return replace(dataset, _read=chosen, _facts=lambda: {**dataset._facts(), "asked": asked, "of": there, "questions_each": most})
+    return replace(
+        dataset, _read=chosen, _facts=lambda: {**dataset._facts(), "asked": asked, "of": there, "questions_each": most}
+    )
 
 
 async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
@@ -205,12 +222,15 @@ def _has_evidence(data: list[Any]) -> None:
     for dataset in data:
         if not any(example.get("evidence") or example.get("evidence_sessions") for example in dataset.examples()):
             raise BadInput(
-                f"{dataset.name} does not say which turns hold its answers, so without a reader nothing can be measured; drop --reader none"
+                f"{dataset.name} does not say which turns hold its answers, so without a reader nothing can be "
+                "measured; drop --reader none"
             )
 
 
 def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
-    """Check memories if there are several conversations or trials: each memory has to be separated or emptied, known before it is asked."""
+    """Check memories if there are several conversations or trials: each memory has to be separated or emptied, known
+    before it is asked.
+    """
     from context_bench.memory.systems.memory_specs import check_separable
 
     groups = {(dataset.name, example["group"]) for dataset in data for example in dataset.examples()}
@@ -220,7 +240,9 @@ def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
 
 
 def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:
-    """The ceiling to compare with where the bundled model cannot read a whole conversation; `None` where the usual one will do."""
+    """The ceiling to compare with where the bundled model cannot read a whole conversation; `None` where the usual one
+    will do.
+    """
     if options.reader != KEEPING or not options.floors:
         return None
     from context_bench.core.tokens import count_tokens
@@ -229,12 +251,17 @@ def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:
     longest = max(map(count_tokens, texts.values()), default=0)
     if longest * DATED <= READABLE:
         return None
-    say(f"a conversation of {longest:,} tokens is more than the bundled model reads at once: verdicts are against the oracle's evidence")
+    say(
+        f"a conversation of {longest:,} tokens is more than the bundled model reads at once: verdicts are against the "
+        "oracle's evidence"
+    )
     return "oracle"
 
 
 def _metrics(field: str, trials: int) -> list[str]:
-    """Tables that every memory report has beside the means: by type of question, tokens, declined answers; and how far trials lie apart."""
+    """Tables that every memory report has beside the means: by type of question, tokens, declined answers; and how far
+    trials lie apart.
+    """
     names = ["per_qa_type", "token_efficiency", "memory_cost", "abstention", *(["memory_spread"] if trials > 1 else [])]
     return [f"{name}:score_field={field}" for name in names]
 
@@ -253,12 +280,18 @@ def _known(specs: list[str]) -> None:
     from context_bench.memory.systems import BUILTINS
 
     for spec in map(parse_spec, specs):
-        if spec.scheme in ("name", "builtin") and spec.target not in BUILTINS and registry.find("memory", spec.target) is None:
+        if (
+            spec.scheme in ("name", "builtin")
+            and spec.target not in BUILTINS
+            and registry.find("memory", spec.target) is None
+        ):
             raise UnknownName("memory", spec.target, [*BUILTINS, *registry.names("memory")])
 
 
 def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
-    """Memories use the relay, whoever reads. One that calls a model by its own means is seen by a tap before it, a question at a time."""
+    """Memories use the relay, whoever reads. One that calls a model by its own means is seen by a tap before it, a
+    question at a time.
+    """
     from context_bench.memory.systems.memory_specs import calls_models
 
     at_an_endpoint = options.reader != "none" and not (options.reader or "").startswith("py:")
@@ -272,7 +305,9 @@ def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
         options.upstream = relay
 
 
-def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: list[tuple[str, bool]], own_reader: str | None) -> Cell:
+def _cell(
+    options: MemoryOptions, around: Surroundings, prices: Any, memories: list[tuple[str, bool]], own_reader: str | None
+) -> Cell:
     """All memories with one reader, compared with the whole conversation, or with word search where nobody reads."""
     from context_bench.engine import Arm
     from context_bench.memory.systems import Bridge, make_memory
@@ -299,7 +334,9 @@ def _cell(options: MemoryOptions, around: Surroundings, prices: Any, memories: l
 
 
 def _role(spec: str, floor: bool) -> ArmRole:
-    """The role of a memory. A floor or ceiling that was asked for with --system is under test, and is still of its kind."""
+    """The role of a memory. A floor or ceiling that was asked for with --system is under test, and is still of its
+    kind.
+    """
     own = spec == _name(spec) and registry.find("memory", spec) is not None
     kind = _name(spec) if _name(spec) in (*FLOORS, WORDS) and not own else None
     if kind == "none":
@@ -350,13 +387,19 @@ def _own_reader(spec: str) -> Any:
 def _baseline(options: MemoryOptions, cell: Cell, *, reads: bool) -> str | None:
     if options.baseline is not None:
         if options.baseline not in cell.names:
-            raise BadInput(f"--baseline {options.baseline!r} is not a memory of this run; it has: {', '.join(cell.names)}")
+            raise BadInput(
+                f"--baseline {options.baseline!r} is not a memory of this run; it has: {', '.join(cell.names)}"
+            )
         return options.baseline
-    return cell.usual_baseline("full_context" if reads else WORDS)  # how well a whole conversation is ranked says nothing
+    return cell.usual_baseline(
+        "full_context" if reads else WORDS
+    )  # how well a whole conversation is ranked says nothing
 
 
 def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: bool, accounts: Any) -> list[Any]:
-    """Retrieval by evidence; with a reader also answers by what the datasets name, abstention, and a judge if one is named."""
+    """Retrieval by evidence; with a reader also answers by what the datasets name, abstention, and a judge if one is
+    named.
+    """
     from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
     from context_bench.memory.evaluators.retrieval import Retrieval

@@ -1,4 +1,6 @@
-"""`context-bench memory doctor|ops|audit`: does a memory work at all, does it keep, separate and forget as it must, what has it become?"""
+"""`context-bench memory doctor|ops|audit`: does a memory work at all, does it keep, separate and forget as it must,
+what has it become?
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ if TYPE_CHECKING:
 
 
 _MARKS = {
-    **{"ok": "[green]ok[/]", "pass": "[green]pass[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "error": "[red]ERROR[/]"},
+    **{
+        "ok": "[green]ok[/]",
+        "pass": "[green]pass[/]",
+        "warn": "[yellow]warn[/]",
+        "fail": "[red]FAIL[/]",
+        "error": "[red]ERROR[/]",
+    },
     **{"n/a": "n/a", "not applicable": "n/a", "measured": "·"},
 }
 
@@ -33,18 +41,25 @@ _MARKS = {
     force=own("Also a memory that can neither be separated nor emptied."),
 )
 def doctor(system: str, relay: str | None, api_key_env: str, force: bool, seconds: float, json: bool) -> int:
-    """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something does not work."""
+    """Add, flush, search, update, delete and look again, on a canary in a fresh namespace. Exit code 1 if something
+    does not work.
+    """
     from context_bench.memory.doctor import examine
     from context_bench.memory.systems import make_memory
 
     async def examined() -> list[Any]:
-        return await examine(make_memory(system, relay=relay, api_key=key_in(api_key_env)), force=force, seconds=seconds)
+        return await examine(
+            make_memory(system, relay=relay, api_key=key_in(api_key_env)), force=force, seconds=seconds
+        )
 
     findings = interrupts.run(examined())
     if json:
         _as_json(findings)
     else:
-        _table(("", "what", "found"), ((f.status, f.name, f.detail + (f" → {f.advice}" if f.advice else "")) for f in findings))
+        _table(
+            ("", "what", "found"),
+            ((f.status, f.name, f.detail + (f" → {f.advice}" if f.advice else "")) for f in findings),
+        )
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 
 
@@ -58,8 +73,8 @@ def ops(system: str, suite: str, scale: float, deadline: float, seed: int, junit
 
     Exit code 1 if one fails, or if none could be tried.
 
-    Only namespaces of its own are written to. `{dir}` in SPEC becomes a folder that is removed afterwards, as in `bm25:path={dir}/m.db`;
-    only a memory that outlives its process can show what a crash loses.
+    Only namespaces of its own are written to. `{dir}` in SPEC becomes a folder that is removed afterwards, as in
+    `bm25:path={dir}/m.db`; only a memory that outlives its process can show what a crash loses.
     """
     from context_bench.memory.ops import run_suites
 
@@ -68,13 +83,20 @@ def ops(system: str, suite: str, scale: float, deadline: float, seed: int, junit
     if json:
         _as_json([result.as_dict() for result in results])
     else:
-        rows = ((p.outcome, f"{r.suite}: {p.name}", _told(p)) for r in results for p in r.probes if p.kind != "positive control")
+        rows = (
+            (p.outcome, f"{r.suite}: {p.name}", _told(p))
+            for r in results
+            for p in r.probes
+            if p.kind != "positive control"
+        )
         _table(("", "probe", "found"), rows)
     if junit is not None:
         _junit(results, junit)
     if all(probe.outcome == "not applicable" for result in results for probe in result.probes):
         print(
-            f"context-bench: nothing of {', '.join(names)} could be tried on {system}, so nothing is shown (exit code 1)", file=sys.stderr
+            f"context-bench: nothing of {', '.join(names)} could be tried on {system}, so nothing is shown (exit code "
+            "1)",
+            file=sys.stderr,
         )
         return 1
     return 1 if any(result.failed for result in results) else 0
@@ -82,9 +104,13 @@ def ops(system: str, suite: str, scale: float, deadline: float, seed: int, junit
 
 @takes(MemoryChecks)
 def audit(
-    export: Annotated[Path, typer.Argument(help="What a memory exported: JSON or JSON lines.", metavar="EXPORT")], examples: int, json: bool
+    export: Annotated[Path, typer.Argument(help="What a memory exported: JSON or JSON lines.", metavar="EXPORT")],
+    examples: int,
+    json: bool,
 ) -> int:
-    """What one's own memory has become: duplicates, contradictions, outdated values, junk, secrets, planted orders. Nothing is sent."""
+    """What one's own memory has become: duplicates, contradictions, outdated values, junk, secrets, planted orders.
+    Nothing is sent.
+    """
     from context_bench.memory.export_audit import audit as look_through
 
     found = look_through(export, examples=examples)
@@ -112,7 +138,10 @@ def _junit(results: Sequence[SuiteResult], path: Path) -> None:
 
     checks = [
         Check(
-            f"{result.suite}: {probe.name}", probe.outcome not in ("fail", "error"), _told(probe), skipped=probe.outcome == "not applicable"
+            f"{result.suite}: {probe.name}",
+            probe.outcome not in ("fail", "error"),
+            _told(probe),
+            skipped=probe.outcome == "not applicable",
         )
         for result in results
         for probe in result.probes

@@ -1,7 +1,7 @@
 """`context-bench memory cortex-eval` and `cortex-compare`: the command lines of cortex's evaluation harness.
 
-JSON goes to standard output or a file, everything for people to standard error. Exit codes are the original's: 2 for a command line that
-cannot be parsed, 1 for everything else that goes wrong.
+JSON goes to standard output or a file, everything for people to standard error. Exit codes are the original's: 2 for a
+command line that cannot be parsed, 1 for everything else that goes wrong.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def cortex_eval(
     EMPTIES THE PROGRAM'S STORE before each question (with --accumulate: once per benchmark): use a --config of its own.
     """
     return _exit_1(
-        "cortex-eval", lambda: _evaluate(extra, benchmark, binary, k, output, config, timeout, accumulate, dataset_path, k2, compat)
+        "cortex-eval",
+        lambda: _evaluate(extra, benchmark, binary, k, output, config, timeout, accumulate, dataset_path, k2, compat),
     )
 
 
@@ -100,7 +101,8 @@ def _no_more(extra: Sequence[str] | None, hint: str) -> None:
         raise BadInput(f"unexpected positional arguments: {' '.join(extra)} ({hint})")
 
 
-# eval -----------------------------------------------------------------------------------------------------------------------------------
+# eval
+# ------------------------------------------------------------------------
 
 
 def _evaluate(
@@ -156,7 +158,10 @@ def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
     if blank:
-        _say(f"{path}: {len(blank)} {'turn that says' if len(blank) == 1 else 'turns that say'} nothing left out, first in {blank[0]}")
+        _say(
+            f"{path}: {len(blank)} {'turn that says' if len(blank) == 1 else 'turns that say'} nothing left out, "
+            f"first in {blank[0]}"
+        )
     return pairs
 
 
@@ -174,17 +179,34 @@ def _between(client: Client, benchmark: str, deadline: float) -> None:
 
 
 def _one(
-    client: Client, benchmark: str, pairs: Sequence[Pair], k: int, k2: int, accumulate: bool, deadline: float, small: bool
+    client: Client,
+    benchmark: str,
+    pairs: Sequence[Pair],
+    k: int,
+    k2: int,
+    accumulate: bool,
+    deadline: float,
+    small: bool,
 ) -> BenchmarkSummary:
     from context_bench.memory.cortex.harness import run_harness
 
-    what = "the small synthetic set (chains of hops, not the published DMR)" if benchmark == "dmr" else "the small synthetic set"
-    _say(f"{benchmark}: {len(pairs)} questions{f' of {what}' if small else ''}, {'accumulate' if accumulate else 'per-pair-reset'}, k={k}")
+    what = (
+        "the small synthetic set (chains of hops, not the published DMR)"
+        if benchmark == "dmr"
+        else "the small synthetic set"
+    )
+    _say(
+        f"{benchmark}: {len(pairs)} questions{f' of {what}' if small else ''}, "
+        f"{'accumulate' if accumulate else 'per-pair-reset'}, k={k}"
+    )
     _floor(benchmark, pairs, k, accumulate)
-    summary = run_harness(client, pairs, benchmark=benchmark, k=k, k2=k2, accumulate=accumulate, deadline=deadline, on_warning=_say)
+    summary = run_harness(
+        client, pairs, benchmark=benchmark, k=k, k2=k2, accumulate=accumulate, deadline=deadline, on_warning=_say
+    )
     if summary.recall_failures:
         _say(
-            f"WARNING: {benchmark}: {summary.recall_failures} of {summary.total_questions} recall calls failed and are scored as empty:"
+            f"WARNING: {benchmark}: {summary.recall_failures} of {summary.total_questions} recall calls failed and "
+            "are scored as empty:"
             " the scores are lower than what was measured"
         )
     return summary
@@ -197,7 +219,8 @@ def _floor(benchmark: str, pairs: Sequence[Pair], k: int, accumulate: bool) -> N
     _say(f"{benchmark}: a store that gives {k} items back at random has recall@{k} of {floor.recall:.1%}")
     if floor.everything > 0:
         _say(
-            f"WARNING: {benchmark}: for {floor.everything:.0%} of the questions no more than k={k} items are stored, so that whoever gives"
+            f"WARNING: {benchmark}: for {floor.everything:.0%} of the questions no more than k={k} items are stored, "
+            "so that whoever gives"
             " everything back is right: this is a check of the client and says nothing about how well it finds"
         )
 
@@ -219,14 +242,23 @@ def _tables(summaries: Sequence[BenchmarkSummary], names: Sequence[str], k: int)
             _say(f"{summary.name}, other categories\n\n{others}")
         inside = [one for one in summary.results if one.exact_match and not word_match(one.retrieved, one.ground_truth)]
         if inside:
-            _say(f"{summary.name}: {len(inside)} exact matches are inside a longer word: {', '.join(one.question_id for one in inside)}\n")
+            _say(
+                f"{summary.name}: {len(inside)} exact matches are inside a longer word: "
+                f"{', '.join(one.question_id for one in inside)}\n"
+            )
 
 
-# compare --------------------------------------------------------------------------------------------------------------------------------
+# compare
+# ------------------------------------------------------------------------
 
 
 def _compare(
-    extra: Sequence[str] | None, baseline: Path, current: Path, output: Path | None, json_file: Path | None, name: str | None
+    extra: Sequence[str] | None,
+    baseline: Path,
+    current: Path,
+    output: Path | None,
+    json_file: Path | None,
+    name: str | None,
 ) -> None:
     _no_more(extra, "files are named by --baseline and --current")
     from context_bench.memory.cortex.containment import THIS_RUN, compared
@@ -234,7 +266,8 @@ def _compare(
     found = compared(_json(baseline), _json(current), name or THIS_RUN)
     if found.unstated:
         _say(
-            f"NOTE: {len(found.unstated)} of {len(found.rows) - 1} baselines do not say how they were measured (`protocol`);"
+            f"NOTE: {len(found.unstated)} of {len(found.rows) - 1} baselines do not say how they were measured "
+            "(`protocol`);"
             " a judge's accuracy and a substring match are different numbers"
         )
     if json_file is not None:
@@ -245,7 +278,8 @@ def _compare(
         sys.stdout.write(utf8_safe(found.markdown()))
 
 
-# Files ----------------------------------------------------------------------------------------------------------------------------------
+# Files
+# ------------------------------------------------------------------------
 
 
 def _json(path: Path) -> Any:

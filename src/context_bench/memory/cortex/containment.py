@@ -1,12 +1,13 @@
 """Recall by containment, as cortex's evaluation harness counts it: the expected text is inside a recalled one.
 
-Read three things before quoting a number. `retrieved` is the best of all candidates, chosen by an oracle that sees the expected text.
-So `exact_match` and `f1_score` are upper bounds, and no precision at rank 1. Containment is of characters: "Go" is inside "Mongoose"
-(`word_match` asks for whole words). Tokens are ASCII: a gold answer in Chinese or Greek has F1 0 everywhere, so that the first
-candidate stands for all.
+Read three things before quoting a number. `retrieved` is the best of all candidates, chosen by an oracle that sees the
+expected text. So `exact_match` and `f1_score` are upper bounds, and no precision at rank 1. Containment is of
+characters: "Go" is inside "Mongoose" (`word_match` asks for whole words). Tokens are ASCII: a gold answer in Chinese or
+Greek has F1 0 everywhere, so that the first candidate stands for all.
 
-The tables by category, and those against published numbers, are the harness's byte for byte, with a list of what they leave out.
-Source of the formulas: openclaw-cortex, `eval/runner`, v0.10.0 and v0.11.0, whose functions of these names agree in both.
+The tables by category, and those against published numbers, are the harness's byte for byte, with a list of what they
+leave out. Source of the formulas: openclaw-cortex, `eval/runner`, v0.10.0 and v0.11.0, whose functions of these names
+agree in both.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ class Client(Protocol):
         """The texts that answer the query, best first, at most `limit`."""
 
 
-# Texts ----------------------------------------------------------------------------------------------------------------------------------
+# Texts
+# ------------------------------------------------------------------------
 def simple_lower(text: str) -> str:
     """Lower case, one character for one: unlike `str.lower`, İ gives one letter and Σ is σ at the end of a word too."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
 
 
 def tokenize(text: str) -> list[str]:
-    """Runs of a–z, 0–9 and the straight apostrophe in the lower-cased text; all else separates, letters of other scripts included."""
+    """Runs of a–z, 0–9 and the straight apostrophe in the lower-cased text; all else separates, letters of other
+    scripts included.
+    """
     return _TOKEN.findall(simple_lower(text))
 
 
@@ -75,7 +79,9 @@ def _joined(left: str, right: str) -> bool:
 
 
 def token_f1(retrieved: str, ground_truth: str) -> float:
-    """Harmonic mean of token precision and recall, 0 to 1, tokens counted as often as they occur; 0.0 where either side has none."""
+    """Harmonic mean of token precision and recall, 0 to 1, tokens counted as often as they occur; 0.0 where either side
+    has none.
+    """
     overlap, found, wanted = _overlap(retrieved, ground_truth)
     if not overlap:
         return 0.0
@@ -88,7 +94,8 @@ def _overlap(retrieved: str, ground_truth: str) -> tuple[int, int, int]:
     return (Counter(found) & Counter(wanted)).total(), len(found), len(wanted)
 
 
-# Lists of candidates --------------------------------------------------------------------------------------------------------------------
+# Lists of candidates
+# ------------------------------------------------------------------------
 def recall_at_k(memories: Sequence[str] | None, ground_truth: str, k: int) -> bool:
     """True if one of the first `k` memories contains the ground truth; false for k ≤ 0."""
     return any(exact_match(memory, ground_truth) for memory in (memories or ())[: max(0, k)])
@@ -99,7 +106,8 @@ def best_candidate(memories: Sequence[str] | None, ground_truth: str) -> str:
     return max(memories or ("",), key=lambda memory: token_f1(memory, ground_truth))
 
 
-# Records --------------------------------------------------------------------------------------------------------------------------------
+# Records
+# ------------------------------------------------------------------------
 class _Written:
     def as_dict(self) -> dict[str, Any]:
         """The fields in their documented order."""
@@ -145,7 +153,8 @@ class CategorySummary(_Written):
 
 @dataclass(slots=True)
 class BenchmarkSummary(_Written):
-    """Means over all questions, 0 to 1. Those whose recall failed are in them as zeros: `recall_failures` says how many.
+    """Means over all questions, 0 to 1. Those whose recall failed are in them as zeros: `recall_failures` says how
+    many.
 
     `mode`: "per-pair-reset" or "accumulate". `recall_at_k2`, `k2`: the same recall at a second depth.
     """
@@ -164,11 +173,15 @@ class BenchmarkSummary(_Written):
     category_breakdowns: dict[str, CategorySummary] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields in their documented order; what is optional is left out when empty or 0, `results` is `None` when there are none."""
+        """The fields in their documented order; what is optional is left out when empty or 0, `results` is `None` when
+        there are none.
+        """
         written = _plain(self, optional=("recall_failures", "mode", "recall_at_k2", "k2", "category_breakdowns"))
         written["results"] = [result.as_dict() for result in self.results] or None
         if self.category_breakdowns:
-            written["category_breakdowns"] = {name: part.as_dict() for name, part in sorted(self.category_breakdowns.items())}
+            written["category_breakdowns"] = {
+                name: part.as_dict() for name, part in sorted(self.category_breakdowns.items())
+            }
         return written
 
     @classmethod
@@ -178,7 +191,9 @@ class BenchmarkSummary(_Written):
             read = _known(cls, {"name": "", **given})
             read["results"] = [BenchmarkResult.from_dict(result) for result in given.get("results") or []]
             parts = given.get("category_breakdowns") or {}
-            read["category_breakdowns"] = {name: CategorySummary(**_known(CategorySummary, part)) for name, part in parts.items()}
+            read["category_breakdowns"] = {
+                name: CategorySummary(**_known(CategorySummary, part)) for name, part in parts.items()
+            }
         except (AttributeError, TypeError) as error:
             raise BadInput(f"not a summary of a memory benchmark: {error}") from None
         return cls(**read)
@@ -198,11 +213,14 @@ def summaries_json(summaries: Iterable[BenchmarkSummary]) -> str:
     return json.dumps([summary.as_dict() for summary in summaries], indent=2, ensure_ascii=False, allow_nan=False)
 
 
-# Scores ---------------------------------------------------------------------------------------------------------------------------------
+# Scores
+# ------------------------------------------------------------------------
 def score_question(
     question_id: str, question: str, ground_truth: str, memories: Sequence[str] | None, k: int, category: str = ""
 ) -> BenchmarkResult:
-    """One question against everything that came back: the best candidate is sought in the whole list, recall in its first `k`."""
+    """One question against everything that came back: the best candidate is sought in the whole list, recall in its
+    first `k`.
+    """
     best = best_candidate(memories, ground_truth)
     return BenchmarkResult(
         question_id=question_id,
@@ -216,10 +234,13 @@ def score_question(
     )
 
 
-def summarize(name: str, results: Sequence[BenchmarkResult] | None, k: int, recall_failures: int = 0, k2: int = 0) -> BenchmarkSummary:
+def summarize(
+    name: str, results: Sequence[BenchmarkResult] | None, k: int, recall_failures: int = 0, k2: int = 0
+) -> BenchmarkSummary:
     """Plain means over all results, and by category if any result has one (those without are `uncategorized`).
 
-    `k2` ≥ `k` copies recall at k, as the original does, because results carry no ranks; a measured one comes from `run_harness`.
+    `k2` ≥ `k` copies recall at k, as the original does, because results carry no ranks; a measured one comes from
+    `run_harness`.
     """
     results = list(results or [])
     summary = BenchmarkSummary(name, k=k, recall_failures=recall_failures, results=results)
@@ -231,7 +252,8 @@ def summarize(name: str, results: Sequence[BenchmarkResult] | None, k: int, reca
     if any(result.category for result in results):
         names = sorted({result.category or UNCATEGORIZED for result in results})
         summary.category_breakdowns = {
-            category: _means([result for result in results if (result.category or UNCATEGORIZED) == category]) for category in names
+            category: _means([result for result in results if (result.category or UNCATEGORIZED) == category])
+            for category in names
         }
     if k2 > 0 and k2 >= k:
         summary.recall_at_k2, summary.k2 = summary.recall_at_k, k2
@@ -248,7 +270,8 @@ def _means(results: Sequence[BenchmarkResult]) -> CategorySummary:
     )
 
 
-# The table ------------------------------------------------------------------------------------------------------------------------------
+# The table
+# ------------------------------------------------------------------------
 def table_cell(text: str) -> str:
     """Text of others inside a table: one line, no bar, nothing that steers a terminal."""
     return "".join(char if char.isprintable() else " " for char in text).replace("|", "\\|")
@@ -260,7 +283,9 @@ def percent(value: float, width: int = 0) -> str:
 
 
 def format_markdown_table(summaries: Sequence[BenchmarkSummary | None], k: int) -> str:
-    """One row a summary; `k` only names the column. A second recall column appears if some summary has a recall at k2 above 0."""
+    """One row a summary; `k` only names the column. A second recall column appears if some summary has a recall at k2
+    above 0.
+    """
     given = [summary for summary in summaries if summary is not None]
     second = next((summary for summary in given if summary.recall_at_k2 > 0), None)
     labels = [f"Recall@{k}", *([f"Recall@{second.k2 or 'K2'}"] if second else [])]
@@ -272,7 +297,9 @@ def format_markdown_table(summaries: Sequence[BenchmarkSummary | None], k: int) 
         recalls = zip((one.recall_at_k, one.recall_at_k2), labels, strict=False)
         shares = " | ".join(percent(value, len(label) - 1) for value, label in recalls)
         exact = percent(one.exact_match_accuracy, 10)
-        lines.append(f"| {table_cell(one.name):<14} | {one.total_questions:<9d} | {exact} | {one.avg_f1:.4f}  | {shares} |")
+        lines.append(
+            f"| {table_cell(one.name):<14} | {one.total_questions:<9d} | {exact} | {one.avg_f1:.4f}  | {shares} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -292,7 +319,8 @@ _WIDTHS = {"locomo": 11, "longmemeval": 16, "dmr": 8}
 def format_category_table(benchmark: str, summary: BenchmarkSummary) -> str:
     """The original's table by category: exact match for "locomo" and "longmemeval", all measures for "dmr".
 
-    Only the categories that the original prints; `format_other_categories` has the rest. Empty if there are no categories at all.
+    Only the categories that the original prints; `format_other_categories` has the rest. Empty if there are no
+    categories at all.
     """
     if not summary.category_breakdowns:
         return ""
@@ -311,18 +339,26 @@ def _categories(benchmark: str, parts: Mapping[str, CategorySummary]) -> str:
     head, rule = f"| {'Category':<{width}} |", f"|{'-' * (width + 2)}|"
     if benchmark != "dmr":
         lines = [f"{head} Exact Match |", f"{rule}-------------|"]
-        lines += [f"| {table_cell(name):<{width}} | {percent(part.exact_match_accuracy, 10)} |" for name, part in parts.items()]
-    else:
-        lines = [f"{head} Questions | Exact Match | Avg F1  | Recall@K |", f"{rule}-----------|-------------|---------|----------|"]
         lines += [
-            f"| {table_cell(name):<{width}} | {part.total_questions:<9d} | {percent(part.exact_match_accuracy, 10)} | {part.avg_f1:.4f}  |"
+            f"| {table_cell(name):<{width}} | {percent(part.exact_match_accuracy, 10)} |"
+            for name, part in parts.items()
+        ]
+    else:
+        lines = [
+            f"{head} Questions | Exact Match | Avg F1  | Recall@K |",
+            f"{rule}-----------|-------------|---------|----------|",
+        ]
+        lines += [
+            f"| {table_cell(name):<{width}} | {part.total_questions:<9d} | {percent(part.exact_match_accuracy, 10)} | "
+            f"{part.avg_f1:.4f}  |"
             f" {percent(part.recall_at_k, 8)} |"  # one wider than its head, as the original prints it
             for name, part in parts.items()
         ]
     return "\n".join(lines) + "\n"
 
 
-# Against published numbers --------------------------------------------------------------------------------------------------------------
+# Against published numbers
+# ------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Rows of published exact-match numbers (0 to 1; `None` = not measured), this run's last, and where they come from.
@@ -347,17 +383,26 @@ class Compared:
             cells = ["—" if measured[key] is None else percent(measured[key] or 0.0) for key in BENCHMARKS]
             lines.append(f"| {table_cell(name):<30} | {cells[0]:<9} | {cells[1]:<14} | {cells[2]:<6} |")
         if self.sources:
-            order = [*(key for key in BENCHMARKS if key in self.sources), *sorted(self.sources.keys() - BENCHMARKS.keys())]
-            lines += ["", "### Sources", "", *(f"- **{table_cell(key)}**: {table_cell(self.sources[key])}" for key in order)]
+            order = [
+                *(key for key in BENCHMARKS if key in self.sources),
+                *sorted(self.sources.keys() - BENCHMARKS.keys()),
+            ]
+            lines += [
+                "",
+                "### Sources",
+                "",
+                *(f"- **{table_cell(key)}**: {table_cell(self.sources[key])}" for key in order),
+            ]
         return "\n".join(lines) + "\n"
 
 
 def compared(baseline: Any, current: Any, name: str = THIS_RUN) -> Compared:
     """Published numbers beside those of one run.
 
-    `baseline`: the object `{"systems": [{"name", "locomo_em", "longmemeval_em", "dmr_em"}], "sources": {…}}`, null or missing = not
-    measured; `current`: an array of summaries or one summary, matched by name whatever its case, the last of equal names counting.
-    A system or a summary may say `protocol`; `BadInput` if two rows say different ones, because then their numbers are not one table's.
+    `baseline`: the object `{"systems": [{"name", "locomo_em", "longmemeval_em", "dmr_em"}], "sources": {…}}`, null or
+    missing = not measured; `current`: an array of summaries or one summary, matched by name whatever its case, the last
+    of equal names counting. A system or a summary may say `protocol`; `BadInput` if two rows say different ones,
+    because then their numbers are not one table's.
     """
     systems = baseline.get("systems") if isinstance(baseline, Mapping) else None
     if not isinstance(systems, list):
@@ -371,19 +416,27 @@ def compared(baseline: Any, current: Any, name: str = THIS_RUN) -> Compared:
     summaries = _summaries(current)
     latest = {str(summary["name"]).lower(): summary for summary in summaries}
     rows.append((name, {key: _measured(latest.get(key, {}).get("exact_match_accuracy"), name) for key in BENCHMARKS}))
-    protocols |= {f"{name}, {summary['name']}": summary.get("protocol") for summary in summaries if summary.get("protocol")}
+    protocols |= {
+        f"{name}, {summary['name']}": summary.get("protocol") for summary in summaries if summary.get("protocol")
+    }
     _one_protocol(protocols)
     sources = baseline.get("sources") or {}
     if not isinstance(sources, Mapping):
         raise BadInput(f'the baseline\'s "sources" are expected to be an object, found {_short(sources)}')
-    return Compared(rows, {str(key): str(text) for key, text in sources.items()}, [row for row, said in protocols.items() if not said])
+    return Compared(
+        rows,
+        {str(key): str(text) for key, text in sources.items()},
+        [row for row, said in protocols.items() if not said],
+    )
 
 
 def _summaries(current: Any) -> list[Mapping[str, Any]]:
     listed = current if isinstance(current, list) else [current]
     for summary in listed:
         if not isinstance(summary, Mapping) or not isinstance(summary.get("name"), str):
-            raise BadInput(f"the run is expected to be a summary or a list of summaries, each with a name; found {_short(summary)}")
+            raise BadInput(
+                f"the run is expected to be a summary or a list of summaries, each with a name; found {_short(summary)}"
+            )
     return listed
 
 
@@ -409,7 +462,9 @@ def _one_protocol(protocols: Mapping[str, Any]) -> None:
             parts = dict.fromkeys(part for _, protocol in told for part in protocol)
             differing = [part for part in parts if len({str(protocol.get(part)) for _, protocol in told}) > 1]
             told = [(name, {part: protocol.get(part) for part in differing}) for name, protocol in told]
-        said = "; ".join(f"{name}: {protocol if isinstance(protocol, str) else _short(protocol)}" for name, protocol in told)
+        said = "; ".join(
+            f"{name}: {protocol if isinstance(protocol, str) else _short(protocol)}" for name, protocol in told
+        )
         raise BadInput(f"these rows were measured by different protocols and are not put into one table: {said}")
 
 

@@ -1,8 +1,9 @@
 """Cortex's evaluation harness: questions about things stored, through a client of three calls.
 
-What it does about failures: nothing was measured if `reset` or `store` fails, so the benchmark is aborted; a failed `recall` is counted,
-scored as empty, and said aloud; if every recall failed, nothing was measured either. The original stores a shared conversation once per
-question when it accumulates (1,194,140 instead of 5,882 calls on LoCoMo); here it is stored once, unless `repeat_shared` asks for its way.
+What it does about failures: nothing was measured if `reset` or `store` fails, so the benchmark is aborted; a failed
+`recall` is counted, scored as empty, and said aloud; if every recall failed, nothing was measured either. The original
+stores a shared conversation once per question when it accumulates (1,194,140 instead of 5,882 calls on LoCoMo); here it
+is stored once, unless `repeat_shared` asks for its way.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ PER_PAIR, ACCUMULATE = "per-pair-reset", "accumulate"
 
 
 class BenchmarkAborted(SystemFailed):
-    """The benchmark has no result: the store could not be emptied or filled, nothing could be recalled, or time was up."""
+    """The benchmark has no result: the store could not be emptied or filled, nothing could be recalled, or time was
+    up.
+    """
 
 
 def run_harness(
@@ -53,12 +56,12 @@ def run_harness(
 ) -> BenchmarkSummary:
     """Store, ask, score.
 
-    By default each pair starts from an empty store. `accumulate`: one reset, everything is stored, then everything is asked. `k2` ≥ `k`:
-    as many are asked for, and recall is measured there too; scores at `k` see the first `k` only. `deadline`: on
-    `SYSTEM_CLOCK.monotonic()`, for the whole run; it also bounds each call of a `CommandClient`. `cancelled` is asked before each step.
-    `on_progress(done, total)` after each question; `on_warning(text)` for failed recalls (default: a line on standard error).
-    Raises `BenchmarkAborted`; a `Stop` that the client raises goes through. `benchmark` may be any name; "locomo", "longmemeval" and
-    "dmr" are shown as they are written.
+    By default each pair starts from an empty store. `accumulate`: one reset, everything is stored, then everything is
+    asked. `k2` ≥ `k`: as many are asked for, and recall is measured there too; scores at `k` see the first `k` only.
+    `deadline`: on `SYSTEM_CLOCK.monotonic()`, for the whole run; it also bounds each call of a `CommandClient`.
+    `cancelled` is asked before each step. `on_progress(done, total)` after each question; `on_warning(text)` for failed
+    recalls (default: a line on standard error). Raises `BenchmarkAborted`; a `Stop` that the client raises goes
+    through. `benchmark` may be any name; "locomo", "longmemeval" and "dmr" are shown as they are written.
     """
     if k <= 0:
         raise BadInput(f"k is expected to be above 0, found {k}")
@@ -119,7 +122,11 @@ class _Run:
     def ended(self) -> str:
         if self.cancelled():
             return "cancelled"
-        return "the time allowed for the run was over" if self.deadline is not None and SYSTEM_CLOCK.monotonic() >= self.deadline else ""
+        return (
+            "the time allowed for the run was over"
+            if self.deadline is not None and SYSTEM_CLOCK.monotonic() >= self.deadline
+            else ""
+        )
 
     def reset(self, when: str) -> None:
         try:
@@ -191,7 +198,9 @@ def _same_items(pairs: Sequence[Pair]) -> None:
 
 
 def _stored_once(pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """The pairs whose items have to be stored so that those of all are there: the first of each haystack, and those that have none."""
+    """The pairs whose items have to be stored so that those of all are there: the first of each haystack, and those
+    that have none.
+    """
     seen: set[str] = set()
     for pair in pairs:
         if not pair.haystack or pair.haystack not in seen:
@@ -203,15 +212,16 @@ def _say(text: str) -> None:
     sys.stderr.write(f"context-bench: {text}\n")
 
 
-# What chance would reach ----------------------------------------------------------------------------------------------------------------
+# What chance would reach
+# ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
     """The score that a store reaches without knowing anything.
 
-    `recall`: recall at k when k of the items are given back at random, 0 to 1, exact. `everything`: share of the questions for which k is
-    not smaller than the number of items, so that whoever gives everything back is right.
+    `recall`: recall at k when k of the items are given back at random, 0 to 1, exact. `everything`: share of the
+    questions for which k is not smaller than the number of items, so that whoever gives everything back is right.
     """
 
     recall: float

@@ -1,11 +1,12 @@
 """Questions about stored things, in the three file shapes of cortex's evaluation harness, and three small bundled sets.
 
-None of the three shapes is the published format of the benchmark whose name it bears. A published file is recognised and refused,
-because it would give questions with nothing to remember.
+None of the three shapes is the published format of the benchmark whose name it bears. A published file is recognised
+and refused, because it would give questions with nothing to remember.
 
-The bundled sets (`seed_set`) try a client; they do not tell stores apart. Most questions have no more items than are usually asked for,
-so a store that returns everything is right (`random_floor` reports this for a run). Unlike the sets they stand in for, all can be
-decided when everything is stored together, and questions about updates ask for the new value.
+The bundled sets (`seed_set`) try a client; they do not tell stores apart. Most questions have no more items than are
+usually asked for, so a store that returns everything is right (`random_floor` reports this for a run). Unlike the sets
+they stand in for, all can be decided when everything is stored together, and questions about updates ask for the new
+value.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from typing import Any
 from context_bench.core.errors import BadInput, UnknownName
 
 SHAPES = {
-    "locomo": "{conversation: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: [{question, answer, category}]}}",
+    "locomo": "{conversation: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: [{question, "
+    "answer, category}]}}",
     "longmemeval": "[{question_id, question, answer, question_type, sessions: [[{role, content}]]}]",
-    "dmr": "[{id, conversation or turns: [{speaker or role, content or text}], question or query, answer or expected_answer, hop_count}]",
+    "dmr": "[{id, conversation or turns: [{speaker or role, content or text}], question or query, answer or "
+    "expected_answer, hop_count}]",
 }
 #: A field that only a published format has → what it is.
 _PUBLISHED = {
@@ -31,7 +34,8 @@ _PUBLISHED = {
     "qa": "the published LoCoMo",
 }
 _SESSION = re.compile(r"session_(\d+)")
-#: Ways to write a type of question, as the original takes them; any other stays as it is, in small letters ("temporal-reasoning" too).
+#: Ways to write a type of question, as the original takes them; any other stays as it is, in small letters
+#: ("temporal-reasoning" too).
 _TYPES = {
     "temporal reasoning": "temporal",
     **dict.fromkeys(("multi_hop", "multihop"), "multi-hop"),
@@ -67,18 +71,22 @@ def shape_of(document: Any) -> str | None:
 
 
 def read_pairs(document: Any, benchmark: str | None = None, on_blank: Blank | None = None) -> list[Pair]:
-    """The pairs in a parsed JSON document, in the file's order, sessions by number. Turns that say nothing are left out; `on_blank` is told
-    where each of them stands.
+    """The pairs in a parsed JSON document, in the file's order, sessions by number. Turns that say nothing are left
+    out; `on_blank` is told where each of them stands.
 
-    `benchmark` ("locomo", "longmemeval", "dmr"): the shape that is expected; by default the one found. `BadInput` for another shape,
-    for a field of another kind, and for a file with no questions or with nothing to remember.
+    `benchmark` ("locomo", "longmemeval", "dmr"): the shape that is expected; by default the one found. `BadInput` for
+    another shape, for a field of another kind, and for a file with no questions or with nothing to remember.
     """
     shape = shape_of(document)
     if shape is None or (benchmark is not None and shape != benchmark):
         raise BadInput(_wrong(document, shape, benchmark))
     tell = on_blank or (lambda where: None)
     found = (
-        _locomo(document, tell) if shape == "locomo" else _longmemeval(document, tell) if shape == "longmemeval" else _dmr(document, tell)
+        _locomo(document, tell)
+        if shape == "locomo"
+        else _longmemeval(document, tell)
+        if shape == "longmemeval"
+        else _dmr(document, tell)
     )
     pairs = list(found)
     if not pairs:
@@ -100,7 +108,8 @@ def _wrong(document: Any, shape: str | None, benchmark: str | None) -> str:
     return f"{found}; expected\n{expected}"
 
 
-# The three shapes -----------------------------------------------------------------------------------------------------------------------
+# The three shapes
+# ------------------------------------------------------------------------
 def _locomo(document: Mapping[str, Any], on_blank: Blank) -> Iterable[Pair]:
     for name, conversation in document.items():
         where = f"conversation {name!r}"
@@ -110,12 +119,16 @@ def _locomo(document: Mapping[str, Any], on_blank: Blank) -> Iterable[Pair]:
         if not numbered:
             raise BadInput(f"{where} has no session_1, session_2, …")
         turns = [turn for _, key in numbered for turn in _objects(conversation[key], f"{where}, {key}")]
-        sides = [(_text(turn, ("human_turn",), where, ""), _text(turn, ("blenderbot_message",), where, "")) for turn in turns]
+        sides = [
+            (_text(turn, ("human_turn",), where, ""), _text(turn, ("blenderbot_message",), where, "")) for turn in turns
+        ]
         said = [(user, other) for user, other in sides if user.strip() or other.strip()]
         for _ in range(len(sides) - len(said)):
             on_blank(where)
         items = tuple(f"User: {user}\nAssistant: {other}" for user, other in said)
-        for number, asked in enumerate(_objects(conversation.get("question_answer_pairs", []), f"{where}, question_answer_pairs")):
+        for number, asked in enumerate(
+            _objects(conversation.get("question_answer_pairs", []), f"{where}, question_answer_pairs")
+        ):
             at = f"{where}, question {number}"
             category = _text(asked, ("category",), at, "").strip().lower()
             yield Pair(
@@ -123,7 +136,9 @@ def _locomo(document: Mapping[str, Any], on_blank: Blank) -> Iterable[Pair]:
                 question=_text(asked, ("question",), at),
                 answer=_text(asked, ("answer",), at),
                 items=items,
-                category="temporal" if category == "temporal reasoning" else category,  # all that the original knows of this shape
+                category="temporal"
+                if category == "temporal reasoning"
+                else category,  # all that the original knows of this shape
                 haystack=name,
             )
 
@@ -132,7 +147,9 @@ def _longmemeval(document: Sequence[Any], on_blank: Blank) -> Iterable[Pair]:
     for number, entry in enumerate(_objects(document, "the file")):
         where = f"entry {number}"
         sessions = _list(entry.get("sessions"), f"{where}, sessions")
-        turns = [turn for index, session in enumerate(sessions) for turn in _objects(session, f"{where}, session {index}")]
+        turns = [
+            turn for index, session in enumerate(sessions) for turn in _objects(session, f"{where}, session {index}")
+        ]
         category = _text(entry, ("question_type",), where, "").strip().lower()
         yield Pair(
             id=_text(entry, ("question_id",), where, "") or f"lme-full-{number}",
@@ -154,12 +171,16 @@ def _dmr(document: Sequence[Any], on_blank: Blank) -> Iterable[Pair]:
             id=_text(entry, ("id",), where, "") or f"dmr-{number}",
             question=_text(entry, ("question", "query"), where),
             answer=_text(entry, ("answer", "expected_answer"), where),
-            items=tuple(_said(_objects(turns, f"{where}, turns"), ("speaker", "role"), ("content", "text"), where, on_blank)),
+            items=tuple(
+                _said(_objects(turns, f"{where}, turns"), ("speaker", "role"), ("content", "text"), where, on_blank)
+            ),
             category=f"{hops}-hop" if hops > 0 else "unknown",
         )
 
 
-def _said(turns: Iterable[Mapping[str, Any]], who: Sequence[str], what: Sequence[str], where: str, on_blank: Blank) -> Iterable[str]:
+def _said(
+    turns: Iterable[Mapping[str, Any]], who: Sequence[str], what: Sequence[str], where: str, on_blank: Blank
+) -> Iterable[str]:
     for turn in turns:
         there = any(name in turn for name in what)  # a turn that has no such field is of another shape
         says = [name for name in what if not isinstance(turn.get(name), str) or turn[name].strip()]
@@ -170,7 +191,8 @@ def _said(turns: Iterable[Mapping[str, Any]], who: Sequence[str], what: Sequence
             on_blank(where)
 
 
-# Fields ---------------------------------------------------------------------------------------------------------------------------------
+# Fields
+# ------------------------------------------------------------------------
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise BadInput(f"{where}: expected a list, found {_kind(value)}")
@@ -199,7 +221,9 @@ def _text(entry: Mapping[str, Any], names: Sequence[str], where: str, default: s
 
 def _kind(value: Any) -> str:
     return (
-        "nothing" if value is None else {"dict": "an object", "list": "a list", "str": "text"}.get(type(value).__name__, repr(value)[:40])
+        "nothing"
+        if value is None
+        else {"dict": "an object", "list": "a list", "str": "text"}.get(type(value).__name__, repr(value)[:40])
     )
 
 
@@ -207,7 +231,9 @@ NAMES = ("locomo", "longmemeval", "chain-hop")
 
 
 def seed_set(name: str) -> list[Pair]:
-    """The pairs of a set: "locomo" (10, four conversations), "longmemeval" (10), "chain-hop" (7, one to five hops; also called "dmr")."""
+    """The pairs of a set: "locomo" (10, four conversations), "longmemeval" (10), "chain-hop" (7, one to five hops; also
+    called "dmr").
+    """
     known = {"locomo": _conversations, "longmemeval": _facts, "chain-hop": _chains, "dmr": _chains}
     if name not in known:
         raise UnknownName("set of questions", name, known)
@@ -231,7 +257,13 @@ def _conversations(data: dict[str, Any]) -> list[Pair]:
 
 def _facts(data: dict[str, Any]) -> list[Pair]:
     return [
-        Pair(f"longmemeval-{n}", one["question"], one["answer"], tuple(fact["text"] for fact in one["facts"]), one["category"])
+        Pair(
+            f"longmemeval-{n}",
+            one["question"],
+            one["answer"],
+            tuple(fact["text"] for fact in one["facts"]),
+            one["category"],
+        )
         for n, one in enumerate(data["longmemeval"], 1)
     ]
 

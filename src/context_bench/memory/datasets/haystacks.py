@@ -1,7 +1,7 @@
 """The records that every format is read into, and helpers to read fields, ids and dates.
 
-`Dirt` counts faults of the data that were mended or left out. Dates are read in the notations that published conversations use, as ISO
-8601 with the time of day.
+`Dirt` counts faults of the data that were mended or left out. Dates are read in the notations that published
+conversations use, as ISO 8601 with the time of day.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from context_bench.memory.protocol import Item
 class Question:
     """A question about a haystack.
 
-    `answers`: all that are accepted, best first. `evidence`: ids of the items that hold the answer, `sessions` of their sessions; empty =
-    none known. `answerable` is false where the right reply is that it cannot be known. `asked`: when, ISO 8601 where it could be read.
-    `choices`: letter → words, with `correct` the right letter. `rubric`: what a good answer says, for judges. `trap`: the wrong answer
-    that the question leads to. `category`: the source's own code for `type`.
+    `answers`: all that are accepted, best first. `evidence`: ids of the items that hold the answer, `sessions` of their
+    sessions; empty = none known. `answerable` is false where the right reply is that it cannot be known. `asked`: when,
+    ISO 8601 where it could be read. `choices`: letter → words, with `correct` the right letter. `rubric`: what a good
+    answer says, for judges. `trap`: the wrong answer that the question leads to. `category`: the source's own code for
+    `type`.
     """
 
     id: str
@@ -81,8 +82,8 @@ class Dirt:
 class Format:
     """A published shape of memory data.
 
-    `sniff(document)`: true for a document of this shape. `read` turns documents into haystacks, in order, or raises `BadInput`.
-    `rank`: formats are tried from the lowest up; the general one has the highest.
+    `sniff(document)`: true for a document of this shape. `read` turns documents into haystacks, in order, or raises
+    `BadInput`. `rank`: formats are tried from the lowest up; the general one has the highest.
     """
 
     name: str
@@ -108,7 +109,9 @@ def text_of(value: Any, where: str, *names: str) -> str:
 
 
 def said_in(value: Any, where: str, dirt: Dirt, *names: str) -> str:
-    """The text of a turn, from the named fields, without white space around it; an empty one is counted: it is to be left out."""
+    """The text of a turn, from the named fields, without white space around it; an empty one is counted: it is to be
+    left out.
+    """
     said = text_of(value, where, *names).strip()
     if not said:
         dirt.add("empty turns left out")
@@ -190,7 +193,9 @@ class Distinct:
         return made
 
 
-def cited(ids: Iterable[str], known: Iterable[str], dirt: Dirt, what: str = "pieces of evidence that name nothing") -> tuple[str, ...]:
+def cited(
+    ids: Iterable[str], known: Iterable[str], dirt: Dirt, what: str = "pieces of evidence that name nothing"
+) -> tuple[str, ...]:
     """The ids that exist, each once, in order; the others are counted."""
     there = known if isinstance(known, set | dict) else set(known)
     found = list(dict.fromkeys(ids))
@@ -206,7 +211,9 @@ def sessions_of(evidence: Sequence[str], items: Iterable[Item]) -> tuple[str, ..
 
 def numbered(keys: Iterable[Any], pattern: str) -> list[tuple[int, str]]:
     """(number, key) of the keys that match, by number: 2 comes before 10."""
-    found = [(match[1], key) for key in keys if isinstance(key, str) and (match := re.fullmatch(pattern, key, re.ASCII))]
+    found = [
+        (match[1], key) for key in keys if isinstance(key, str) and (match := re.fullmatch(pattern, key, re.ASCII))
+    ]
     return sorted((int(number), key) for number, key in found if len(number) < 10)
 
 
@@ -249,20 +256,31 @@ def iso(text: str) -> str | None:
 
 def _made(parts: dict[str, str]) -> str | None:
     month = parts["month"]
-    number = int(month) if month.isdigit() else _MONTHS.index(month[:3].lower()) + 1 if month[:3].lower() in _MONTHS else 0
+    number = (
+        int(month) if month.isdigit() else _MONTHS.index(month[:3].lower()) + 1 if month[:3].lower() in _MONTHS else 0
+    )
     hour, half = int(parts.get("hour", 0)), parts.get("half", "").lower()[:1]
     if half and not 1 <= hour <= 12:
         return None
     hour = hour % 12 + 12 * (half == "p") if half else hour
     try:
-        found = datetime(int(parts["year"]), number, int(parts["day"]), hour, int(parts.get("minute", 0)), int(parts.get("second", 0)))
+        found = datetime(
+            int(parts["year"]),
+            number,
+            int(parts["day"]),
+            hour,
+            int(parts.get("minute", 0)),
+            int(parts.get("second", 0)),
+        )
     except ValueError:
         return None
     return found.isoformat() if "hour" in parts else found.date().isoformat()
 
 
 def when(value: Any, dirt: Dirt, what: str = "dates") -> str | None:
-    """A date as ISO 8601, or in the source's own words where they cannot be read (counted), or `None` where there is none (counted)."""
+    """A date as ISO 8601, or in the source's own words where they cannot be read (counted), or `None` where there is
+    none (counted).
+    """
     if not isinstance(value, str | int | float) or isinstance(value, bool) or str(value).strip() in ("", "?"):
         dirt.add(f"{what} missing")
         return None

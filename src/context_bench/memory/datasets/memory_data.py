@@ -1,7 +1,7 @@
 """Load memory data by name: published sets, files and the bundled lab, as examples or as conversations.
 
-`in_mode` changes the number of memories that share a conversation: one for all of its questions, one for each question, or one that
-grows by a conversation at a time. `conversations` gives the form that `evaluate_memory` takes.
+`in_mode` changes the number of memories that share a conversation: one for all of its questions, one for each question,
+or one that grows by a conversation at a time. `conversations` gives the form that `evaluate_memory` takes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def load_memory(
     """Find memory data and make it ready: conversations to be remembered, with questions.
 
     `spec`: `locomo[:preprocessed]`, `longmemeval[:s|m|oracle]`, `dmr`, `beam[:100K|500K|1M|10M]`, `convomem[:KIND]`,
-    `memoryagentbench[:SPLIT]`, `bundled:recall-lab[:…]`, or a file or folder of one's own, whose format is told by what it holds.
-    `n`: at most so many haystacks (conversations), the first that have a question left after `qa_types` and `overlay`. `qa_types`: only
-    questions of whose type, category or "abstention" (unanswerable) one of these is a part. `overlay`: see there.
-    `seed` matters to the lab only. Raises `BadInput` rather than give nothing, `UnknownName`, `PreflightFailed`; all at once.
+    `memoryagentbench[:SPLIT]`, `bundled:recall-lab[:…]`, or a file or folder of one's own, whose format is told by what
+    it holds. `n`: at most so many haystacks (conversations), the first that have a question left after `qa_types` and
+    `overlay`. `qa_types`: only questions of whose type, category or "abstention" (unanswerable) one of these is a part.
+    `overlay`: see there. `seed` matters to the lab only. Raises `BadInput` rather than give nothing, `UnknownName`,
+    `PreflightFailed`; all at once.
     """
     if n is not None and n < 0:
         raise BadInput(f"n is {n}; expected the number of conversations wanted")
@@ -80,9 +81,19 @@ def about_memory(name: str) -> dict[str, Any]:
         "configs": list(known.configs),
         "config": known.config,
     }
-    told |= {"licence": known.licence, "citation": known.citation, "size": known.size, "evaluators": list(known.evaluators)}
+    told |= {
+        "licence": known.licence,
+        "citation": known.citation,
+        "size": known.size,
+        "evaluators": list(known.evaluators),
+    }
     revision = next((part.revision for parts in known.configs.values() for part in parts if part.revision), None)
-    return {**{key: value for key, value in told.items() if value}, "revision": revision, "has_context": True, "memory": True}
+    return {
+        **{key: value for key, value in told.items() if value},
+        "revision": revision,
+        "has_context": True,
+        "memory": True,
+    }
 
 
 def summary_line(manifest: dict[str, Any]) -> str:
@@ -91,8 +102,13 @@ def summary_line(manifest: dict[str, Any]) -> str:
     if not counts:
         return ""
     codes = counts.get("categories", {})
-    types = [f"{name}{f' (category {codes[name]})' if name in codes else ''} {n:,}" for name, n in counts["types"].items()]
-    text = f"{counts['haystacks']:,} conversations, {counts['items']:,} items, {counts['questions']:,} questions: {', '.join(types)}"
+    types = [
+        f"{name}{f' (category {codes[name]})' if name in codes else ''} {n:,}" for name, n in counts["types"].items()
+    ]
+    text = (
+        f"{counts['haystacks']:,} conversations, {counts['items']:,} items, {counts['questions']:,} questions: "
+        f"{', '.join(types)}"
+    )
     if manifest.get("dirt"):
         text += f". Data: {', '.join(f'{n:,} {what}' for what, n in manifest['dirt'].items())}"
     return f"{text}."
@@ -221,7 +237,10 @@ class _Reading:
             counts["categories"] = found.categories
         told |= {"formats": sorted(found.formats), "counts": counts, "dirt": dict(sorted(found.dirt.counts.items()))}
         if self.source.skipped:
-            notes.append(f"{len(self.source.skipped)} files of no known shape were left aside ({', '.join(self.source.skipped[:3])})")
+            notes.append(
+                f"{len(self.source.skipped)} files of no known shape were left aside "
+                f"({', '.join(self.source.skipped[:3])})"
+            )
         if self.wanted:
             told["qa_types"] = list(self.wanted)
         if found.overlay:
@@ -349,10 +368,11 @@ Mode = Literal["shared", "isolated", "growing"]
 def in_mode(dataset: LoadedDataset, mode: Mode) -> LoadedDataset:
     """The same questions with haystacks put in otherwise.
 
-    `shared`: every haystack once, for all of its questions (as loaded). `isolated`: a memory of its own for every question, so that no
-    question can change what another one finds. `growing`: the questions of the n-th haystack are asked of a memory that holds the first
-    n, in their order; ids of items and sessions then begin with their haystack's. Each n is set up anew, so that a resumed run says the
-    same. The haystack stays the unit of statistics (`cluster`).
+    `shared`: every haystack once, for all of its questions (as loaded). `isolated`: a memory of its own for every
+    question, so that no question can change what another one finds. `growing`: the questions of the n-th haystack are
+    asked of a memory that holds the first n, in their order; ids of items and sessions then begin with their
+    haystack's. Each n is set up anew, so that a resumed run says the same. The haystack stays the unit of statistics
+    (`cluster`).
     """
     if mode == "shared":
         return dataset
@@ -378,19 +398,31 @@ def _growing(examples: Iterable[Example]) -> Iterator[Example]:
         for number, example in enumerate(questions):
             if number == 0:
                 own = [
-                    replace(item, id=f"{haystack}/{item.id}", session=None if item.session is None else f"{haystack}/{item.session}")
+                    replace(
+                        item,
+                        id=f"{haystack}/{item.id}",
+                        session=None if item.session is None else f"{haystack}/{item.session}",
+                    )
                     for item in unpacked(example["items"])
                 ]
                 items = "\n".join(filter(None, (items, packed(own))))
                 context = "\n\n".join(filter(None, (context, conversation(own))))
-            yield {**example, **_renamed(example, haystack), "group": f"{haystack}+", "items": items, "context": context}
+            yield {
+                **example,
+                **_renamed(example, haystack),
+                "group": f"{haystack}+",
+                "items": items,
+                "context": context,
+            }
 
 
 def _renamed(example: Example, haystack: str) -> dict[str, Any]:
     """Everything that names items or sessions, with the haystack before it."""
     named = {name: [f"{haystack}/{one}" for one in example[name]] for name in _IDS if name in example}
     told = {
-        name: [{**each, "source": f"{haystack}/{each['source']}"} if "source" in each else each for each in example[name]]
+        name: [
+            {**each, "source": f"{haystack}/{each['source']}"} if "source" in each else each for each in example[name]
+        ]
         for name in ("versions", "history")
         if name in example
     }
@@ -401,7 +433,17 @@ _IDS = ("evidence", "evidence_sessions", "near_misses")
 T = TypeVar("T")
 
 #: What a question of a conversation keeps of an example.
-_KEPT = ("answers", "evidence", "evidence_sessions", "answerable", "asked", "category", "choices", "correct_letter", "versions")
+_KEPT = (
+    "answers",
+    "evidence",
+    "evidence_sessions",
+    "answerable",
+    "asked",
+    "category",
+    "choices",
+    "correct_letter",
+    "versions",
+)
 
 
 def locomo(n: int | None = None, qa_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -409,19 +451,28 @@ def locomo(n: int | None = None, qa_types: Sequence[str] | None = None) -> list[
     return conversations("locomo", n, qa_types)
 
 
-def longmemeval(n: int | None = None, variant: str = "s", qa_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def longmemeval(
+    n: int | None = None, variant: str = "s", qa_types: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
     """The first `n` histories of LongMemEval, one question each; `variant`: `s`, `m` or `oracle`."""
     return conversations(f"longmemeval:{variant}", n, qa_types)
 
 
 def conversations(spec: str, n: int | None = None, qa_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Any memory dataset as `{"id", "turns", "qa_pairs", "dataset"}`; `n` counts conversations. See `load_memory` for names and errors."""
+    """Any memory dataset as `{"id", "turns", "qa_pairs", "dataset"}`; `n` counts conversations. See `load_memory` for
+    names and errors.
+    """
     loaded = load_memory(spec, n=n, qa_types=list(qa_types) if qa_types else None)
-    return [_conversation(name, list(examples)) for name, examples in groupby(loaded.examples(), key=lambda one: one["group"])]
+    return [
+        _conversation(name, list(examples))
+        for name, examples in groupby(loaded.examples(), key=lambda one: one["group"])
+    ]
 
 
 def split_conversations(examples: Iterable[T], train_frac: float = 0.8, seed: int = 42) -> tuple[list[T], list[T]]:
-    """Whole conversations in two parts, drawn by `seed`: the first with `train_frac` of them, rounded to the nearest."""
+    """Whole conversations in two parts, drawn by `seed`: the first with `train_frac` of them, rounded to the
+    nearest.
+    """
     if not 0 <= train_frac <= 1:
         raise BadInput(f"train_frac is {train_frac}; expected a share from 0 to 1")
     drawn = list(examples)
@@ -439,12 +490,21 @@ def sample_search_pool(examples: Iterable[T], n: int = 100, seed: int | None = N
 def _conversation(name: str, examples: Sequence[Example]) -> dict[str, Any]:
     first = examples[0]
     turns = [_turn(item) for item in unpacked(first["items"])]
-    return {"id": name, "turns": turns, "qa_pairs": [_pair(example) for example in examples], "dataset": first["dataset"]}
+    return {
+        "id": name,
+        "turns": turns,
+        "qa_pairs": [_pair(example) for example in examples],
+        "dataset": first["dataset"],
+    }
 
 
 def _turn(item: Item) -> dict[str, Any]:
     named = {"id": item.id, "timestamp": item.time, "speaker": item.speaker, "session_id": item.session}
-    return {"role": item.role, "content": item.text, **{key: value for key, value in named.items() if value is not None}}
+    return {
+        "role": item.role,
+        "content": item.text,
+        **{key: value for key, value in named.items() if value is not None},
+    }
 
 
 def _pair(example: Mapping[str, Any]) -> dict[str, Any]:

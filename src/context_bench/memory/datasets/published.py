@@ -33,9 +33,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A benchmark's published data. `configs`: name → parts, whose haystacks are taken in turn; `known`: SHA-256 of the authors' own file.
+    """A benchmark's published data. `configs`: name → parts, whose haystacks are taken in turn; `known`: SHA-256 of the
+    authors' own file.
 
-    `size`: questions of the configuration that is taken when none is named. `elsewhere`: how to get what no hub carries.
+    `size`: questions of the configuration that is taken when none is named. `elsewhere`: how to get what no hub
+    carries.
     """
 
     name: str
@@ -61,14 +63,19 @@ class Published:
 
 _KINDS = ("user", "assistant_facts", "changing", "abstention", "preference", "implicit_connection")
 _SPLITS = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
-_MAB = {split.lower().replace("_", "-"): (Part("ai-hyz/MemoryAgentBench", f"data/{split}-*.parquet"),) for split in _SPLITS}
-_CONVO = {kind.replace("_", "-"): (Part("Salesforce/ConvoMem", f"{_CONVOMEM}/{kind}*_evidence/*.json"),) for kind in _KINDS}
+_MAB = {
+    split.lower().replace("_", "-"): (Part("ai-hyz/MemoryAgentBench", f"data/{split}-*.parquet"),) for split in _SPLITS
+}
+_CONVO = {
+    kind.replace("_", "-"): (Part("Salesforce/ConvoMem", f"{_CONVOMEM}/{kind}*_evidence/*.json"),) for kind in _KINDS
+}
 PUBLISHED = {
     each.name: each
     for each in (
         Published(
             "locomo",
-            "Ten conversations of two people over months; questions on one or several turns, on time, and on what was never said.",
+            "Ten conversations of two people over months; questions on one or several turns, on time, and on what was "
+            "never said.",
             "CC BY-NC 4.0: not for commercial use; never shipped with this tool, downloaded when you ask for it",
             "Maharana et al. 2024, arXiv:2402.17753",
             {
@@ -77,11 +84,13 @@ PUBLISHED = {
             },
             size=1986,
             known="79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4",
-            note="the authors publish on GitHub only (snap-research/locomo); this is a copy that others keep on the hub",
+            note="the authors publish on GitHub only (snap-research/locomo); this is a copy that others keep on the "
+            "hub",
         ),
         Published(
             "longmemeval",
-            "500 questions, each with a history of chats with an assistant: facts, updates, time, several sessions, and abstention.",
+            "500 questions, each with a history of chats with an assistant: facts, updates, time, several sessions, "
+            "and abstention.",
             "MIT",
             "Wu et al. 2024, arXiv:2410.10813",
             {
@@ -112,8 +121,10 @@ PUBLISHED = {
         ),
         Published(
             "convomem",
-            "75,336 questions of six kinds on conversations at work; this is the evidence without the filler conversations.",
-            "CC BY-NC 4.0 by its page on the hub (its code says Apache 2.0): not for commercial use; never shipped with this tool",
+            "75,336 questions of six kinds on conversations at work; this is the evidence without the filler "
+            "conversations.",
+            "CC BY-NC 4.0 by its page on the hub (its code says Apache 2.0): not for commercial use; never shipped "
+            "with this tool",
             "Pakhomov et al. 2025, arXiv:2511.10523",
             {"all": tuple(part for parts in _CONVO.values() for part in parts), **_CONVO},
             size=75336,
@@ -129,7 +140,8 @@ PUBLISHED = {
         ),
         Published(
             "memoryagentbench",
-            "Long texts taken in piece by piece: retrieval, learning while used, long-range understanding, conflicting facts.",
+            "Long texts taken in piece by piece: retrieval, learning while used, long-range understanding, "
+            "conflicting facts.",
             "MIT",
             "Hu et al. 2025, arXiv:2507.05257",
             {"all": tuple(part for parts in _MAB.values() for part in parts), **_MAB},
@@ -142,8 +154,8 @@ PUBLISHED = {
 class Source:
     """Documents of a source.
 
-    `streams(wanted)` opens its parts, whose haystacks are taken in turn; about `wanted` documents will be used. `facts()`: what was read,
-    `sha256s()`: the hashes of the files as far as they are known.
+    `streams(wanted)` opens its parts, whose haystacks are taken in turn; about `wanted` documents will be used.
+    `facts()`: what was read, `sha256s()`: the hashes of the files as far as they are known.
     """
 
     streams: Callable[[int | None], list[Iterator[Document]]]
@@ -154,7 +166,9 @@ class Source:
 
 # --- the hub ---
 def published(known: Published, config: str | None) -> Source:
-    """The parts that the hub carries; finds the files and their commit now. Raises `PreflightFailed` or `UnknownName`."""
+    """The parts that the hub carries; finds the files and their commit now. Raises `PreflightFailed` or
+    `UnknownName`.
+    """
     if not known.configs:
         raise PreflightFailed(f"no hub carries {known.name}: get it from {known.elsewhere}")
     wanted = next((name for name in known.configs if name.lower() == (config or known.config).lower()), None)
@@ -165,7 +179,12 @@ def published(known: Published, config: str | None) -> Source:
 
     def facts() -> dict[str, Any]:
         files = [{"path": f.path, "bytes": f.size, "sha256": f.sha256} for snapshot in found for f in snapshot.files]
-        told: dict[str, Any] = {"source": known.source(wanted), "config": wanted, "revision": found[0].commit, "pinned": pinned}
+        told: dict[str, Any] = {
+            "source": known.source(wanted),
+            "config": wanted,
+            "revision": found[0].commit,
+            "pinned": pinned,
+        }
         told |= {"files": files, "licence": known.licence, "citation": known.citation}
         told["sha256"] = stable_hash([told["source"], told["revision"], files], 64)
         notes = [snapshot.note for snapshot in found if snapshot.note]
@@ -173,7 +192,9 @@ def published(known: Published, config: str | None) -> Source:
             notes.append(known.note)
             if known.known and (there := [f["sha256"] for f in files if f["sha256"]]):
                 same = known.known in there
-                notes.append("its bytes are the authors' own" if same else "its bytes are NOT those that the authors published")
+                notes.append(
+                    "its bytes are the authors' own" if same else "its bytes are NOT those that the authors published"
+                )
         return {**told, "notes": notes}
 
     def streams(wanted_rows: int | None) -> list[Iterator[Document]]:
@@ -195,7 +216,8 @@ def local(spec: str) -> Source:
     path = Path(spec).expanduser()
     if not path.exists():
         raise BadInput(
-            f"no memory data at {spec}: there is no such file or folder. Known by name: {', '.join(PUBLISHED)}, bundled:recall-lab"
+            f"no memory data at {spec}: there is no such file or folder. Known by name: {', '.join(PUBLISHED)}, "
+            "bundled:recall-lab"
         )
     paths, skipped = _readable(path)
     reading = _Files(path if path.is_dir() else path.parent, paths)
@@ -208,7 +230,9 @@ def _readable(path: Path) -> tuple[list[Path], list[str]]:
         if (why := _unreadable(path)) is not None:
             raise BadInput(f"{path.name} holds no memory data that is known here: {why}. Known shapes:\n{shapes()}")
         return [path], []
-    there = sorted((p for p in path.rglob("*") if p.is_file() and p.name.lower().endswith((*_NAMES, *_PACKED))), key=_natural)
+    there = sorted(
+        (p for p in path.rglob("*") if p.is_file() and p.name.lower().endswith((*_NAMES, *_PACKED))), key=_natural
+    )
     good: list[Path] = []
     skipped: list[str] = []
     for each in there:
@@ -258,9 +282,16 @@ class _Files:
             yield from _of_file(path, path.relative_to(self.folder).as_posix())
 
     def facts(self) -> dict[str, Any]:
-        files = [{"path": name, "bytes": (self.folder / name).stat().st_size, "sha256": sha} for name, sha in self.hashes.items()]
+        files = [
+            {"path": name, "bytes": (self.folder / name).stat().st_size, "sha256": sha}
+            for name, sha in self.hashes.items()
+        ]
         name = files[0]["path"] if len(files) == 1 else f"{self.folder.name}/ ({len(files)} files)"
-        return {"source": f"file:{name}", "files": files, "sha256": files[0]["sha256"] if len(files) == 1 else stable_hash(files, 64)}
+        return {
+            "source": f"file:{name}",
+            "files": files,
+            "sha256": files[0]["sha256"] if len(files) == 1 else stable_hash(files, 64),
+        }
 
     @cached_property
     def hashes(self) -> dict[str, str]:

@@ -12,9 +12,12 @@ from context_bench.core.text import normalise
 
 _OPENING = re.compile(
     r"(?:(?:im |i am )?sorry(?: but)? |unfortunately |answer (?:is )?|based on [\w ]{0,60}? )?"
-    r"(?:not (?:mentioned|specified|stated|provided|known|available|answerable|enough information|in memories|sure)|unknown|unanswerable|"
-    r"no (?:information|answer|mention|memory|memories|record)|insufficient information|there (?:is|was) (?:no|not enough) "
-    r"(?:information|mention|record|memory)|i (?:do not|dont|did not|didnt) (?:know|have|see|find|recall|remember)|i ?a?m not sure|"
+    r"(?:not (?:mentioned|specified|stated|provided|known|available|answerable|enough information|in "
+    r"memories|sure)|unknown|unanswerable|"
+    r"no (?:information|answer|mention|memory|memories|record)|insufficient information|there (?:is|was) (?:no|not "
+    r"enough) "
+    r"(?:information|mention|record|memory)|i (?:do not|dont|did not|didnt) (?:know|have|see|find|recall|remember)|i "
+    r"?a?m not sure|"
     r"(?:it )?(?:cannot|can not|cant|could not|couldnt) (?:be )?(?:determined?|answer(?:ed)?|known|found?|say|tell))\b"
 )
 _ANYWHERE = re.compile(
@@ -25,9 +28,11 @@ _ANYWHERE = re.compile(
 
 
 def declines(answer: str) -> bool:
-    """True if the answer opens by saying that it is not known, or says in its first sentence that what was given does not tell.
+    """True if the answer opens by saying that it is not known, or says in its first sentence that what was given does
+    not tell.
 
-    English phrases; an empty answer is no refusal but a failure. A refusal after which an answer is given all the same counts as one.
+    English phrases; an empty answer is no refusal but a failure. A refusal after which an answer is given all the same
+    counts as one.
     """
     if _OPENING.match(normalise(answer)):
         return True
@@ -35,11 +40,13 @@ def declines(answer: str) -> bool:
 
 
 class Abstention:
-    """Of examples that say whether they are `answerable`: `abstained` (1.0 or 0.0) for all, `abstention_recall` the same for unanswerable
-    questions only (their mean is the share rightly declined), `needless_abstention` for answerable ones only (1 − coverage).
+    """Of examples that say whether they are `answerable`: `abstained` (1.0 or 0.0) for all, `abstention_recall` the
+    same for unanswerable questions only (their mean is the share rightly declined), `needless_abstention` for
+    answerable ones only (1 − coverage).
 
-    An answer declines if the system says so (`abstained`) or its words do (`declines`). The metric `abstention` makes precision, F1,
-    coverage and the accuracy of what was answered of these, so that neither never nor always declining looks good.
+    An answer declines if the system says so (`abstained`) or its words do (`declines`). The metric `abstention` makes
+    precision, F1, coverage and the accuracy of what was answered of these, so that neither never nor always declining
+    looks good.
     """
 
     name = "abstention"
@@ -55,4 +62,7 @@ class Abstention:
         if not self.applies(original, processed):
             return {}
         abstained = float(processed.get("abstained") is True or declines(str(processed.get("response") or "")))
-        return {"abstained": abstained, "needless_abstention" if original["answerable"] else "abstention_recall": abstained}
+        return {
+            "abstained": abstained,
+            "needless_abstention" if original["answerable"] else "abstention_recall": abstained,
+        }

@@ -12,10 +12,10 @@ _MEM0_MARKS = str.maketrans(dict.fromkeys(".,!?", " "))
 class AnswerVariants:
     """One answer by three rules, each in [0, 1], to compare with numbers that others published; the best gold counts.
 
-    `f1_cortex`: tokens are runs of a–z, 0–9 and apostrophes, as often as they occur (cortex's harness). `f1_mem0_set`: words between spaces
-    after . , ! ? are taken out, each once (mem0's evaluation). `contains_text`: the gold occurs in the response as characters, even
-    inside a word (cortex's "exact match"). Beside them `answer` gives `f1` (SQuAD's rules) and `contains` (whole words), and `locomo` gives
-    `locomo_f1`.
+    `f1_cortex`: tokens are runs of a–z, 0–9 and apostrophes, as often as they occur (cortex's harness). `f1_mem0_set`:
+    words between spaces after . , ! ? are taken out, each once (mem0's evaluation). `contains_text`: the gold occurs in
+    the response as characters, even inside a word (cortex's "exact match"). Beside them `answer` gives `f1` (SQuAD's
+    rules) and `contains` (whole words), and `locomo` gives `locomo_f1`.
     """
 
     name = "answer_variants"

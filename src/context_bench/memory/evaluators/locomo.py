@@ -1,7 +1,7 @@
 """LoCoMo's official score of an answer, number for number.
 
-F1 of Porter stems after LoCoMo's normalisation, which also drops commas and the word "and". The rule depends on the category of
-the question (numbers of the published file). Source: `task_eval/evaluation.py` of snap-research/locomo.
+F1 of Porter stems after LoCoMo's normalisation, which also drops commas and the word "and". The rule depends on the
+category of the question (numbers of the published file). Source: `task_eval/evaluation.py` of snap-research/locomo.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from context_bench.core.records import Example
 from context_bench.core.text import stem
 from context_bench.evaluators.answer_quality import golds
 
-#: Category numbers of the published file and what they mean, by the paper's counts and the scorer's comments; many harnesses differ.
+#: Category numbers of the published file and what they mean, by the paper's counts and the scorer's comments; many
+#: harnesses differ.
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _REFUSALS = ("no information available", "not mentioned")
 _DROPPED = re.compile(r"\b(a|an|the|and)\b")
@@ -55,8 +56,9 @@ def f1_multi(prediction: str, gold: str) -> float:
 
 
 def answer_score(category: int, prediction: str, gold: str) -> float:
-    """The official scorer's value for an answer: category 1 `f1_multi`; 2 and 4 `f1_single`; 3 `f1_single` with what stands before the
-    gold's first semicolon; 5 one point for the words "no information available" or "not mentioned", whatever else is said.
+    """The official scorer's value for an answer: category 1 `f1_multi`; 2 and 4 `f1_single`; 3 `f1_single` with what
+    stands before the gold's first semicolon; 5 one point for the words "no information available" or "not mentioned",
+    whatever else is said.
     """
     if category not in CATEGORIES:
         raise BadInput(f"LoCoMo's categories are 1 to 5, not {category!r}")
@@ -72,11 +74,13 @@ def _stems(text: str) -> Counter[str]:
 
 
 class LocomoOfficial:
-    """`locomo_f1` in [0, 1], as LoCoMo's published scorer gives it for the example's `category` (1 to 5, or by its name in `qa_type`):
-    definitions in this module. With several gold answers the first counts, as there. An adversarial question needs no gold.
+    """`locomo_f1` in [0, 1], as LoCoMo's published scorer gives it for the example's `category` (1 to 5, or by its name
+    in `qa_type`): definitions in this module. With several gold answers the first counts, as there. An adversarial
+    question needs no gold.
 
-    It says which answers match in words after stemming, and takes "not mentioned" anywhere in a reply for a refusal; its numbers compare
-    with published ones, `f1` of `answer` is the stricter one. Not applicable without a category of LoCoMo's.
+    It says which answers match in words after stemming, and takes "not mentioned" anywhere in a reply for a refusal;
+    its numbers compare with published ones, `f1` of `answer` is the stricter one. Not applicable without a category of
+    LoCoMo's.
     """
 
     name = "locomo"
@@ -94,7 +98,9 @@ class LocomoOfficial:
         if category is None or not (wanted or category == 5):
             return {}
         response = processed.get("response")
-        return {"locomo_f1": answer_score(category, "" if response is None else str(response), wanted[0] if wanted else "")}
+        return {
+            "locomo_f1": answer_score(category, "" if response is None else str(response), wanted[0] if wanted else "")
+        }
 
 
 def _category(example: Example) -> int | None:

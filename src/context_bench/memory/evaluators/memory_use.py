@@ -1,4 +1,6 @@
-"""Measure what a memory puts before the reader, whatever the question's evidence: how much, how fast, and how much of it is junk."""
+"""Measure what a memory puts before the reader, whatever the question's evidence: how much, how fast, and how much of
+it is junk.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ _TOLD = ("retrieved_tokens", "search_seconds", "answer_seconds", "overhead_secon
 
 
 class MemoryUse:
-    """`retrieved_tokens` (of what was found), `context_share` (of what the whole conversation as hits would have, o200k_base), `hit_count`,
-    `search_seconds`, `answer_seconds`, `overhead_seconds` (this tool's own part of the question); of the hits the shares in [0, 1] that
-    `near_duplicate_share` say nearly the same as an earlier one, `duplicate_source_share` stand for nothing but items that earlier ones
-    stood for, `recall_loop_share` hold the whole text of another one (what a memory does that stores what it recalled),
-    `query_echo_share` only repeat the question.
+    """`retrieved_tokens` (of what was found), `context_share` (of what the whole conversation as hits would have,
+    o200k_base), `hit_count`, `search_seconds`, `answer_seconds`, `overhead_seconds` (this tool's own part of the
+    question); of the hits the shares in [0, 1] that `near_duplicate_share` say nearly the same as an earlier one,
+    `duplicate_source_share` stand for nothing but items that earlier ones stood for, `recall_loop_share` hold the whole
+    text of another one (what a memory does that stores what it recalled), `query_echo_share` only repeat the question.
 
     Facts, not verdicts: they apply to every answer of a memory that says them, evidence or not.
     """
@@ -48,7 +50,9 @@ class MemoryUse:
 
 @lru_cache(maxsize=8)
 def _whole(packed: Any, context: Any) -> int:
-    """Tokens of the whole conversation, counted as hits are: every turn by itself, with its date; of its text where no turns are known."""
+    """Tokens of the whole conversation, counted as hits are: every turn by itself, with its date; of its text where no
+    turns are known.
+    """
     if isinstance(packed, str) and packed:
         return sum(count_tokens(dated(item.line, item.time)) for item in unpacking(packed))
     return count_tokens(context) if isinstance(context, str) else 0

@@ -17,16 +17,17 @@ _LONG = 3  # turns from which a hit that is a whole session can no longer be tak
 
 
 class Retrieval:
-    """`hit_at_K`, `recall_at_K`, `all_at_K`, `precision_at_K`, `precision_of_returned_at_K`, `ndcg_at_K`, `mrr`, `map` of the ranked
-    `hits` against `evidence` (ids of items), and `recall_at_B_tokens`, `all_at_B_tokens` of the longest first part with at most `B` tokens,
-    each hit's `tokens` as the system counted them; definitions in `memory.ranking`. `evidence_recall`: recall of everything that was
-    given, for memories that do not keep to `k`. `evidence_items`, `evidence_found`: how many ids of evidence there are, and how many any
-    hit covers.
+    """`hit_at_K`, `recall_at_K`, `all_at_K`, `precision_at_K`, `precision_of_returned_at_K`, `ndcg_at_K`, `mrr`, `map`
+    of the ranked `hits` against `evidence` (ids of items), and `recall_at_B_tokens`, `all_at_B_tokens` of the longest
+    first part with at most `B` tokens, each hit's `tokens` as the system counted them; definitions in `memory.ranking`.
+    `evidence_recall`: recall of everything that was given, for memories that do not keep to `k`. `evidence_items`,
+    `evidence_found`: how many ids of evidence there are, and how many any hit covers.
 
-    `session_hit_at_K`, `session_recall_at_K`, … say the same of sessions, of `evidence_sessions` or the evidence's own: never mixed with
-    items. They are the only ones where just the sessions are known, and for hits that are whole sessions (three turns or more): those are
-    scored at their own size. Not applicable where no evidence is known, and where hits do not say what they come from (`provenance`
-    "none"). An unanswerable question counts if its dataset names evidence, as LoCoMo does for its adversarial ones.
+    `session_hit_at_K`, `session_recall_at_K`, … say the same of sessions, of `evidence_sessions` or the evidence's own:
+    never mixed with items. They are the only ones where just the sessions are known, and for hits that are whole
+    sessions (three turns or more): those are scored at their own size. Not applicable where no evidence is known, and
+    where hits do not say what they come from (`provenance` "none"). An unanswerable question counts if its dataset
+    names evidence, as LoCoMo does for its adversarial ones.
     """
 
     name = "retrieval"
@@ -35,11 +36,19 @@ class Retrieval:
 
     def __init__(self, ks: Sequence[int] = (1, 5, 10), budgets: Sequence[int] = ()) -> None:
         if not ks or any(number < 1 for number in (*ks, *budgets)):
-            raise BadInput(f"retrieval is scored at numbers of hits and tokens from 1 on, not ks={tuple(ks)}, budgets={tuple(budgets)}")
+            raise BadInput(
+                f"retrieval is scored at numbers of hits and tokens from 1 on, not ks={tuple(ks)}, "
+                f"budgets={tuple(budgets)}"
+            )
         self.ks, self.budgets = tuple(sorted(set(ks))), tuple(sorted(set(budgets)))
         last = self.ks[-1]
         # What reports take for the one that matters comes first.
-        names = [f"recall_at_{last}", *(f"{kind}_at_{k}" for k in self.ks for kind in (*_AT_K, *_AT_K_ITEMS)), "mrr", "map"]
+        names = [
+            f"recall_at_{last}",
+            *(f"{kind}_at_{k}" for k in self.ks for kind in (*_AT_K, *_AT_K_ITEMS)),
+            "mrr",
+            "map",
+        ]
         names += [f"{kind}_at_{budget}_tokens" for budget in self.budgets for kind in ("recall", "all")]
         sessions = [f"session_{kind}_at_{k}" for k in self.ks for kind in _AT_K]
         sessions += [
@@ -74,7 +83,9 @@ class Retrieval:
             found["evidence_found"] = float(len(sought.items & frozenset().union(*hits)))
         if sought.sessions:
             of_sessions = [frozenset(sought.session_of[one] for one in ids if one in sought.session_of) for ids in hits]
-            found |= {f"session_{name}": value for name, value in self._measures(sought.sessions, of_sessions, tokens).items()}
+            found |= {
+                f"session_{name}": value for name, value in self._measures(sought.sessions, of_sessions, tokens).items()
+            }
         return found
 
     def _measures(self, gold: frozenset[str], hits: list[frozenset[str]], tokens: list[int | None]) -> dict[str, float]:
@@ -106,7 +117,11 @@ def why_not(example: Example, output: Example) -> str | None:
     if output.get("provenance") == "none" or (hits and not any(_strings(hit.get("source_ids")) for hit in hits)):
         return "hits do not say what they come from"
     sought = _Sought.of(example, output)
-    return None if sought.items or sought.sessions else "hits are whole sessions, and the evidence's sessions are not known"
+    return (
+        None
+        if sought.items or sought.sessions
+        else "hits are whole sessions, and the evidence's sessions are not known"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +130,9 @@ class _Sought:
 
     items: frozenset[str]
     sessions: frozenset[str]
-    session_of: Mapping[str, str]  # id of an item, or of a session, → id of its session; a view: there may be 100,000 items
+    session_of: Mapping[
+        str, str
+    ]  # id of an item, or of a session, → id of its session; a view: there may be 100,000 items
 
     @classmethod
     def of(cls, example: Example, output: Example) -> _Sought:

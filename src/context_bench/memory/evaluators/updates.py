@@ -10,12 +10,14 @@ from context_bench.core.text import contains
 
 
 class Updates:
-    """Of examples with `versions` (a list of `{"value", "source", "current"}`: all values a fact has had, the ids of the items that said
-    so, and whether it is the one that holds at the moment the question is about), each 0.0 or 1.0:
+    """Of examples with `versions` (a list of `{"value", "source", "current"}`: all values a fact has had, the ids of
+    the items that said so, and whether it is the one that holds at the moment the question is about), each 0.0 or 1.0:
 
-    - `current_at_1`: the first hit has the current value (`as_of_at_1` instead for questions about an earlier moment, those with `as_of`).
+    - `current_at_1`: the first hit has the current value (`as_of_at_1` instead for questions about an earlier moment,
+    those with `as_of`).
     - `stale_in_top_k`: any hit has only a value that does not hold.
-    - `current_above_stale`: the current value comes before every other; `stale_over_current`: it does not, or is missing. Only where any
+    - `current_above_stale`: the current value comes before every other; `stale_over_current`: it does not, or is
+    missing. Only where any
       value was found.
     - `answer_current`, `answer_stale`: the response names the current value; it names another and not the current one.
 
@@ -33,15 +35,21 @@ class Updates:
     def applies(self, example: Example, output: Example) -> bool:
         """All versions are known, one of them current and one not, and there is something to look at."""
         versions = _versions(example)
-        return {bool(each.get("current")) for each in versions} == {True, False} and ("hits" in output or "response" in output)
+        return {bool(each.get("current")) for each in versions} == {True, False} and (
+            "hits" in output or "response" in output
+        )
 
     def score(self, original: Example, processed: Example) -> dict[str, float]:
         if not self.applies(original, processed):
             return {}
-        current, stale = ([each for each in _versions(original) if bool(each.get("current")) is wanted] for wanted in (True, False))
+        current, stale = (
+            [each for each in _versions(original) if bool(each.get("current")) is wanted] for wanted in (True, False)
+        )
         found: dict[str, float] = {}
         if isinstance(processed.get("hits"), list):
-            found = _ranked([(_has(hit, current), _has(hit, stale)) for hit in processed["hits"]], bool(original.get("as_of")))
+            found = _ranked(
+                [(_has(hit, current), _has(hit, stale)) for hit in processed["hits"]], bool(original.get("as_of"))
+            )
         if "response" in processed:
             said = str(processed.get("response") or "")
             right, wrong = _named(said, current), _named(said, stale)

@@ -13,9 +13,9 @@ from context_bench.memory.figures import Declined
 
 @dataclass
 class AbstentionRates:
-    """`abstention_precision`, `abstention_recall`, `abstention_f1` with unanswerable questions as positives, `coverage` (share of
-    answerable questions that were answered), `answered_accuracy` (mean of `score_field` over those), and `abstention_f1_always`: the F1
-    of declining every question, which a system has to pass.
+    """`abstention_precision`, `abstention_recall`, `abstention_f1` with unanswerable questions as positives, `coverage`
+    (share of answerable questions that were answered), `answered_accuracy` (mean of `score_field` over those), and
+    `abstention_f1_always`: the F1 of declining every question, which a system has to pass.
 
     Reads the scores of the evaluator `abstention`; `{}` without them.
     """

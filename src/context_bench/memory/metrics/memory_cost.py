@@ -13,13 +13,15 @@ from context_bench.memory.figures import Use
 
 @dataclass
 class MemoryCost:
-    """`retrieved_tokens` and `context_share` (means); `search_p50`, `_p95`, `_p99` and `answer_…` in seconds of single calls, by nearest
-    rank, with `search_n`; `search_first_…` the same of each haystack's first search, which the others leave out; `overhead_…` of what this
-    tool itself took for a question, which is in neither. `score_per_1k_tokens`: `score_field` summed over the tokens found, in thousands.
+    """`retrieved_tokens` and `context_share` (means); `search_p50`, `_p95`, `_p99` and `answer_…` in seconds of single
+    calls, by nearest rank, with `search_n`; `search_first_…` the same of each haystack's first search, which the others
+    leave out; `overhead_…` of what this tool itself took for a question, which is in neither. `score_per_1k_tokens`:
+    `score_field` summed over the tokens found, in thousands.
 
-    `facts_used`: items of evidence found, of questions answered with at least `threshold` in `score_field`; `tokens_per_fact_used` and
-    `query_usd_per_fact_used`: what all questions together took for each (money without set-ups, and only if every answered row has a
-    price). Reads the scores of the evaluators `memory_use` and `retrieval`; what they did not tell is absent.
+    `facts_used`: items of evidence found, of questions answered with at least `threshold` in `score_field`;
+    `tokens_per_fact_used` and `query_usd_per_fact_used`: what all questions together took for each (money without
+    set-ups, and only if every answered row has a price). Reads the scores of the evaluators `memory_use` and
+    `retrieval`; what they did not tell is absent.
     """
 
     score_field: str = "f1"

@@ -17,11 +17,12 @@ _FOUND = "evidence_recall"
 class MemorySpread:
     """Standard deviations between trials; nothing with fewer than two of them.
 
-    `spread_found`: of the mean share of evidence found, which is ingest and search. `spread_score`: of the mean `score_field`, which is
-    everything. Of that, `spread_same_hits` is what is left where the reader was shown the same, so the reader's part and the judge's, and
-    `spread_same_answer` what is left where it said the same, the judge's alone: the root of the mean variance of a question around the
-    mean of its like trials, over the root of the number of questions. `same_hits`, `same_answers`: the share of questions with the same
-    ones in all trials. `spread_trials`: how many there were.
+    `spread_found`: of the mean share of evidence found, which is ingest and search. `spread_score`: of the mean
+    `score_field`, which is everything. Of that, `spread_same_hits` is what is left where the reader was shown the same,
+    so the reader's part and the judge's, and `spread_same_answer` what is left where it said the same, the judge's
+    alone: the root of the mean variance of a question around the mean of its like trials, over the root of the number
+    of questions. `same_hits`, `same_answers`: the share of questions with the same ones in all trials. `spread_trials`:
+    how many there were.
     """
 
     score_field: str = "f1"
@@ -82,7 +83,9 @@ class Spread:
 def _between(questions: Sequence[Sequence[tuple[int, float | None]]]) -> float | None:
     """The standard deviation of the trials' means, over questions that have a value in every trial."""
     numbers = sorted({trial for each in questions for trial, _ in each})
-    full = [dict(each) for each in questions if len(each) == len(numbers) and all(value is not None for _, value in each)]
+    full = [
+        dict(each) for each in questions if len(each) == len(numbers) and all(value is not None for _, value in each)
+    ]
     if not full:
         return None
     means = [math.fsum(each[trial] or 0.0 for each in full) / len(full) for trial in numbers]

@@ -1,7 +1,8 @@
-"""The operational suites: does a memory keep users apart, forget what it must, hold what it acknowledged, and come back in time?
+"""The operational suites: does a memory keep users apart, forget what it must, hold what it acknowledged, and come back
+in time?
 
-Every test that looks for something bad carries a positive control that shows that it could have seen it; without that it fails. What a
-memory does not offer is "not applicable", never a pass.
+Every test that looks for something bad carries a positive control that shows that it could have seen it; without that
+it fails. What a memory does not offer is "not applicable", never a pass.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _LONGEST = 200  # characters of a finding
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was seen to be wrong. `what` may quote the memory's own text (ours or anybody's): show it as text only."""
+    """One thing that was seen to be wrong. `what` may quote the memory's own text (ours or anybody's): show it as text
+    only.
+    """
 
     what: str
 
@@ -50,8 +53,9 @@ class Finding:
 class Probe:
     """One question put to a memory, and what came of it.
 
-    `kind` "positive control": shows that the test named alike could have failed at all; where it does not hold, that test fails too.
-    "measurement": figures without a right or wrong, outcome "measured". `numbers`: counts, shares (0 to 1), seconds, bytes.
+    `kind` "positive control": shows that the test named alike could have failed at all; where it does not hold, that
+    test fails too. "measurement": figures without a right or wrong, outcome "measured". `numbers`: counts, shares (0 to
+    1), seconds, bytes.
     """
 
     suite: str
@@ -80,7 +84,9 @@ class SuiteResult:
         seen = {probe.outcome for probe in self.probes}
         worst: Outcome
         for worst in ("fail", "error", "pass", "measured"):
-            if worst in seen and (worst != "pass" or any(each.kind == "test" and each.outcome == "pass" for each in self.probes)):
+            if worst in seen and (
+                worst != "pass" or any(each.kind == "test" and each.outcome == "pass" for each in self.probes)
+            ):
                 return worst
         return "not applicable"
 
@@ -128,15 +134,21 @@ class SuiteReport:
         control: bool | None = None,
         proof: str = "",
     ) -> bool:
-        """Write down a test and, before it, its positive control (`control`: whether that held; `proof`: what it was)."""
+        """Write down a test and, before it, its positive control (`control`: whether that held; `proof`: what it
+        was).
+        """
         if control is not None:
             outcome: Outcome = "pass" if control else "fail"
-            self.probes.append(Probe(self.suite, name, "positive control", outcome, proof if control else f"does not hold: {proof}"))
+            self.probes.append(
+                Probe(self.suite, name, "positive control", outcome, proof if control else f"does not hold: {proof}")
+            )
         if control is False:
             sentence = f"says nothing, because its positive control failed; seen: {sentence}"
         passed = holds and control is not False
         found = tuple(Finding(_short(each)) for each in findings[:_SHOWN])
-        self.probes.append(Probe(self.suite, name, "test", "pass" if passed else "fail", sentence, dict(numbers or {}), found))
+        self.probes.append(
+            Probe(self.suite, name, "test", "pass" if passed else "fail", sentence, dict(numbers or {}), found)
+        )
         return passed
 
     def measured(self, name: str, sentence: str, numbers: Mapping[str, float | int | None]) -> None:
@@ -149,7 +161,9 @@ class SuiteReport:
 
     @asynccontextmanager
     async def guard(self, name: str) -> AsyncIterator[None]:
-        """Turn an exception of a probe into its outcome: an outlived deadline is a failure, what is not offered does not apply."""
+        """Turn an exception of a probe into its outcome: an outlived deadline is a failure, what is not offered does
+        not apply.
+        """
         try:
             yield
         except Stop:
@@ -199,13 +213,14 @@ async def run_suites(
 ) -> list[SuiteResult]:
     """Run a memory through each of `suites`.
 
-    `make`: a spec (`bm25:path={dir}/store.db`; `{dir}` becomes a folder of ours, removed afterwards), or a function that opens the memory,
-    the same place each time it is called (a memory that says "persistent" is closed and opened again). `spec`: how a child process can make
-    it, for the crash suite, if `make` is a function. `scale` multiplies the number of things stored and asked (1: some seconds on a local
-    store). A call that outlives `deadline` seconds is a failure. `reader`: a system; with it "poison" also asks whether it obeys.
+    `make`: a spec (`bm25:path={dir}/store.db`; `{dir}` becomes a folder of ours, removed afterwards), or a function
+    that opens the memory, the same place each time it is called (a memory that says "persistent" is closed and opened
+    again). `spec`: how a child process can make it, for the crash suite, if `make` is a function. `scale` multiplies
+    the number of things stored and asked (1: some seconds on a local store). A call that outlives `deadline` seconds is
+    a failure. `reader`: a system; with it "poison" also asks whether it obeys.
 
-    Only namespaces of our own are written to and emptied; a memory without namespaces must be empty, else `BadInput`. `UnknownName` for a
-    suite that does not exist; errors in making the memory are raised.
+    Only namespaces of our own are written to and emptied; a memory without namespaces must be empty, else `BadInput`.
+    `UnknownName` for a suite that does not exist; errors in making the memory are raised.
     """
     for name in suites:
         if name not in SUITES:
@@ -226,7 +241,9 @@ async def run_suites(
         return results
 
 
-def _opened(make: str | Callable[[], Any], spec: str | None, folder: Path) -> tuple[Callable[[], Any], str | None, Path | None]:
+def _opened(
+    make: str | Callable[[], Any], spec: str | None, folder: Path
+) -> tuple[Callable[[], Any], str | None, Path | None]:
     """A function that opens the memory here, the spec for a child process, and our folder if it lies there."""
     text = make if isinstance(make, str) else spec
     child = None if text is None else text.replace(FOLDER, str(folder))
@@ -250,4 +267,11 @@ async def _one(workspace: SuiteWorkspace, *, first: bool) -> SuiteResult:
             await suite.probe(workspace, report)
     finally:
         await workspace.leave()
-    return SuiteResult(workspace.suite, name, tuple(report.probes), workspace.clock.monotonic() - begun, workspace.seed, workspace.scale)
+    return SuiteResult(
+        workspace.suite,
+        name,
+        tuple(report.probes),
+        workspace.clock.monotonic() - begun,
+        workspace.seed,
+        workspace.scale,
+    )

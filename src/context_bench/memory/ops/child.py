@@ -1,10 +1,11 @@
 """Processes that store items in a memory until they kill themselves: `python -m context_bench.memory.ops.child`.
 
-Reads orders from standard input, one JSON object a line: `spec`, `namespace` (or null), `items` [{id, text}], `die_after` (acknowledgement,
-from 1; 0: not at all), `delay` (seconds between that acknowledgement and the kill, in which it goes on storing; 0: in the very next
-instruction). Each order is carried out by a process of its own, forked from this one, which has opened nothing; it is the leader of its own
-group and ends by SIGKILL of that group, or closes the memory and ends well. Writes JSON lines: {"pid"} when it starts, {"id", "memory_id"}
-for each acknowledged item before anything else can happen, {"error"} if it ends otherwise, {"status"} when it is over.
+Reads orders from standard input, one JSON object a line: `spec`, `namespace` (or null), `items` [{id, text}],
+`die_after` (acknowledgement, from 1; 0: not at all), `delay` (seconds between that acknowledgement and the kill, in
+which it goes on storing; 0: in the very next instruction). Each order is carried out by a process of its own, forked
+from this one, which has opened nothing; it is the leader of its own group and ends by SIGKILL of that group, or closes
+the memory and ends well. Writes JSON lines: {"pid"} when it starts, {"id", "memory_id"} for each acknowledged item
+before anything else can happen, {"error"} if it ends otherwise, {"status"} when it is over.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Many writers, many readers, one memory: nothing lost, doubled, torn or out of order.
 
-Every writer is a thread of its own (a task, if the memory is async) and stores a numbered series, waiting for each acknowledgement; readers
-ask meanwhile for what was acknowledged. lost: acknowledged and not found at the end. duplicated: found more often than stored. torn: found,
-but not whole. out of order: number n is found while n − 1, acknowledged earlier, is not; or a writer's series comes back in another order
-than one writer's does; or not the last of its updates is what stays. visibility delay: from the acknowledgement until a reader's first
-search that found it came back (an upper bound). Positive control: one writer alone, the same way, loses nothing.
+Every writer is a thread of its own (a task, if the memory is async) and stores a numbered series, waiting for each
+acknowledgement; readers ask meanwhile for what was acknowledged. lost: acknowledged and not found at the end.
+duplicated: found more often than stored. torn: found, but not whole. out of order: number n is found while n − 1,
+acknowledged earlier, is not; or a writer's series comes back in another order than one writer's does; or not the last
+of its updates is what stays. visibility delay: from the acknowledgement until a reader's first search that found it
+came back (an upper bound). Positive control: one writer alone, the same way, loses nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     workspace.needs("search")
     memory = await workspace.place()
     each = workspace.times(_EACH, 3)
-    alone, kept = _series(workspace, "solo", each), [_series(workspace, f"writer{number}", each) for number in range(WRITERS)]
+    alone, kept = (
+        _series(workspace, "solo", each),
+        [_series(workspace, f"writer{number}", each) for number in range(WRITERS)],
+    )
     single = _Kept()
     await _write(workspace, memory, alone, single, TimedCaller(workspace.deadline))
     await workspace.flush(memory)
@@ -92,12 +96,24 @@ def _series(workspace: SuiteWorkspace, writer: str, number: int) -> list[_Note]:
     notes = []
     for count in range(1, number + 1):
         word = workspace.facts.word()
-        text = f"Logbook of {writer}, entry {word}: begun by the harbour at dawn and finished at the mill, sealed {word[::-1]}."
-        notes.append(_Note(writer, count, Item(f"{writer}-{count}", text, time=f"2024-05-01T00:{count // 60:02}:{count % 60:02}"), word))
+        text = (
+            f"Logbook of {writer}, entry {word}: begun by the harbour at dawn and finished at the mill, sealed "
+            f"{word[::-1]}."
+        )
+        notes.append(
+            _Note(
+                writer,
+                count,
+                Item(f"{writer}-{count}", text, time=f"2024-05-01T00:{count // 60:02}:{count % 60:02}"),
+                word,
+            )
+        )
     return notes
 
 
-async def _write(workspace: SuiteWorkspace, memory: Memory, notes: Sequence[_Note], kept: _Kept, caller: TimedCaller) -> None:
+async def _write(
+    workspace: SuiteWorkspace, memory: Memory, notes: Sequence[_Note], kept: _Kept, caller: TimedCaller
+) -> None:
     try:
         for note in notes:
             (receipt,) = await workspace.add(memory, [note.item], caller)
@@ -126,7 +142,9 @@ async def _together(
         await asyncio.gather(*readers)
 
 
-async def _read(workspace: SuiteWorkspace, memory: Memory, number: int, done: Sequence[_Kept], seen: _Seen, over: asyncio.Event) -> None:
+async def _read(
+    workspace: SuiteWorkspace, memory: Memory, number: int, done: Sequence[_Kept], seen: _Seen, over: asyncio.Event
+) -> None:
     """Ask for what was acknowledged last, until the writers are done."""
     caller, pick = TimedCaller(workspace.deadline), random.Random(f"{workspace.seed}/{number}")
     try:
@@ -143,7 +161,9 @@ async def _read(workspace: SuiteWorkspace, memory: Memory, number: int, done: Se
         caller.close()
 
 
-async def _look(workspace: SuiteWorkspace, memory: Memory, note: _Note, earlier: _Note | None, seen: _Seen, caller: TimedCaller) -> None:
+async def _look(
+    workspace: SuiteWorkspace, memory: Memory, note: _Note, earlier: _Note | None, seen: _Seen, caller: TimedCaller
+) -> None:
     begun = workspace.clock.monotonic()
     while True:
         hits = await workspace.search(memory, note.item.text, caller=caller)
@@ -161,7 +181,9 @@ async def _look(workspace: SuiteWorkspace, memory: Memory, note: _Note, earlier:
         seen.torn.append(f"{note.item.id} was found as {mine[0].text!r}")
     if earlier is not None:
         seen.searches += 1
-        if not any(earlier.word in hit.text for hit in await workspace.search(memory, earlier.item.text, caller=caller)):
+        if not any(
+            earlier.word in hit.text for hit in await workspace.search(memory, earlier.item.text, caller=caller)
+        ):
             seen.backwards.append(f"{note.item.id} was found and {earlier.item.id}, acknowledged before it, was not")
 
 
@@ -190,8 +212,12 @@ def _one(note: _Note, receipt: Receipt, hits: Sequence[Hit], state: _State) -> N
         state.torn.append(f"{name} was found as {mine[0].text!r}")
     named = {hit.memory_id for hit in mine if hit.memory_id is not None}
     sources = {source for hit in mine for source in hit.source_ids}
-    if (receipt.memory_id is not None and named and receipt.memory_id not in named) or (sources and name not in sources):
-        state.mixed.append(f"{name} has the receipt {receipt.memory_id!r}; found as {sorted(named)}, of {sorted(sources)}")
+    if (receipt.memory_id is not None and named and receipt.memory_id not in named) or (
+        sources and name not in sources
+    ):
+        state.mixed.append(
+            f"{name} has the receipt {receipt.memory_id!r}; found as {sorted(named)}, of {sorted(sources)}"
+        )
 
 
 async def _order(workspace: SuiteWorkspace, memory: Memory, series: _Kept, state: _State) -> None:
@@ -226,7 +252,15 @@ def _judged(report: SuiteReport, before: _State, after: _State, single: _Kept, d
         if already:
             report.without(name, f"so it is with one writer alone: {already[0]}")
             continue
-        report.test(name, not wrong, f"{len(wrong)} of {acknowledged} {what}", {name: len(wrong)}, wrong, control=control, proof=proof)
+        report.test(
+            name,
+            not wrong,
+            f"{len(wrong)} of {acknowledged} {what}",
+            {name: len(wrong)},
+            wrong,
+            control=control,
+            proof=proof,
+        )
     if before.shuffled:
         report.without("order", "one writer's series alone does not come back in the order of its writing")
     else:
@@ -295,7 +329,10 @@ async def _updates(workspace: SuiteWorkspace, report: SuiteReport, memory: Memor
     receipts = await workspace.store(memory, [fact.item() for fact in facts])
     words = [[workspace.facts.word() for _ in range(_UPDATES)] for _ in facts]
     before = await workspace.found(memory, facts)
-    names = [(await workspace.ids_of(memory, receipt, fact.text, fact.word))[0] for fact, receipt in zip(facts, receipts, strict=True)]
+    names = [
+        (await workspace.ids_of(memory, receipt, fact.text, fact.word))[0]
+        for fact, receipt in zip(facts, receipts, strict=True)
+    ]
 
     async def change(number: int) -> None:
         caller = TimedCaller(workspace.deadline)

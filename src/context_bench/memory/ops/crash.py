@@ -1,9 +1,10 @@
 """Test that acknowledged items survive kill -9.
 
-A child process stores items one by one and kills itself in the instruction after the n-th acknowledgement, for many n; then the memory is
-opened here and all that was acknowledged is looked up by its exact text. Kills at random moments find little: what acknowledges before
-it commits is mostly caught up by then. Some more kills come a little later, while the next item is being written: what is there then has to
-be whole. Positive control: a child that closes the memory properly loses nothing.
+A child process stores items one by one and kills itself in the instruction after the n-th acknowledgement, for many n;
+then the memory is opened here and all that was acknowledged is looked up by its exact text. Kills at random moments
+find little: what acknowledges before it commits is mostly caught up by then. Some more kills come a little later, while
+the next item is being written: what is there then has to be whole. Positive control: a child that closes the memory
+properly loses nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     if not hasattr(os, "fork"):
         raise NotSupported("this system cannot fork processes")
     if workspace.spec is None:
-        raise NotSupported("a child process needs a spec to make the memory from, and this memory was given as an object")
+        raise NotSupported(
+            "a child process needs a spec to make the memory from, and this memory was given as an object"
+        )
     pick = random.Random(f"crash/{workspace.seed}")
     await workspace.close()  # the children have the store for themselves; some stores allow but one process
     async with _Nursery(workspace) as nursery:
@@ -75,13 +78,17 @@ async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
 
 def _items(workspace: SuiteWorkspace) -> list[Item]:
     return [
-        workspace.handed(Item(workspace.facts.word(), workspace.facts.long(600, workspace.facts.word(), workspace.facts.word())))
+        workspace.handed(
+            Item(workspace.facts.word(), workspace.facts.long(600, workspace.facts.word(), workspace.facts.word()))
+        )
         for _ in range(max(4, workspace.times(_ITEMS)))
     ]
 
 
 async def _ended_well(workspace: SuiteWorkspace, nursery: _Nursery) -> tuple[str, bool | None]:
-    """Examine what a child that is not killed leaves behind: what is wrong with it ("" = nothing), and whether texts come back whole."""
+    """Examine what a child that is not killed leaves behind: what is wrong with it ("" = nothing), and whether texts
+    come back whole.
+    """
     items, lost = _items(workspace)[:4], _Lost()
     ended = await nursery.run(items, 0, 0.0, "well")
     if ended.status != 0:
@@ -92,11 +99,15 @@ async def _ended_well(workspace: SuiteWorkspace, nursery: _Nursery) -> tuple[str
     return "; ".join(lost.missing[:1]), not lost.torn
 
 
-async def _killed(workspace: SuiteWorkspace, nursery: _Nursery, items: Sequence[Item], after: int, delay: float, lost: _Lost) -> None:
+async def _killed(
+    workspace: SuiteWorkspace, nursery: _Nursery, items: Sequence[Item], after: int, delay: float, lost: _Lost
+) -> None:
     label = f"kill{workspace.facts.word()}"
     ended = await nursery.run(items, after, delay, label)
     if ended.status != -signal.SIGKILL:
-        raise RuntimeError(f"the child ended with status {ended.status} before it could be killed: {ended.errors or 'no message'}")
+        raise RuntimeError(
+            f"the child ended with status {ended.status} before it could be killed: {ended.errors or 'no message'}"
+        )
     lost.kills += 1
     lost.acknowledged += len(ended.acknowledged)
     await _looked_up(workspace, items, ended, label, lost)
@@ -173,7 +184,10 @@ class _Nursery:
             stdout=asyncio.subprocess.PIPE,
             limit=1 << 20,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # what can be imported here can be there
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },  # what can be imported here can be there
         )
         return self
 

@@ -1,7 +1,8 @@
 """Test that deleted items are gone: from search however it is asked for, after a restart, and from the files.
 
-residue@k = share of deleted things that the first k hits still say, asked by the exact text, by a question (a paraphrase that does not say
-the word), and by way of a neighbour (something else about the same person and place). Only those queries count that found the thing before.
+residue@k = share of deleted things that the first k hits still say, asked by the exact text, by a question (a
+paraphrase that does not say the word), and by way of a neighbour (something else about the same person and place). Only
+those queries count that found the thing before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class _Filled:
 
 
 async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
-    """Delete by id, look for it in every way, restart, look again, read the files; then by query, and everything of a user."""
+    """Delete by id, look for it in every way, restart, look again, read the files; then by query, and everything of a
+    user.
+    """
     workspace.needs("search")
     async with report.guard("by id"):
         await _by_id(workspace, report)
@@ -79,9 +82,13 @@ async def _by_id(workspace: SuiteWorkspace, report: SuiteReport) -> None:
 async def _fill(workspace: SuiteWorkspace, memory: Memory) -> _Filled:
     gone, kept = workspace.facts.facts(workspace.times(_DELETED)), workspace.facts.facts(workspace.times(_KEPT))
     filled = _Filled(gone, kept, [workspace.facts.neighbour(fact) for fact in gone], [])
-    filled.receipts = (await workspace.store(memory, [fact.item() for fact in (*gone, *kept, *filled.neighbours)]))[: len(gone)]
+    filled.receipts = (await workspace.store(memory, [fact.item() for fact in (*gone, *kept, *filled.neighbours)]))[
+        : len(gone)
+    ]
     for kind in _QUERIES:
-        filled.found[kind] = [fact for fact in gone if await workspace.finds(memory, filled.query(kind, fact), fact.word)]
+        filled.found[kind] = [
+            fact for fact in gone if await workspace.finds(memory, filled.query(kind, fact), fact.word)
+        ]
     filled.others = await workspace.found(memory, [*kept, *filled.neighbours])
     for fact in gone:
         filled.second += len(await workspace.search(memory, fact.text, 2)) == 2
@@ -108,7 +115,12 @@ async def _residue(
             f"{name}: {kind}",
             not left,
             f"{len(left)} of {len(asked)} deleted things are still found",
-            {"k": workspace.k, "deleted": len(asked), "residue": len(left), f"residue@{workspace.k}": share(len(left), len(asked))},
+            {
+                "k": workspace.k,
+                "deleted": len(asked),
+                "residue": len(left),
+                f"residue@{workspace.k}": share(len(left), len(asked)),
+            },
             [fact.text for fact in left],
             control=control,
             proof=proof + (f"; {standing} of {len(filled.kept)} others are found now" if kept else ""),
@@ -156,7 +168,9 @@ async def _in_files(workspace: SuiteWorkspace, report: SuiteReport, memory: Memo
     if filled.planted is None:
         raise NotSupported("the memory does not say which files it writes")
     if not filled.planted:
-        raise NotSupported("what was stored could not be read in the files: they are compressed, encrypted or written later")
+        raise NotSupported(
+            "what was stored could not be read in the files: they are compressed, encrypted or written later"
+        )
     files = await workspace.files(memory)
     await workspace.flush(memory)
     await workspace.close()  # what is held back for later is written now
@@ -179,7 +193,9 @@ async def _in_files(workspace: SuiteWorkspace, report: SuiteReport, memory: Memo
 
 
 def scanner_works() -> bool:
-    """True if the scanner finds a random word planted in a file of ours, across its block borders too, and no more once it is removed."""
+    """True if the scanner finds a random word planted in a file of ours, across its block borders too, and no more once
+    it is removed.
+    """
     word = secrets.token_hex(16)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plant"

@@ -1,8 +1,8 @@
-"""Growth of a memory: what of its items can be found, what it takes to keep it, and whether calls come back in time and tell
-the truth.
+"""Growth of a memory: what of its items can be found, what it takes to keep it, and whether calls come back in time and
+tell the truth.
 
-write loss = 1 − (distinct ids that can be found by their exact text) ÷ (ids acknowledged). Bytes and items are the memory's own `stats()`,
-or the size of the files that it names.
+write loss = 1 − (distinct ids that can be found by their exact text) ÷ (ids acknowledged). Bytes and items are the
+memory's own `stats()`, or the size of the files that it names.
 """
 
 from __future__ import annotations
@@ -82,7 +82,12 @@ async def _filled(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory
         "write loss",
         known > 0 and grown.found == known,
         f"{known - grown.found} of {known} acknowledged things cannot be found by their own text",
-        {"acknowledged": known, "refused": len(grown.refused), "found": grown.found, "write_loss": share(known - grown.found, known)},
+        {
+            "acknowledged": known,
+            "refused": len(grown.refused),
+            "found": grown.found,
+            "write_loss": share(known - grown.found, known),
+        },
         grown.lost or grown.refused,
     )
     _measures(report, grown)
@@ -113,8 +118,13 @@ def _measures(report: SuiteReport, grown: _Grown) -> None:
         per = None if size is None else size / turns
         report.measured(
             "size",
-            f"after {turns} turns: {'unknown' if items is None else items} items, {'unknown' if size is None else size} bytes",
-            {**numbers, "bytes_per_turn": per, "bytes_per_byte_given": None if size is None or not given else size / given},
+            f"after {turns} turns: {'unknown' if items is None else items} items, "
+            f"{'unknown' if size is None else size} bytes",
+            {
+                **numbers,
+                "bytes_per_turn": per,
+                "bytes_per_byte_given": None if size is None or not given else size / given,
+            },
         )
     else:
         report.without("size", "the memory tells neither its size nor its files")
@@ -236,7 +246,8 @@ async def _twins(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory,
     for number in range(workspace.times(_TWINS)):
         word = workspace.facts.word()
         text = (
-            f"In the {word} warehouse on the northern quay, behind the second row of blue barrels, cupboard {{}} holds the winter coats "
+            f"In the {word} warehouse on the northern quay, behind the second row of blue barrels, cupboard {{}} "
+            "holds the winter coats "
             "of the night watch and the lamp oil for the whole of January."
         )
         pairs.append([Item(f"twin{number}{side}", text.format(name)) for side, name in (("a", "K4"), ("b", "K7"))])
@@ -278,7 +289,8 @@ async def _echo(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, 
     report.test(
         "echo",
         not echoed,
-        f"{len(echoed)} of {made} searches gave back words that were in the question alone: what they find was never stored",
+        f"{len(echoed)} of {made} searches gave back words that were in the question alone: what they find was never "
+        "stored",
         {"searches": made, "echoed": len(echoed)},
         echoed,
         control=known > 0,
@@ -290,7 +302,9 @@ async def _echo(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, 
 
 
 async def _deadline(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, grown: _Grown) -> None:
-    """Every call comes back in time, one way or the other. A call that does not is left behind and said to be `TimedOut`."""
+    """Every call comes back in time, one way or the other. A call that does not is left behind and said to be
+    `TimedOut`.
+    """
     late: list[str] = []
     extra = workspace.handed(Item("deadline", workspace.facts.fact().text))
     calls: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [("add", memory.add, ([extra],))]
@@ -410,7 +424,9 @@ async def _asked_broken(
     report.test(
         name,
         not silent,
-        f"it found {len(hits)} things and raised nothing, though what it holds could not be read" if silent else "it still finds it",
+        f"it found {len(hits)} things and raised nothing, though what it holds could not be read"
+        if silent
+        else "it still finds it",
         {"hits": len(hits)},
         control=before,
         proof=proof,

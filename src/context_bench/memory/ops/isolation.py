@@ -1,7 +1,8 @@
 """Test that the items of one namespace are never seen, changed or removed from another.
 
-Namespace B holds the best answers to every probe, A only things that are a little like them, C nothing. Leak rate = share of probes made
-in A (or C) that give back any word that only B was told. Positive control: the same probes in B find them.
+Namespace B holds the best answers to every probe, A only things that are a little like them, C nothing. Leak rate =
+share of probes made in A (or C) that give back any word that only B was told. Positive control: the same probes in B
+find them.
 """
 
 from __future__ import annotations
@@ -25,11 +26,22 @@ async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     await workspace.store(ours, [workspace.facts.neighbour(fact).item() for fact in decoys])
     receipts = await workspace.store(theirs, [fact.item() for fact in decoys])
     async with report.guard("search"):
-        await _asked(workspace, report, "search", (ours, theirs), decoys, lambda fact: [fact.question, fact.text, fact.word])
+        await _asked(
+            workspace, report, "search", (ours, theirs), decoys, lambda fact: [fact.question, fact.text, fact.word]
+        )
     async with report.guard("prompt text"):
-        await _asked(workspace, report, "prompt text", (ours, theirs), decoys, lambda fact: _crossing(fact, workspace.name_of("b")))
+        await _asked(
+            workspace,
+            report,
+            "prompt text",
+            (ours, theirs),
+            decoys,
+            lambda fact: _crossing(fact, workspace.name_of("b")),
+        )
     async with report.guard("empty namespace"):
-        await _asked(workspace, report, "empty namespace", (empty, theirs), decoys, lambda fact: [fact.question, fact.text])
+        await _asked(
+            workspace, report, "empty namespace", (empty, theirs), decoys, lambda fact: [fact.question, fact.text]
+        )
     async with report.guard("guessed id: delete"):
         await _deleted(workspace, report, (ours, theirs), decoys, receipts)
     async with report.guard("guessed id: update"):
@@ -48,7 +60,12 @@ def _crossing(fact: Fact, other: str) -> list[str]:
 
 
 async def _asked(
-    workspace: SuiteWorkspace, report: SuiteReport, name: str, places: tuple[Memory, Memory], facts: Sequence[Fact], queries: _Queries
+    workspace: SuiteWorkspace,
+    report: SuiteReport,
+    name: str,
+    places: tuple[Memory, Memory],
+    facts: Sequence[Fact],
+    queries: _Queries,
 ) -> None:
     here, there = places
     words = [fact.word for fact in facts]
@@ -74,7 +91,11 @@ async def _asked(
 
 
 async def _deleted(
-    workspace: SuiteWorkspace, report: SuiteReport, places: tuple[Memory, Memory], facts: Sequence[Fact], receipts: Sequence[Receipt]
+    workspace: SuiteWorkspace,
+    report: SuiteReport,
+    places: tuple[Memory, Memory],
+    facts: Sequence[Fact],
+    receipts: Sequence[Receipt],
 ) -> None:
     workspace.needs("delete")
     ours, theirs = places
@@ -107,7 +128,11 @@ async def _deleted(
 
 
 async def _updated(
-    workspace: SuiteWorkspace, report: SuiteReport, places: tuple[Memory, Memory], facts: Sequence[Fact], receipts: Sequence[Receipt]
+    workspace: SuiteWorkspace,
+    report: SuiteReport,
+    places: tuple[Memory, Memory],
+    facts: Sequence[Fact],
+    receipts: Sequence[Receipt],
 ) -> None:
     workspace.needs("update")
     ours, theirs = places
@@ -152,7 +177,9 @@ async def _emptied(workspace: SuiteWorkspace, report: SuiteReport, places: tuple
     report.test(
         "emptying",
         after,
-        "emptying a namespace leaves the others as they were" if after else f"{kept.text!r} is gone after another namespace was emptied",
+        "emptying a namespace leaves the others as they were"
+        if after
+        else f"{kept.text!r} is gone after another namespace was emptied",
         control=before,
         proof="found before" if before else "not found before",
     )

@@ -1,9 +1,10 @@
 """Measure the loss in recall when a question, or what is stored, is less tidy than in a benchmark.
 
-The same facts are asked for plainly and in other ways (other words, typing mistakes, capitals, another language, amid chatter), and are
-stored in other ways (inside long texts, in another order, among much more). found = share of questions for which the first k hits hold the
-fact; lost = found plainly and not so, gained = the reverse: the questions are paired. All but one are measurements, for
-there is no right or wrong in it; that one is the control of them all: asked plainly, something is found.
+The same facts are asked for plainly and in other ways (other words, typing mistakes, capitals, another language, amid
+chatter), and are stored in other ways (inside long texts, in another order, among much more). found = share of
+questions for which the first k hits hold the fact; lost = found plainly and not so, gained = the reverse: the questions
+are paired. All but one are measurements, for there is no right or wrong in it; that one is the control of them all:
+asked plainly, something is found.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _CHATTER = "The ferry was late again and nobody minded. {} Rain is expected on t
 
 
 async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
-    """Plainly first; then each other way of asking on the same memory, and each other way of storing in a place of its own."""
+    """Plainly first; then each other way of asking on the same memory, and each other way of storing in a place of its
+    own.
+    """
     workspace.needs("search")
     facts = workspace.facts.facts(workspace.times(_FACTS))
     others = [fact.item() for fact in workspace.facts.facts(_OTHERS * len(facts))]
@@ -60,7 +63,9 @@ async def _filled(workspace: SuiteWorkspace, label: str, items: Sequence[Item]) 
     return memory
 
 
-async def _found(workspace: SuiteWorkspace, memory: Memory, facts: Sequence[Fact], asked: Callable[[Fact], str]) -> list[bool]:
+async def _found(
+    workspace: SuiteWorkspace, memory: Memory, facts: Sequence[Fact], asked: Callable[[Fact], str]
+) -> list[bool]:
     return [says(await workspace.search(memory, asked(fact)), fact.word) for fact in facts]
 
 
@@ -71,7 +76,13 @@ def _compared(report: SuiteReport, name: str, plain: Sequence[bool], found: Sequ
         name,
         f"{sum(found)} of {len(found)} things are found so, {sum(plain)} plainly; {lost} of these are lost"
         + (f", {gained} others gained" if gained else ""),
-        {"questions": len(found), "found": sum(found), "found_share": share(sum(found), len(found)), "lost": lost, "gained": gained},
+        {
+            "questions": len(found),
+            "found": sum(found),
+            "found_share": share(sum(found), len(found)),
+            "lost": lost,
+            "gained": gained,
+        },
     )
 
 

@@ -1,7 +1,8 @@
 """The workspace of an operational suite: namespaces of its own, facts to store, and calls that end in time.
 
-Nothing that was in the memory before is touched, and the namespaces are emptied afterwards. A call that outlives its deadline raises
-`TimedOut`, and the suite goes on. Facts are drawn by seed; each holds a word of its own by which it is recognised.
+Nothing that was in the memory before is touched, and the namespaces are emptied afterwards. A call that outlives its
+deadline raises `TimedOut`, and the suite goes on. Facts are drawn by seed; each holds a word of its own by which it is
+recognised.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Recei
 class TimedCaller:
     """One caller of a memory: a thread of its own for plain functions, the running loop for async ones.
 
-    A call that outlives `deadline` seconds is `TimedOut`. A thread that is stuck then is left behind (it cannot be ended, and does not keep
-    the process alive) and the next call gets a new one.
+    A call that outlives `deadline` seconds is `TimedOut`. A thread that is stuck then is left behind (it cannot be
+    ended, and does not keep the process alive) and the next call gets a new one.
     """
 
     def __init__(self, deadline: float, name: str = "ops") -> None:
@@ -37,11 +38,17 @@ class TimedCaller:
         self._work: queue.SimpleQueue[Callable[[], None] | None] | None = None
 
     async def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None, **kwargs: Any) -> Any:
-        """Call `function`, awaiting it if need be; its own errors are raised. `seconds`: another deadline for this call."""
+        """Call `function`, awaiting it if need be; its own errors are raised. `seconds`: another deadline for this
+        call.
+        """
         limit = self.deadline if seconds is None else seconds
         try:
             async with asyncio.timeout(limit) as timer:
-                found = function(*args, **kwargs) if inspect.iscoroutinefunction(function) else await self._away(function, args, kwargs)
+                found = (
+                    function(*args, **kwargs)
+                    if inspect.iscoroutinefunction(function)
+                    else await self._away(function, args, kwargs)
+                )
                 return await found if inspect.isawaitable(found) else found
         except TimeoutError:
             if not timer.expired():  # the memory's own
@@ -91,22 +98,52 @@ def _settle(done: asyncio.Future[Any], found: Any, error: BaseException | None) 
         done.set_exception(error)
 
 
-_NAMES = ("Maren", "Tobias", "Ilse", "Ravi", "Noor", "Pavel", "Chiara", "Dembe", "Yuki", "Linnea", "Oskar", "Salma", "Teodor", "Wanjiru")
-_SURNAMES = ("Oduya", "Halvorsen", "Kessler", "Brandt", "Achterberg", "Moreau", "Lindqvist", "Takeda", "Varga", "Nkosi", "Solano", "Petrov")
+_NAMES = (
+    "Maren",
+    "Tobias",
+    "Ilse",
+    "Ravi",
+    "Noor",
+    "Pavel",
+    "Chiara",
+    "Dembe",
+    "Yuki",
+    "Linnea",
+    "Oskar",
+    "Salma",
+    "Teodor",
+    "Wanjiru",
+)
+_SURNAMES = (
+    "Oduya",
+    "Halvorsen",
+    "Kessler",
+    "Brandt",
+    "Achterberg",
+    "Moreau",
+    "Lindqvist",
+    "Takeda",
+    "Varga",
+    "Nkosi",
+    "Solano",
+    "Petrov",
+)
 _PLACES = (
-    "boathouse", "granary", "lighthouse", "orchard", "foundry", "observatory", "vineyard", "quarry", "chapel", "sawmill", "greenhouse",
+    "boathouse", "granary", "lighthouse", "orchard", "foundry", "observatory", "vineyard", "quarry", "chapel", "sawmill", "greenhouse",  # noqa: E501
     "brewery", "stables", "windmill", "archive", "bakery", "dovecote", "cistern", "forge", "pavilion",
 )  # fmt: skip
 _FILLER = (
-    "The ferry was late again and nobody minded.", "Rain is expected on the coast towards evening.", "They talked about bread for a while.",
-    "A new path was cut through the hazel wood.", "The choir meets on alternate weeks in winter.", "Somebody had left the gate ajar.",
+    "The ferry was late again and nobody minded.", "Rain is expected on the coast towards evening.", "They talked about bread for a while.",  # noqa: E501
+    "A new path was cut through the hazel wood.", "The choir meets on alternate weeks in winter.", "Somebody had left the gate ajar.",  # noqa: E501
 )  # fmt: skip
 _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A thing to remember. `word` occurs in no other fact; `question` asks for it without saying it; `topic` is name and place."""
+    """A thing to remember. `word` occurs in no other fact; `question` asks for it without saying it; `topic` is name
+    and place.
+    """
 
     id: str
     word: str
@@ -163,7 +200,11 @@ class Facts:
         """A true thing about the same person and place with a word of its own."""
         word = self.word()
         return Fact(
-            f"{fact.id}n", word, f"{fact.topic}: the cat there is called {word}.", f"What is the cat called? {fact.topic}", fact.topic
+            f"{fact.id}n",
+            word,
+            f"{fact.topic}: the cat there is called {word}.",
+            f"What is the cat called? {fact.topic}",
+            fact.topic,
         )
 
     def long(self, characters: int, head: str, tail: str) -> str:
@@ -199,7 +240,8 @@ _LOOK = 0.02
 class SuiteWorkspace:
     """The memory, namespaces and settings of a suite.
 
-    `spec`: a spec from which a child process can make the memory, if there is one. `own`: a folder of ours that it lies in.
+    `spec`: a spec from which a child process can make the memory, if there is one. `own`: a folder of ours that it lies
+    in.
     """
 
     make: Callable[[], Any]
@@ -223,7 +265,9 @@ class SuiteWorkspace:
         self._used: dict[str, None] = {}  # labels of places that were filled, in order
         self._open = False
         self._settles = True
-        self._ours: dict[str, None] = {}  # the memory's names of what was added, where they are the only way to take it back
+        self._ours: dict[
+            str, None
+        ] = {}  # the memory's names of what was added, where they are the only way to take it back
 
     # --- opening and leaving ---
 
@@ -257,7 +301,10 @@ class SuiteWorkspace:
 
     async def close(self) -> None:
         """Close every handle; what is stored stays."""
-        for memory in [*(each for each in self._places.values() if each is not self.base), *([self.base] if self._open else [])]:
+        for memory in [
+            *(each for each in self._places.values() if each is not self.base),
+            *([self.base] if self._open else []),
+        ]:
             close = method(memory, "aclose", "close")
             if close is not None:
                 await self.caller.call(close)
@@ -324,7 +371,9 @@ class SuiteWorkspace:
         self.note(receipt.memory_id for receipt in receipts)
         by_item = {receipt.item_id: receipt for receipt in receipts}
         missing = Receipt("", error="no receipt")
-        return [replace(by_item.get(sent.id, missing), item_id=item.id) for item, sent in zip(items, handed, strict=True)]
+        return [
+            replace(by_item.get(sent.id, missing), item_id=item.id) for item, sent in zip(items, handed, strict=True)
+        ]
 
     async def flush(self, memory: Memory) -> None:
         """Wait until what was added can be found."""
@@ -374,10 +423,16 @@ class SuiteWorkspace:
         await self.caller.call(forget)
 
     async def ids_of(self, memory: Memory, receipt: Receipt, query: str, word: str) -> list[str]:
-        """The memory's names of what it keeps of an item, from the receipt or from what it finds. `NotSupported` if there are none."""
+        """The memory's names of what it keeps of an item, from the receipt or from what it finds. `NotSupported` if
+        there are none.
+        """
         if receipt.memory_id is not None:
             return [receipt.memory_id]
-        named = [hit.memory_id for hit in await self.search(memory, query) if word in hit.text.lower() and hit.memory_id is not None]
+        named = [
+            hit.memory_id
+            for hit in await self.search(memory, query)
+            if word in hit.text.lower() and hit.memory_id is not None
+        ]
         if not named:
             raise NotSupported("neither receipts nor hits name an id of what is kept")
         return list(dict.fromkeys(named))
@@ -394,7 +449,9 @@ class SuiteWorkspace:
         return found if isinstance(found, dict) else {}
 
     async def files(self, memory: Memory) -> list[Path]:
-        """The files that the memory says it writes: `files()`, `stats()["path"]` or `path`, with all that begins with the same name."""
+        """The files that the memory says it writes: `files()`, `stats()["path"]` or `path`, with all that begins with
+        the same name.
+        """
         told: Any = None
         if (listing := method(memory, "files")) is not None:
             told = await self.caller.call(listing)
@@ -403,11 +460,15 @@ class SuiteWorkspace:
         if told is None:
             told = getattr(memory, "path", None)
         listed = told if isinstance(told, list | tuple | set | frozenset) else [told]
-        return list(dict.fromkeys(each for path in listed if isinstance(path, str | Path) for each in _beside(Path(path))))
+        return list(
+            dict.fromkeys(each for path in listed if isinstance(path, str | Path) for each in _beside(Path(path)))
+        )
 
 
 async def check_empty(workspace: SuiteWorkspace) -> None:
-    """`BadInput` if the memory has no namespaces and holds something: what a person keeps is nothing to experiment with."""
+    """`BadInput` if the memory has no namespaces and holds something: what a person keeps is nothing to experiment
+    with.
+    """
     if workspace.has("namespaces") or workspace.own is not None:
         return
     held = (await workspace.stats(workspace.base)).get("items")
@@ -415,7 +476,8 @@ async def check_empty(workspace: SuiteWorkspace) -> None:
         held = len(await workspace.search(workspace.base, "What do you remember?", 1))
     if held:
         raise BadInput(
-            f"memory {workspace.base.name!r} has no namespaces and is not empty; the operational suites add and delete, "
+            f"memory {workspace.base.name!r} has no namespaces and is not empty; the operational suites add and "
+            "delete, "
             "so give them a memory made for them"
         )
 

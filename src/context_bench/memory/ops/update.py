@@ -1,8 +1,9 @@
 """After v1 … vn of a fact the current one is found, and no older one beside or above it.
 
-By `update()`: whatever is older is wrong. By adding a newer, dated statement: the older one is still true of its time, so its rates
-are measurements. current@1 = first hit says vn; stale-in-top-k = an older version is among the first k; current-above-stale = vn stands
-above every older one. The versions' words have one length and differ, so that none is part of another.
+By `update()`: whatever is older is wrong. By adding a newer, dated statement: the older one is still true of its time,
+so its rates are measurements. current@1 = first hit says vn; stale-in-top-k = an older version is among the first k;
+current-above-stale = vn stands above every older one. The versions' words have one length and differ, so that none is
+part of another.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class _Rates:
 
     def see(self, told: _Told, hits: Sequence[Hit], current: int = -1) -> bool:
         """Count one question's hits; whether an older version is among them."""
-        place = {word: at for at, hit in reversed(list(enumerate(hits))) for word in told.words if word in hit.text.lower()}
+        place = {
+            word: at for at, hit in reversed(list(enumerate(hits))) for word in told.words if word in hit.text.lower()
+        }
         now = place.get(told.words[current])
         older = [at for word, at in place.items() if word != told.words[current]]
         self.asked += 1
@@ -96,20 +99,25 @@ async def _by_update(workspace: SuiteWorkspace, report: SuiteReport) -> None:
         await _looked(workspace, report, "by update: after restart", await workspace.place(), before, len(every))
 
 
-async def _looked(workspace: SuiteWorkspace, report: SuiteReport, name: str, memory: Memory, before: Sequence[_Told], number: int) -> None:
+async def _looked(
+    workspace: SuiteWorkspace, report: SuiteReport, name: str, memory: Memory, before: Sequence[_Told], number: int
+) -> None:
     rates = _Rates()
     findings = []
     for told in before:
         for query in (told.fact.question, told.text(0)):  # an old text is how an old version would be found
             hits = await workspace.search(memory, query)
             if rates.see(told, hits):
-                findings.append(f"still found: {next(hit.text for hit in hits if any(w in hit.text.lower() for w in told.words[:-1]))!r}")
+                findings.append(
+                    f"still found: {next(hit.text for hit in hits if any(w in hit.text.lower() for w in told.words[:-1]))!r}"  # noqa: E501
+                )
         if not await workspace.finds(memory, told.fact.question, told.words[-1]):
             findings.append(f"not found: {told.text(-1)!r}")
     report.test(
         name,
         not findings,
-        f"{rates.stale} of {rates.asked} questions still find an older version; {rates.asked - rates.found} do not find the current one",
+        f"{rates.stale} of {rates.asked} questions still find an older version; {rates.asked - rates.found} do not "
+        "find the current one",
         rates.numbers(workspace.k),
         findings,
         control=bool(before),
@@ -126,7 +134,9 @@ async def _by_adding(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     every = _versions(workspace)
     dates = [f"2024-{month + 1:02}-15" for month in range(_VERSIONS)]
     for version, date in enumerate(dates):
-        await workspace.store(memory, [Item(f"{told.fact.id}v{version}", told.text(version), time=date) for told in every])
+        await workspace.store(
+            memory, [Item(f"{told.fact.id}v{version}", told.text(version), time=date) for told in every]
+        )
     rates, past = _Rates(), _Rates()
     for told in every:
         rates.see(told, await workspace.search(memory, told.fact.question))
@@ -136,6 +146,10 @@ async def _by_adding(workspace: SuiteWorkspace, report: SuiteReport) -> None:
         "by newer statements",
         f"after {_VERSIONS} dated versions the current one comes first for {rates.first} of {rates.asked} facts, "
         f"above every older one for {rates.above}"
-        + (f"; asked as of the second date, what held then comes first for {past.first} of {past.asked}" if past.asked else ""),
+        + (
+            f"; asked as of the second date, what held then comes first for {past.first} of {past.asked}"
+            if past.asked
+            else ""
+        ),
         rates.numbers(workspace.k) | ({"as_of@1": share(past.first, past.asked)} if past.asked else {}),
     )

@@ -1,7 +1,7 @@
 """Memories: the floors, ceilings and baselines, the adapters, and the bridge that makes a system of any of them.
 
-A new memory is one file here, which declares `MEMORIES = {"name": "Class"}`; a new scheme (`cli:`, `http:`, …) is one with
-`SCHEMES = {"scheme": "function"}`.
+A new memory is one file here, which declares `MEMORIES = {"name": "Class"}`; a new scheme (`cli:`, `http:`, …) is one
+with `SCHEMES = {"scheme": "function"}`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Objects of other shapes as a `Memory`: the documented `Client` and `MemorySystem`, and whatever has something like add and search."""
+"""Objects of other shapes as a `Memory`: the documented `Client` and `MemorySystem`, and whatever has something like
+add and search.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _TIME = ("time", "timestamp", "created_at", "date")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Reply of a memory that answers itself. `context_tokens`: how much it read for it, as it counts; `None` = it does not tell."""
+    """Reply of a memory that answers itself. `context_tokens`: how much it read for it, as it counts; `None` = it does
+    not tell.
+    """
 
     text: str
     context_tokens: int | None = None
@@ -34,9 +38,10 @@ class Answer:
 def as_memory(found: Any, name: str | None = None) -> Memory:
     """`found` as a `Memory`; one that is a memory already is given back as it is.
 
-    Documented shapes: `reset/store(content)/recall(query, limit)`, and `reset/ingest(turns)/query(question)`, which answers itself (text,
-    or an object with `answer` and `context_tokens`; else its attribute `last_context_tokens`). Else the first of add, store, insert,
-    remember and of search, recall, retrieve, query. Methods may be plain or async. `BadInput` for what fits none.
+    Documented shapes: `reset/store(content)/recall(query, limit)`, and `reset/ingest(turns)/query(question)`, which
+    answers itself (text, or an object with `answer` and `context_tokens`; else its attribute `last_context_tokens`).
+    Else the first of add, store, insert, remember and of search, recall, retrieve, query. Methods may be plain or
+    async. `BadInput` for what fits none.
     """
     if _is_memory(found):
         memory: Memory = found
@@ -71,7 +76,9 @@ def as_answer(found: Any, memory: Any = None) -> Answer:
 
 
 def as_hits(found: Any) -> list[Hit]:
-    """A search's result as hits: a list of texts, dicts, objects or (text, score) pairs, or something that holds such a list."""
+    """A search's result as hits: a list of texts, dicts, objects or (text, score) pairs, or something that holds such a
+    list.
+    """
     if isinstance(found, str):
         return [Hit(line) for line in found.splitlines() if line.strip()]
     if not isinstance(found, list | tuple):
@@ -127,8 +134,20 @@ class Adapted:
         self._add, self._search = add, search
         self._about = _parameter(add, ("metadata",))
         self._limit, self._as_of = _parameter(search, _LIMIT), _parameter(search, ("as_of",))
-        _checked(self.name, add, ["text"], "one that takes a text, as in add(text) or add(text, metadata=None)", **self._told_to_add())
-        _checked(self.name, search, ["query", *self._position()], "one that takes a question, as in search(query, k)", **self._most(1))
+        _checked(
+            self.name,
+            add,
+            ["text"],
+            "one that takes a text, as in add(text) or add(text, metadata=None)",
+            **self._told_to_add(),
+        )
+        _checked(
+            self.name,
+            search,
+            ["query", *self._position()],
+            "one that takes a question, as in search(query, k)",
+            **self._most(1),
+        )
         offered = {"add", "search"}
         for capability, names in (
             ("delete", ("delete", "forget")),
@@ -195,7 +214,13 @@ class Adapted:
     def _facts(self, item: Item) -> dict[str, Any]:
         if not self._about:
             return {}
-        facts = {"source_id": item.id, "role": item.role, "speaker": item.speaker, "time": item.time, "session": item.session}
+        facts = {
+            "source_id": item.id,
+            "role": item.role,
+            "speaker": item.speaker,
+            "time": item.time,
+            "session": item.session,
+        }
         return {self._about: {name: value for name, value in facts.items() if value is not None}}
 
     def _twin(self, name: str) -> Memory:
@@ -203,10 +228,12 @@ class Adapted:
 
 
 class Answering:
-    """A memory that answers questions itself and shows nothing of what it found. It gets the whole conversation at once.
+    """A memory that answers questions itself and shows nothing of what it found. It gets the whole conversation at
+    once.
 
-    A turn is `{"role", "content"}`; content begins with its date and speaker where they are known, because these two fields are all that is
-    documented. `timestamp`, `speaker` and `session_id` are there as well, for those who read them.
+    A turn is `{"role", "content"}`; content begins with its date and speaker where they are known, because these two
+    fields are all that is documented. `timestamp`, `speaker` and `session_id` are there as well, for those who read
+    them.
     """
 
     batch: int | None = None
@@ -266,7 +293,11 @@ def _turn(item: Item) -> dict[str, Any]:
 
 
 def _is_memory(found: Any) -> bool:
-    return isinstance(getattr(found, "capabilities", None), frozenset | set) and isinstance(found, Memory) and not isinstance(found, type)
+    return (
+        isinstance(getattr(found, "capabilities", None), frozenset | set)
+        and isinstance(found, Memory)
+        and not isinstance(found, type)
+    )
 
 
 def _offer(adapter: Any, inner: Any, wanted: Mapping[str, Sequence[str]]) -> None:
@@ -300,7 +331,10 @@ def _positional(function: Callable[..., Any]) -> int:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return 2  # built-ins: the documented (query, limit)
-    return sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.default is each.empty for each in parameters)
+    return sum(
+        each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.default is each.empty
+        for each in parameters
+    )
 
 
 def _accepts_one(function: Callable[..., Any]) -> bool:

@@ -1,8 +1,9 @@
 """Memories that keep their items in order (`Listed`), and the floors, ceilings and windows made of it.
 
-`none` is the floor: its right answers come from the question or from the model. `random` shows what search has to beat, `recency` is a
-sliding window. `full_context` hands over the whole conversation; a memory should come near it with a fraction of the tokens. `oracle`
-hands over the evidence: what a reader gets wrong then is the reader's fault, or the question's.
+`none` is the floor: its right answers come from the question or from the model. `random` shows what search has to beat,
+`recency` is a sliding window. `full_context` hands over the whole conversation; a memory should come near it with a
+fraction of the tokens. `oracle` hands over the evidence: what a reader gets wrong then is the reader's fault, or the
+question's.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _Self = TypeVar("_Self", bound="Listed")
 
 
 def spoken(item: Item) -> str:
-    """The text that is remembered of an item: a turn of a conversation with who said it, a lone fact or document as it is."""
+    """The text that is remembered of an item: a turn of a conversation with who said it, a lone fact or document as it
+    is.
+    """
     return item.line if item.speaker or item.session else item.text
 
 
@@ -58,11 +61,14 @@ class Entry:
 class Listed:
     """A memory that keeps its items in a dict, in order; a subclass says in `search` which of them it gives.
 
-    Ids carry a mark of their namespace, so that one of another namespace is never taken for its own. Safe to use from several threads.
+    Ids carry a mark of their namespace, so that one of another namespace is never taken for its own. Safe to use from
+    several threads.
     """
 
     name = "listed"
-    capabilities = frozenset({"add", "delete", "delete_all", "update", "timestamps", "source_ids", "namespaces", "stats"})
+    capabilities = frozenset(
+        {"add", "delete", "delete_all", "update", "timestamps", "source_ids", "namespaces", "stats"}
+    )
     batch: int | None = 500
     _lock: threading.RLock
     _entries: dict[str, Entry]
@@ -168,7 +174,9 @@ class NoMemory:
 
 
 class FullContext(Listed):
-    """Everything that was added and is not dated after the question, in its order, whatever `k` is; only a token budget shortens it."""
+    """Everything that was added and is not dated after the question, in its order, whatever `k` is; only a token budget
+    shortens it.
+    """
 
     name = "full_context"
     capabilities = Listed.capabilities | {"search"}
@@ -182,8 +190,8 @@ class FullContext(Listed):
 class Oracle(Listed):
     """The only memory that is told the evidence of a question (`wants_evidence`); gives those items, whatever `k` is.
 
-    Evidence that names sessions instead of items gives the items of these sessions. Without known evidence it finds nothing.
-    `as_of` leaves nothing out: a dataset that names evidence dated after its question means it.
+    Evidence that names sessions instead of items gives the items of these sessions. Without known evidence it finds
+    nothing. `as_of` leaves nothing out: a dataset that names evidence dated after its question means it.
     """
 
     name = "oracle"
@@ -199,7 +207,9 @@ class Oracle(Listed):
 
 
 class Recency(Listed):
-    """The newest items first: at most `k`, at most the last `n`, at most `tokens` of text (o200k_base). Newest = added last."""
+    """The newest items first: at most `k`, at most the last `n`, at most `tokens` of text (o200k_base). Newest = added
+    last.
+    """
 
     name = "recency"
     capabilities = Listed.capabilities | {"search"}

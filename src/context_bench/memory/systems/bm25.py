@@ -23,7 +23,8 @@ from context_bench.memory.systems.baselines import spoken
 
 MEMORIES = {"bm25": "BM25"}
 
-# Scripts without spaces between words, and Hangul, whose particles hang on the word: indexed as overlapping pairs of characters.
+# Scripts without spaces between words, and Hangul, whose particles hang on the word: indexed as overlapping pairs of
+# characters.
 _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\uac00-\ud7af\U00020000-\U000323af"
@@ -31,7 +32,8 @@ _UNSPACED = (
 _RUN = re.compile(f"[{_UNSPACED}]+")
 _ONE = re.compile(f"[{_UNSPACED}]")
 _BETWEEN = re.compile(r"[\s\x00-/:-@\[-`{-\xa9\u2000-\u206f\u3000-\u3004\u3008-\u3020\uff01-\uff0f\uff1a-\uff20]+")
-# Vowel signs and tone marks (Mn, Mc) belong to their words; by default they would cut Hindi or Arabic words into pieces.
+# Vowel signs and tone marks (Mn, Mc) belong to their words; by default they would cut Hindi or Arabic words into
+# pieces.
 _TOKENIZER = "unicode61 remove_diacritics 2 categories ''L* N* Co Mn Mc''"
 _DATE = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _MOST_WORDS = 400  # of one query
@@ -42,10 +44,11 @@ _SYNCHRONOUS = ("FULL", "NORMAL", "OFF")
 class BM25:
     """Okapi BM25 over the items' words (no stemming, any script), in memory or in the file `path`.
 
-    With `path`, `namespace(name)` opens that namespace of the file with whatever is in it, several processes may use the file at once, and
-    an item is acknowledged only after its transaction is on disk (`synchronous`: FULL, NORMAL, OFF as SQLite has them). Without, every
-    namespace begins empty and ends with its object. What is deleted cannot be found from then on; its bytes are out of the file after
-    `flush()` or `close()`. `StoreUnusable` if the file cannot be used.
+    With `path`, `namespace(name)` opens that namespace of the file with whatever is in it, several processes may use
+    the file at once, and an item is acknowledged only after its transaction is on disk (`synchronous`: FULL, NORMAL,
+    OFF as SQLite has them). Without, every namespace begins empty and ends with its object. What is deleted cannot be
+    found from then on; its bytes are out of the file after `flush()` or `close()`. `StoreUnusable` if the file cannot
+    be used.
     """
 
     name = "bm25"
@@ -81,9 +84,14 @@ class BM25:
         if not items:
             return []
         with self._writing() as db:
-            (after,) = db.execute("UPDATE spaces SET next = next + ? WHERE id = ? RETURNING next", (len(items), self._space)).fetchone()
+            (after,) = db.execute(
+                "UPDATE spaces SET next = next + ? WHERE id = ? RETURNING next", (len(items), self._space)
+            ).fetchone()
             first = after - len(items)
-            rows = [(first + i, *_indexed(spoken(item)), utf8_safe(item.id), _safe(item.time)) for i, item in enumerate(items)]
+            rows = [
+                (first + i, *_indexed(spoken(item)), utf8_safe(item.id), _safe(item.time))
+                for i, item in enumerate(items)
+            ]
             db.executemany(f"INSERT INTO {self._table}(rowid, text, whole, source, time) VALUES (?, ?, ?, ?, ?)", rows)
         mark = self._mark
         return [Receipt(item.id, f"{mark}-{first + i}") for i, item in enumerate(items)]
@@ -118,7 +126,9 @@ class BM25:
             return False
         with self._writing() as db:
             self._scrub = True
-            changed = db.execute(f"UPDATE {self._table} SET text = ?, whole = ? WHERE rowid = ?", (*_indexed(text), row))
+            changed = db.execute(
+                f"UPDATE {self._table} SET text = ?, whole = ? WHERE rowid = ?", (*_indexed(text), row)
+            )
             return bool(changed.rowcount)
 
     def delete_all(self) -> None:
@@ -173,7 +183,10 @@ class BM25:
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(
-            ":memory:" if self.path is None else os.fspath(self.path), timeout=_BUSY, isolation_level=None, check_same_thread=False
+            ":memory:" if self.path is None else os.fspath(self.path),
+            timeout=_BUSY,
+            isolation_level=None,
+            check_same_thread=False,
         )
         db.execute("PRAGMA secure_delete = ON")
         if self.path is not None:
@@ -184,7 +197,10 @@ class BM25:
     def _own_space(self) -> int:
         """The number of this namespace, made if it is new."""
         with self._transaction(self._db) as db:
-            db.execute("CREATE TABLE IF NOT EXISTS spaces (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, next INTEGER NOT NULL)")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS spaces (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, next INTEGER "
+                "NOT NULL)"
+            )
             name = utf8_safe(self._space_name)
             made = db.execute("INSERT INTO spaces (name, next) VALUES (?, 1) ON CONFLICT DO NOTHING", (name,)).rowcount
             (number,) = db.execute("SELECT id FROM spaces WHERE name = ?", (name,)).fetchone()
@@ -216,7 +232,10 @@ class BM25:
 
 
 def _table(name: str) -> str:
-    return f"CREATE VIRTUAL TABLE {name} USING fts5(text, whole UNINDEXED, source UNINDEXED, time UNINDEXED, tokenize='{_TOKENIZER}')"
+    return (
+        f"CREATE VIRTUAL TABLE {name} USING fts5(text, whole UNINDEXED, source UNINDEXED, time UNINDEXED, "
+        f"tokenize='{_TOKENIZER}')"
+    )
 
 
 def _write_ahead(db: sqlite3.Connection) -> None:
@@ -249,7 +268,9 @@ def _indexed(text: str) -> tuple[str, str | None]:
 
 
 def _in_pairs(text: str) -> str:
-    """Every run of characters without spaces as its overlapping pairs, and its last character alone: `日本語` → ` 日本 本語 語 `."""
+    """Every run of characters without spaces as its overlapping pairs, and its last character alone: `日本語` →
+    ` 日本 本語 語 `.
+    """
     return _RUN.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
 
 
@@ -258,7 +279,9 @@ def _pairs(run: str) -> list[str]:
 
 
 def _words(query: str) -> list[str]:
-    """The distinct words to look for, in order. A lone last character of a run is looked for only if the run is nothing else."""
+    """The distinct words to look for, in order. A lone last character of a run is looked for only if the run is nothing
+    else.
+    """
     query = utf8_safe(query).replace('"', " ")
     found: dict[str, str] = {}
     for word in _BETWEEN.split(_RUN.sub(lambda run: f" {' '.join(_pairs(run[0])[: max(1, len(run[0]) - 1)])} ", query)):

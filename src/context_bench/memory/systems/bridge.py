@@ -1,7 +1,7 @@
 """A memory, with a reader or without, as a system that the engine runs, resumes, judges and reports.
 
-A memory sees items and questions, nothing else of an example. Only one with `wants_evidence` (the oracle) sees the evidence. The
-reader's prompt and the recognition of its "not mentioned" reply are here too.
+A memory sees items and questions, nothing else of an example. Only one with `wants_evidence` (the oracle) sees the
+evidence. The reader's prompt and the recognition of its "not mentioned" reply are here too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READER_PROMPT = f"""You answer a question from memories of past conversations. E
 says when it was said. Use only what the memories say. If they contradict each other, the later one holds. Work out times that are told
 relative to a date.
 Answer as briefly as possible: a name, a date, a number or one short phrase, no explanation.
-If the memories do not hold the answer, say: {NOT_MENTIONED}."""
+If the memories do not hold the answer, say: {NOT_MENTIONED}."""  # noqa: E501
 
 
 def prompted(reader: Any, prompt: str) -> Any:
@@ -66,16 +66,17 @@ class _Ready:
 class Bridge:
     """`memory` as a system. `reader`: any system; it gets the rendered hits as `context`, and the question.
 
-    `k`: hits asked for; what a memory gives beyond is cut off and counted, unless it says `ignores_k`. `budget_tokens`: only the longest
-    run of first hits with at most so many tokens (o200k_base) goes on. `prompt`: what a reader without a system prompt is told
-    (`READER_PROMPT`); "" leaves it as it is. `flush_seconds`: how long what was added may take until it can be found. `probes`: so many
-    items are then looked for by their own words, and how many are found is told (`probed`, `probe_found`: the rest was lost in writing).
+    `k`: hits asked for; what a memory gives beyond is cut off and counted, unless it says `ignores_k`. `budget_tokens`:
+    only the longest run of first hits with at most so many tokens (o200k_base) goes on. `prompt`: what a reader without
+    a system prompt is told (`READER_PROMPT`); "" leaves it as it is. `flush_seconds`: how long what was added may take
+    until it can be found. `probes`: so many items are then looked for by their own words, and how many are found is
+    told (`probed`, `probe_found`: the rest was lost in writing).
 
-    `namespace(name)` is there only if the memory has `namespaces`: an isolated twin, emptied again and closed by `aclose()`. Without it the
-    engine calls `reset()` between groups. Output: `hits` [{text, score, source_ids, memory_id, time, tokens}], `provenance` ("ids", "text
-    match", "none"), `retrieved_tokens`, `search_seconds`, `context`; with an answer `response`, `answer_seconds`, `abstained`.
-    `overhead_seconds`: what the bridge itself took for the question. `hits_key`, `answer_key`: equal where the reader was shown, or said,
-    the same.
+    `namespace(name)` is there only if the memory has `namespaces`: an isolated twin, emptied again and closed by
+    `aclose()`. Without it the engine calls `reset()` between groups. Output: `hits` [{text, score, source_ids,
+    memory_id, time, tokens}], `provenance` ("ids", "text match", "none"), `retrieved_tokens`, `search_seconds`,
+    `context`; with an answer `response`, `answer_seconds`, `abstained`. `overhead_seconds`: what the bridge itself took
+    for the question. `hits_key`, `answer_key`: equal where the reader was shown, or said, the same.
     """
 
     stateful = True
@@ -95,9 +96,14 @@ class Bridge:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if k < 1 or (budget_tokens is not None and budget_tokens < 1):
-            raise BadInput(f"a memory is asked for k ≥ 1 hits and a budget of ≥ 1 tokens, not k={k}, budget_tokens={budget_tokens}")
+            raise BadInput(
+                f"a memory is asked for k ≥ 1 hits and a budget of ≥ 1 tokens, not k={k}, budget_tokens={budget_tokens}"
+            )
         if not memory.capabilities & {"search", "answer"}:
-            raise BadInput(f"memory {memory.name!r} can neither search nor answer: its capabilities are {sorted(memory.capabilities)}")
+            raise BadInput(
+                f"memory {memory.name!r} can neither search nor answer: its capabilities are "
+                f"{sorted(memory.capabilities)}"
+            )
         self.memory, self.k, self.budget_tokens = memory, k, budget_tokens
         self.reader = prompted(reader, prompt)
         self.name = name or memory.name
@@ -131,10 +137,10 @@ class Bridge:
     async def asetup(self, example: Example) -> dict[str, Any]:
         """Put the example's items into the memory and wait until they can be found; what came of it, as JSON.
 
-        `items` of the group, `parts` handed over, `acknowledged`, `failed`, `errors` (the first few), `call_count` calls of `batch` parts
-        (`None` = all at once), `seconds_add`, `seconds_flush`, `seconds_first` (the first call) and `seconds_each` (the others: n, p50,
-        p95, p99 by nearest rank), `granularity`, `bytes` and `stored` as the memory tells. `SetupFailed` if more than 5 % of the parts
-        were not stored or the flush did not end.
+        `items` of the group, `parts` handed over, `acknowledged`, `failed`, `errors` (the first few), `call_count`
+        calls of `batch` parts (`None` = all at once), `seconds_add`, `seconds_flush`, `seconds_first` (the first call)
+        and `seconds_each` (the others: n, p50, p95, p99 by nearest rank), `granularity`, `bytes` and `stored` as the
+        memory tells. `SetupFailed` if more than 5 % of the parts were not stored or the flush did not end.
         """
         text = example.get("items")
         if not isinstance(text, str):
@@ -156,7 +162,9 @@ class Bridge:
         return facts
 
     def _parts(self, text: str, sources: dict[str, tuple[str, ...]] | None = None) -> Iterator[Item]:
-        """The parts handed over, one by one, so that a long history is never held twice; what a part stands for goes into `sources`."""
+        """The parts handed over, one by one, so that a long history is never held twice; what a part stands for goes
+        into `sources`.
+        """
         granularity = self._granularity
         return unpacking(text) if granularity == "turn" else self._joined(text, granularity, sources)
 
@@ -169,7 +177,12 @@ class Bridge:
 
     async def _probed(self, text: str, number: int) -> dict[str, int]:
         """Count the items of an even sample that come back when asked for by their own words."""
-        if not self.probes or not number or "search" not in self.memory.capabilities or getattr(self.memory, "wants_evidence", False):
+        if (
+            not self.probes
+            or not number
+            or "search" not in self.memory.capabilities
+            or getattr(self.memory, "wants_evidence", False)
+        ):
             return {}
         assert self._ready is not None
         step = max(1, number // self.probes)
@@ -178,7 +191,9 @@ class Bridge:
         for part in chosen:
             hits, _ = await self._asked("search", self.memory.search, part.text, max(self.k, 10))
             wanted = set(self._ready.sources.get(part.id, (part.id,)))
-            found += any(wanted & {*hit.source_ids, *self._ready.provenance.of(hit)} or part.id in hit.source_ids for hit in hits)
+            found += any(
+                wanted & {*hit.source_ids, *self._ready.provenance.of(hit)} or part.id in hit.source_ids for hit in hits
+            )
         return {"probed": len(chosen), "probe_found": found}
 
     @property
@@ -262,7 +277,11 @@ class Bridge:
         """The memory's own answer."""
         found, seconds = await self._asked("answer", getattr(self.memory, "answer"), question)  # noqa: B009 - optional in the protocol
         answer: Answer = as_answer(found, self.memory)
-        output: dict[str, Any] = {"response": answer.text, "answer_seconds": seconds, "abstained": abstained(answer.text)}
+        output: dict[str, Any] = {
+            "response": answer.text,
+            "answer_seconds": seconds,
+            "abstained": abstained(answer.text),
+        }
         if answer.context_tokens is not None:
             output["retrieved_tokens"] = output["context_tokens"] = answer.context_tokens
         return output
@@ -281,12 +300,16 @@ class Bridge:
         kept = {name: example[name] for name in ("id", "dataset", "choices") if name in example}
         process = calling.method(self.reader, "aprocess", "process")
         if process is None:
-            raise BadReply(f"the reader {getattr(self.reader, 'name', self.reader)!r} has neither process() nor aprocess()")
+            raise BadReply(
+                f"the reader {getattr(self.reader, 'name', self.reader)!r} has neither process() nor aprocess()"
+            )
         ledger = current_ledger()
         if ledger is None:
             found, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
         else:
-            with open_ledger(replace(ledger, account="reader", mark=None)):  # same list of calls; its own key, not the memory's mark
+            with open_ledger(
+                replace(ledger, account="reader", mark=None)
+            ):  # same list of calls; its own key, not the memory's mark
                 found, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
         if not isinstance(found, dict) or not isinstance(found.get("response"), str):
             raise BadReply(f"the reader gave {type(found).__name__} without a response")
@@ -294,7 +317,9 @@ class Bridge:
         return {**said, "answer_seconds": seconds, "abstained": abstained(found["response"])}
 
     def largest_request(self, example: Example) -> tuple[Any, Example]:
-        """The reader, and the example with the longest context that this memory can hand over; for a forecast of tokens and money."""
+        """The reader, and the example with the longest context that this memory can hand over; for a forecast of tokens
+        and money.
+        """
         if not isinstance(example.get("items"), str):
             return self, example
         if getattr(self.memory, "ignores_k", False):
@@ -341,7 +366,9 @@ class Bridge:
             check_separable(self.memory, self.name)
 
     async def aclose(self) -> None:
-        """Close the memory, and the reader unless this is a twin. A twin's namespace is emptied first: it is nobody's afterwards."""
+        """Close the memory, and the reader unless this is a twin. A twin's namespace is emptied first: it is nobody's
+        afterwards.
+        """
         if self._twin:
             with suppress(Exception):  # what it leaves behind changes no result
                 await self.reset()

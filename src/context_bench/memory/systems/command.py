@@ -1,7 +1,8 @@
 """Any memory with a command line: one program call to store, one to recall, never through a shell.
 
-As a `Client` it is what cortex's harness drives (`reset`, `store`, `recall`); as a `Memory` it takes items and gives hits. Commands are
-lists of arguments with placeholders; what is put in for a placeholder stays one argument, whatever is in it, and is not looked at again.
+As a `Client` it is what cortex's harness drives (`reset`, `store`, `recall`); as a `Memory` it takes items and gives
+hits. Commands are lists of arguments with placeholders; what is put in for a placeholder stays one argument, whatever
+is in it, and is not looked at again.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Command:
 class Output:
     """Settings for reading what `recall` wrote.
 
-    "json": `items` is the path to the list (keys joined by dots, numbers count from 0; empty = the whole document is the list), the others
-    are paths inside one entry (`text = ""`: the entry itself is the text). Anything but JSON, a log line before it included, is an error.
-    "lines": one memory a line, empty lines left out.
+    "json": `items` is the path to the list (keys joined by dots, numbers count from 0; empty = the whole document is
+    the list), the others are paths inside one entry (`text = ""`: the entry itself is the text). Anything but JSON, a
+    log line before it included, is an error. "lines": one memory a line, empty lines left out.
     """
 
     format: Literal["json", "lines"] = "json"
@@ -87,7 +88,8 @@ def entries(data: bytes, output: Output) -> list[Hit]:
     listed = at(document, output.items)
     if not isinstance(listed, list):
         raise BadReply(
-            f"recall is expected to write a JSON list{f' at {output.items!r}' if output.items else ''}, found {beginning(data.strip())}"
+            f"recall is expected to write a JSON list{f' at {output.items!r}' if output.items else ''}, found "
+            f"{beginning(data.strip())}"
         )
     return [hit_of(entry, output) for entry in listed]
 
@@ -98,7 +100,9 @@ def lines(data: bytes) -> list[Hit]:
 
 
 def beginning(data: bytes) -> str:
-    """The beginning, for a message. Cut before keys are sought (a search whose time grows faster than the text), and after."""
+    """The beginning, for a message. Cut before keys are sought (a search whose time grows faster than the text), and
+    after.
+    """
     text = redact(data[:2000].decode("utf-8", "replace"))
     return repr(text if len(text) <= 200 else f"{text[:200]}…")
 
@@ -108,7 +112,8 @@ def ending(data: bytes) -> str:
     return redact(data[-4000:].decode("utf-8", "replace"))[-1000:]
 
 
-# Descriptions in files ------------------------------------------------------------------------------------------------------------------
+# Descriptions in files
+# ------------------------------------------------------------------------
 
 
 #: command → the placeholders that it may have
@@ -137,11 +142,16 @@ class Description:
     def values(self) -> dict[str, Any]:
         """The arguments of `CommandClient`; raises `BadSpec` with every fault."""
         values: dict[str, Any] = {f"{name}_command": self.command(name) for name in _COMMANDS if name in self.given}
-        self.faults += [f"no `{name}`: a list of arguments is expected" for name in ("store", "recall") if name not in self.given]
-        values |= {name: self.given[name] for name in (*_TEXTS, *_NUMBERS) if name in self.given}
-        self.faults += [f"`{name}` is expected to be text" for name in _TEXTS if not isinstance(self.given.get(name, ""), str)]
         self.faults += [
-            f"`memory_id`: {{{odd}}} is not known there; expected {', '.join(f'{{{one}}}' for one in sorted(ITEM | _ALWAYS))}"
+            f"no `{name}`: a list of arguments is expected" for name in ("store", "recall") if name not in self.given
+        ]
+        values |= {name: self.given[name] for name in (*_TEXTS, *_NUMBERS) if name in self.given}
+        self.faults += [
+            f"`{name}` is expected to be text" for name in _TEXTS if not isinstance(self.given.get(name, ""), str)
+        ]
+        self.faults += [
+            f"`memory_id`: {{{odd}}} is not known there; expected "
+            f"{', '.join(f'{{{one}}}' for one in sorted(ITEM | _ALWAYS))}"
             for odd in sorted(names_in(self.given.get("memory_id")) - ITEM - _ALWAYS)
         ]
         for name, kinds in _NUMBERS.items():
@@ -159,10 +169,19 @@ class Description:
         given = self.given[name]
         table = given if isinstance(given, Mapping) else {"argv": given}
         argv, stdin = table.get("argv"), table.get("stdin")
-        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv) or not isinstance(stdin, str | None):
-            self.faults.append(f'`{name}` is expected to be a list of arguments, as in ["program", "--", "{{query}}"]; stdin, a text')
+        if (
+            not isinstance(argv, list)
+            or not argv
+            or not all(isinstance(word, str) for word in argv)
+            or not isinstance(stdin, str | None)
+        ):
+            self.faults.append(
+                f'`{name}` is expected to be a list of arguments, as in ["program", "--", "{{query}}"]; stdin, a text'
+            )
             return Command(("",))
-        self.faults += [f"`{name}`: {key!r} is not known; expected argv, stdin" for key in sorted(table.keys() - {"argv", "stdin"})]
+        self.faults += [
+            f"`{name}`: {key!r} is not known; expected argv, stdin" for key in sorted(table.keys() - {"argv", "stdin"})
+        ]
         command = Command(tuple(argv), stdin)
         allowed = _COMMANDS[name] | _ALWAYS
         self.faults += [
@@ -178,8 +197,12 @@ class Description:
         if not isinstance(given, Mapping):
             self.faults.append("`output` is expected to be a table")
             return Output()
-        self.faults += [f"`output`: {key!r} is not known; expected {', '.join(known)}" for key in given.keys() - known.keys()]
-        self.faults += [f"`output`: {key} is expected to be text" for key, value in given.items() if not isinstance(value, str)]
+        self.faults += [
+            f"`output`: {key!r} is not known; expected {', '.join(known)}" for key in given.keys() - known.keys()
+        ]
+        self.faults += [
+            f"`output`: {key} is expected to be text" for key, value in given.items() if not isinstance(value, str)
+        ]
         if given.get("format", "json") not in ("json", "lines"):
             self.faults.append(f"`output`: format is json or lines, found {given['format']!r:.40}")
         return Output() if self.faults else Output(**given)
@@ -193,15 +216,17 @@ TIMEOUT = 30.0
 class CommandClient:
     """A memory behind a command line.
 
-    `recall` and `store` are needed; `reset`, `flush`, `delete` (`{id}`) and `update` (`{id}`, `{content}`) are not, and `NotSupported`
-    where they are not given. Placeholders of `store`: `{content}` (what was said, by whom, and, without a `{time}`, when), `{text}`,
-    `{id}`, `{role}`, `{speaker}`, `{time}`, `{session}`; of `recall`: `{query}`, `{limit}`, `{budget}` (tokens: `budget_per_item` for each
-    of at most `budget_items` results); of all: `{namespace}`, which keeps groups apart. `memory_id`: path to the new memory's id in the
-    JSON that `store` writes, or a template such as `{namespace}-{id}` where `store` gives it its name.
+    `recall` and `store` are needed; `reset`, `flush`, `delete` (`{id}`) and `update` (`{id}`, `{content}`) are not, and
+    `NotSupported` where they are not given. Placeholders of `store`: `{content}` (what was said, by whom, and, without
+    a `{time}`, when), `{text}`, `{id}`, `{role}`, `{speaker}`, `{time}`, `{session}`; of `recall`: `{query}`,
+    `{limit}`, `{budget}` (tokens: `budget_per_item` for each of at most `budget_items` results); of all: `{namespace}`,
+    which keeps groups apart. `memory_id`: path to the new memory's id in the JSON that `store` writes, or a template
+    such as `{namespace}-{id}` where `store` gives it its name.
 
-    Every call ends after `timeout` seconds, or when the run or example has to end. Raises `Unreachable` (no such program), `TimedOut` (it
-    and all that it started are killed), `Refused` (exit status ≠ 0; or arguments that are not handed over at all: an empty text, a limit
-    outside 1 … `max_limit`, a NUL character) and `BadReply` (output that cannot be read).
+    Every call ends after `timeout` seconds, or when the run or example has to end. Raises `Unreachable` (no such
+    program), `TimedOut` (it and all that it started are killed), `Refused` (exit status ≠ 0; or arguments that are not
+    handed over at all: an empty text, a limit outside 1 … `max_limit`, a NUL character) and `BadReply` (output that
+    cannot be read).
     """
 
     store_command: Command
@@ -240,10 +265,16 @@ class CommandClient:
             raise BadInput(f"compat={compat!r} is not known; expected v0.10, or nothing for today's arguments")
         old = compat == "v0.10"
         start = (binary or BINARY, *(("--config", str(config)) if config else ()))
-        wanted = ("--budget", "{budget}", "--context", "_") if old else ("--format", "json", "--limit", "{limit}", "--budget", "{budget}")
+        wanted = (
+            ("--budget", "{budget}", "--context", "_")
+            if old
+            else ("--format", "json", "--limit", "{limit}", "--budget", "{budget}")
+        )
         for word in start:
             if NAME.search(word):
-                raise BadInput(f"{word!r}: a path with a word in braces is taken for a placeholder; give it another name")
+                raise BadInput(
+                    f"{word!r}: a path with a word in braces is taken for a placeholder; give it another name"
+                )
         return cls(
             store_command=Command((*start, "store", "--scope", "permanent", "--type", "fact", "--", "{content}")),
             recall_command=Command((*start, "recall", *wanted, "--", "{query}")),
@@ -378,7 +409,9 @@ class CommandClient:
         done = self._call("recall", self.recall_command, {"query": query, "limit": str(k), "budget": str(budget)})
         hits = lines(done.out) if self.output.format == "lines" else entries(done.out, self.output)
         if hits and not any(hit.text for hit in hits):
-            raise BadReply(f"{self.name}: {len(hits)} memories without any text at {self.output.text!r}; has the output changed?")
+            raise BadReply(
+                f"{self.name}: {len(hits)} memories without any text at {self.output.text!r}; has the output changed?"
+            )
         return hits[:k]
 
     def flush(self, seconds: float = TIMEOUT) -> None:
@@ -400,7 +433,9 @@ class CommandClient:
 
     # The call
 
-    def _call(self, what: str, command: Command | None, values: Mapping[str, str], seconds: float | None = None) -> FinishedProgram:
+    def _call(
+        self, what: str, command: Command | None, values: Mapping[str, str], seconds: float | None = None
+    ) -> FinishedProgram:
         if command is None:
             raise NotSupported(f"the command line of {self.name} has no command to {what}")
         argv, stdin = command.filled({**values, "namespace": self.in_namespace})
@@ -418,7 +453,9 @@ class CommandClient:
         return max(0.0, min(allowed, ledger.deadline - SYSTEM_CLOCK.monotonic()))
 
 
-def CortexClient(binary_path: str | None = None, config_path: str | Path | None = None, call_timeout: float | None = None) -> CommandClient:
+def CortexClient(
+    binary_path: str | None = None, config_path: str | Path | None = None, call_timeout: float | None = None
+) -> CommandClient:
     """`CommandClient.preset("cortex")` under its documented name and with its documented arguments."""
     return CommandClient.preset("cortex", binary=binary_path, config=config_path, timeout=call_timeout)
 
@@ -427,19 +464,25 @@ def from_spec(target: str) -> CommandClient:
     """Make the memory of a `cli:` spec: a description's file, or `preset=cortex` with `binary=`, `config=`, `timeout=`,
     `compat=`, `wipe=yes`.
 
-    The preset has one store and empties it between groups, so it wants a `config` of its own, or to be told that this store may go.
+    The preset has one store and empties it between groups, so it wants a `config` of its own, or to be told that this
+    store may go.
     """
     options = dict(part.partition("=")[::2] for part in target.split(",")) if target.startswith("preset=") else None
     if options is None:
         if not target:
-            raise BadInput("cli: is expected to name a file, or to go on as in cli:preset=cortex,binary=PATH,config=FILE")
+            raise BadInput(
+                "cli: is expected to name a file, or to go on as in cli:preset=cortex,binary=PATH,config=FILE"
+            )
         return CommandClient.from_file(target)
     unknown = options.keys() - {"preset", "binary", "config", "timeout", "compat", "wipe"}
     if unknown:
-        raise BadInput(f"cli:{target}: {', '.join(sorted(unknown))} not known; expected binary, config, timeout, compat, wipe")
+        raise BadInput(
+            f"cli:{target}: {', '.join(sorted(unknown))} not known; expected binary, config, timeout, compat, wipe"
+        )
     if not options.get("config") and options.get("wipe") != "yes":
         raise BadInput(
-            f"cli:{target} would empty the store that the program uses by default: give config=FILE with a store of its own, or wipe=yes"
+            f"cli:{target} would empty the store that the program uses by default: give config=FILE with a store of "
+            "its own, or wipe=yes"
         )
     try:
         timeout = float(options.get("timeout") or TIMEOUT)

@@ -1,7 +1,7 @@
 """Memories described in a file: its steps, placeholders and paths, and the requests made from them.
 
-A description is checked as a whole, and all its faults are reported at once. `Described` sends the steps by whatever transport a
-subclass brings, and reads the replies.
+A description is checked as a whole, and all its faults are reported at once. `Described` sends the steps by whatever
+transport a subclass brings, and reads the replies.
 """
 
 from __future__ import annotations
@@ -90,10 +90,12 @@ def _sources(found: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that can be asked of the memory: `call` says how (templates, as its transport wants them), the others read the reply.
+    """One thing that can be asked of the memory: `call` says how (templates, as its transport wants them), the others
+    read the reply.
 
-    `listed`: path to the list of hits. `equals`: what `ready` has to be; without it, anything but empty, zero and false. `id` of "add" may
-    be a template instead: the name that the call gave the memory, for those that keep things under names of ours.
+    `listed`: path to the list of hits. `equals`: what `ready` has to be; without it, anything but empty, zero and
+    false. `id` of "add" may be a template instead: the name that the call gave the memory, for those that keep things
+    under names of ours.
     """
 
     name: str
@@ -117,7 +119,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Description of a memory in a file, checked. `wait`: how to know that what was added can be found ("probe", "status", "no")."""
+    """Description of a memory in a file, checked. `wait`: how to know that what was added can be found ("probe",
+    "status", "no").
+    """
 
     name: str
     steps: Mapping[str, Step]
@@ -137,7 +141,9 @@ class Description:
 class Reading:
     """A file's table, read step by step; every fault is told at once by `done`."""
 
-    def __init__(self, given: Mapping[str, Any], where: str, *, call: Mapping[str, tuple[type, ...]], needed: str) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], where: str, *, call: Mapping[str, tuple[type, ...]], needed: str
+    ) -> None:
         self.given, self.where, self.faults = given, where, list[str]()
         self._call, self._needed = call, needed
         self._known = {*STEPS, "name", "timeout", "granularity", "wait"}
@@ -155,7 +161,10 @@ class Reading:
         """The description; `BadSpec` with every fault."""
         steps = {name: step for name in STEPS if name in self.given and (step := self._step(name)) is not None}
         name, granularity = self.take("name", str), self.take("granularity", str, "turn")
-        timeout, wait = self.given.get("timeout", 30.0), self.take("wait", str, "status" if "status" in self.given else "probe")
+        timeout, wait = (
+            self.given.get("timeout", 30.0),
+            self.take("wait", str, "status" if "status" in self.given else "probe"),
+        )
         if not duration(timeout):
             self.faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r:.40}")
         if granularity not in ("turn", "pair", "session"):
@@ -165,9 +174,15 @@ class Reading:
         if "add" not in self.given or not {"search", "answer"} & self.given.keys():
             self.faults.append("[add] and one of [search], [answer] are needed")
         self.faults += [
-            f"`{name}` is not known; expected {', '.join(sorted(self._known))}" for name in sorted(self.given.keys() - self._known)
+            f"`{name}` is not known; expected {', '.join(sorted(self._known))}"
+            for name in sorted(self.given.keys() - self._known)
         ]
-        for needs, names in (("add", {"content", "text"}), ("search", {"query"}), ("answer", {"query"}), ("delete", {"id"})):
+        for needs, names in (
+            ("add", {"content", "text"}),
+            ("search", {"query"}),
+            ("answer", {"query"}),
+            ("delete", {"id"}),
+        ):
             if needs in steps and not names_in(steps[needs].call) & names:
                 self.faults.append(f"[{needs}] never says {' or '.join(f'{{{one}}}' for one in sorted(names))}")
         if self.faults:
@@ -188,9 +203,14 @@ class Reading:
         call = {key: table[key] for key in self._call if key in table}
         for key, value in call.items():
             if not isinstance(value, self._call[key]):
-                self.faults.append(f"[{name}]: {key} is expected to be {_called(*self._call[key])}, found {value!r:.60}")
+                self.faults.append(
+                    f"[{name}]: {key} is expected to be {_called(*self._call[key])}, found {value!r:.60}"
+                )
         known = {*self._call, *_PATHS.get(name, ()), *(("equals",) if name == "status" else ())}
-        self.faults += [f"[{name}]: {key!r} is not known; expected {', '.join(sorted(known))}" for key in sorted(table.keys() - known)]
+        self.faults += [
+            f"[{name}]: {key!r} is not known; expected {', '.join(sorted(known))}"
+            for key in sorted(table.keys() - known)
+        ]
         if self._needed not in table:
             self.faults.append(f"[{name}] has no `{self._needed}`")
         allowed = STEPS[name] | (_ALWAYS if "open" in self.given and name != "open" else {"namespace"})
@@ -220,13 +240,16 @@ class NotThere(Exception):
 class Described:
     """A memory that a file describes; a subclass says how a step is sent. Replies are read by path.
 
-    What the file has no step for is not offered. Without `delete_all` but with namespaces, `reset` goes on in a new one; with neither, it
-    deletes what this object added, if the file says by which names. `add` sends one step an item. `flush` asks the status, or searches
-    for the last item added, until it is there: never a fixed sleep.
+    What the file has no step for is not offered. Without `delete_all` but with namespaces, `reset` goes on in a new
+    one; with neither, it deletes what this object added, if the file says by which names. `add` sends one step an item.
+    `flush` asks the status, or searches for the last item added, until it is there: never a fixed sleep.
     """
 
     batch: int | None = 1
-    way_apart = "say {namespace} in all of [add], [search] and [answer], or give [delete_all] (or [delete] with an id of ours in [add])"
+    way_apart = (
+        "say {namespace} in all of [add], [search] and [answer], or give [delete_all] (or [delete] with "
+        "an id of ours in [add])"
+    )
     leaves_behind = False  # whether `reset` leaves things where they are, in a namespace that is not used again
     reset: Callable[[], Awaitable[None]]
     delete_all: Callable[[], Awaitable[None]]
@@ -283,16 +306,28 @@ class Described:
     def _deletes_added(self) -> bool:
         """True if to delete one by one is the only way to empty it, and all the names are ours."""
         steps = self.description.steps
-        return steps["add"].names_its_own and "delete" in steps and "delete_all" not in steps and not self.description.namespaced
+        return (
+            steps["add"].names_its_own
+            and "delete" in steps
+            and "delete_all" not in steps
+            and not self.description.namespaced
+        )
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything that can change what is found: the whole file but its patience. It holds no key: files name variables."""
-        return {"class": type(self).__name__, **{name: value for name, value in self.description.given.items() if name != "timeout"}}
+        """Everything that can change what is found: the whole file but its patience. It holds no key: files name
+        variables.
+        """
+        return {
+            "class": type(self).__name__,
+            **{name: value for name, value in self.description.given.items() if name != "timeout"},
+        }
 
     def namespace(self: _Self, name: str) -> _Self:
         """A twin with its own store; `NotSupported` unless the steps say `{namespace}` or `{space}`."""
         if not self.description.namespaced:
-            raise NotSupported(f"the description of {self.name} has no {{namespace}} in all of [add], [search], [answer]")
+            raise NotSupported(
+                f"the description of {self.name} has no {{namespace}} in all of [add], [search], [answer]"
+            )
         return self._twin(name)
 
     async def add(self, items: Sequence[Item]) -> list[Receipt]:
@@ -302,7 +337,9 @@ class Described:
     async def _add(self, item: Item) -> Receipt:
         step = self.description.steps["add"]
         dated = "time" in names_in(step.call)
-        values = {name: getattr(item, name) for name in OF_ITEM - {"content"}} | {"content": spoken(item) if dated else told(item)}
+        values = {name: getattr(item, name) for name in OF_ITEM - {"content"}} | {
+            "content": spoken(item) if dated else told(item)
+        }
         try:
             reply, named = await self._sent("add", values)
         except (Failed, NotThere) as error:
@@ -321,14 +358,17 @@ class Described:
 
     async def _search(self, query: str, k: int, as_of: str | None, seconds: float | None) -> list[Hit]:
         step = self._step("search")
-        listed = at(document := await self._ask("search", {"query": query, "k": k, "as_of": as_of}, seconds), step.listed)
+        listed = at(
+            document := await self._ask("search", {"query": query, "k": k, "as_of": as_of}, seconds), step.listed
+        )
         if not isinstance(listed, list):
             place = f" at {step.listed!r}" if step.listed else ""
             raise BadReply(f"{self.name}: the search is expected to give a list{place}, found {document!r:.200}")
         hits = [hit_of(entry, step) for entry in listed]
         if hits and not any(hit.text for hit in hits):
             raise BadReply(
-                f"{self.name}: {len(hits)} memories without any text at {step.text!r}; has the reply changed? {listed[0]!r:.200}"
+                f"{self.name}: {len(hits)} memories without any text at {step.text!r}; has the reply changed? "
+                f"{listed[0]!r:.200}"
             )
         return hits
 
@@ -373,7 +413,9 @@ class Described:
         check = self._ready if self.description.wait == "status" else self._visible
         while not await check(end):
             if SYSTEM_CLOCK.monotonic() + pause >= end:
-                what = "said it was not ready" if self.description.wait == "status" else "did not find the last item added"
+                what = (
+                    "said it was not ready" if self.description.wait == "status" else "did not find the last item added"
+                )
                 raise TimedOut(f"{self.name} still {what} after {seconds:g} s")
             await asyncio.sleep(pause)
             pause = min(1.0, 2 * pause)
@@ -389,7 +431,10 @@ class Described:
         hits = await self._search(item.text[:500], _PROBED, None, end - SYSTEM_CLOCK.monotonic())
         said = normalise(item.text)
         return any(
-            item.id in hit.source_ids or (ident is not None and ident == hit.memory_id) or _same(said, normalise(hit.text)) for hit in hits
+            item.id in hit.source_ids
+            or (ident is not None and ident == hit.memory_id)
+            or _same(said, normalise(hit.text))
+            for hit in hits
         )
 
     async def _delete_all(self) -> None:
@@ -420,13 +465,17 @@ class Described:
     async def _ask(self, name: str, values: Mapping[str, Any], seconds: float | None = None) -> Any:
         return (await self._sent(name, values, seconds))[0]
 
-    async def _sent(self, name: str, values: Mapping[str, Any], seconds: float | None = None) -> tuple[Any, dict[str, Any]]:
+    async def _sent(
+        self, name: str, values: Mapping[str, Any], seconds: float | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """The reply, and what stood for the placeholders."""
         step = self._step(name)
         named = {"namespace": f"{self._namespace}-{self._round}" if self._round else self._namespace}
         if "open" in self.description.steps:
             named["space"] = await self._opened(named)
-        cleaned = {key: utf8_safe(value) if isinstance(value, str) else value for key, value in {**values, **named}.items()}
+        cleaned = {
+            key: utf8_safe(value) if isinstance(value, str) else value for key, value in {**values, **named}.items()
+        }
         return await self._send(step, cleaned, self._time_left(seconds)), cleaned
 
     async def _opened(self, named: Mapping[str, Any]) -> str:

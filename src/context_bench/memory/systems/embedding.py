@@ -1,4 +1,6 @@
-"""Nearest vectors: the bundled sentence embedder (all-MiniLM-L6-v2) and cosine similarity, the usual way to build a memory."""
+"""Nearest vectors: the bundled sentence embedder (all-MiniLM-L6-v2) and cosine similarity, the usual way to build a
+memory.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def bundled() -> Embeds:
 class Embedding(Listed):
     """The `k` items whose vectors are nearest to the question's, by cosine; held in memory.
 
-    `recency` w mixes in how new an item is: (1 − w) · cosine + w · position / last position. `embedder`: any object with `embed(texts)`.
+    `recency` w mixes in how new an item is: (1 − w) · cosine + w · position / last position. `embedder`: any object
+    with `embed(texts)`.
     """
 
     name = "embedding"
@@ -49,7 +52,11 @@ class Embedding(Listed):
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything its hits depend on."""
-        return {"class": "Embedding", "embedder": getattr(self._embedder, "name", type(self._embedder).__name__), "recency": self.recency}
+        return {
+            "class": "Embedding",
+            "embedder": getattr(self._embedder, "name", type(self._embedder).__name__),
+            "recency": self.recency,
+        }
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         """Nearest first; ties in the order in which they were added."""
@@ -63,7 +70,9 @@ class Embedding(Listed):
             scores = self._matrix[: len(held)] @ asked
         until = known_until(as_of)
         if self.recency and len(held) > 1:
-            scores = (1 - self.recency) * scores + self.recency * np.arange(len(held), dtype=np.float32) / (len(held) - 1)
+            scores = (1 - self.recency) * scores + self.recency * np.arange(len(held), dtype=np.float32) / (
+                len(held) - 1
+            )
         order = (at for at in np.argsort(-scores, kind="stable") if known_by(held[at][1].time, until))
         return [held[at][1].hit(held[at][0], float(scores[at])) for at in islice(order, max(0, k))]
 

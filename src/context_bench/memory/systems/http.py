@@ -29,7 +29,7 @@ _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}
 _READS = {"search", "status", "stats"}  # asked twice, they change nothing, whatever the method
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _KEYS: dict[str, tuple[type, ...]] = {
-    "method": (str,), "path": (str,), "query": (dict,), "headers": (dict,), "body": (dict, list, str), "idempotent": (bool,),
+    "method": (str,), "path": (str,), "query": (dict,), "headers": (dict,), "body": (dict, list, str), "idempotent": (bool,),  # noqa: E501
 }  # fmt: skip
 
 
@@ -73,10 +73,11 @@ class HTTPMemory(Described):
     path = "/v1/users/{namespace}"
     ```
 
-    Also `[update]`, `[answer]` (`text`), `[stats]` (`items`, `bytes`), `[open]` (once a namespace; its `id` is `{space}` elsewhere) and
-    `[status]` (`ready`, `equals`), which `flush` asks until it is so; without it `flush` searches for the last item added (`wait = "no"`:
-    it can be found at once). Keys of a request: `method`, `path`, `query`, `headers`, `body` (JSON), `idempotent`. Those that change
-    nothing when repeated (GET, PUT, DELETE; searches; `idempotent = true`) are tried up to four times. Redirects are not followed.
+    Also `[update]`, `[answer]` (`text`), `[stats]` (`items`, `bytes`), `[open]` (once a namespace; its `id` is
+    `{space}` elsewhere) and `[status]` (`ready`, `equals`), which `flush` asks until it is so; without it `flush`
+    searches for the last item added (`wait = "no"`: it can be found at once). Keys of a request: `method`, `path`,
+    `query`, `headers`, `body` (JSON), `idempotent`. Those that change nothing when repeated (GET, PUT, DELETE;
+    searches; `idempotent = true`) are tried up to four times. Redirects are not followed.
     """
 
     def __init__(self, description: Description, namespace: str = "context-bench") -> None:
@@ -156,17 +157,23 @@ class HTTPMemory(Described):
     def _headers(self, step: Step, values: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         """Headers, and what in them is nobody's business."""
         filled = {**self.description.more["headers"], **step.call.get("headers", {})}
-        headers = {name: quote(str(value), safe=" !#$&'()*+,/:;=?@[]%\"<>{}|^`") for name, value in fill(filled, values).items()}
+        headers = {
+            name: quote(str(value), safe=" !#$&'()*+,/:;=?@[]%\"<>{}|^`")
+            for name, value in fill(filled, values).items()
+        }
         if self._key is None:
             return headers, []
         return {**headers, self._key.header: self._key.value}, secrets_in({"authorization": self._key.value})
 
 
 def from_spec(target: str) -> HTTPMemory:
-    """Make the memory of an `http:` spec: a description's file; `BadInput` for a URL, which says nothing of requests and replies."""
+    """Make the memory of an `http:` spec: a description's file; `BadInput` for a URL, which says nothing of requests
+    and replies.
+    """
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
-            f"http:{target.removeprefix('http:')}: a file is expected that describes requests and replies, as in http:memory.toml "
+            f"http:{target.removeprefix('http:')}: a file is expected that describes requests and replies, as in "
+            "http:memory.toml "
             "(docs/guide/memory.md); a proxy with a memory of its own is proxy:url=URL"
         )
     return from_dict(read_description(Path(target)), target)
@@ -175,7 +182,11 @@ def from_spec(target: str) -> HTTPMemory:
 def from_dict(given: Mapping[str, Any], where: str = "the description of the HTTP memory") -> HTTPMemory:
     """From what such a file says; `BadSpec` lists every fault, `BadInput` names a variable that is not set."""
     reading = Reading(given, where, call=_KEYS, needed="path")
-    base, headers, auth = str(reading.take("base_url", str) or "").strip(), reading.take("headers", dict, {}), reading.take("auth", dict)
+    base, headers, auth = (
+        str(reading.take("base_url", str) or "").strip(),
+        reading.take("headers", dict, {}),
+        reading.take("auth", dict),
+    )
     if (fault := fault_of(base)) is not None:
         reading.faults.append(f"`base_url` is expected to be {EXPECTED}; found {shown(base)!r}: {fault}")
     elif (parts := urlsplit(base)).username or parts.password:
@@ -183,7 +194,8 @@ def from_dict(given: Mapping[str, Any], where: str = "the description of the HTT
     steps = [table for table in given.values() if isinstance(table, Mapping)]
     for table in (headers, *(table["headers"] for table in steps if isinstance(table.get("headers"), Mapping))):
         reading.faults += [
-            f"header {name!r} looks like a key; give it through [auth] and an environment variable" for name in _secret(table)
+            f"header {name!r} looks like a key; give it through [auth] and an environment variable"
+            for name in _secret(table)
         ]
     key = None if auth is None else auth_of(reading, auth)
     description = reading.done({"base_url": base, "headers": headers, "key": key})
@@ -200,7 +212,9 @@ def auth_of(reading: Reading, auth: Mapping[str, Any]) -> Key | None:
     reading.faults += [f"[auth]: {name!r} is not known; expected env, header, value" for name in sorted(unknown)]
     variable, header, value = auth.get("env"), auth.get("header", "Authorization"), auth.get("value", "Bearer {key}")
     if not all(isinstance(one, str) for one in (variable, header, value)) or "{key}" not in value:
-        reading.faults.append("[auth] is expected to be env = NAME OF A VARIABLE, header = NAME, value = TEXT with {key} in it")
+        reading.faults.append(
+            "[auth] is expected to be env = NAME OF A VARIABLE, header = NAME, value = TEXT with {key} in it"
+        )
         return None
     found = key_in(str(variable))
     if not found:

@@ -1,4 +1,6 @@
-"""Words and vectors together: BM25 and the embedder, joined by reciprocal rank fusion (Cormack, Clarke & Büttcher, SIGIR 2009)."""
+"""Words and vectors together: BM25 and the embedder, joined by reciprocal rank fusion (Cormack, Clarke & Büttcher,
+SIGIR 2009).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _DEPTH = 50  # hits asked of each for every question, if `k` is not more
 
 
 class Hybrid:
-    """Score of an item = Σ 1 / (`c` + rank) over both rankings; what only one of them finds counts once. Held in memory."""
+    """Score of an item = Σ 1 / (`c` + rank) over both rankings; what only one of them finds counts once. Held in
+    memory.
+    """
 
     name = "hybrid"
     capabilities = BM25._CAPABILITIES
@@ -28,7 +32,13 @@ class Hybrid:
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything its hits depend on."""
-        return {"class": "Hybrid", "c": self.c, "depth": _DEPTH, "words": self._words.fingerprint(), "vectors": self._vectors.fingerprint()}
+        return {
+            "class": "Hybrid",
+            "c": self.c,
+            "depth": _DEPTH,
+            "words": self._words.fingerprint(),
+            "vectors": self._vectors.fingerprint(),
+        }
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
         """Keep the items in both; in neither if one of them fails."""

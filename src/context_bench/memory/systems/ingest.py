@@ -1,8 +1,8 @@
 """Store a group's items in a memory, and trace its hits back to them.
 
-Items go in as batches; lost items are counted; a few are searched for until they can be found. Turns are joined to the granularity
-that a memory wants, and `Provenance` names the turns that a hit came from. Hits are rendered for readers and for rows, and the times
-of storing and searching are measured.
+Items go in as batches; lost items are counted; a few are searched for until they can be found. Turns are joined to the
+granularity that a memory wants, and `Provenance` names the turns that a hit came from. Hits are rendered for readers
+and for rows, and the times of storing and searching are measured.
 """
 
 from __future__ import annotations
@@ -159,18 +159,23 @@ class Ingest:
         except Exception:  # of interest, but not what the run is for
             return {}
         names = {"items": "stored", "bytes": "bytes"}
-        return {ours: found[theirs] for theirs, ours in names.items() if isinstance(found, dict) and isinstance(found.get(theirs), int)}
+        return {
+            ours: found[theirs]
+            for theirs, ours in names.items()
+            if isinstance(found, dict) and isinstance(found.get(theirs), int)
+        }
 
 
 GRANULARITIES = ("turn", "pair", "session")
-_SHORTEST = 12  # characters of a normalised text that may be looked for inside another; shorter ones are too common to prove anything
+# Characters of a normalised text that may be looked for inside another; shorter ones are too common to prove anything
+_SHORTEST = 12
 
 
 def joined(items: Iterable[Item], granularity: str) -> Iterator[tuple[Item, tuple[str, ...]]]:
     """Parts to hand to a memory, and the ids that each part stands for, one part at a time.
 
-    `pair`: a turn and the answer of somebody else, in one session; `session`: all of a session's turns; items without a session stay alone.
-    A joined item has the first one's speaker, role and time, and the id `first..last`.
+    `pair`: a turn and the answer of somebody else, in one session; `session`: all of a session's turns; items without a
+    session stay alone. A joined item has the first one's speaker, role and time, and the id `first..last`.
     """
     if granularity not in GRANULARITIES:
         raise BadInput(f"a memory's granularity is one of {', '.join(GRANULARITIES)}, not {granularity!r}")
@@ -215,13 +220,16 @@ def _who(item: Item) -> tuple[str, str | None]:
 
 
 class Provenance:
-    """Find the items of a group (`packed`) that a text comes from, by its words: for memories that do not name their sources."""
+    """Find the items of a group (`packed`) that a text comes from, by its words: for memories that do not name their
+    sources.
+    """
 
     def __init__(self, text: str) -> None:
         self._packed = text
 
     def of(self, hit: Hit) -> tuple[str, ...]:
-        """Ids of the items that say the same; else of those whose whole text is in the hit; else of those that hold the whole hit.
+        """Ids of the items that say the same; else of those whose whole text is in the hit; else of those that hold the
+        whole hit.
 
         Compared as normalised words; texts under 12 characters only as a whole. Equal items are all named.
         """
@@ -265,7 +273,13 @@ class Shown:
         """As JSON."""
         hit = self.hit
         score = real(hit.score)
-        found = {"text": hit.text, "score": score, "source_ids": list(self.sources), "memory_id": hit.memory_id, "tokens": self.tokens}
+        found = {
+            "text": hit.text,
+            "score": score,
+            "source_ids": list(self.sources),
+            "memory_id": hit.memory_id,
+            "tokens": self.tokens,
+        }
         return found | ({"time": hit.time} if hit.time else {})
 
 

@@ -14,7 +14,8 @@ _Self = TypeVar("_Self", bound="LangGraphStore")
 
 
 class LangGraphStore(VendorMemory):
-    """`langgraph.store.memory.InMemoryStore` with an index: nearest vectors, in memory only. Namespaces are the store's own.
+    """`langgraph.store.memory.InMemoryStore` with an index: nearest vectors, in memory only. Namespaces are the store's
+    own.
 
     `embedder`, `embedding_model`, `dimensions`, `python`, `timeout`: see `VendorMemory`.
     """
@@ -22,7 +23,19 @@ class LangGraphStore(VendorMemory):
     vendor = Vendor("langgraph", "langgraph", "1.2.22")
     kind = "langgraph"
     capabilities = frozenset(
-        {"add", "search", "delete", "delete_all", "update", "timestamps", "metadata", "source_ids", "scores", "namespaces", "stats"}
+        {
+            "add",
+            "search",
+            "delete",
+            "delete_all",
+            "update",
+            "timestamps",
+            "metadata",
+            "source_ids",
+            "scores",
+            "namespaces",
+            "stats",
+        }
     )
 
     def __init__(
@@ -52,9 +65,11 @@ class LangGraphStore(VendorMemory):
 
 
 class LangMem(LangGraphStore):
-    """The same store, written and searched through LangMem's tools, as an agent does; a model that decides what to write is not part of it.
+    """The same store, written and searched through LangMem's tools, as an agent does; a model that decides what to
+    write is not part of it.
 
-    The tools keep texts only: which turn a memory came from and when it was said is remembered beside them, by the id that they tell.
+    The tools keep texts only: which turn a memory came from and when it was said is remembered beside them, by the id
+    that they tell.
     """
 
     vendor = Vendor("langmem", "langgraph", "0.0.30")

@@ -1,4 +1,6 @@
-"""Any memory behind an MCP server, told in a file: which tools add and search, with what, and where in their results things are."""
+"""Any memory behind an MCP server, told in a file: which tools add and search, with what, and where in their results
+things are.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _START = 30.0  # seconds at least for a server to start in: some of them are dow
 
 
 class MCPMemory(Described):
-    """`mcp:FILE`: a memory whose `[add]`, `[search]`, … are tools of an MCP server, started by `command` or reached at `url`.
+    """`mcp:FILE`: a memory whose `[add]`, `[search]`, … are tools of an MCP server, started by `command` or reached at
+    `url`.
 
     ```toml
     name = "notes"
@@ -49,12 +52,14 @@ class MCPMemory(Described):
     source = "source"
     ```
 
-    Other steps, paths and `wait` are those of `HTTPMemory`. `format`: how a result is read: "json" (its structured content, else its text
-    as JSON), "lines" (every line a memory) or "blocks" (every text block a memory). With `url`: `[auth]` as there. Needs the extra
-    `memory`.
-    """
+    Other steps, paths and `wait` are those of `HTTPMemory`. `format`: how a result is read: "json" (its structured
+    content, else its text as JSON), "lines" (every line a memory) or "blocks" (every text block a memory). With `url`:
+    `[auth]` as there. Needs the extra `memory`.
+    """  # noqa: E501
 
-    def __init__(self, description: Description, namespace: str = "context-bench", *, connection: _Connection | None = None) -> None:
+    def __init__(
+        self, description: Description, namespace: str = "context-bench", *, connection: _Connection | None = None
+    ) -> None:
         super().__init__(description, namespace)
         self._owned = connection is None
         self._connection = connection or _Connection(description)
@@ -72,12 +77,18 @@ class MCPMemory(Described):
         result = await _there(self._connection.call(str(step.call["tool"]), arguments, seconds))
         texts = [block.text for block in result.content if getattr(block, "type", None) == "text"]
         if result.is_error:
-            raise Refused(f"{self.name}: {step.call['tool']} refused: {redact(' '.join(texts))[:500] or 'it said nothing'}")
+            raise Refused(
+                f"{self.name}: {step.call['tool']} refused: {redact(' '.join(texts))[:500] or 'it said nothing'}"
+            )
         return self._document(result.structured_content, texts, step)
 
     def _document(self, structured: Any, texts: list[str], step: Step) -> Any:
         if self.description.more["format"] != "json" and step.name == "search":
-            lines = texts if self.description.more["format"] == "blocks" else [line for text in texts for line in text.splitlines()]
+            lines = (
+                texts
+                if self.description.more["format"] == "blocks"
+                else [line for text in texts for line in text.splitlines()]
+            )
             return [line for line in lines if line.strip()]
         if structured is not None:
             return structured
@@ -87,7 +98,8 @@ class MCPMemory(Described):
         except ValueError:
             if step.name == "search":
                 raise BadReply(
-                    f'{self.name}: {step.call["tool"]} is expected to give JSON, found {text!r:.200}; for plain text give format = "lines"'
+                    f"{self.name}: {step.call['tool']} is expected to give JSON, found {text!r:.200}; for plain text "
+                    'give format = "lines"'
                 ) from None
             return text
 
@@ -118,11 +130,15 @@ class _Connection:
                 raise Unreachable(f"{name}: its server went away during {tool}") from None
             raise Refused(f"{name}: {tool}: {redact(str(failure))[:500]}") from None
         except (OSError, RuntimeError, CancelledError) as failure:
-            raise Unreachable(f"{name}: the connection to its server broke during {tool}: {describe(failure)}") from None
+            raise Unreachable(
+                f"{name}: the connection to its server broke during {tool}: {describe(failure)}"
+            ) from None
         except Exception as failure:
             if type(failure).__module__.partition(".")[0] != "anyio":
                 raise
-            raise Unreachable(f"{name}: the connection to its server broke during {tool}: {type(failure).__name__}") from None
+            raise Unreachable(
+                f"{name}: the connection to its server broke during {tool}: {type(failure).__name__}"
+            ) from None
 
     async def close(self) -> None:
         """End the session and, if we started it, the server."""
@@ -190,7 +206,10 @@ class _Connection:
                 break
         wanted = {str(step.call["tool"]) for step in self._description.steps.values()}
         if missing := sorted(wanted - set(offered)):
-            raise BadInput(f"{self._description.name}: its server has no tool {', '.join(missing)}; it has: {', '.join(offered) or 'none'}")
+            raise BadInput(
+                f"{self._description.name}: its server has no tool {', '.join(missing)}; it has: "
+                f"{', '.join(offered) or 'none'}"
+            )
 
     def _transport(self, errors: IO[str]) -> Any:
         more = self._description.more
@@ -213,7 +232,8 @@ def from_spec(target: str) -> MCPMemory:
     """Make the memory of an `mcp:` spec: a description's file."""
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
-            f"mcp:{target}: a file is expected that names the server and its tools, as in mcp:memory.toml (docs/guide/memory.md)"
+            f"mcp:{target}: a file is expected that names the server and its tools, as in mcp:memory.toml "
+            "(docs/guide/memory.md)"
         )
     return from_dict(read_description(Path(target)), target)
 

@@ -1,4 +1,6 @@
-"""mem0 (`mem0ai`), offline: its own Qdrant folder, the bundled embedder, and a model only where it is to extract facts."""
+"""mem0 (`mem0ai`), offline: its own Qdrant folder, the bundled embedder, and a model only where it is to extract
+facts.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ MEMORIES = {"mem0": "Mem0"}
 
 
 class Mem0(VendorMemory):
-    """The open-source `mem0.Memory`. Namespaces are its `user_id`s; hits name their turn by the metadata that mem0 echoes.
+    """The open-source `mem0.Memory`. Namespaces are its `user_id`s; hits name their turn by the metadata that mem0
+    echoes.
 
-    `infer=False` (as decided for offline runs) stores texts as they are and calls no model; `infer=True`, mem0's own default, has the
-    relay's `model` extract facts from every turn: as many model calls as turns. Searches ask for threshold 0, the lowest that mem0
-    takes, since its own 0.1 leaves hits out; a hit whose cosine is negative is still left out. `path`: a folder to keep the store in; by
-    default it goes with the process. `embedder`, `python`, `timeout`: see `VendorMemory`.
+    `infer=False` (as decided for offline runs) stores texts as they are and calls no model; `infer=True`, mem0's own
+    default, has the relay's `model` extract facts from every turn: as many model calls as turns. Searches ask for
+    threshold 0, the lowest that mem0 takes, since its own 0.1 leaves hits out; a hit whose cosine is negative is still
+    left out. `path`: a folder to keep the store in; by default it goes with the process. `embedder`, `python`,
+    `timeout`: see `VendorMemory`.
     """
 
     vendor = Vendor("mem0ai", "mem0", "2.2.1")
@@ -53,7 +57,18 @@ class Mem0(VendorMemory):
         }
         super().__init__(settings, relay=relay, api_key=api_key, embedder=embedder, python=python, timeout=timeout)
         self.infer = bool(infer)
-        kept = {"add", "search", "delete", "delete_all", "timestamps", "metadata", "source_ids", "scores", "namespaces", "stats"}
+        kept = {
+            "add",
+            "search",
+            "delete",
+            "delete_all",
+            "timestamps",
+            "metadata",
+            "source_ids",
+            "scores",
+            "namespaces",
+            "stats",
+        }
         self.capabilities = frozenset(kept | (set() if infer else {"update"}) | ({"persistent"} if path else set()))  # type: ignore[arg-type]
 
     @staticmethod

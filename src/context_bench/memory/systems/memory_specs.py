@@ -1,7 +1,7 @@
 """Make a memory from its spec: `bm25`, `embedding:recency=0.2`, `py:pkg.mod:Class`, `cli:…`, `http:…`, `mcp:…`.
 
-A memory must keep conversations apart, by a namespace or by emptying. Where only a class is named and it can do neither, each
-conversation gets a new instance (`Anew`).
+A memory must keep conversations apart, by a namespace or by emptying. Where only a class is named and it can do
+neither, each conversation gets a new instance (`Anew`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _WAY = "give it one of them, or name its class (py:module:Class), of which each 
 
 
 def is_separable(memory: Memory) -> bool:
-    """True if one conversation can be kept from the next: by a namespace of its own, or by emptying the memory between them."""
+    """True if one conversation can be kept from the next: by a namespace of its own, or by emptying the memory between
+    them.
+    """
     if memory.capabilities & {"namespaces", "delete_all"}:
         return True
     return calling.method(memory, "reset", "delete_all") is not None and bool(getattr(memory, "can_reset", True))
@@ -33,13 +35,16 @@ def check_separable(memory: Memory, name: str) -> None:
     if not is_separable(memory):
         way = getattr(memory, "way_apart", _WAY)
         raise BadInput(
-            f"memory {name!r} has neither namespace(), reset() nor delete_all(), so what one conversation told it would be found in the "
+            f"memory {name!r} has neither namespace(), reset() nor delete_all(), so what one conversation told it "
+            "would be found in the "
             f"next one: {way}; or ask about one conversation alone (-n 1, in Python max_examples=1)"
         )
 
 
 def separable(make: Callable[[], Memory]) -> Memory:
-    """Call `make`; where its memory cannot be kept apart and `make` gives another object each time, each namespace gets a new one."""
+    """Call `make`; where its memory cannot be kept apart and `make` gives another object each time, each namespace gets
+    a new one.
+    """
     memory = make()
     if is_separable(memory):
         return memory
@@ -52,7 +57,9 @@ def _inner(memory: Memory) -> Any:
 
 
 class Anew:
-    """A memory that has neither `namespace()` nor `reset()`, made anew for each namespace; all else is that of its instance."""
+    """A memory that has neither `namespace()` nor `reset()`, made anew for each namespace; all else is that of its
+    instance.
+    """
 
     def __init__(self, make: Callable[[], Memory], memory: Memory) -> None:
         self._make, self._memory = make, memory
@@ -82,13 +89,19 @@ class Anew:
 
 
 def make_memory(
-    spec: Any, *, relay: str | None = None, model: str | None = None, api_key: str | None = None, prices: Any = None, limiter: Any = None
+    spec: Any,
+    *,
+    relay: str | None = None,
+    model: str | None = None,
+    api_key: str | None = None,
+    prices: Any = None,
+    limiter: Any = None,
 ) -> Memory:
-    """The memory that `spec` names; an object is adapted as it is. A class of the user's whose instances can be neither separated nor
-    emptied is instantiated anew for each namespace.
+    """The memory that `spec` names; an object is adapted as it is. A class of the user's whose instances can be neither
+    separated nor emptied is instantiated anew for each namespace.
 
-    What else is given goes to those whose constructor takes it, unless the spec itself says otherwise. Names registered as
-    "memory" come before the built-ins. Raises `UnknownName`, `BadInput`, `MissingExtra`.
+    What else is given goes to those whose constructor takes it, unless the spec itself says otherwise. Names registered
+    as "memory" come before the built-ins. Raises `UnknownName`, `BadInput`, `MissingExtra`.
     """
     if not isinstance(spec, str):
         return as_memory(spec)
@@ -112,9 +125,11 @@ def _made(target: Callable[..., Any], spec: PluginSpec, given: dict[str, Any]) -
 
 
 def calls_models(spec: Any) -> bool:
-    """True if the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is not made for that.
+    """True if the memory that `spec` names calls models by its own means, so that only a tap sees what it spends; it is
+    not made for that.
 
-    A class or object says so by `own_calls`: true or false, or a function of the options. Those told in files do it where we cannot see.
+    A class or object says so by `own_calls`: true or false, or a function of the options. Those told in files do it
+    where we cannot see.
     """
     if not isinstance(spec, str):
         return bool(getattr(spec, "own_calls", False))

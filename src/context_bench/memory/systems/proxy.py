@@ -1,4 +1,6 @@
-"""An OpenAI-compatible proxy that remembers by itself: it is told the conversation as chats and asked as any model is."""
+"""An OpenAI-compatible proxy that remembers by itself: it is told the conversation as chats and asked as any model
+is.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ _INGEST = ("sessions", "turns", "none")
 
 
 class ProxyMemory:
-    """A proxy at `url` (default: the relay) in front of `model`, which puts what it remembers into requests. It answers; it shows no hits.
+    """A proxy at `url` (default: the relay) in front of `model`, which puts what it remembers into requests. It
+    answers; it shows no hits.
 
-    `ingest`: how it learns the conversation. "sessions": one chat request a session with its turns as messages (dates and speakers in the
-    text); "turns": one a turn; each asks for at most `reply_tokens` tokens, which are thrown away. "none": it has seen the conversation
-    already. Namespaces are the request's `user`; with `header`, that header's value instead; `user=false` and no header: none are offered.
-    All calls are in the run's ledger, with their tokens and money; what the proxy itself spends is seen by a tap behind it.
+    `ingest`: how it learns the conversation. "sessions": one chat request a session with its turns as messages (dates
+    and speakers in the text); "turns": one a turn; each asks for at most `reply_tokens` tokens, which are thrown away.
+    "none": it has seen the conversation already. Namespaces are the request's `user`; with `header`, that header's
+    value instead; `user=false` and no header: none are offered. All calls are in the run's ledger, with their tokens
+    and money; what the proxy itself spends is seen by a tap behind it.
     """
 
     batch: int | None = None
@@ -49,7 +53,9 @@ class ProxyMemory:
     ) -> None:
         base = url or relay
         if not base or not model:
-            raise BadInput("proxy is expected to name a proxy and a model: proxy:url=URL,model=NAME, or --relay and --model")
+            raise BadInput(
+                "proxy is expected to name a proxy and a model: proxy:url=URL,model=NAME, or --relay and --model"
+            )
         if ingest not in _INGEST:
             raise BadInput(f"proxy: ingest is {', '.join(_INGEST)}, not {ingest!r}")
         if header and secrets_in({header: "namespace"}):
@@ -72,7 +78,10 @@ class ProxyMemory:
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything its answers depend on, its address not: that changes by the run."""
-        return {"class": "ProxyMemory", **{name: value for name, value in self._made.items() if name not in ("url", "api_key", "timeout")}}
+        return {
+            "class": "ProxyMemory",
+            **{name: value for name, value in self._made.items() if name not in ("url", "api_key", "timeout")},
+        }
 
     def namespace(self, name: str) -> ProxyMemory:
         """A twin that speaks for another user."""
@@ -87,7 +96,9 @@ class ProxyMemory:
         if self._ingest == "none":
             return [Receipt(item.id) for item in items]
         parts = (
-            [[item] for item in items] if self._ingest == "turns" else [list(part) for _, part in groupby(items, key=lambda i: i.session)]
+            [[item] for item in items]
+            if self._ingest == "turns"
+            else [list(part) for _, part in groupby(items, key=lambda i: i.session)]
         )
         return [receipt for part in parts for receipt in await self._tell(part)]
 
@@ -107,7 +118,10 @@ class ProxyMemory:
         await self._client.aclose()
 
     async def _tell(self, part: Sequence[Item]) -> list[Receipt]:
-        messages = [{"role": "assistant" if item.role == "assistant" else "user", "content": utf8_safe(told(item))} for item in part]
+        messages = [
+            {"role": "assistant" if item.role == "assistant" else "user", "content": utf8_safe(told(item))}
+            for item in part
+        ]
         try:
             await self._say(messages, self._limits[0])
         except Failed as error:
@@ -118,4 +132,6 @@ class ProxyMemory:
         body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": most, "temperature": 0}
         if self._user:
             body["user"] = self._space
-        return await self._client.send(ChatRequest(body, headers={self._header: quote(self._space, safe="")} if self._header else {}))
+        return await self._client.send(
+            ChatRequest(body, headers={self._header: quote(self._space, safe="")} if self._header else {})
+        )

@@ -25,9 +25,9 @@ MEMORIES = {"summary_regenerative": "RegenerativeSummary", "summary_anchored": "
 class Written(OfModel):
     """A memory that a model writes. `relay`: base URL of the model; `api_key` defaults to `OPENAI_API_KEY`.
 
-    New items are put to the model in parts of at most `part_tokens` (o200k_base; a longer item is its own part), at temperature 0, with at
-    most `max_tokens` for its reply. A part whose call fails is reported in the receipts of its items, and the memory is as before it.
-    `prices` and `limiter` as of `ChatClient`.
+    New items are put to the model in parts of at most `part_tokens` (o200k_base; a longer item is its own part), at
+    temperature 0, with at most `max_tokens` for its reply. A part whose call fails is reported in the receipts of its
+    items, and the memory is as before it. `prices` and `limiter` as of `ChatClient`.
     """
 
     batch: int | None = 20
@@ -89,13 +89,15 @@ def dated(item: Item) -> str:
 _RULES = """You keep the memory of a long conversation as one summary.
 You get the summary so far and the next part of the conversation. Write the new summary, which takes the place of the old one.
 Keep names, dates, numbers, places, preferences and decisions exactly as they were said. Where something changed, say what it is now and
-since when. Leave greetings and small talk out. Write plain sentences, one fact to a line, and nothing else."""
+since when. Leave greetings and small talk out. Write plain sentences, one fact to a line, and nothing else."""  # noqa: E501
 
 
 class RegenerativeSummary(Written):
-    """Holds nothing but the latest summary, and gives it as its only hit, whatever is asked. It does not know its sources.
+    """Holds nothing but the latest summary, and gives it as its only hit, whatever is asked. It does not know its
+    sources.
 
-    Nor does it know what it was told when: `as_of` leaves nothing out, so in a question about an earlier moment it knows too much.
+    Nor does it know what it was told when: `as_of` leaves nothing out, so in a question about an earlier moment it
+    knows too much.
     """
 
     name = "summary_regenerative"
@@ -131,7 +133,9 @@ class RegenerativeSummary(Written):
 
     async def _read(self, part: Sequence[Item]) -> None:
         new = "\n".join(dated(item) for item in part)
-        self._summary = await self._ask(f"Summary so far:\n{self._summary or '(nothing yet)'}\n\nNext part:\n{new}\n\nNew summary:")
+        self._summary = await self._ask(
+            f"Summary so far:\n{self._summary or '(nothing yet)'}\n\nNext part:\n{new}\n\nNew summary:"
+        )
 
 
 _LEDGER_RULES = """You keep the memory of a long conversation as a ledger of facts.
@@ -140,7 +144,7 @@ Write what is new, one fact to a line: a dash, the fact as one short sentence wi
 the numbers of the turns it comes from in square brackets. Example: - Mara's flight leaves on 3 May [2,5]
 Where an entry of the ledger is no longer true, first write a line with a tilde and the entry's number, then the fact as it is now.
 Example: ~ L7
-Do not repeat entries. Leave greetings and small talk out. If nothing is new, write: - nothing"""
+Do not repeat entries. Leave greetings and small talk out. If nothing is new, write: - nothing"""  # noqa: E501
 _FACT = re.compile(r"^[ \t]*[-*•][ \t]+(?P<fact>.+?)[ \t]*(?:\[(?P<turns>[\d,; \-–]*)\][ \t.]*)?$")
 _STRUCK = re.compile(r"^[ \t]*~[ \t]*L?(\d{1,9})\b")
 _LONGEST = 2000  # characters of one entry
@@ -148,20 +152,27 @@ _SHOWN = 40  # entries of the ledger that the model sees
 
 
 class AnchoredSummary(Written):
-    """Hits are entries of the ledger: those that share words with the question by BM25, then the newest ones, up to `k`.
+    """Hits are entries of the ledger: those that share words with the question by BM25, then the newest ones, up to
+    `k`.
 
     `source_ids` are the turns that the model named for an entry; turn numbers that it made up are left out.
     """
 
     name = "summary_anchored"
-    capabilities = frozenset({"add", "search", "delete", "delete_all", "source_ids", "timestamps", "namespaces", "stats"})
+    capabilities = frozenset(
+        {"add", "search", "delete", "delete_all", "source_ids", "timestamps", "namespaces", "stats"}
+    )
     rules = _LEDGER_RULES
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         """Entries, best first."""
         until = known_until(as_of)
         found = [hit.source_ids[0] for hit in self._index.search(query, k, as_of=as_of)]
-        others = [key for key, (hit, _) in reversed(self._ledger.items()) if key not in set(found) and known_by(hit.time, until)]
+        others = [
+            key
+            for key, (hit, _) in reversed(self._ledger.items())
+            if key not in set(found) and known_by(hit.time, until)
+        ]
         return [self._ledger[key][0] for key in [*found, *others][: max(0, k)]]
 
     def delete(self, memory_id: str) -> bool:
@@ -187,7 +198,10 @@ class AnchoredSummary(Written):
 
     def stats(self) -> dict[str, int]:
         """Entries that hold, and the bytes of their texts."""
-        return {"items": len(self._ledger), "bytes": sum(len(hit.text.encode("utf-8", "replace")) for hit, _ in self._ledger.values())}
+        return {
+            "items": len(self._ledger),
+            "bytes": sum(len(hit.text.encode("utf-8", "replace")) for hit, _ in self._ledger.values()),
+        }
 
     async def aclose(self) -> None:
         self._index.close()
@@ -215,7 +229,10 @@ class AnchoredSummary(Written):
         self._next += 1
         when = next((item.time for item in sources if item.time), None)
         (receipt,) = self._index.add([Item(key, fact, time=when)])
-        self._ledger[key] = Hit(fact, None, tuple(dict.fromkeys(item.id for item in sources)), key, when), receipt.memory_id or ""
+        self._ledger[key] = (
+            Hit(fact, None, tuple(dict.fromkeys(item.id for item in sources)), key, when),
+            receipt.memory_id or "",
+        )
 
 
 def _numbers(text: str) -> list[int]:

@@ -42,19 +42,25 @@ class _Embedder:
 
 
 class Worker:
-    """The process of one memory: started at the first call, one call at a time, ended by `close`. It ends by itself when we do.
+    """The process of one memory: started at the first call, one call at a time, ended by `close`. It ends by itself
+    when we do.
 
-    A call that takes longer than `timeout` seconds, or than the run or example has left, ends the process with `TimedOut`; the memories
-    in it are lost, and later calls say so. What the package raises is `Refused`, under the package's own name for it.
+    A call that takes longer than `timeout` seconds, or than the run or example has left, ends the process with
+    `TimedOut`; the memories in it are lost, and later calls say so. What the package raises is `Refused`, under the
+    package's own name for it.
     """
 
-    def __init__(self, kind: str, python: str, settings: Mapping[str, Any], keys: Mapping[str, str | None], timeout: float) -> None:
+    def __init__(
+        self, kind: str, python: str, settings: Mapping[str, Any], keys: Mapping[str, str | None], timeout: float
+    ) -> None:
         self.kind, self._python, self._settings, self._timeout, self._keys = kind, python, dict(settings), timeout, keys
         self._lock = threading.Lock()
         self._process: VendorProcess | None = None
         self._server: ModelServer | None = None
         self._lost: str | None = None
-        self._folder: str | None = None  # ours to take away; the process does it where we cannot, because we were killed
+        self._folder: str | None = (
+            None  # ours to take away; the process does it where we cannot, because we were killed
+        )
 
     def call(self, what: str, **args: Any) -> Any:
         """The result of the vendor's method."""
@@ -117,10 +123,11 @@ class Worker:
 
 
 class VendorMemory:
-    """A memory in a vendor's process. Namespaces share the process; the vendor keeps them apart by its own means. One call at a time.
+    """A memory in a vendor's process. Namespaces share the process; the vendor keeps them apart by its own means. One
+    call at a time.
 
-    `embedder`: "minilm" (the bundled one, free and offline) or "relay" (the relay's `/v1/embeddings`, with `embedding_model` of
-    `dimensions`). `python`: a Python that has the package.
+    `embedder`: "minilm" (the bundled one, free and offline) or "relay" (the relay's `/v1/embeddings`, with
+    `embedding_model` of `dimensions`). `python`: a Python that has the package.
     """
 
     vendor: Vendor
@@ -130,7 +137,14 @@ class VendorMemory:
     granularity = "turn"
 
     def __init__(
-        self, settings: Mapping[str, Any], *, relay: str | None, api_key: str | None, embedder: str, python: str | None, timeout: float
+        self,
+        settings: Mapping[str, Any],
+        *,
+        relay: str | None,
+        api_key: str | None,
+        embedder: str,
+        python: str | None,
+        timeout: float,
     ) -> None:
         if embedder not in ("minilm", "relay"):
             raise BadInput(f"{self.kind}: embedder is minilm (bundled) or relay, not {embedder!r}")
@@ -150,14 +164,22 @@ class VendorMemory:
     def fingerprint(self) -> dict[str, Any]:
         """Everything its hits depend on: the package's version among it, the address of the relay not."""
         told = {name: value for name, value in self._settings.items() if name not in ("relay", "embeddings", "folder")}
-        return {"class": type(self).__name__, "package": self.vendor.package, "version": self.version, "embedder": self._embedder, **told}
+        return {
+            "class": type(self).__name__,
+            "package": self.vendor.package,
+            "version": self.version,
+            "embedder": self._embedder,
+            **told,
+        }
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
         """Remember the items, one call each; what the package refuses is on the receipt."""
         return [self._add(item) for item in items]
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """The best `k` hits, best first. The package cannot be told when a question is asked. A blank question finds nothing."""
+        """The best `k` hits, best first. The package cannot be told when a question is asked. A blank question finds
+        nothing.
+        """
         if not query.strip() or k < 1:
             return []
         hits = self._call("search", query=_clean(query), k=k)
@@ -195,13 +217,21 @@ class VendorMemory:
         return spoken(item)
 
     def _add(self, item: Item) -> Receipt:
-        told = {"text": _clean(self._text(item)), "role": item.role, "source_id": item.id, "time": item.time, "session": item.session}
+        told = {
+            "text": _clean(self._text(item)),
+            "role": item.role,
+            "source_id": item.id,
+            "time": item.time,
+            "session": item.session,
+        }
         try:
             ids = self._call("add", item=told)
         except Refused as error:
             return Receipt(item.id, error=str(error))
         if ids and not (isinstance(ids, list) and isinstance(ids[0], str)):
-            raise BadReply(f"{self.kind}: its process did not tell the ids of what it remembers; expected a list of texts")
+            raise BadReply(
+                f"{self.kind}: its process did not tell the ids of what it remembers; expected a list of texts"
+            )
         return Receipt(item.id, ids[0] if ids else None)
 
     def _call(self, what: str, **args: Any) -> Any:
@@ -216,10 +246,16 @@ def _hit(kind: str, found: Any) -> Hit:
     told = found if isinstance(found, Mapping) else {}
     text, score = told.get("text"), numbers.score(told.get("score"))
     ident, source, time = told.get("id"), told.get("source_id"), told.get("time")
-    if not isinstance(text, str) or any(each is not None and not isinstance(each, str) for each in (ident, source, time)):
-        raise BadReply(f"{kind}: its process told of a hit that is none; expected a text, and id, source_id and time as texts")
+    if not isinstance(text, str) or any(
+        each is not None and not isinstance(each, str) for each in (ident, source, time)
+    ):
+        raise BadReply(
+            f"{kind}: its process told of a hit that is none; expected a text, and id, source_id and time as texts"
+        )
     if score is None and told.get("score") is not None:
-        raise BadReply(f"{kind}: its process gave a hit the score {str(told['score'])[:60]!r}; expected a finite number")
+        raise BadReply(
+            f"{kind}: its process gave a hit the score {str(told['score'])[:60]!r}; expected a finite number"
+        )
     return Hit(text, score, () if source is None else (source,), ident, time)
 
 

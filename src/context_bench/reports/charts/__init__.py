@@ -1,8 +1,9 @@
 """Charts, drawn when the page is built: no script and no network are needed to look at them.
 
-Vega-Lite (through altair) decides where things go, `vl-convert` draws them, and the drawing is then rebuilt from the few elements and
-attributes known to be harmless, with `<title>` tooltips. In a page, text takes the page's colour, so one drawing serves light and dark; a
-picture of its own (`standalone`, `png`) brings its title, its explanation and its colours along.
+Vega-Lite (through altair) decides where things go, `vl-convert` draws them, and the drawing is then rebuilt from the
+few elements and attributes known to be harmless, with `<title>` tooltips. In a page, text takes the page's colour, so
+one drawing serves light and dark; a picture of its own (`standalone`, `png`) brings its title, its explanation and its
+colours along.
 
 A kind of chart is one file here, with `draw(chart, width) -> altair chart`, and one line of `KINDS`.
 """

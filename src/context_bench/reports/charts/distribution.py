@@ -25,7 +25,11 @@ def draw(chart: Chart, width: int) -> Any:
     spreads = chart.of(Spread)[:MOST]
     names = Names([each.name for each in spreads], chart.names)
     unit = _Unit.of(spreads)
-    rows = Rows([Line(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads], width, thick=18)
+    rows = Rows(
+        [Line(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads],
+        width,
+        thick=18,
+    )
     known = [unit.factor * value for each in spreads for value in (*each.values, each.median.value, each.p95.value)]
     ends, form, ticks = _scale(known, rows.narrow)
     x = alt.X(
@@ -36,7 +40,11 @@ def draw(chart: Chart, width: int) -> Any:
     )
     y, color = rows.y(), alt.Color("color:N", scale=None)
     placed = list(zip(spreads, rows.at, strict=True))
-    dots = [{"value": unit.factor * value, "y": at, "color": names.color(each.name)} for each, at in placed for value in each.values]
+    dots = [
+        {"value": unit.factor * value, "y": at, "color": names.color(each.name)}
+        for each, at in placed
+        for value in each.values
+    ]
     strokes = [
         _stroke(each, at, names[each.name], share, unit) | {"color": names.color(each.name)}
         for each, at in placed
@@ -58,7 +66,9 @@ def draw(chart: Chart, width: int) -> Any:
 def _tracks(rows: Rows) -> Any:
     """A faint line behind the dots of each name."""
     base = inline([{"y": at} for at in rows.at])
-    return base.mark_rule(opacity=0.15).encode(x=fixed("X", 0), x2=fixed("X2", rows.plot), y=rows.y(), color=fixed("Color", "currentColor"))
+    return base.mark_rule(opacity=0.15).encode(
+        x=fixed("X", 0), x2=fixed("X2", rows.plot), y=rows.y(), color=fixed("Color", "currentColor")
+    )
 
 
 def _stroke(each: Spread, at: float, name: str, share: str, unit: _Unit) -> dict[str, Any]:

@@ -35,7 +35,9 @@ def draw(chart: Chart, width: int) -> Any:
     return rows.layered(
         tracks.encode(x=fixed("X", 0), x2=fixed("X2", rows.plot), y=y, color=fixed("Color", "currentColor")),
         whiskers.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
-        base.mark_point(filled=True, size=64, opacity=1).encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")),
+        base.mark_point(filled=True, size=64, opacity=1).encode(
+            x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")
+        ),
     )
 
 

@@ -31,16 +31,32 @@ def draw(chart: Chart, width: int) -> Any:
     most = max((totals[name] / (of[name] or 1) for name in systems), default=0.0)
     low, high, ticks = nice(0.0, most or 1.0, 4 if rows.narrow else 6)
     high = min(high, 1.0)
-    values = [value for name, at in zip(systems, rows.at, strict=True) for value in _bars(parts, name, at, own, classes, of[name] or 1)]
-    x = alt.X("start:Q", title=chart.x, scale=scale(low, high), axis=axis([tick for tick in ticks if tick <= high], ".3~p"))
+    values = [
+        value
+        for name, at in zip(systems, rows.at, strict=True)
+        for value in _bars(parts, name, at, own, classes, of[name] or 1)
+    ]
+    x = alt.X(
+        "start:Q", title=chart.x, scale=scale(low, high), axis=axis([tick for tick in ticks if tick <= high], ".3~p")
+    )
     colors = [*PALETTE[: len(own)], *([GREY] if len(common) > len(own) else [])]
     color = alt.Color(
-        "part:N", sort=None, scale=alt.Scale(domain=classes.shown, range=colors), legend=legend(width, classes.shown) if own else None
+        "part:N",
+        sort=None,
+        scale=alt.Scale(domain=classes.shown, range=colors),
+        legend=legend(width, classes.shown) if own else None,
     )
     bars = (
         inline(values)
         .mark_rect()
-        .encode(x=x, x2=alt.X2("end:Q"), y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
+        .encode(
+            x=x,
+            x2=alt.X2("end:Q"),
+            y=rows.y("top"),
+            y2=alt.Y2("foot:Q"),
+            color=color,
+            description=alt.Description("tip:N"),
+        )
     )
     return rows.layered(bars)
 
@@ -59,6 +75,8 @@ def _bars(parts: list[Part], name: str, at: float, own: list[str], classes: Name
         if times := found[kind]:
             end = start + times / of
             tip = f"{TIP}{classes[kind]}: {times:,} of {of:,} ({100 * times / of:.1f} %)"
-            values.append({"part": classes[kind], "start": start, "end": end, "top": at - 8, "foot": at + 8, "tip": tip})
+            values.append(
+                {"part": classes[kind], "start": start, "end": end, "top": at - 8, "foot": at + 8, "tip": tip}
+            )
             start = end
     return values

@@ -1,4 +1,6 @@
-"""Paired differences to the baseline with their intervals, a line for each, under the part of the data they are about."""
+"""Paired differences to the baseline with their intervals, a line for each, under the part of the data they are
+about.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.6~g')"
 
 
 def draw(chart: Chart, width: int) -> Any:
-    """Intervals as rules, differences as marks: a disc where the verdict is good, a square where it is bad, a ring where it is open."""
+    """Intervals as rules, differences as marks: a disc where the verdict is good, a square where it is bad, a ring
+    where it is open.
+    """
     import altair as alt
 
     gaps = chart.of(Gap)[:MOST]
@@ -37,7 +41,10 @@ def draw(chart: Chart, width: int) -> Any:
         _upright([0.0], rows, x, []),
         *([_upright(margins, rows, x, [4, 3])] if margins else []),
         known.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
-        *(each.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")) for each in (ring, full)),
+        *(
+            each.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N"))
+            for each in (ring, full)
+        ),
     )
 
 
@@ -71,5 +78,7 @@ def _record(gap: Gap, names: Names, at: float) -> dict[str, Any]:
 
 def _upright(values: Sequence[float], rows: Rows, x: Any, dash: list[int]) -> Any:
 
-    mark = inline([{"value": value} for value in values]).mark_rule(strokeDash=dash or [1, 0], opacity=0.55 if dash else 0.6)
+    mark = inline([{"value": value} for value in values]).mark_rule(
+        strokeDash=dash or [1, 0], opacity=0.55 if dash else 0.6
+    )
     return mark.encode(x=x, y=fixed("Y", 0), y2=fixed("Y2", rows.height), color=fixed("Color", INK))

@@ -1,7 +1,7 @@
 """Charts with a line for each name: where the lines stand, and the words at their sides.
 
-On a wide drawing names stand at the left and figures at the right of the plot; on a narrow one both stand above their line, so that the
-plot keeps its width.
+On a wide drawing names stand at the left and figures at the right of the plot; on a narrow one both stand above their
+line, so that the plot keeps its width.
 
 Lines of figures over a doubling or a plain axis serve `rates` and `recall`.
 """
@@ -13,7 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, legend, letters, narrow, nice, scale
+from context_bench.reports.charts.style import (
+    TIP,
+    Names,
+    axis,
+    extent,
+    fixed,
+    inline,
+    legend,
+    letters,
+    narrow,
+    nice,
+    scale,
+)
 from context_bench.reports.pictures import Chart, CurvePoint
 
 _LINE = 17  # pixels of a line of letters
@@ -33,7 +45,9 @@ class Line:
 
 
 class Rows:
-    """The places of lines. `plot`: pixels of the plot's width; `height`; `at[i]`: the middle of the marks of line i, from the top."""
+    """The places of lines. `plot`: pixels of the plot's width; `height`; `at[i]`: the middle of the marks of line i,
+    from the top.
+    """
 
     def __init__(self, lines: Sequence[Line], width: int, *, thick: int = 16) -> None:
         self.lines, self.width, self.thick = list(lines), width, thick
@@ -107,7 +121,9 @@ _MOST_AT_ENDS = 20  # names that find room there
 
 
 def lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any:
-    """The lines. `ticks`: positive numbers on the axis, which doubles with every step; `tip`: what x is, in tooltips."""
+    """The lines. `ticks`: positive numbers on the axis, which doubles with every step; `tip`: what x is, in
+    tooltips.
+    """
     import altair as alt
 
     points = chart.of(CurvePoint)
@@ -117,13 +133,17 @@ def lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any:
     plot, height = int(width - _LEFT - room), 280 if narrow(width) else 330
     ends = [math.log2(tick) for tick in ticks]
     left, right = (min(ends) - 0.15, max(ends) + 0.15) if len(set(ends)) > 1 else (ends[0] - 0.5, ends[0] + 0.5)
-    low, high, y_ticks = nice(*extent([end for p in points for end in (p.y.value, p.y.low, p.y.high)], chart.span, zero=True), 5)
+    low, high, y_ticks = nice(
+        *extent([end for p in points for end in (p.y.value, p.y.low, p.y.high)], chart.span, zero=True), 5
+    )
     aside = _aside(names.shown, 0 if narrow(width) else 5, (right - left) / plot)
     values = [_record(names[point.name], point, aside, tip) for point in points]
     named = legend(width, names.shown) if not at_ends else None
     color, shape = names.encodings(named)
     label = "format(pow(2, datum.value), ',.3~g')"
-    x = alt.X("x:Q", title=chart.x, scale=scale(left, right), axis=alt.Axis(values=ends, labelExpr=label, labelOverlap=True))
+    x = alt.X(
+        "x:Q", title=chart.x, scale=scale(left, right), axis=alt.Axis(values=ends, labelExpr=label, labelOverlap=True)
+    )
     y = alt.Y("y:Q", title=chart.y, scale=scale(low, high), axis=axis(y_ticks))
     base = inline(values)
     layers = [
@@ -131,7 +151,9 @@ def lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any:
         base.transform_filter("isValid(datum.low)")
         .mark_rule(strokeWidth=1.5, opacity=0.8)
         .encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color),
-        base.mark_point(filled=True, size=70, opacity=1).encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")),
+        base.mark_point(filled=True, size=70, opacity=1).encode(
+            x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")
+        ),
     ]
     if at_ends:
         layers.append(_at_ends(values, names, (low, high), height, x, y, plot))
@@ -157,7 +179,9 @@ def _record(name: str, point: CurvePoint, aside: dict[str, float], tip: str) -> 
     }
 
 
-def _at_ends(values: list[dict[str, Any]], names: Names, ends: tuple[float, float], height: int, x: Any, y: Any, plot: int) -> Any:
+def _at_ends(
+    values: list[dict[str, Any]], names: Names, ends: tuple[float, float], height: int, x: Any, y: Any, plot: int
+) -> Any:
     """Names at the right, each beside the end of its line as nearly as there is room."""
     import altair as alt
 

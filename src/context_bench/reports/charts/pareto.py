@@ -1,4 +1,6 @@
-"""Quality against what it costs: one mark for each system, whiskers where intervals are known, names beside the marks or led to them."""
+"""Quality against what it costs: one mark for each system, whiskers where intervals are known, names beside the marks
+or led to them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.style import INK, TIP, Names, axis, extent, fixed, inline, legend, letters, narrow, nice, scale
+from context_bench.reports.charts.style import (
+    INK,
+    TIP,
+    Names,
+    axis,
+    extent,
+    fixed,
+    inline,
+    legend,
+    letters,
+    narrow,
+    nice,
+    scale,
+)
 from context_bench.reports.pictures import Chart, Point
 
 _LINE = 15  # pixels of a line of letters
@@ -61,7 +76,10 @@ def draw(chart: Chart, width: int) -> Any:
     filled = base.transform_filter("datum.front").mark_point(filled=True, size=110, opacity=1)
     marks = [quality.encode(x=x, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color)]
     marks.append(cost.encode(x=alt.X("least:Q"), x2=alt.X2("most:Q"), y=y, color=color))
-    marks += [layer.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")) for layer in (hollow, filled)]
+    marks += [
+        layer.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N"))
+        for layer in (hollow, filled)
+    ]
     marks += _texts([label for label in labels if label is not None], x, y, frame)
     return alt.layer(*marks).properties(width=frame.width, height=frame.height)
 
@@ -85,12 +103,14 @@ def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, A
         "least": max(point.cost.low + shift, frame.x[0]) if both and point.cost.low is not None else None,
         "most": min(point.cost.high + shift, frame.x[1]) if both and point.cost.high is not None else None,
         "front": point.front,
-        "tip": f"{TIP}{name}: {point.quality.text}, {point.cost.text}{' tokens' if point.cost.unit == 'tokens' else ''}",
+        "tip": f"{TIP}{name}: {point.quality.text}, "
+        f"{point.cost.text}{' tokens' if point.cost.unit == 'tokens' else ''}",
     }
 
 
 def apart(marks: Sequence[tuple[float, float]], step: float = _APART) -> list[float]:
-    """Places across, in pixels, of marks (across, down): of those that would cover one another, each keeps `step` from the next.
+    """Places across, in pixels, of marks (across, down): of those that would cover one another, each keeps `step` from
+    the next.
 
     Others stay where their figures put them. Tooltips tell the true figures.
     """
@@ -109,20 +129,34 @@ def _crowds(marks: Sequence[tuple[float, float]], step: float) -> list[list[int]
     while left:
         crowd = [left.pop(0)]
         for one in crowd:
-            near = [each for each in left if all(abs(a - b) < step for a, b in zip(marks[one], marks[each], strict=True))]
+            near = [
+                each for each in left if all(abs(a - b) < step for a, b in zip(marks[one], marks[each], strict=True))
+            ]
             crowd += near
             left = [each for each in left if each not in near]
         found.append(sorted(crowd, key=lambda each: marks[each][0]))
     return found
 
 
-# Names beside marks --------------------------------------------------------------------------------------------------------------------
+# Names beside marks
+# ------------------------------------------------------------------------
 
 _BESIDE = ((11, 0, "left"), (-11, 0, "right"), (8, -13, "left"), (8, 13, "left"), (-8, -13, "right"), (-8, 13, "right"))
 _LED = tuple(
     (across * far, down * far, "left" if across > 0 else "right")
     for far in (1, 1.6, 2.4)
-    for across, down in ((22, 22), (22, -22), (-22, 22), (-22, -22), (26, 10), (-26, 10), (8, 28), (-8, 28), (8, -28), (-8, -28))
+    for across, down in (
+        (22, 22),
+        (22, -22),
+        (-22, 22),
+        (-22, -22),
+        (26, 10),
+        (-26, 10),
+        (8, 28),
+        (-8, 28),
+        (8, -28),
+        (-8, -28),
+    )
 )
 
 
@@ -137,8 +171,11 @@ class _Label:
     mark: tuple[float, float] | None = None
 
 
-def beside(texts: Sequence[str], points: Sequence[Point], places: Sequence[float], frame: _Frame) -> list[_Label | None]:
-    """Place of each name that does not touch a mark, a whisker or another name, some way off if it must; `None` for one without a place.
+def beside(
+    texts: Sequence[str], points: Sequence[Point], places: Sequence[float], frame: _Frame
+) -> list[_Label | None]:
+    """Place of each name that does not touch a mark, a whisker or another name, some way off if it must; `None` for one
+    without a place.
 
     A line that leads to a name touches neither marks nor names nor another line.
     """
@@ -150,7 +187,10 @@ def beside(texts: Sequence[str], points: Sequence[Point], places: Sequence[float
         for number in (number for number in range(len(texts)) if number not in found):
             across, down = marks[number]
             for dx, dy, align in ways:
-                box, line = _box(texts[number], across + dx, down + dy, align), _line(marks[number], (dx, dy)) if led else []
+                box, line = (
+                    _box(texts[number], across + dx, down + dy, align),
+                    _line(marks[number], (dx, dy)) if led else [],
+                )
                 if _on_paper(box, frame) and not _any_touch([box], [*taken, *solid]) and not _any_touch(line, solid):
                     found[number] = _Label(texts[number], across + dx, down + dy, align, marks[number] if led else None)
                     solid += [box, *line]
@@ -209,7 +249,9 @@ def _texts(labels: Sequence[_Label], x: Any, y: Any, frame: _Frame) -> list[Any]
     for align in ("left", "right"):
         values = [_at(each.x, each.y, frame) | {"text": each.text} for each in labels if each.align == align]
         if values:
-            made.append(inline(values).mark_text(align=align, baseline="middle").encode(x=x, y=y, text=alt.Text("text:N")))
+            made.append(
+                inline(values).mark_text(align=align, baseline="middle").encode(x=x, y=y, text=alt.Text("text:N"))
+            )
     return made
 
 

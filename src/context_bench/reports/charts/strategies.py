@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.reports.charts.layouts import MOST, Line, Rows
-from context_bench.reports.charts.style import GREY, INK, TIP, Names, axis, cycled, extent, fixed, inline, legend, nice, scale
+from context_bench.reports.charts.style import (
+    GREY,
+    INK,
+    TIP,
+    Names,
+    axis,
+    cycled,
+    extent,
+    fixed,
+    inline,
+    legend,
+    nice,
+    scale,
+)
 from context_bench.reports.pictures import Chart, Part
 
 _BAR = 10  # pixels of a bar
@@ -27,17 +40,34 @@ def draw(chart: Chart, width: int) -> Any:
         if part.name in at:
             top = at[part.name] + _BAR * order[measures[part.part]]
             tip = f"{TIP}{names[part.name]}, {measures[part.part]}: {part.amount.text}"
-            told = {"part": measures[part.part], "zero": 0.0, "value": part.amount.value, "top": top, "foot": top + _BAR - 1}
+            told = {
+                "part": measures[part.part],
+                "zero": 0.0,
+                "value": part.amount.value,
+                "top": top,
+                "foot": top + _BAR - 1,
+            }
             values.append({**told, "tip": tip})
     colors = [GREY, *cycled(len(measures.shown) - 1)]
-    color = alt.Color("part:N", sort=None, scale=alt.Scale(domain=measures.shown, range=colors), legend=legend(width, measures.shown))
+    color = alt.Color(
+        "part:N", sort=None, scale=alt.Scale(domain=measures.shown, range=colors), legend=legend(width, measures.shown)
+    )
     plain = scale(low, high)
     x = alt.X("zero:Q", title=chart.x, scale=plain, axis=axis(ticks))
     bars = (
         inline(values)
         .mark_rect()
-        .encode(x=x, x2=alt.X2("value:Q"), y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
+        .encode(
+            x=x,
+            x2=alt.X2("value:Q"),
+            y=rows.y("top"),
+            y2=alt.Y2("foot:Q"),
+            color=color,
+            description=alt.Description("tip:N"),
+        )
     )
     one = inline([{"value": 1}]).mark_rule(strokeDash=[4, 3], opacity=0.6)
-    upright = one.encode(x=alt.X("value:Q", scale=plain), y=fixed("Y", 0), y2=fixed("Y2", rows.height), color=fixed("Color", INK))
+    upright = one.encode(
+        x=alt.X("value:Q", scale=plain), y=fixed("Y", 0), y2=fixed("Y2", rows.height), color=fixed("Color", INK)
+    )
     return rows.layered(bars, upright)

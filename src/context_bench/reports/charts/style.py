@@ -35,11 +35,19 @@ def narrow(width: int) -> bool:
 
 def letters(text: str, size: float = SIZE) -> float:
     """About how many pixels a text is wide."""
-    return sum(1.0 if ord(each) > 0x2E7F else 0.33 if each in "iljtf.,:;|'! " else 0.62 if each.isupper() else 0.55 for each in text) * size
+    return (
+        sum(
+            1.0 if ord(each) > 0x2E7F else 0.33 if each in "iljtf.,:;|'! " else 0.62 if each.isupper() else 0.55
+            for each in text
+        )
+        * size
+    )
 
 
 class Names:
-    """Names as they are shown, each of them once, with their colours and shapes. `all_names` gives the order that colours follow."""
+    """Names as they are shown, each of them once, with their colours and shapes. `all_names` gives the order that
+    colours follow.
+    """
 
     def __init__(self, names: Iterable[str], all_names: Sequence[str] = (), longest: int = 48) -> None:
         own = list(dict.fromkeys(names))
@@ -102,8 +110,12 @@ def nice(low: float, high: float, steps: int = 5) -> tuple[float, float, list[fl
     return ticks[0], ticks[-1], ticks
 
 
-def extent(values: Iterable[float | None], span: tuple[float, float] | None = None, *, zero: bool = False) -> tuple[float, float]:
-    """The least and the greatest of the values that are there, within `span` if that is given; `zero`: 0 is among them."""
+def extent(
+    values: Iterable[float | None], span: tuple[float, float] | None = None, *, zero: bool = False
+) -> tuple[float, float]:
+    """The least and the greatest of the values that are there, within `span` if that is given; `zero`: 0 is among
+    them.
+    """
     known = [value for value in values if value is not None and math.isfinite(value)] + ([0.0] if zero else [])
     if span is not None:
         known = [*known, *span]
@@ -132,14 +144,23 @@ def legend(width: int, names: Sequence[str], *, below: bool = True, values: Sequ
     limit = width - 50 if below else 200
     columns = max(1, min(len(names), int((width - 20) // min(longest, limit + 34)))) if below else 1
     orient = "bottom" if below else "right"
-    made: dict[str, Any] = {"orient": orient, "columns": columns, "title": None, "labelLimit": limit, "symbolSize": 90, "symbolOpacity": 1}
+    made: dict[str, Any] = {
+        "orient": orient,
+        "columns": columns,
+        "title": None,
+        "labelLimit": limit,
+        "symbolSize": 90,
+        "symbolOpacity": 1,
+    }
     if values is not None:
         made["values"] = list(values)
     return alt.Legend(**made)
 
 
 def inline(values: Sequence[dict[str, Any]]) -> Any:
-    """A chart of these records. They are in a tuple, for altair copies lists, value by value, with every chart they come to stand in."""
+    """A chart of these records. They are in a tuple, for altair copies lists, value by value, with every chart they
+    come to stand in.
+    """
     import altair as alt
 
     return alt.Chart(alt.InlineData(values=tuple(values)))
@@ -162,7 +183,9 @@ def look() -> dict[str, Any]:
 
 
 def fixed(channel: str, value: Any) -> Any:
-    """The same value for every mark: `color=fixed("Color", INK)`. Given as a dict, as `alt.value` does, altair looks long for its class."""
+    """The same value for every mark: `color=fixed("Color", INK)`. Given as a dict, as `alt.value` does, altair looks
+    long for its class.
+    """
     import altair as alt
 
     return getattr(alt, f"{channel}Value")(value)
@@ -183,7 +206,9 @@ _NAMESPACE = f"{{{_SVG}}}"
 
 
 def unchecked() -> AbstractContextManager[None]:
-    """Charts made under it are not checked against altair's schema part by part, which takes longer than drawing them."""
+    """Charts made under it are not checked against altair's schema part by part, which takes longer than drawing
+    them.
+    """
     from altair.utils.schemapi import debug_mode
 
     mode: AbstractContextManager[None] = debug_mode(False)
@@ -196,7 +221,9 @@ def in_page(chart: Any, label: str) -> str:
 
 
 def on_its_own(chart: Any, told: Chart, width: int, theme: str) -> str:
-    """The drawing as an SVG file. Colours are written out: not every program knows `currentColor`, and none the page's."""
+    """The drawing as an SVG file. Colours are written out: not every program knows `currentColor`, and none the
+    page's.
+    """
     paper, ink = THEMES[theme]
     root = _rebuilt(_rendered(_titled(chart, told, width)), f"{told.title}. {told.about}")
     ground = ET.Element("rect", {"width": "100%", "height": "100%", "fill": paper})
@@ -228,7 +255,13 @@ def _titled(chart: Any, told: Chart, width: int) -> Any:
     lines = textwrap.wrap(visible(told.about, 600), max(30, int(width / 6.4)))
     title = {"text": visible(told.title, 120), "subtitle": lines, "anchor": "start", "frame": "bounds", "offset": 16}
     look = {"fontSize": 16, "font": FONT, "color": INK, "fontWeight": 600}
-    below = {"subtitleFontSize": 12, "subtitleFont": FONT, "subtitleColor": INK, "subtitlePadding": 7, "subtitleLineHeight": 17}
+    below = {
+        "subtitleFontSize": 12,
+        "subtitleFont": FONT,
+        "subtitleColor": INK,
+        "subtitlePadding": 7,
+        "subtitleLineHeight": 17,
+    }
     return chart.properties(title={**title, **look, **below}, padding=_ROOM)
 
 
@@ -254,7 +287,10 @@ def _copy(element: ET.Element) -> ET.Element | None:
     name = element.tag.removeprefix(_NAMESPACE)
     if name not in _ELEMENTS:
         return None
-    made = ET.Element(name, {key: value for key, value in element.attrib.items() if _ATTRIBUTES.fullmatch(key) and "url(" not in value})
+    made = ET.Element(
+        name,
+        {key: value for key, value in element.attrib.items() if _ATTRIBUTES.fullmatch(key) and "url(" not in value},
+    )
     made.text, made.tail = element.text, element.tail
     if (told := element.get("aria-label")) is not None and told.startswith(TIP):
         ET.SubElement(made, "title").text = told.removeprefix(TIP)

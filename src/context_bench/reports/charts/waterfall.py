@@ -1,16 +1,33 @@
-"""Prompt tokens request by request: a plot for each system, stacked bars of what the prompt cache served, what had to be read again because
-the prompt changed, and what is new.
+"""Prompt tokens request by request: a plot for each system, stacked bars of what the prompt cache served, what had to
+be read again because the prompt changed, and what is new.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.style import FONT, GREY, INK, SIZE, TIP, Names, axis, inline, legend, narrow, nice, scale
+from context_bench.reports.charts.style import (
+    FONT,
+    GREY,
+    INK,
+    SIZE,
+    TIP,
+    Names,
+    axis,
+    inline,
+    legend,
+    narrow,
+    nice,
+    scale,
+)
 from context_bench.reports.pictures import Chart, Turn
 
 #: (field, name, colour), from the foot of a bar to its top.
-PARTS = (("cached", "from the cache", "#3b7dd8"), ("rewritten", "rewritten", "#c9611a"), ("new", "new or not cached", GREY))
+PARTS = (
+    ("cached", "from the cache", "#3b7dd8"),
+    ("rewritten", "rewritten", "#c9611a"),
+    ("new", "new or not cached", GREY),
+)
 MOST_PLOTS = 12
 _LEFT = 66
 _SHORT = "datum.value == 0 ? '0' : format(datum.value, '~s')"
@@ -34,12 +51,26 @@ def draw(chart: Chart, width: int) -> Any:
     plots = []
     for place, system in enumerate(systems):
         foot, side = place + columns >= len(systems), place % columns == 0
-        x = alt.X("start:Q", title=chart.x if foot else None, scale=scale(0.5, last + 0.5), axis=axis(x_ticks, ",d", grid=False))
-        y = alt.Y("low:Q", title=chart.y if side else None, scale=scale(0.0, high), axis=alt.Axis(values=y_ticks, labelExpr=_SHORT))
+        x = alt.X(
+            "start:Q",
+            title=chart.x if foot else None,
+            scale=scale(0.5, last + 0.5),
+            axis=axis(x_ticks, ",d", grid=False),
+        )
+        y = alt.Y(
+            "low:Q",
+            title=chart.y if side else None,
+            scale=scale(0.0, high),
+            axis=alt.Axis(values=y_ticks, labelExpr=_SHORT),
+        )
         color = alt.Color("part:N", sort=None, scale=colors, legend=legend(width, shown))
         bars = inline([bar for turn in turns if turn.name == system for bar in _bars(turn, names[system])]).mark_rect()
-        bars = bars.encode(x=x, x2=alt.X2("end:Q"), y=y, y2=alt.Y2("high:Q"), color=color, description=alt.Description("tip:N"))
-        plots.append(bars.properties(width=plot, height=150 if len(systems) > 1 else 240, title=_heading(names[system], plot)))
+        bars = bars.encode(
+            x=x, x2=alt.X2("end:Q"), y=y, y2=alt.Y2("high:Q"), color=color, description=alt.Description("tip:N")
+        )
+        plots.append(
+            bars.properties(width=plot, height=150 if len(systems) > 1 else 240, title=_heading(names[system], plot))
+        )
     return alt.concat(*plots, columns=columns, spacing=26)
 
 

@@ -6,7 +6,15 @@ neither?", and "would this run have shown such a loss?". One-sided tests at 5 % 
 """
 
 from context_bench.stats.verdict.decisions import compare, judge, noise_floor
-from context_bench.stats.verdict.evidence import LEVEL, Assay, Evidence, VerdictQuestion, default_margin, shows_inferior, weigh
+from context_bench.stats.verdict.evidence import (
+    LEVEL,
+    Assay,
+    Evidence,
+    VerdictQuestion,
+    default_margin,
+    shows_inferior,
+    weigh,
+)
 
 __all__ = [
     "Assay",

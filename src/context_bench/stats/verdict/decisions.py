@@ -28,7 +28,9 @@ def sentence(question: VerdictQuestion, verdict: Verdict, family: str) -> str:
     where += [f"with {question.shape} requests"] if question.shape else []
     subject = " ".join([question.system, *where])
     if evidence.difference is None:
-        return f"{subject}: no verdict against {question.baseline}: no example was scored for both{_left_out(evidence)}."
+        return (
+            f"{subject}: no verdict against {question.baseline}: no example was scored for both{_left_out(evidence)}."
+        )
     says = {
         "better": _better,
         "non-inferior": _non_inferior,
@@ -47,7 +49,10 @@ def _better(question: VerdictQuestion) -> str:
 
 
 def _inferior(question: VerdictQuestion) -> str:
-    return f"inferior to {question.baseline}: {_numbers(question)}; the loss is shown to exceed the margin of {_size(question)}."
+    return (
+        f"inferior to {question.baseline}: {_numbers(question)}; the loss is shown to exceed the margin of "
+        f"{_size(question)}."
+    )
 
 
 def _non_inferior(question: VerdictQuestion) -> str:
@@ -55,7 +60,8 @@ def _non_inferior(question: VerdictQuestion) -> str:
     loss = " A smaller loss is shown." if (evidence.high or 0) < 0 else ""
     return (
         f"non-inferior to {question.baseline}: {_numbers(question)}; a loss of {_size(question)} or more is ruled out "
-        f"(one-sided 95 % bound {_amount(evidence.bound, evidence)}), and the known-bad arm {question.assay.arm!r} did show "
+        f"(one-sided 95 % bound {_amount(evidence.bound, evidence)}), and the known-bad arm {question.assay.arm!r} "
+        "did show "
         f"such a loss in this run.{loss}"
     )
 
@@ -75,7 +81,11 @@ def _undecided(question: VerdictQuestion) -> str:
         return f"undecided against {question.baseline}: {_numbers(question)}; {says}."
     truth = "if the two are truly equal" if evidence.equal_assumed else "if the true loss is the one seen"
     more = evidence.n_needed if evidence.n_needed > evidence.n else evidence.n * 2
-    spread = f" in {math.ceil(more * evidence.clusters / evidence.n):,} such clusters" if evidence.clusters < evidence.n else ""
+    spread = (
+        f" in {math.ceil(more * evidence.clusters / evidence.n):,} such clusters"
+        if evidence.clusters < evidence.n
+        else ""
+    )
     return (
         f"undecided against {question.baseline}: {_numbers(question)}; {says}. "
         f"About {more:,} examples{spread} would decide (80 % chance {truth})."
@@ -90,7 +100,10 @@ def _insensitive(question: VerdictQuestion) -> str:
         arms = " and ".join(repr(name) for name in question.assay.tried)
         why = f"no loss of {_size(question)} was seen, but neither was it with what must lose ({arms})"
     else:
-        why = f"no loss of {_size(question)} was seen, but this run has no arm that must lose (none, random_drop: see --controls)"
+        why = (
+            f"no loss of {_size(question)} was seen, but this run has no arm that must lose (none, random_drop: "
+            "see --controls)"
+        )
     return f"insensitive against {question.baseline}: {_numbers(question)}; {why}: this model and data cannot tell."
 
 
@@ -115,7 +128,10 @@ def _numbers(question: VerdictQuestion) -> str:
     if evidence.low is not None:
         interval = f"95 % interval {_amount(evidence.low, evidence)} to {_amount(evidence.high, evidence)}; "
     unit = " points" if evidence.in_points else ""
-    return f"{question.metric} {_amount(evidence.difference, evidence)}{unit} ({interval}{_units(evidence)}{_left_out(evidence)})"
+    return (
+        f"{question.metric} {_amount(evidence.difference, evidence)}{unit} "
+        f"({interval}{_units(evidence)}{_left_out(evidence)})"
+    )
 
 
 def _units(evidence: Evidence) -> str:
@@ -150,7 +166,11 @@ def _amount(value: float | None, evidence: Evidence) -> str:
         return "unknown"
     if not evidence.in_points:
         return f"{value:+.4g}"
-    shown = f"{100 * value:+.2f}" if abs(evidence.margin or 1.0) < 0.005 or 0 < abs(value) < 0.0005 else f"{100 * value:+.1f}"
+    shown = (
+        f"{100 * value:+.2f}"
+        if abs(evidence.margin or 1.0) < 0.005 or 0 < abs(value) < 0.0005
+        else f"{100 * value:+.1f}"
+    )
     return shown.replace("+0.0", "0.0") if float(shown) == 0 and value == 0 else shown
 
 
@@ -167,9 +187,15 @@ def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape:
         return f"Noise floor: {second} and {first} share no scored example, so it is unknown."
     question = VerdictQuestion(second, first, metric, evidence, shape=shape)
     where = f" with {shape} requests" if shape else ""
-    said = f"Noise floor{where}: {second} is {first} again; {_numbers(question)}; {evidence.changed:,} of {evidence.n:,} scores changed."
+    said = (
+        f"Noise floor{where}: {second} is {first} again; {_numbers(question)}; {evidence.changed:,} of "
+        f"{evidence.n:,} scores changed."
+    )
     if evidence.p_gain is not None and evidence.p_gain < LEVEL:
-        return f"{said} Two equal arms differ by more than chance: something in this run is not stable, and no verdict of it is safe."
+        return (
+            f"{said} Two equal arms differ by more than chance: something in this run is not stable, and no "
+            "verdict of it is safe."
+        )
     return f"{said} Differences of this size between other arms mean nothing."
 
 
@@ -224,9 +250,15 @@ def compare(
     """
     evidence = weigh(system_scores, baseline_scores, clusters, margin=margin, excluded=excluded, seed=seed)
     arms = known_bad or {}
-    shown = [name for name, scores in arms.items() if shows_inferior(weigh(scores, baseline_scores, clusters, margin=margin, seed=seed))]
+    shown = [
+        name
+        for name, scores in arms.items()
+        if shows_inferior(weigh(scores, baseline_scores, clusters, margin=margin, seed=seed))
+    ]
     assay = Assay(shown[0] if shown else None, tuple(arms))
-    return judge([VerdictQuestion(system, baseline, metric, evidence, assay, chosen_after="margin" if margin_post_hoc else "")])[0]
+    return judge(
+        [VerdictQuestion(system, baseline, metric, evidence, assay, chosen_after="margin" if margin_post_hoc else "")]
+    )[0]
 
 
 def _comparison(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, *, family: str) -> Comparison:

@@ -99,7 +99,9 @@ def weigh(
         return _with(start, in_points=in_range)
     if in_range:
         ternary = bool(np.isin(both, (0.0, 1.0)).all())
-        return _bounded_evidence(start, bounded(d, codes, low=-1.0, high=1.0, guarded=True), "Tango" if ternary else "score bound")
+        return _bounded_evidence(
+            start, bounded(d, codes, low=-1.0, high=1.0, guarded=True), "Tango" if ternary else "score bound"
+        )
     return _free_evidence(start, d, codes, seed)
 
 
@@ -112,7 +114,9 @@ def _with(evidence: Evidence, **changes: Any) -> Evidence:
 def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Evidence:
     low, high = gathered.interval()
     tails = min(gathered.p_above(0.0), gathered.p_below(0.0))
-    told = _with(start, low=low, high=high, bound=gathered.lower_bound(1 - LEVEL), p_gain=min(1.0, 2 * tails), method=method)
+    told = _with(
+        start, low=low, high=high, bound=gathered.lower_bound(1 - LEVEL), p_gain=min(1.0, 2 * tails), method=method
+    )
     if start.margin is None or start.margin <= 0:
         return told
     looks_worse = gathered.mean < -start.margin
@@ -194,7 +198,10 @@ def could_not_win(
     """
     said = f"{_BEGINS} ({name}) from {baseline}: no {what} could have won."
     if not evidence.n or (evidence.difference or 0.0) <= 0:
-        return f"{said} On these examples {baseline} leaves nothing to gain, so more of them would not help: harder ones would."
+        return (
+            f"{said} On these examples {baseline} leaves nothing to gain, so more of them would not help: "
+            "harder ones would."
+        )
     times = _times_needed(differences, clusters)
     if times is None:
         return f"{said} It would take more than {_MOST:,} times as many examples: harder ones would tell more."

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from context_bench.transcripts.trace import Trace
 
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Did an agent read the right code? Its log against gold.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Did an agent read the right code? Its log against gold."
+)
 
 
 @takes(
@@ -50,7 +52,13 @@ def convert(
             raise BadInput(f"{path}: no such trace (expected a file or a folder of logs)")
     told: list[str] = []
     lines = convert_traces(
-        trace, to=to, repos=repo or (), gold=gold, instance=instance, tools=tools, on_skip=lambda why: told.append(str(why))
+        trace,
+        to=to,
+        repos=repo or (),
+        gold=gold,
+        instance=instance,
+        tools=tools,
+        on_skip=lambda why: told.append(str(why)),
     )
     number = 0
     with nullcontext(sys.stdout.buffer) if out is None else replacing(out, "wb") as file:
@@ -64,9 +72,16 @@ def convert(
     return 0
 
 
-@takes(TraceOptions, output=own("table, json or markdown."), out=own("Write here instead of standard output.", unit="FILE"))
+@takes(
+    TraceOptions, output=own("table, json or markdown."), out=own("Write here instead of standard output.", unit="FILE")
+)
 def compare(
-    a: Annotated[str, typer.Argument(help="Rows of `trace score` (a JSONL file, or its --out-dir); FILE:SET for one set.", metavar="A")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="Rows of `trace score` (a JSONL file, or its --out-dir); FILE:SET for one set.", metavar="A"
+        ),
+    ],
     b: Annotated[str, typer.Argument(help="The same of the other.", metavar="B")],
     output: str,
     out: Path | None,
@@ -135,7 +150,9 @@ def show(
     return 0
 
 
-def _rows(path: Path, golds: GoldSet | None, repos: Repositories, repo: Path | None, instance: str | None, policy: str) -> list[TraceRow]:
+def _rows(
+    path: Path, golds: GoldSet | None, repos: Repositories, repo: Path | None, instance: str | None, policy: str
+) -> list[TraceRow]:
     """The run that is wanted, in all its attempts; `BadInput` where it is not there or not named."""
     from context_bench.transcripts.solved.patch_reports import id_forms
     from context_bench.transcripts.traces import load_traces
@@ -147,7 +164,11 @@ def _rows(path: Path, golds: GoldSet | None, repos: Repositories, repo: Path | N
 
     def gold_of(trace: Trace) -> Gold | None:
         name = trace.instance_id
-        return golds.find(name, name.rsplit("/", 1)[0], path.absolute().parent.name, instance) if golds is not None else None
+        return (
+            golds.find(name, name.rsplit("/", 1)[0], path.absolute().parent.name, instance)
+            if golds is not None
+            else None
+        )
 
     def files_of(trace: Trace) -> Any:
         found = gold_of(trace)
@@ -190,7 +211,9 @@ def _files(repo: Path | None) -> Any:
     return of
 
 
-def _row(trace: Trace, gold: Gold | None, golds: GoldSet | None, repos: Repositories, only: Any, policy: str) -> TraceRow:
+def _row(
+    trace: Trace, gold: Gold | None, golds: GoldSet | None, repos: Repositories, only: Any, policy: str
+) -> TraceRow:
     from context_bench.traces import score_trace
     from context_bench.traces.gold import Gold as NoGold
 
@@ -200,7 +223,9 @@ def _row(trace: Trace, gold: Gold | None, golds: GoldSet | None, repos: Reposito
         for step in row.steps:
             step.coverage = {}
         row.error = (
-            f"none of the {len(golds):,} golds is of {trace.instance_id!r}: --instance says which task it is" if golds is not None else None
+            f"none of the {len(golds):,} golds is of {trace.instance_id!r}: --instance says which task it is"
+            if golds is not None
+            else None
         )
         return row
     found = repos.find(gold, trace.repo, trace.commit)

@@ -71,10 +71,16 @@ def score(
     check_places(report or (), out_dir)
     golds = load_gold(gold, join=join)
     if instance is not None and golds.find(instance) is None:
-        raise BadInput(f"--instance {instance}: the gold knows no such task; the first it knows is {golds.golds[0].instance_id}")
-    solved = {label: [load_solved(path, scorer=scorer) for path in paths] for label, paths in labelled(results or ()).items()}
+        raise BadInput(
+            f"--instance {instance}: the gold knows no such task; the first it knows is {golds.golds[0].instance_id}"
+        )
+    solved = {
+        label: [load_solved(path, scorer=scorer) for path in paths] for label, paths in labelled(results or ()).items()
+    }
     if unknown := set(solved) - set(sets) - {""}:
-        raise BadInput(f"--results names the set {sorted(unknown)[0]!r}, which no --trace has; sets: {', '.join(sets) or '(none)'}")
+        raise BadInput(
+            f"--results names the set {sorted(unknown)[0]!r}, which no --trace has; sets: {', '.join(sets) or '(none)'}"
+        )
     found = score_traces(
         golds,
         sets,
@@ -110,7 +116,9 @@ def _check(output: str, reports: Sequence[Path], by: str, threshold: float) -> N
         raise BadInput(f"--output is {output!r}, expected one of {', '.join(OUTPUTS)}")
     for place in reports:
         if place.suffix.lower() not in ENDINGS:
-            raise BadInput(f"--report {place}: the ending {place.suffix!r} names no report; known: {', '.join(ENDINGS)}")
+            raise BadInput(
+                f"--report {place}: the ending {place.suffix!r} names no report; known: {', '.join(ENDINGS)}"
+            )
     if by not in ("call", "turn"):
         raise BadInput(f"--by is {by!r}, expected call or turn")
     if not 0 <= threshold <= 1:
@@ -144,7 +152,11 @@ def _unscored(summary: TraceSummary, instance: str | None) -> int:
         if reason == "no_gold":
             names = ", ".join(row.instance_id for row in one.rows[:3])
             hint = f": no task of the gold is called {names}"
-            hint += "" if instance else "; --instance ID says which task it is, or put a log into a folder named like its task"
+            hint += (
+                ""
+                if instance
+                else "; --instance ID says which task it is, or put a log into a folder named like its task"
+            )
         said = f"of the set {label!r} no run could be scored" if len(summary.sets) > 1 else "no run could be scored"
         say(f"{said}: {reason} ({count:,}×){hint}")
     return code
@@ -192,8 +204,12 @@ def status_of(solved: Mapping[str, Sequence[Solved]]) -> StatusOf | None:
 
 
 def _outcome(solved: Mapping[str, Sequence[Solved]], run: str, gold: Any) -> Any:
-    """Status of a task by the reports of a set: the first that knows whether it was solved, else the first that knows the task."""
-    found = [one.find(gold.instance_id, *gold.ids) for one in (*solved.get(run, ()), *(solved.get("", ()) if run else ()))]
+    """Status of a task by the reports of a set: the first that knows whether it was solved, else the first that knows
+    the task.
+    """
+    found = [
+        one.find(gold.instance_id, *gold.ids) for one in (*solved.get(run, ()), *(solved.get("", ()) if run else ()))
+    ]
     told = [one for one in found if one is not None]
     return next((one for one in told if one.status != "unknown"), told[0] if told else None)
 
@@ -218,11 +234,19 @@ def summarised(
     from context_bench.traces.symbols import grammar_versions
 
     golds = found.golds
-    told = {"name": gold.name, "sha": golds_sha(golds), "instances": len(golds), "skipped": dict(golds.skipped), "repeated": golds.repeated}
+    told = {
+        "name": gold.name,
+        "sha": golds_sha(golds),
+        "instances": len(golds),
+        "skipped": dict(golds.skipped),
+        "repeated": golds.repeated,
+    }
     judged, infra = _judged(found, solved)
     return summarise(
         found.rows(),
-        about=about(found.policy, counted=found.counted, gold=told, grammars=grammar_versions(), repositories=found.repos),
+        about=about(
+            found.policy, counted=found.counted, gold=told, grammars=grammar_versions(), repositories=found.repos
+        ),
         without_trace=found.without_trace,
         unread=found.unread,
         judged=judged,
@@ -232,7 +256,9 @@ def summarised(
     )
 
 
-def _judged(found: TraceResults, solved: Mapping[str, Sequence[Solved]]) -> tuple[dict[str, list[Any]], dict[str, set[str]]]:
+def _judged(
+    found: TraceResults, solved: Mapping[str, Sequence[Solved]]
+) -> tuple[dict[str, list[Any]], dict[str, set[str]]]:
     """By set: tasks of the gold that the harness judged and no trace is about, and tasks whose machinery failed."""
     from context_bench.stats.solving import Case
 
@@ -260,7 +286,15 @@ def labelled(texts: Sequence[str]) -> dict[str, list[Path]]:
     return out
 
 
-ENDINGS = {".json": "json", ".csv": "csv", ".md": "markdown", ".markdown": "markdown", ".jsonl": "jsonl", ".html": "html", ".htm": "html"}
+ENDINGS = {
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".jsonl": "jsonl",
+    ".html": "html",
+    ".htm": "html",
+}
 
 
 def check_places(reports: Sequence[Path], folder: Path | None) -> None:
@@ -277,7 +311,11 @@ def check_places(reports: Sequence[Path], folder: Path | None) -> None:
 
 def _require_writable(option: str, place: Path, folder: Path) -> None:
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), folder)
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK) or (place.is_file() and not os.access(place, os.W_OK)):
+    if (
+        not there.is_dir()
+        or not os.access(there, os.W_OK | os.X_OK)
+        or (place.is_file() and not os.access(place, os.W_OK))
+    ):
         raise BadInput(f"{option} {place} cannot be written: no right to write to {there}, or no folder")
 
 

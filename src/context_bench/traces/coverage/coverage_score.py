@@ -78,25 +78,36 @@ class Curve:
     def auc(self) -> Figures:
         """The mean of the coverage after each step; 0 without steps."""
         return {
-            name: self._sums[name] / max(self._steps, 1) if self._policy.upstream or self._wanted_sizes[name] else None for name in LEVELS
+            name: self._sums[name] / max(self._steps, 1) if self._policy.upstream or self._wanted_sizes[name] else None
+            for name in LEVELS
         }
 
     def _coverage(self, name: str, found: int) -> float | None:
         if self._wanted_sizes[name] > 0:
             return found / self._wanted_sizes[name]
         # without gold lines the original's curve stays at the bottom, while its other figures are 1
-        return 0.0 if self._policy.upstream and name == "line" and not self._wanted.lines else self._policy.share_of_nothing
+        return (
+            0.0
+            if self._policy.upstream and name == "line" and not self._wanted.lines
+            else self._policy.share_of_nothing
+        )
 
 
-def _count_again(hits: dict[str, int], changed: Mapping[str, Ranges], read: Mapping[str, Ranges], wanted: Mapping[str, Ranges]) -> None:
+def _count_again(
+    hits: dict[str, int], changed: Mapping[str, Ranges], read: Mapping[str, Ranges], wanted: Mapping[str, Ranges]
+) -> None:
     """Count what is read of gold anew in the files that changed."""
     for path in changed:
         if path in wanted:
             hits[path] = size(common(read[path], wanted[path]))
 
 
-def redundancy_after_edits(covers: Sequence[Cover], steps: Sequence[Selection], surveyor: Surveyor, policy: Policy) -> Figures:
-    """Redundancy where reading a file again after it was edited is no waste: what was read of it is forgotten at the edit."""
+def redundancy_after_edits(
+    covers: Sequence[Cover], steps: Sequence[Selection], surveyor: Surveyor, policy: Policy
+) -> Figures:
+    """Redundancy where reading a file again after it was edited is no waste: what was read of it is forgotten at the
+    edit.
+    """
     reading = StepReading()
     for cover in _by_version(covers, steps, surveyor):
         reading.add(cover)
@@ -121,9 +132,14 @@ def _by_version(covers: Sequence[Cover], steps: Sequence[Selection], surveyor: S
 
 
 def auc_over(
-    places: Sequence[float | int | None], curve: Sequence[Mapping[str, float | None]], start: float | None, end: float | None
+    places: Sequence[float | int | None],
+    curve: Sequence[Mapping[str, float | None]],
+    start: float | None,
+    end: float | None,
 ) -> Figures | None:
-    """The mean coverage over the run, each step's counting from its place until the next; `None` where the places are not known."""
+    """The mean coverage over the run, each step's counting from its place until the next; `None` where the places are
+    not known.
+    """
     known = [place for place in places if place is not None]
     if not known or len(known) != len(places) or known != sorted(known):
         return None
@@ -137,7 +153,10 @@ def auc_over(
         if any(value is None for value in values):
             out[name] = None
             continue
-        area = sum((value or 0.0) * (after - place) for value, place, after in zip(values, known, [*known[1:], last], strict=True))
+        area = sum(
+            (value or 0.0) * (after - place)
+            for value, place, after in zip(values, known, [*known[1:], last], strict=True)
+        )
         out[name] = area / (last - first)
     return out
 
@@ -147,7 +166,11 @@ def first_gold(covers: Sequence[Cover], steps: Sequence[Selection], wanted: Cove
     for number, (cover, step) in enumerate(zip(covers, steps, strict=True), 1):
         if cover.files & wanted.files:
             start = started if started is not None else steps[0].t
-            return {"step": number, "tokens": step.tokens, "seconds": None if step.t is None or start is None else step.t - start}
+            return {
+                "step": number,
+                "tokens": step.tokens,
+                "seconds": None if step.t is None or start is None else step.t - start,
+            }
     return {"step": None, "tokens": None, "seconds": None}
 
 
@@ -168,13 +191,16 @@ def score(
 ) -> Score:
     """One run against one gold.
 
-    `final` is the context the agent named itself; without one it is the union of the steps, and there is no usage drop. `cwd`: the folder
-    the agent worked in, taken off absolute paths. `started`, `ended`, `tokens`: the ends of the run, for curves over time and tokens.
-    `longest`: a read of more lines in one piece counts as a read of the file and of none of its lines (policy `strict` only).
+    `final` is the context the agent named itself; without one it is the union of the steps, and there is no usage drop.
+    `cwd`: the folder the agent worked in, taken off absolute paths. `started`, `ended`, `tokens`: the ends of the run,
+    for curves over time and tokens. `longest`: a read of more lines in one piece counts as a read of the file and of
+    none of its lines (policy `strict` only).
     """
     if longest is not None and longest < 1:
         raise ValueError(f"longest is {longest}, expected a number of lines above 0")
-    surveyor = (UpstreamSurveyor if policy.upstream else Surveyor)(files, policy, cwd, None if policy.upstream else longest)
+    surveyor = (UpstreamSurveyor if policy.upstream else Surveyor)(
+        files, policy, cwd, None if policy.upstream else longest
+    )
     out = Score(gold.instance_id, policy.name, num_steps=len(steps), gold_missing_files=surveyor.missing(gold.items))
     covers = [surveyor.cover(step) for step in steps]
     last = surveyor.cover(final) if final is not None else None
@@ -200,12 +226,17 @@ def score(
     out.auc_seconds = auc_over([step.t for step in steps], out.steps, started, ended)
     out.redundancy = curve.reading.redundancy(policy)
     edited = any(step.edited for step in steps)
-    out.redundancy_excluding_after_edit = redundancy_after_edits(covers, steps, surveyor, policy) if edited else dict(out.redundancy)
+    out.redundancy_excluding_after_edit = (
+        redundancy_after_edits(covers, steps, surveyor, policy) if edited else dict(out.redundancy)
+    )
     amounts = [amount for cover in covers if (amount := total(cover.lines)) > 0]
     out.lines_per_step = sum(amounts) / len(amounts) if amounts else None
     out.first_gold = first_gold(covers, steps, wanted, started)
     if last is not None and covers:
-        out.usage_drop = {"seen": _drop(wanted, seen, last, policy), "last_step": _drop(wanted, covers[-1], last, policy)}
+        out.usage_drop = {
+            "seen": _drop(wanted, seen, last, policy),
+            "last_step": _drop(wanted, covers[-1], last, policy),
+        }
     _locate_edits(out, patch, init, gold, policy, dilate)
     out.gold_symbols, out.pred_symbols = sorted(wanted.symbols), sorted(read.symbols)
     out.unresolved = surveyor.unresolved
@@ -253,7 +284,9 @@ def _drop(wanted: Cover, seen: Cover, final: Cover, policy: Policy) -> Figures:
     return {name: 1.0 - kept / amount if amount > 0 else policy.share_of_nothing for name, kept, amount in rows}
 
 
-def _locate_edits(out: Score, patch: str | None, init: dict[str, Ranges], gold: Gold, policy: Policy, dilate: int) -> None:
+def _locate_edits(
+    out: Score, patch: str | None, init: dict[str, Ranges], gold: Gold, policy: Policy, dilate: int
+) -> None:
     if policy.upstream:
         out.editloc = upstream_edit_location(patch, init, gold.patch)
         return
@@ -269,7 +302,13 @@ def _blank_symbols(out: Score) -> None:
     unknown = Level(None, None, 0, 0, 0)
     for levels in (out.final, *out.regions.values()):
         levels["symbol"] = unknown
-    for figures in (out.auc, out.redundancy, out.redundancy_excluding_after_edit, *out.steps, *(out.usage_drop or {}).values()):
+    for figures in (
+        out.auc,
+        out.redundancy,
+        out.redundancy_excluding_after_edit,
+        *out.steps,
+        *(out.usage_drop or {}).values(),
+    ):
         figures["symbol"] = None
     for over in (out.auc_tokens, out.auc_seconds, out.auc_turns, out.redundancy_turns):
         if over:

@@ -34,7 +34,12 @@ class Cover:
 
     def common(self, other: Cover) -> Cover:
         """Intersection with another cover."""
-        return Cover(self.files & other.files, self.symbols & other.symbols, _meet(self.spans, other.spans), _meet(self.lines, other.lines))
+        return Cover(
+            self.files & other.files,
+            self.symbols & other.symbols,
+            _meet(self.spans, other.spans),
+            _meet(self.lines, other.lines),
+        )
 
     def add(self, other: Cover) -> None:
         """Hold what the other holds, too."""
@@ -67,7 +72,11 @@ class Surveyor:
         named = {*selection.files, *(path for path, _ in selection.spans), *selection.symbols}
         self.unresolved.update(path for path in named if self._resolve(path) is None)
         out = Cover(files={found for path in selection.files if (found := self._resolve(path)) is not None})
-        symbols = {found: names for path, names in selection.symbols.items() if names and (found := self._resolve(path)) is not None}
+        symbols = {
+            found: names
+            for path, names in selection.symbols.items()
+            if names and (found := self._resolve(path)) is not None
+        }
         by_path: dict[str, list[Range]] = {}
         for path, ranges in selection.spans:
             found = self._resolve(path)
@@ -112,7 +121,9 @@ class Surveyor:
 
     def missing(self, items: Iterable[GoldItem]) -> list[str]:
         """The files of gold that are not there."""
-        return [path for path in dict.fromkeys(self.gold_path(item.file) for item in items) if self._table(path) is None]
+        return [
+            path for path in dict.fromkeys(self.gold_path(item.file) for item in items) if self._table(path) is None
+        ]
 
     # -- what the original does otherwise (`upstream`) -----------------------
 
@@ -184,7 +195,9 @@ def total(by_path: Mapping[str, Ranges]) -> int:
 
 
 def joined(ranges: Iterable[Range]) -> Ranges:
-    """The union of ranges like `spans.merged`, but reversed ones stay in it, with sizes below zero: the original counts them so."""
+    """The union of ranges like `spans.merged`, but reversed ones stay in it, with sizes below zero: the original counts
+    them so.
+    """
     out: Ranges = []
     for first, last in sorted(ranges):
         if out and first <= out[-1][1] + 1:
@@ -214,7 +227,9 @@ class UpstreamResolver(Resolver):
 
 
 class UpstreamSurveyor(Surveyor):
-    """Only files named as such are files read, `"all"` is no line, ranges are taken as they come, and lines count without a file."""
+    """Only files named as such are files read, `"all"` is no line, ranges are taken as they come, and lines count
+    without a file.
+    """
 
     implied_files = False
 

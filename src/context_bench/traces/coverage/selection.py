@@ -1,7 +1,7 @@
 """Selections of a run, step by step: from a trace, or from a prediction in the original's shape.
 
-Also the records that coverage is made of: the policies for odd input, the repository that scoring asks, the resolver of a log's paths, and
-the figures of one run with the row they are written as.
+Also the records that coverage is made of: the policies for odd input, the repository that scoring asks, the resolver of
+a log's paths, and the figures of one run with the row they are written as.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ RETRIEVAL = ("read", "search", "list")  # the kinds of calls that are steps
 
 @dataclass(slots=True)
 class Selection:
-    """Places that one step, or a whole run, looked at. `spans` may name a file more than once; its ranges are lines, `"all"`, or `None`.
+    """Places that one step, or a whole run, looked at. `spans` may name a file more than once; its ranges are lines,
+    `"all"`, or `None`.
 
-    `tokens`, `t`: where in the run it was (tokens processed before it, seconds since the epoch). `edited`: files changed since the step
-    before. `turn`: the model's reply the step was part of, where the log tells.
+    `tokens`, `t`: where in the run it was (tokens processed before it, seconds since the epoch). `edited`: files
+    changed since the step before. `turn`: the model's reply the step was part of, where the log tells.
     """
 
     files: list[str] = field(default_factory=list)
@@ -59,15 +60,20 @@ def selections(
 ) -> tuple[list[Selection], Selection | None]:
     """Steps and self-named final context of a trace.
 
-    A step is a call that reads, searches or lists, whatever came of it (`by="turn"`: all such calls of one reply of the model). Only events
-    of a strength in `count` add to it, and never failed ones; `"edits"` in `count` takes edited lines as read.
+    A step is a call that reads, searches or lists, whatever came of it (`by="turn"`: all such calls of one reply of the
+    model). Only events of a strength in `count` add to it, and never failed ones; `"edits"` in `count` takes edited
+    lines as read.
     """
     steps: dict[tuple[bool, int], Selection] = {}
     edited: set[str] = set()
     for event in trace.events:
         if event.kind == "edit" and event.ok and event.path:
             edited.add(event.path)
-        looked = event.kind in RETRIEVAL or (event.kind == "exec" and event.path is not None) or (event.kind == "edit" and "edits" in count)
+        looked = (
+            event.kind in RETRIEVAL
+            or (event.kind == "exec" and event.path is not None)
+            or (event.kind == "edit" and "edits" in count)
+        )
         if not looked:
             continue
         whole_turn = by == "turn" and event.turn is not None
@@ -135,7 +141,9 @@ def _whole(value: Any) -> bool:
 
 
 class Resolver:
-    """Finds the file of the repository that a path in a log means. `resolve` gives `None` if none is sure: a bare name is never guessed."""
+    """Finds the file of the repository that a path in a log means. `resolve` gives `None` if none is sure: a bare name
+    is never guessed.
+    """
 
     def __init__(self, paths: Collection[str], cwd: str | None = None) -> None:
         self._paths = paths if isinstance(paths, set | frozenset | dict) else frozenset(paths)
@@ -144,8 +152,8 @@ class Resolver:
     def resolve(self, path: str) -> str | None:
         """The file a path means.
 
-        Relative paths count from the root of the repository, absolute ones from the agent's folder, `/testbed` or `/workspace/<one>`; else
-        it is the one ending of at least two components that is a file.
+        Relative paths count from the root of the repository, absolute ones from the agent's folder, `/testbed` or
+        `/workspace/<one>`; else it is the one ending of at least two components that is a file.
         """
         path = path.strip().strip("'\"")
         if not path or "\0" in path:
@@ -178,9 +186,13 @@ class Definition(NamedTuple):
 
 
 class Definitions:
-    """The definitions of one file in the order of their beginnings, found by what they hold and by name without looking at each."""
+    """The definitions of one file in the order of their beginnings, found by what they hold and by name without looking
+    at each.
+    """
 
-    def __init__(self, items: Iterable[Definition], with_names: Callable[[], Iterable[Definition]] | None = None) -> None:
+    def __init__(
+        self, items: Iterable[Definition], with_names: Callable[[], Iterable[Definition]] | None = None
+    ) -> None:
         """`with_names`: the same items with their names, where those of `items` were left out."""
         self.items = sorted(items, key=lambda one: (one[2], -one[3], one[0]))
         self._with_names = with_names
@@ -197,7 +209,8 @@ class Definitions:
     def touched(self, spans: Iterable[Range]) -> Iterator[Definition]:
         """Those that bytes of `spans` touch, enclosing ones too; one that two spans touch comes twice.
 
-        As in the original, a span that begins at the byte after a definition touches it (never so where a line end lies between).
+        As in the original, a span that begins at the byte after a definition touches it (never so where a line end lies
+        between).
         """
         for first, last in spans:
             for index in range(bisect_left(self._reach, first), bisect_right(self._starts, last)):
@@ -208,7 +221,11 @@ class Definitions:
         """Every definition of this name, else of what comes after its last dot."""
         if self._by_name is None:
             self._by_name = {}
-            for one in sorted(self._with_names(), key=lambda one: (one[2], -one[3], one[0])) if self._with_names else self.items:
+            for one in (
+                sorted(self._with_names(), key=lambda one: (one[2], -one[3], one[0]))
+                if self._with_names
+                else self.items
+            ):
                 for known in one.names:
                     self._by_name.setdefault(known, []).append(one)
         name = name.strip()
@@ -229,7 +246,9 @@ class Files(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy for odd input. `profile`: the kinds that count as definitions. `upstream`: like the original, faults included."""
+    """A policy for odd input. `profile`: the kinds that count as definitions. `upstream`: like the original, faults
+    included.
+    """
 
     name: str
     profile: str
@@ -248,7 +267,9 @@ class Policy:
 
 STRICT = Policy("strict", "definitions")
 UPSTREAM = Policy("contextbench-v1", "contextbench-v1", upstream=True)
-STRICT_FULL = Policy("strict-full", "full")  # strict, and enums, type aliases, named arrow functions … are definitions, too
+STRICT_FULL = Policy(
+    "strict-full", "full"
+)  # strict, and enums, type aliases, named arrow functions … are definitions, too
 POLICIES = {policy.name: policy for policy in (STRICT, STRICT_FULL, UPSTREAM)}
 
 LEVELS = ("file", "symbol", "span", "line")
@@ -291,7 +312,9 @@ class Level:
 
 @dataclass(slots=True)
 class Score:
-    """One task's figures. `error` (policy `contextbench-v1` only): why there are none; such rows leave the original's averages."""
+    """One task's figures. `error` (policy `contextbench-v1` only): why there are none; such rows leave the original's
+    averages.
+    """
 
     instance_id: str
     policy: str
@@ -305,7 +328,9 @@ class Score:
     redundancy: dict[str, float | None] = field(default_factory=dict)
     redundancy_excluding_after_edit: dict[str, float | None] = field(default_factory=dict)
     num_turns: int | None = None  # replies of the model that looked at anything; `None`: the log does not tell them
-    auc_turns: dict[str, float | None] | None = None  # the same with all calls of one reply as one step: batching calls changes nothing
+    auc_turns: dict[str, float | None] | None = (
+        None  # the same with all calls of one reply as one step: batching calls changes nothing
+    )
     redundancy_turns: dict[str, float | None] | None = None
     nonblank: Level | None = None  # lines, without those that hold nothing but white space
     lines_per_step: float | None = None  # over the steps that read lines
@@ -336,13 +361,20 @@ class Score:
         if self.auc_seconds:
             trajectory["auc_coverage_seconds"] = self.auc_seconds
         if self.auc_turns:
-            trajectory |= {"num_turns": self.num_turns, "auc_coverage_turns": self.auc_turns, "redundancy_turns": self.redundancy_turns}
+            trajectory |= {
+                "num_turns": self.num_turns,
+                "auc_coverage_turns": self.auc_turns,
+                "redundancy_turns": self.redundancy_turns,
+            }
         row: dict[str, Any] = {
             "instance_id": self.instance_id,
             "policy": self.policy,
             "num_steps": self.num_steps,
             "final": {name: level.to_json() for name, level in self.final.items()},
-            "regions": {region: {name: level.to_json() for name, level in levels.items()} for region, levels in self.regions.items()},
+            "regions": {
+                region: {name: level.to_json() for name, level in levels.items()}
+                for region, levels in self.regions.items()
+            },
             "trajectory": trajectory,
             "editloc": self.editloc,
         }

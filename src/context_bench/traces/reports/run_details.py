@@ -20,7 +20,17 @@ from context_bench.reports.page import MISSING, Cell, Column, Figure, Table
 from context_bench.reports.table import drawn, packed
 from context_bench.reports.text import visible
 from context_bench.traces.coverage import LEVELS
-from context_bench.traces.reports.views import LEVEL_NAMES, DrawnCurve, Map, evidence, file_map, in_order, kind_of, ranges_text, run_curve
+from context_bench.traces.reports.views import (
+    LEVEL_NAMES,
+    DrawnCurve,
+    Map,
+    evidence,
+    file_map,
+    in_order,
+    kind_of,
+    ranges_text,
+    run_curve,
+)
 from context_bench.traces.rows import CallView, StepView, TraceRow
 
 
@@ -37,7 +47,10 @@ class DetailLimits:
     def of(cls, room: int) -> DetailLimits:
         """As much as goes into about that many bytes."""
         return cls(
-            max(8, min(400, room // 1000)), max(3, min(40, room // 3300)), max(6, min(200, room // 1000)), max(3, min(12, room // 3300))
+            max(8, min(400, room // 1000)),
+            max(3, min(40, room // 3300)),
+            max(6, min(200, room // 1000)),
+            max(3, min(12, room // 3300)),
         )
 
 
@@ -123,7 +136,13 @@ def facts(row: TraceRow) -> list[tuple[str, str]]:
     ]
     known = evidence([row])
     if known.reads:
-        told.insert(-2, ("reads known from", ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in known.counts.items())))
+        told.insert(
+            -2,
+            (
+                "reads known from",
+                ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in known.counts.items()),
+            ),
+        )
     return [(label, value) for label, value in told if value]
 
 
@@ -144,11 +163,17 @@ def warnings(row: TraceRow) -> list[str]:
         named = [f"{path} ({count})" if count > 1 else path for path, count in score.unresolved.most_common()]
         out.append(f"paths that could not be resolved, and count as nothing: {_several(named)}")
     if row.skipped:
-        out.append(f"records of the log that could not be read: {_several([f'{why} ({count})' for why, count in row.skipped.items()])}")
+        out.append(
+            "records of the log that could not be read: "
+            f"{_several([f'{why} ({count})' for why, count in row.skipped.items()])}"
+        )
     return [*out, *(_NOTES.get(note, note) for note in dict.fromkeys([*row.notes, *(score.notes if score else ())]))]
 
 
-_NOTES = {"no_patch": "no patch in the log: whether it edits at the right place is not known", "patch_unreadable": "the patch is no diff"}
+_NOTES = {
+    "no_patch": "no patch in the log: whether it edits at the right place is not known",
+    "patch_unreadable": "the patch is no diff",
+}
 
 
 def levels(row: TraceRow) -> Table | None:
@@ -165,21 +190,32 @@ def levels(row: TraceRow) -> Table | None:
         if one is not None:
             sizes = [Figure(each, "count") for each in (one.intersection, one.gold_size, one.pred_size)]
             shares = [_score(each) for each in (one.coverage, one.precision, one.f1)]
-            rows.append([LEVEL_NAMES[name], *shares, *sizes, _score(score.auc.get(name)), _score(score.redundancy.get(name))])
+            rows.append(
+                [LEVEL_NAMES[name], *shares, *sizes, _score(score.auc.get(name)), _score(score.redundancy.get(name))]
+            )
     edits = score.editloc or {}
     about = ""
     if edits:
         told = [f"{name} {edits[key]:.3f}" for name, key in _EDIT_FIGURES if isinstance(edits.get(key), int | float)]
-        about = f"Edits: {edits.get('intersection', 0)} of {edits.get('pred_size', 0)} deleted lines lie in the gold's edit region"
+        about = (
+            f"Edits: {edits.get('intersection', 0)} of {edits.get('pred_size', 0)} deleted lines lie in the "
+            "gold's edit region"
+        )
         about += f" ({', '.join(told)})." if told else "."
     return Table("levels", columns, rows, about=about)
 
 
-_EDIT_FIGURES = (("precision", "precision"), ("recall of the reference's", "recall"), ("with insertions", "anchored_precision"))
+_EDIT_FIGURES = (
+    ("precision", "precision"),
+    ("recall of the reference's", "recall"),
+    ("with insertions", "anchored_precision"),
+)
 
 
 def kept_steps(steps: Sequence[StepView], most: int) -> list[StepView]:
-    """All steps, or, of too many, first those that gained coverage, then those that edited or failed, then the earliest; in their order."""
+    """All steps, or, of too many, first those that gained coverage, then those that edited or failed, then the
+    earliest; in their order.
+    """
     if len(steps) <= most:
         return list(steps)
     ranked: list[tuple[int, int]] = []
@@ -267,7 +303,9 @@ _SHORT = {"output_numbered": "numbered", "output_matched": "matched", "self_repo
 
 
 def render(row: TraceRow, *, width: int | None = None, color: bool = False) -> str:
-    """The run as text of at most `width` columns (80 if not given). Without `color` there is not one escape sequence in it."""
+    """The run as text of at most `width` columns (80 if not given). Without `color` there is not one escape sequence in
+    it.
+    """
     return drawn(partial(_parts, row), width=width, color=color)
 
 
@@ -275,7 +313,11 @@ def _parts(row: TraceRow, width: int) -> Iterator[RenderableType]:
     yield Text(visible(row.instance_id), style="bold")
     for line in packed((f"{label} {visible(value, 160)}" for label, value in facts(row) if label != "steps"), width):
         yield Text(line, style="dim")
-    scored = row.score is not None and bool(row.score.steps) and any(value is not None for value in row.score.steps[-1].values())
+    scored = (
+        row.score is not None
+        and bool(row.score.steps)
+        and any(value is not None for value in row.score.steps[-1].values())
+    )
     yield Text("")
     if row.steps:
         yield _steps(row.steps, scored)
@@ -290,7 +332,9 @@ def _parts(row: TraceRow, width: int) -> Iterator[RenderableType]:
 
 
 def _steps(steps: Sequence[StepView], scored: bool) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="", expand=False)
+    table = RichTable(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="", expand=False
+    )
     table.add_column("step", justify="right", no_wrap=True)
     table.add_column("what was looked at", overflow="fold", ratio=1)
     before: dict[str, float | None] = {}
@@ -342,7 +386,9 @@ def _bar(value: float | None, before: float | None) -> Text:
 def _legend(row: TraceRow, scored: bool) -> str:
     parts = ["In brackets: what the lines are known from."]
     if any(
-        call.ok and call.path and call.kind != "edit" and kind_of(call.provenance) != "seen" for step in row.steps for call in step.calls
+        call.ok and call.path and call.kind != "edit" and kind_of(call.provenance) != "seen"
+        for step in row.steps
+        for call in step.calls
     ):
         parts.append(f"{_GUESS}: a guess, no output of a tool shows these lines.")
     if scored:

@@ -1,4 +1,6 @@
-"""A summary of scored traces as a page: for the terminal, for Markdown, and as what the HTML report has beside its own tables."""
+"""A summary of scored traces as a page: for the terminal, for Markdown, and as what the HTML report has beside its own
+tables.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def page_of(summary: TraceSummary, *, more: Sequence[Section] = ()) -> Page:
     if sections:
         sections[0].id = "metrics"  # what Markdown shows first
     rows = [row for each in sets.values() for row in each]
-    verdicts = [_named(sentence(label, each, found[label], summary.sets[label].solving), label) for label, each in sets.items()]
+    verdicts = [
+        _named(sentence(label, each, found[label], summary.sets[label].solving), label) for label, each in sets.items()
+    ]
     return _page(TITLE, facts_of(summary), verdicts, sections, notes_of(summary), rows, list(sets))
 
 
@@ -46,7 +50,15 @@ def comparison_page(found: Any) -> Page:
     for names, has, lacks in ((found.only_a, found.a, found.b), (found.only_b, found.b, found.a)):
         if names:
             notes.append(f"{_n(len(names), 'instance')} of {has or 'A'} not in {lacks or 'B'}, left out: {_ids(names)}")
-    return _page(section.title, [("A", found.a or "A"), ("B", found.b or "B")], [], [section], notes, range(found.shared), ["A", "B"])
+    return _page(
+        section.title,
+        [("A", found.a or "A"), ("B", found.b or "B")],
+        [],
+        [section],
+        notes,
+        range(found.shared),
+        ["A", "B"],
+    )
 
 
 def _page(
@@ -93,13 +105,20 @@ def facts_of(summary: TraceSummary) -> list[tuple[str, str]]:
         facts.append(("counted beside what was shown", ", ".join(told["counted"])))
     if "grammars" in told:
         known = told["grammars"]
-        facts.append(("grammars", f"tree-sitter {known['tree-sitter']}, {len(known) - 1} languages" if known else "none installed"))
+        facts.append(
+            (
+                "grammars",
+                f"tree-sitter {known['tree-sitter']}, {len(known) - 1} languages" if known else "none installed",
+            )
+        )
     return facts
 
 
 def extra_sections(summary: TraceSummary) -> list[Section]:
     """Counts of the rows, solve rate, regions and languages."""
-    return [one for one in (_rows(summary), _solving(summary), _regions(summary), _languages(summary)) if one is not None]
+    return [
+        one for one in (_rows(summary), _solving(summary), _regions(summary), _languages(summary)) if one is not None
+    ]
 
 
 def notes_of(summary: TraceSummary) -> list[str]:
@@ -113,7 +132,10 @@ def notes_of(summary: TraceSummary) -> list[str]:
     for label, one in summary.sets.items():
         name = f"{label}: " if label else ""
         if one.without_trace:
-            notes.append(f"{name}{_n(len(one.without_trace), 'task')} of the gold without a trace, in no figure: {_ids(one.without_trace)}")
+            notes.append(
+                f"{name}{_n(len(one.without_trace), 'task')} of the gold without a trace, in no figure: "
+                f"{_ids(one.without_trace)}"
+            )
         if lost := [row.instance_id for row in one.rows if row.error == "no_gold"]:
             notes.append(f"{name}{_n(len(lost), 'trace')} about no task of the gold: {_ids(lost)}")
         told = troubles(one.rows)
@@ -125,16 +147,24 @@ def notes_of(summary: TraceSummary) -> list[str]:
             notes.append(f"{name}{where}, with text that the repository has not at these lines: check the commit")
         if told["skipped_records"]:
             total = sum(told["skipped_records"].values())
-            most = ", ".join(f"{reason} ({count:,}×)" for reason, count in sorted(told["skipped_records"].items(), key=lambda p: -p[1])[:3])
+            most = ", ".join(
+                f"{reason} ({count:,}×)"
+                for reason, count in sorted(told["skipped_records"].items(), key=lambda p: -p[1])[:3]
+            )
             notes.append(f"{name}{_n(total, 'record')} of the logs passed over: {most}")
         if told["no_reads"]:
-            notes.append(f"{name}{_n(told['no_reads'], 'run')} that read nothing with a tool that is known: coverage 0, not left out")
+            notes.append(
+                f"{name}{_n(told['no_reads'], 'run')} that read nothing with a tool that is known: coverage 0, not "
+                "left out"
+            )
     for path, reason in list(summary.unread.items())[:_NAMED]:
         notes.append(f"not a trace: {path}: {reason}")
     if len(summary.unread) > _NAMED:
         notes.append(f"and {len(summary.unread) - _NAMED:,} more files that are no traces")
     for group in summary.duplicates[:_NAMED]:
-        names = [f"{run}/{name}" + (f" ({attempt})" if attempt > 1 else "") if run else name for run, name, attempt in group]
+        names = [
+            f"{run}/{name}" + (f" ({attempt})" if attempt > 1 else "") if run else name for run, name, attempt in group
+        ]
         notes.append(f"one artefact was handed in {len(group)} times: {_ids(names)}")
     if len(summary.duplicates) > _NAMED:
         notes.append(f"and {len(summary.duplicates) - _NAMED:,} more artefacts that were handed in more than once")
@@ -163,7 +193,9 @@ def _rows(summary: TraceSummary) -> Section:
     for label, one in summary.sets.items():
         scored = [row for row in one.rows if row.score is not None and not row.score.error]
         means = {name: value for name, (value, _) in totals(one.rows).items()}
-        counts: list[Cell] = [Figure(n, "count") for n in (len(one.rows), len(scored), sum(one.errors.values()), len(one.without_trace))]
+        counts: list[Cell] = [
+            Figure(n, "count") for n in (len(one.rows), len(scored), sum(one.errors.values()), len(one.without_trace))
+        ]
         more = [
             _number(means["steps"], 1),
             _number(means["lines_per_step"], 1),
@@ -172,7 +204,12 @@ def _rows(summary: TraceSummary) -> Section:
             _number(means["seconds"], 1),
         ]
         rows.append([label or "traces", *counts, *more])
-    table = Table("rows", columns, rows, about="Means are over the runs that tell. Errors and tasks without a trace are in no mean.")
+    table = Table(
+        "rows",
+        columns,
+        rows,
+        about="Means are over the runs that tell. Errors and tasks without a trace are in no mean.",
+    )
     return Section("rows", "Runs", tables=[table])
 
 
@@ -180,13 +217,23 @@ def _solving(summary: TraceSummary) -> Section | None:
     known = {label: one.solving for label, one in summary.sets.items() if one.solving is not None}
     if not known:
         return None
-    columns = [Column("Set", False), *map(Column, ("solve rate (95 %)", "resolved", "unresolved", "error", "unknown", "infra"))]
+    columns = [
+        Column("Set", False),
+        *map(Column, ("solve rate (95 %)", "resolved", "unresolved", "error", "unknown", "infra")),
+    ]
     rows: list[list[Cell]] = []
     for label, one in known.items():
         rate = one.clustered or one.rate
         counts = [Figure(one.counts[name], "count") for name in ("resolved", "unresolved", "error", "unknown", "infra")]
         rows.append([label or "traces", _share(rate), *counts])
-    tables = [Table("solved", columns, rows, about=f"Of all tasks of the run; no verdict is not resolved. {_infra(known)}".strip())]
+    tables = [
+        Table(
+            "solved",
+            columns,
+            rows,
+            about=f"Of all tasks of the run; no verdict is not resolved. {_infra(known)}".strip(),
+        )
+    ]
     tables += [_read_and_solved(known), _terciles(known)]
     notes = [_quadrants(label, one) for label, one in known.items()]
     tables[-1].about = " ".join([*filter(None, notes), f"All of this is {next(iter(known.values())).caveat}."])
@@ -202,7 +249,9 @@ def _read_and_solved(known: Mapping[str, Solving]) -> Table:
     first = next(iter(known.values()))
     columns = [
         Column("Set", False),
-        *map(Column, ("read, solved", "read, failed", "unread, solved", "unread, failed", "correlation (95 %)", "tasks")),
+        *map(
+            Column, ("read, solved", "read, failed", "unread, solved", "unread, failed", "correlation (95 %)", "tasks")
+        ),
     ]
     rows: list[list[Cell]] = []
     for label, one in known.items():
@@ -211,7 +260,9 @@ def _read_and_solved(known: Mapping[str, Solving]) -> Table:
         found = one.correlation
         r = None if found is None else Figure(found.value, "score", found.low, found.high, signed=True)
         rows.append([label or "traces", *counts, r, Figure(sum(one.table.values()), "count")])
-    return Table("read_solved", columns, rows, "Read and solved", f"Read: line coverage of {first.threshold:g} or more.")
+    return Table(
+        "read_solved", columns, rows, "Read and solved", f"Read: line coverage of {first.threshold:g} or more."
+    )
 
 
 def _terciles(known: Mapping[str, Solving]) -> Table:
@@ -244,7 +295,8 @@ def _regions(summary: TraceSummary) -> Section | None:
         for label, one in summary.sets.items()
     ]
     about = (
-        "Coverage of the region that had to be edited (init) and of what had to be known for it (add), each for itself; means over tasks."
+        "Coverage of the region that had to be edited (init) and of what had to be known for it (add), each "
+        "for itself; means over tasks."
     )
     return Section("regions", "Gold by what it is for", tables=[Table("regions", columns, rows, about=about, keys=2)])
 
@@ -262,9 +314,20 @@ def _languages(summary: TraceSummary) -> Section | None:
         Column("F1 line"),
         Column("rows"),
     ]
-    keys = ("macro.coverage.file", "macro.precision.file", "macro.coverage.line", "macro.precision.line", "f1_macro.line")
+    keys = (
+        "macro.coverage.file",
+        "macro.precision.file",
+        "macro.coverage.line",
+        "macro.precision.line",
+        "f1_macro.line",
+    )
     rows: list[list[Cell]] = [
-        [name or "(none)", label or "traces", *(figure(found.figures.get(key)) for key in keys), Figure(found.rows, "count")]
+        [
+            name or "(none)",
+            label or "traces",
+            *(figure(found.figures.get(key)) for key in keys),
+            Figure(found.rows, "count"),
+        ]
         for label, one in summary.sets.items()
         for name, found in one.languages.items()
     ]
@@ -281,7 +344,13 @@ def _share(rate: Interval | None) -> Figure | None:
 
 def comparison_section(found: Any) -> Section:
     """Two sets on the instances both have (`traces.TraceComparison`), as tables."""
-    columns = [Column("Figure", False), Column(found.a or "A"), Column(found.b or "B"), Column("B − A (95 %)"), Column("n")]
+    columns = [
+        Column("Figure", False),
+        Column(found.a or "A"),
+        Column(found.b or "B"),
+        Column("B − A (95 %)"),
+        Column("n"),
+    ]
     rows: list[list[Cell]] = []
     for name, one in found.figures.items():
         if one.n and (one.a or one.b):
@@ -294,5 +363,11 @@ def comparison_section(found: Any) -> Section:
         heads = ("both", f"only {found.a or 'A'}", f"only {found.b or 'B'}", "neither")
         counts = (solved.both, len(solved.only_a), len(solved.only_b), solved.neither)
         cells: list[Cell] = [Figure(solved.n, "count"), *(Figure(n, "count") for n in counts), Figure(solved.p, "p")]
-        tables.append(Table("mcnemar", [Column("instances"), *map(Column, heads), Column("p (McNemar)")], [cells], "Solved", keys=0))
-    return Section("comparison", f"{found.b or 'B'} against {found.a or 'A'}, {_n(found.shared, 'shared instance')}", tables=tables)
+        tables.append(
+            Table(
+                "mcnemar", [Column("instances"), *map(Column, heads), Column("p (McNemar)")], [cells], "Solved", keys=0
+            )
+        )
+    return Section(
+        "comparison", f"{found.b or 'B'} against {found.a or 'A'}, {_n(found.shared, 'shared instance')}", tables=tables
+    )

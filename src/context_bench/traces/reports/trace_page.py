@@ -1,7 +1,8 @@
-"""Scored traces as one HTML file: what the sets read, how early and on what evidence, and behind each run its curve, files and steps.
+"""Scored traces as one HTML file: what the sets read, how early and on what evidence, and behind each run its curve,
+files and steps.
 
-No network, no foreign script, light and dark, printable. The pictures are drawn beforehand from numbers; names and paths go through the
-template, which escapes them.
+No network, no foreign script, light and dark, printable. The pictures are drawn beforehand from numbers; names and
+paths go through the template, which escapes them.
 """
 
 from __future__ import annotations
@@ -31,11 +32,16 @@ LEAST_ROOM = 3000  # bytes for one run
 
 
 def to_html(
-    rows: Iterable[TraceRow], summary: TraceSummary | None = None, *, more: Sequence[Section] = (), notes: Sequence[str] = ()
+    rows: Iterable[TraceRow],
+    summary: TraceSummary | None = None,
+    *,
+    more: Sequence[Section] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """The whole file. Sets (`TraceRow.run`) stand side by side, in the order in which they come.
 
-    `rows`: with their steps and files; read once, if there is a `summary` of them. `more`: further sections, such as `comparison_section`.
+    `rows`: with their steps and files; read once, if there is a `summary` of them. `more`: further sections, such as
+    `comparison_section`.
     """
     if summary is None:
         rows = list(rows)
@@ -62,7 +68,9 @@ def to_html(
             csp=policy(style, script),
             style=Markup(style),
             script=Markup(script),
-            row_data=Markup(script_json(json.dumps(_row_data(runs), ensure_ascii=False, allow_nan=False, separators=(",", ":")))),
+            row_data=Markup(
+                script_json(json.dumps(_row_data(runs), ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+            ),
             rows_note=runs.note(),
             fragments=runs.fragments,
         )
@@ -80,7 +88,11 @@ def _facts(runs: Sequence[TraceRow]) -> list[tuple[str, str]]:
     ):
         names = sorted(filter(None, values))
         if names:
-            told.append((label, names[0]) if len(names) == 1 else (plural, ", ".join(names) if len(names) <= 3 else f"{len(names):,}"))
+            told.append(
+                (label, names[0])
+                if len(names) == 1
+                else (plural, ", ".join(names) if len(names) <= 3 else f"{len(names):,}")
+            )
     return told
 
 
@@ -133,12 +145,14 @@ class _Runs:
             notes.append(f"The first {MOST_RUNS:,} of {self.seen:,} runs; the JSONL and CSV files hold all of them.")
         if len(self.fragments) < len(self.lines):
             notes.append(
-                f"{len(self.fragments):,} of these runs open, of very many those that read least of their gold: there is no room for more. "
+                f"{len(self.fragments):,} of these runs open, of very many those that read least of their gold: there "
+                "is no room for more. "
                 "The JSONL file holds all."
             )
         if self._cut:
             notes.append(
-                "Of long runs, steps that gained coverage are shown first, then those that edited or failed; the others are counted."
+                "Of long runs, steps that gained coverage are shown first, then those that edited or failed; the "
+                "others are counted."
             )
         return " ".join(notes)
 
@@ -152,11 +166,15 @@ def _coverage(row: TraceRow) -> float:
     return 2.0 if level is None or level.coverage is None else level.coverage
 
 
-# The table of runs ---------------------------------------------------------------------------------------------------------------------
+# The table of runs
+# ------------------------------------------------------------------------
 
 #: Numbers of a run and their decimals.
 _NUMBERS: tuple[tuple[str, int | None], ...] = (
-    *((name, 3) for name in ("line coverage", "line precision", "file coverage", "line AUC", "line redundancy", "edits in gold")),
+    *(
+        (name, 3)
+        for name in ("line coverage", "line precision", "file coverage", "line AUC", "line redundancy", "edits in gold")
+    ),
     ("steps", None),
     ("missed lines", None),
 )
@@ -185,9 +203,18 @@ def _line(row: TraceRow, opens: bool) -> _Line:
 def _row_data(runs: _Runs) -> dict[str, Any]:
     """Columns, rows as lists in their order, and which of them open."""
     lines = runs.lines
-    texts = {name: [line.texts[name] for line in lines] for name in ("set", "instance", "language", "agent", "patch", "problem")}
-    kept: list[tuple[dict[str, Any], Sequence[Any]]] = [({"title": name, "kind": "text"}, texts[name]) for name in ("set", "instance")]
-    kept += [({"title": name, "kind": "text"}, texts[name]) for name in ("language", "agent") if _tells(texts[name], texts["set"])]
+    texts = {
+        name: [line.texts[name] for line in lines]
+        for name in ("set", "instance", "language", "agent", "patch", "problem")
+    }
+    kept: list[tuple[dict[str, Any], Sequence[Any]]] = [
+        ({"title": name, "kind": "text"}, texts[name]) for name in ("set", "instance")
+    ]
+    kept += [
+        ({"title": name, "kind": "text"}, texts[name])
+        for name in ("language", "agent")
+        if _tells(texts[name], texts["set"])
+    ]
     for place, (name, digits) in enumerate(_NUMBERS):
         values = [line.numbers[place] for line in lines]
         if any(value is not None for value in values):

@@ -1,12 +1,14 @@
 """Summarise many scored traces as one JSON document. Rows are read once; memory hardly grows with a run's length.
 
-Means over tasks (macro) and over everything read (micro), both F1 recipes, by language, each with an interval clustered by repository and
-with the number of rows it rests on; and what is in none of them, by reason: rows with an error, golds without a trace, traces without gold,
-records skipped, gold whose text has moved, paths that lead nowhere, artefacts handed in twice.
+Means over tasks (macro) and over everything read (micro), both F1 recipes, by language, each with an interval clustered
+by repository and with the number of rows it rests on; and what is in none of them, by reason: rows with an error, golds
+without a trace, traces without gold, records skipped, gold whose text has moved, paths that lead nowhere, artefacts
+handed in twice.
 
-The per-task log has the columns of the seed's appendix, `appendix_minimal_per_task_log.csv`. A value that was not measured is an empty
-cell. `input_tokens` are those read from no cache. `contextbench_editloc_*` are the seed's values, under either policy: deleted lines inside
-the edit region over deleted lines, twice, and 0 for a patch that only adds. Our own figures are in `evaluator_result`, the row as JSON.
+The per-task log has the columns of the seed's appendix, `appendix_minimal_per_task_log.csv`. A value that was not
+measured is an empty cell. `input_tokens` are those read from no cache. `contextbench_editloc_*` are the seed's values,
+under either policy: deleted lines inside the edit region over deleted lines, twice, and 0 for a patch that only adds.
+Our own figures are in `evaluator_result`, the row as JSON.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class TraceSummary:
             **self.about,
             "sets": {label: set_to_json(one) for label, one in self.sets.items()},
             "duplicates": [
-                [{"run": run, "instance_id": name, "attempt": number} for run, name, number in group] for group in self.duplicates
+                [{"run": run, "instance_id": name, "attempt": number} for run, name, number in group]
+                for group in self.duplicates
             ],
             "unread": self.unread,
             "metrics": {name: value for name, value in metrics.items() if value is not None},
@@ -82,7 +85,9 @@ class TraceSummary:
         }
 
     def metrics(self) -> dict[str, float | None]:
-        """The means under plain names (`coverage.line`, `solve_rate`), with the set before them where there are several."""
+        """The means under plain names (`coverage.line`, `solve_rate`), with the set before them where there are
+        several.
+        """
         out: dict[str, float | None] = {}
         for prefix, one in zip(self._prefixes(), self.sets.values(), strict=True):
             for name, mean in one.figures.figures.items():
@@ -110,8 +115,8 @@ def summarise(
 ) -> TraceSummary:
     """The summary of rows, by set in the order in which they come.
 
-    `judged`: by set, tasks that the harness judged and no trace is about; they count in the solve rate. `infra`: by set, ids whose
-    machinery failed. `threshold`: line coverage from which on a task counts as read.
+    `judged`: by set, tasks that the harness judged and no trace is about; they count in the solve rate. `infra`: by
+    set, ids whose machinery failed. `threshold`: line coverage from which on a task counts as read.
     """
     sets: dict[str, list[TraceRow]] = {label: [] for label in without_trace or ()}
     same: dict[str, list[tuple[str, str, int]]] = {}
@@ -122,7 +127,10 @@ def summarise(
     made = {}
     for label, found in sets.items():
         scored = [row for row in found if row.score is not None]
-        scores, repos = [row.score for row in scored if row.score is not None], [row.repo or row.instance_id for row in scored]
+        scores, repos = (
+            [row.score for row in scored if row.score is not None],
+            [row.repo or row.instance_id for row in scored],
+        )
         languages = [row.language for row in scored]
         solved = None
         if any(row.status != "unknown" for row in found) or (judged or {}).get(label):
@@ -131,25 +139,37 @@ def summarise(
         by_language = means_by(languages, scores, repos) if len(set(languages)) > 1 else {}
         missed = sum(size(ranges) for row in found for ranges in row.missed.values())
         lacking = list((without_trace or {}).get(label, ()))
-        made[label] = SetSummary(label, found, means(scores, repos), by_language, solved, _by_region(scores, repos), lacking, missed)
-    return TraceSummary(dict(about or {}), made, [group for group in same.values() if len(group) > 1], dict(unread or {}))
+        made[label] = SetSummary(
+            label, found, means(scores, repos), by_language, solved, _by_region(scores, repos), lacking, missed
+        )
+    return TraceSummary(
+        dict(about or {}), made, [group for group in same.values() if len(group) > 1], dict(unread or {})
+    )
 
 
 def _by_region(scores: Sequence[Score], repos: Sequence[str]) -> dict[str, Means]:
     """The same against the region to edit alone, and against what had to be known alone."""
     out = {}
     for name in ("init", "add"):
-        parts = [(replace(one, final=one.regions[name]), repo) for one, repo in zip(scores, repos, strict=True) if name in one.regions]
+        parts = [
+            (replace(one, final=one.regions[name]), repo)
+            for one, repo in zip(scores, repos, strict=True)
+            if name in one.regions
+        ]
         if parts:
             out[name] = means([one for one, _ in parts], [repo for _, repo in parts])
     return out
 
 
 def slim(row: TraceRow) -> TraceRow:
-    """A row without its steps, with its curve at every 5 % and, of its files, the missed gold: what tables need of it."""
+    """A row without its steps, with its curve at every 5 % and, of its files, the missed gold: what tables need of
+    it.
+    """
     score = row.score
     if score is not None:
-        editloc = score.editloc and {name: value for name, value in score.editloc.items() if name not in ("deleted_lines", "anchors")}
+        editloc = score.editloc and {
+            name: value for name, value in score.editloc.items() if name not in ("deleted_lines", "anchors")
+        }
         score = replace(score, steps=_points(score.steps), gold_symbols=[], pred_symbols=[], editloc=editloc)
     files = {path: FileMap(init=missed) for path, missed in row.missed.items()}
     return replace(row, score=score, steps=[], files=files)
@@ -164,7 +184,9 @@ def _points(steps: Sequence[dict[str, float | None]]) -> list[dict[str, float | 
 
 def totals(rows: Sequence[TraceRow]) -> dict[str, tuple[float | None, int]]:
     """Means over the runs that tell: steps, lines per step, tokens, dollars, seconds; with how many runs those are."""
-    known: dict[str, list[float]] = {name: [] for name in ("steps", "lines_per_step", "input_tokens", "output_tokens", "cost", "seconds")}
+    known: dict[str, list[float]] = {
+        name: [] for name in ("steps", "lines_per_step", "input_tokens", "output_tokens", "cost", "seconds")
+    }
     for row in rows:
         values = {
             "steps": row.score.num_steps if row.score is not None and not row.score.error else None,
@@ -200,11 +222,18 @@ def set_to_json(one: SetSummary) -> dict[str, Any]:
         "missed_lines": one.missed_lines,
         "figures": {name: mean.to_json() for name, mean in one.figures.figures.items()},
         "regions": {
-            name: {key: mean.to_json() for key, mean in found.figures.items() if key.startswith(("macro.coverage", "micro.coverage"))}
+            name: {
+                key: mean.to_json()
+                for key, mean in found.figures.items()
+                if key.startswith(("macro.coverage", "micro.coverage"))
+            }
             for name, found in one.regions.items()
         },
         "languages": {
-            name or "(none)": {"rows": found.rows, "figures": {key: mean.to_json() for key, mean in found.figures.items() if mean.n}}
+            name or "(none)": {
+                "rows": found.rows,
+                "figures": {key: mean.to_json() for key, mean in found.figures.items() if mean.n},
+            }
             for name, found in one.languages.items()
         },
         "means": {name: {"value": value, "n": n} for name, (value, n) in totals(rows).items()},
@@ -222,11 +251,19 @@ def troubles(rows: Sequence[TraceRow]) -> dict[str, Any]:
     scores = [row.score for row in rows if row.score is not None]
     return {
         "without_repository": dict(
-            Counter(note.removeprefix("no_repo: ") for row in rows for note in row.notes if note.startswith("no_repo: "))
+            Counter(
+                note.removeprefix("no_repo: ") for row in rows for note in row.notes if note.startswith("no_repo: ")
+            )
         ),
-        "gold_content_mismatch": {"items": sum(len(row.drift) for row in rows), "rows": sum(1 for row in rows if row.drift)},
+        "gold_content_mismatch": {
+            "items": sum(len(row.drift) for row in rows),
+            "rows": sum(1 for row in rows if row.drift),
+        },
         "gold_missing_files": sum(len(score.gold_missing_files) for score in scores),
-        "unresolved_paths": {"paths": sum(len(s.unresolved) for s in scores), "rows": sum(1 for s in scores if s.unresolved)},
+        "unresolved_paths": {
+            "paths": sum(len(s.unresolved) for s in scores),
+            "rows": sum(1 for s in scores if s.unresolved),
+        },
         "skipped_records": dict(skipped),
         "failed_reads": sum(int(row.statistics.get("failed_reads") or 0) for row in rows),
         "no_reads": sum(1 for row in rows if any(note.startswith("reads: none") for note in row.notes)),
@@ -291,7 +328,11 @@ def lines(rows: Iterable[TraceRow], *, benchmark: str = "", version: str = "") -
     writer.writeheader()
     for row in rows:
         cells = appendix_row(row) | {"benchmark": benchmark, "benchmark_version": version}
-        known = {name: value if isinstance(value, int | float) else csv_cell(value) for name, value in cells.items() if value is not None}
+        known = {
+            name: value if isinstance(value, int | float) else csv_cell(value)
+            for name, value in cells.items()
+            if value is not None
+        }
         writer.writerow(known)
         yield stream.getvalue()
         stream.seek(0)
@@ -351,7 +392,10 @@ def _scores(row: TraceRow) -> dict[str, float | None]:
         return {}
     out: dict[str, float | None] = {}
     for level, found in score.final.items():
-        out[f"contextbench_final_{level}_coverage"], out[f"contextbench_final_{level}_precision"] = found.coverage, found.precision
+        out[f"contextbench_final_{level}_coverage"], out[f"contextbench_final_{level}_precision"] = (
+            found.coverage,
+            found.precision,
+        )
     for level in LEVELS:
         out[f"contextbench_traj_auc_{level}"], out[f"contextbench_traj_redundancy_{level}"] = (
             score.auc.get(level),
@@ -364,7 +408,11 @@ def _scores(row: TraceRow) -> dict[str, float | None]:
 
 
 def _result(row: TraceRow) -> str:
-    found = row.score.to_row() if row.score is not None else {"instance_id": row.instance_id, "error": row.error or "not scored"}
+    found = (
+        row.score.to_row()
+        if row.score is not None
+        else {"instance_id": row.instance_id, "error": row.error or "not scored"}
+    )
     try:
         return orjson.dumps(found).decode()
     except TypeError:

@@ -18,10 +18,18 @@ _FINAL = (
     ("macro.coverage", "coverage (95 %)", "of the gold, the share that was read (recall); mean over tasks"),
     ("macro.precision", "precision (95 %)", "of what was read, the share that is gold; mean over tasks"),
     ("f1_macro", "F1 (95 %)", "mean over tasks of each task's F1"),
-    ("f1_of_means", "F1 of means (95 %)", "harmonic mean of mean coverage and mean precision; published tables mix both recipes"),
+    (
+        "f1_of_means",
+        "F1 of means (95 %)",
+        "harmonic mean of mean coverage and mean precision; published tables mix both recipes",
+    ),
 )
 _SUMS = (
-    ("micro.coverage", "coverage (95 %)", "gold read by all tasks together over gold of all tasks: long golds weigh more"),
+    (
+        "micro.coverage",
+        "coverage (95 %)",
+        "gold read by all tasks together over gold of all tasks: long golds weigh more",
+    ),
     ("micro.precision", "precision (95 %)", "gold read by all tasks together over everything read"),
 )
 _COURSE = (
@@ -32,23 +40,41 @@ _COURSE = (
         "re-reads after edits allowed",
         "redundancy, where reading a file again after it was edited is no waste",
     ),
-    ("macro.usage_drop", "usage drop (95 %)", "of the gold seen, the share that the agent's own final context leaves out"),
+    (
+        "macro.usage_drop",
+        "usage drop (95 %)",
+        "of the gold seen, the share that the agent's own final context leaves out",
+    ),
 )
 _OVER = (
     ("macro.auc_tokens", "over tokens (95 %)", "mean coverage over the tokens the model processed"),
     ("macro.auc_seconds", "over seconds (95 %)", "mean coverage over time"),
 )
 _EDITS = (
-    ("macro.editloc_precision", "precision (95 %)", "of the lines the patch deletes, the share inside the gold's edit region"),
-    ("macro.editloc_recall", "recall (95 %)", "of the lines the reference patch deletes, the share that this patch deletes"),
-    ("macro.editloc_anchored_precision", "with insertions", "the first figure, insertions counted by the old line they follow"),
+    (
+        "macro.editloc_precision",
+        "precision (95 %)",
+        "of the lines the patch deletes, the share inside the gold's edit region",
+    ),
+    (
+        "macro.editloc_recall",
+        "recall (95 %)",
+        "of the lines the reference patch deletes, the share that this patch deletes",
+    ),
+    (
+        "macro.editloc_anchored_precision",
+        "with insertions",
+        "the first figure, insertions counted by the old line they follow",
+    ),
 )
 
 
 def figures(rows: Sequence[TraceRow]) -> Means:
     """The figures of one set over the runs that have a score, clustered by repository."""
     scored = [row for row in rows if row.score is not None]
-    return means([row.score for row in scored if row.score is not None], [row.repo or row.instance_id for row in scored])
+    return means(
+        [row.score for row in scored if row.score is not None], [row.repo or row.instance_id for row in scored]
+    )
 
 
 def figure(mean: FigureMean | None) -> Figure | None:
@@ -63,7 +89,10 @@ def scored_sections(sets: Sets, found: Mapping[str, Means]) -> list[Section]:
         _levels("final", _FINAL, found, several, _FINAL_ABOUT),
         _levels("sums", _SUMS, found, several, _SUMS_ABOUT, "All tasks together (micro)"),
     ]
-    course = [_levels("course", _COURSE, found, several, _COURSE_ABOUT), _levels("over", _OVER, found, several, "", "AUC by other clocks")]
+    course = [
+        _levels("course", _COURSE, found, several, _COURSE_ABOUT),
+        _levels("over", _OVER, found, several, "", "AUC by other clocks"),
+    ]
     return [
         Section("final", "What had been read in the end", tables=[table for table in final if table]),
         Section("course", "In the course of the run", tables=[*(table for table in course if table), _quarters(sets)]),
@@ -72,22 +101,35 @@ def scored_sections(sets: Sets, found: Mapping[str, Means]) -> list[Section]:
 
 
 _FINAL_ABOUT = (
-    "Coverage is recall. Symbol is what the ContextBench paper and board call block (a definition of the syntax tree, every enclosing one "
-    "counted); span is bytes. A dash: nothing to divide by (no gold of that level, or nothing read). Intervals are clustered by repository "
+    "Coverage is recall. Symbol is what the ContextBench paper and board call block (a definition of the syntax tree, "
+    "every enclosing one "
+    "counted); span is bytes. A dash: nothing to divide by (no gold of that level, or nothing read). Intervals are "
+    "clustered by repository "
     "and need at least six."
 )
-_SUMS_ABOUT = "Gold read by all tasks together over all of their gold, and over everything read: tasks with much gold weigh more."
+_SUMS_ABOUT = (
+    "Gold read by all tasks together over all of their gold, and over everything read: tasks with much gold weigh more."
+)
 _COURSE_ABOUT = "Steps are the calls that read, search or list."
 
 
 def _levels(
-    name: str, kinds: Sequence[tuple[str, str, str]], found: Mapping[str, Means], several: bool, about: str, title: str = ""
+    name: str,
+    kinds: Sequence[tuple[str, str, str]],
+    found: Mapping[str, Means],
+    several: bool,
+    about: str,
+    title: str = "",
 ) -> Table | None:
     """A row for each level and set, a column for each kind of figure that somebody has; `None` if nobody has any."""
     used = [
         each
         for each in kinds
-        if any(one.figures.get(f"{each[0]}.{level}", FigureMean(None)).value is not None for one in found.values() for level in LEVELS)
+        if any(
+            one.figures.get(f"{each[0]}.{level}", FigureMean(None)).value is not None
+            for one in found.values()
+            for level in LEVELS
+        )
     ]
     if not used:
         return None
@@ -107,7 +149,8 @@ def _levels(
 
 
 _EDITS_ABOUT = (
-    "Of the lines a patch deletes (or replaces), those that the gold says had to be edited. Recall needs the reference patch in the gold; "
+    "Of the lines a patch deletes (or replaces), those that the gold says had to be edited. Recall needs the "
+    "reference patch in the gold; "
     "what the seed calls recall is the first figure."
 )
 
@@ -115,7 +158,9 @@ _EDITS_ABOUT = (
 def _quarters(sets: Sets) -> Table:
     columns = [Column("Set", False)]
     columns += [
-        Column(f"lines after {100 * share:.0f} %", about="mean line coverage when this share of the run's steps was done")
+        Column(
+            f"lines after {100 * share:.0f} %", about="mean line coverage when this share of the run's steps was done"
+        )
         for share in _QUARTERS
     ]
     columns += [
@@ -137,7 +182,10 @@ def _quarters(sets: Sets) -> Table:
 
 def _edits(sets: Sets, found: Mapping[str, Means]) -> Table:
     columns = [Column("Set", False), *(Column(title, about=told) for _, title, told in _EDITS)]
-    columns += [Column("patches", about="runs whose patch could be read"), Column("no patch", about="scored runs without one")]
+    columns += [
+        Column("patches", about="runs whose patch could be read"),
+        Column("no patch", about="scored runs without one"),
+    ]
     rows: list[list[Cell]] = []
     for label, one in found.items():
         scored = [row.score for row in sets[label] if row.score is not None and not row.score.error]
@@ -153,7 +201,10 @@ def evidence_section(sets: Sets) -> Section:
     names = list(dict.fromkeys(name for name in KNOWN_FROM if any(name in one.counts for one in known.values())))
     names += sorted({name for one in known.values() for name in one.counts} - set(names))
     columns = [Column("Set", False), Column("reads"), Column("guesses", about="reads that no output of a tool shows")]
-    columns += [Column(name.replace("_", " "), about=f"{kind_of(name)}: {KNOWN_FROM.get(name, ('', name))[1]}") for name in names]
+    columns += [
+        Column(name.replace("_", " "), about=f"{kind_of(name)}: {KNOWN_FROM.get(name, ('', name))[1]}")
+        for name in names
+    ]
     columns += [
         Column("failed reads", about="of files that are not there, or with an error; they count as nothing"),
         Column("cut", about="calls whose output was cut: only what was shown counts"),
@@ -161,18 +212,30 @@ def evidence_section(sets: Sets) -> Section:
     rows: list[list[Cell]] = []
     for label, one in known.items():
         shares: list[Cell] = [_share(one.guessed), *(Figure(one.counts.get(name, 0), "count") for name in names)]
-        rows.append([label, Figure(one.reads, "count"), *shares, _total(sets[label], "failed_reads"), _total(sets[label], "truncated")])
+        rows.append(
+            [
+                label,
+                Figure(one.reads, "count"),
+                *shares,
+                _total(sets[label], "failed_reads"),
+                _total(sets[label], "truncated"),
+            ]
+        )
     return Section("evidence", "What the scores rest on", tables=[Table("evidence", columns, rows, about=ABOUT)])
 
 
 def problems_section(sets: Sets) -> Section | None:
     """Runs not scored, or only in part, with the reasons; nothing is left out silently."""
-    kinds: dict[str, Counter[str]] = {label: Counter(kind for row in rows for kind in problems(row)) for label, rows in sets.items()}
+    kinds: dict[str, Counter[str]] = {
+        label: Counter(kind for row in rows for kind in problems(row)) for label, rows in sets.items()
+    }
     names = list(dict.fromkeys(kind for counts in kinds.values() for kind in counts))
     if not names:
         return None
     columns = [Column("Problem", False), *(Column(label) for label in sets)]
-    table = Table("problems", columns, [[name, *(Figure(kinds[label][name], "count") for label in sets)] for name in names])
+    table = Table(
+        "problems", columns, [[name, *(Figure(kinds[label][name], "count") for label in sets)] for name in names]
+    )
     table.about = "Runs with the problem. What it was stands with each run."
     return Section("problems", "Problems", tables=[table])
 
@@ -180,7 +243,11 @@ def problems_section(sets: Sets) -> Section | None:
 def problems(row: TraceRow) -> list[str]:
     """The kinds of problem of one run, the gravest first; their particulars are with the run."""
     score = row.score
-    told = [f"not scored: {why}" for why in [row.error or (score.error if score else "no score")] if why and (score is None or score.error)]
+    told = [
+        f"not scored: {why}"
+        for why in [row.error or (score.error if score else "no score")]
+        if why and (score is None or score.error)
+    ]
     if row.error and not told:
         told.append(row.error)
     checks: tuple[tuple[str, object], ...] = (
@@ -193,7 +260,9 @@ def problems(row: TraceRow) -> list[str]:
 
 
 def tells_missed(row: TraceRow) -> bool:
-    """True if files and missed gold of a run are known: not under the original's policy, whose lines are no lines of files."""
+    """True if files and missed gold of a run are known: not under the original's policy, whose lines are no lines of
+    files.
+    """
     policy = POLICIES.get(row.policy)
     return row.score is not None and not (policy is not None and policy.upstream)
 
@@ -206,8 +275,15 @@ def sentence(label: str, rows: Sequence[TraceRow], found: Means, solved: Solving
     if not scored or line is None or line.value is None:
         read = [row for row in rows if row.statistics.get("steps")]
         if scored:
-            return Sentence(label, label, f"{runs}; the lines of the gold are in none of the repositories: check gold and commit.", "bad")
-        return Sentence(label, label, f"{runs}, none scored against a gold ({len(read):,} with calls): see the notes.", "bad")
+            return Sentence(
+                label,
+                label,
+                f"{runs}; the lines of the gold are in none of the repositories: check gold and commit.",
+                "bad",
+            )
+        return Sentence(
+            label, label, f"{runs}, none scored against a gold ({len(read):,} with calls): see the notes.", "bad"
+        )
     repos = len({row.repo or row.instance_id for row in rows})
     parts = [f"{runs}, {repos:,} repositor{'ies' if repos != 1 else 'y'}"]
     read_lines = f"read {_figure_text(line)} of the gold lines"
@@ -219,11 +295,16 @@ def sentence(label: str, rows: Sequence[TraceRow], found: Means, solved: Solving
         interval = solved.clustered or solved.rate
         rate = Figure(interval.value, "share", interval.low, interval.high)
         told = f"solved {solved.counts['resolved']:,} of {solved.n:,} = {rate.text}"
-        parts.append(f"{told}, {len(solved.read_failed):,} read and failed, {len(solved.solved_unread):,} solved unread")
+        parts.append(
+            f"{told}, {len(solved.read_failed):,} read and failed, {len(solved.solved_unread):,} solved unread"
+        )
     first = "; ".join(parts) + "."
     guessed = evidence(rows).guessed
     if guessed is not None:
-        first += f" {100 * guessed:.0f} % of the reads are guesses{': take the figures with care' if guessed >= 0.25 else ''}."
+        first += (
+            f" {100 * guessed:.0f} % of the reads are "
+            f"guesses{': take the figures with care' if guessed >= 0.25 else ''}."
+        )
     if len(rows) > scored:
         first += f" {len(rows) - scored:,} of the runs could not be scored and are in no figure."
     return Sentence(label, label, first, "bad" if guessed is not None and guessed >= 0.5 else "neutral")

@@ -1,7 +1,7 @@
 """Numbers for the pictures of a run: coverage over its steps, bars of a file's lines, and reads by evidence.
 
-A curve is drawn as SVG, alone or as the mean of sets of runs. Bars over a ruler of lines show gold, missed, read, edited and kept lines.
-Provenance has three classes: a score made of guesses must look like one.
+A curve is drawn as SVG, alone or as the mean of sets of runs. Bars over a ruler of lines show gold, missed, read,
+edited and kept lines. Provenance has three classes: a score made of guesses must look like one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """One file. `told`: its figures in words. `extent`: lines that the bars span; `known`: whether that is the file's length."""
+    """One file. `told`: its figures in words. `extent`: lines that the bars span; `known`: whether that is the file's
+    length.
+    """
 
     path: str
     told: str
@@ -91,9 +93,14 @@ def ranges_text(ranges: Sequence[tuple[int, int]], most: int = 12) -> str:
 
 def ruler(extent: int) -> list[Tick]:
     """Round line numbers below the bars, the last line always among them."""
-    step = next(unit * 10**power for power in range(16) for unit in _STEPS if extent / (unit * 10**power) <= _MOST_TICKS)
+    step = next(
+        unit * 10**power for power in range(16) for unit in _STEPS if extent / (unit * 10**power) <= _MOST_TICKS
+    )
     between = [number for number in range(step, extent, step) if number > 1 and 0.1 * extent < number < 0.86 * extent]
-    ticks = [Tick("0%", "start", "1"), *(Tick(_percent((number - 0.5) / extent), "middle", f"{number:,}") for number in between)]
+    ticks = [
+        Tick("0%", "start", "1"),
+        *(Tick(_percent((number - 0.5) / extent), "middle", f"{number:,}") for number in between),
+    ]
     return [*ticks, Tick("100%", "end", f"{extent:,}")] if extent > 1 else ticks
 
 
@@ -136,7 +143,9 @@ _MOST_EDITS = 80
 
 @dataclass(frozen=True, slots=True)
 class DrawnCurve:
-    """One run. `lines`: (level, path in units of steps × percent). `edits`: steps (x) after which files were changed."""
+    """One run. `lines`: (level, path in units of steps × percent). `edits`: steps (x) after which files were
+    changed.
+    """
 
     steps: int
     lines: list[tuple[str, str]]
@@ -224,10 +233,17 @@ def course(rows: Sequence[TraceRow]) -> dict[str, list[float | None]]:
 
 
 def course_chart(sets: Mapping[str, Course]) -> Chart | None:
-    """The mean course of each set: lines by level, or, for several sets, a plot per level with a line for each. `None`: nothing scored."""
+    """The mean course of each set: lines by level, or, for several sets, a plot per level with a line for each. `None`:
+    nothing scored.
+    """
     several = len(sets) > 1
     points = [
-        CurvePoint(visible(name, 40) if several else LEVEL_NAMES[level], 100 * share, Figure(mean, "score"), LEVEL_NAMES[level] * several)
+        CurvePoint(
+            visible(name, 40) if several else LEVEL_NAMES[level],
+            100 * share,
+            Figure(mean, "score"),
+            LEVEL_NAMES[level] * several,
+        )
         for level in LEVELS
         for name, own in sets.items()
         for share, mean in zip(SHARES, own.get(level, ()), strict=False)
@@ -236,7 +252,9 @@ def course_chart(sets: Mapping[str, Course]) -> Chart | None:
     if not points:
         return None
     title = "Coverage in the course of the run"
-    return Chart("coverage", "coverage", title, ABOUT_COURSE, x="share of the run's steps, %", y="mean coverage", data=points)
+    return Chart(
+        "coverage", "coverage", title, ABOUT_COURSE, x="share of the run's steps, %", y="mean coverage", data=points
+    )
 
 
 def course_svg(sets: Mapping[str, Sequence[TraceRow]]) -> tuple[str, str] | None:
@@ -256,7 +274,8 @@ KNOWN_FROM: dict[str, tuple[str, str]] = {
     "edit": ("edit", "an edit"),
 }
 ABOUT = (
-    "Seen: the tool's output shows the lines (structured, output_numbered, output_matched). Inferred: only the request says what was read "
+    "Seen: the tool's output shows the lines (structured, output_numbered, output_matched). Inferred: only the "
+    "request says what was read "
     "(args, command). Claimed: the agent says so (self_report). Inferred and claimed lines are guesses."
 )
 
@@ -302,5 +321,8 @@ def evidence(rows: Iterable[TraceRow]) -> ReadEvidence:
                 totals[name] = totals.get(name, 0) + count
     order = list(KNOWN_FROM)
     return ReadEvidence(
-        {name: totals[name] for name in sorted(totals, key=lambda name: (order.index(name) if name in order else 99, name))}
+        {
+            name: totals[name]
+            for name in sorted(totals, key=lambda name: (order.index(name) if name in order else 99, name))
+        }
     )

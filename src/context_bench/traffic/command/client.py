@@ -1,8 +1,8 @@
 """Start the client of `watch -- CMD` and `serve -- CMD`, so that its requests come to the tap or server.
 
-Some clients do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone. Each row of `KNOWN` was tried with the
-version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries it again). A flag that the user gives
-stays; variables are set as OPENAI_BASE_URL is, whatever they held.
+Some clients do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone. Each row of `KNOWN`
+was tried with the version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries
+it again). A flag that the user gives stays; variables are set as OPENAI_BASE_URL is, whatever they held.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Prepared:
 
 
 def prepare(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Prepared:
-    """`command` with its provider's address set to the tap at `url` (without `/v1`); everything else of `environ` stays as it is."""
+    """`command` with its provider's address set to the tap at `url` (without `/v1`); everything else of `environ` stays
+    as it is.
+    """
     made, added, note = adapted(command, url, environ)
     return Prepared(made, {**environ, **{name: f"{url}{path}" for name, path in _ADDRESSES.items()}, **added}, note)
 
@@ -42,7 +44,8 @@ def prepare(command: Sequence[str], url: str, environ: Mapping[str, str]) -> Pre
 async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool = False) -> int:
     """Run a program against the server at `url`; its terminal and streams are its own. Returns its exit code.
 
-    Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on. `by`: the command that starts it.
+    Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on. `by`: the command
+    that starts it.
     """
     loop = asyncio.get_running_loop()
     prepared = prepare(command, url, os.environ)
@@ -50,7 +53,9 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
         print(prepared.note, file=sys.stderr)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     try:
-        client = await asyncio.create_subprocess_exec(*prepared.command, env=prepared.env, stdin=None, stdout=None, stderr=None)
+        client = await asyncio.create_subprocess_exec(
+            *prepared.command, env=prepared.env, stdin=None, stdout=None, stderr=None
+        )
     except OSError as error:
         raise BadInput(f"{by}: {command[0]!r} cannot be started: {error.strerror or error}") from None
 
@@ -99,14 +104,19 @@ KNOWN: Mapping[str, Known] = {
     "gemini": Known(
         why="it reads an address of its own",
         env={"GOOGLE_GEMINI_BASE_URL": "{url}"},
-        note='its API is passed on and not read: its requests count as other requests, without tokens. It needs "selectedType": '
+        note="its API is passed on and not read: its requests count as other requests, without tokens. It needs "
+        '"selectedType": '
         '"gemini-api-key" under security.auth in its settings',
     ),
 }
 
 
-def adapted(command: Sequence[str], url: str, environ: Mapping[str, str]) -> tuple[list[str], dict[str, str], str | None]:
-    """The command and what to add to the environment for the tap at `url`, and a line that says so; a client not in the table as it is."""
+def adapted(
+    command: Sequence[str], url: str, environ: Mapping[str, str]
+) -> tuple[list[str], dict[str, str], str | None]:
+    """The command and what to add to the environment for the tap at `url`, and a line that says so; a client not in the
+    table as it is.
+    """
     name = PurePath(command[0]).name.lower().removesuffix(".exe").removesuffix(".cmd")
     known = KNOWN.get(name)
     if known is None:
@@ -118,12 +128,17 @@ def adapted(command: Sequence[str], url: str, environ: Mapping[str, str]) -> tup
         variable, wanted = known.config
         merged = _merged(_put(wanted, url), environ.get(variable))
         if merged is None:
-            told = f"{name}: {variable} is not a JSON object, so it is left as it is; set in it {json.dumps(_put(wanted, url))}{note}"
+            told = (
+                f"{name}: {variable} is not a JSON object, so it is left as it is; set in it "
+                f"{json.dumps(_put(wanted, url))}{note}"
+            )
             return list(command), {}, told
         added[variable] = merged
     if not flags and not added:
         return list(command), {}, None
-    what = " ".join([*flags, *(f"{variable}={text}" if variable in known.env else variable for variable, text in added.items())])
+    what = " ".join(
+        [*flags, *(f"{variable}={text}" if variable in known.env else variable for variable, text in added.items())]
+    )
     return [command[0], *flags, *command[1:]], added, f"{name}: started with {what}, since {known.why}{note}"
 
 

@@ -14,12 +14,16 @@ from context_bench.session.options import Common
     Common,
     proxy=own("Base URL of the proxy.", default=None),
     tap=own("A port to start a tap on (the proxy's upstream), or the URL of a running tap.", note=""),
-    upstream=own("What stands behind the tap: echo (free), embedded, scripted:FILE or a URL.", unit=None, default="echo"),
+    upstream=own(
+        "What stands behind the tap: echo (free), embedded, scripted:FILE or a URL.", unit=None, default="echo"
+    ),
     model=own("Model name to send.", default="gpt-4o-mini"),
     api_key_env=own(rare=False),
 )
 def command(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:
-    """Examine a proxy: routes, key, headers, roles, cache marks, thinking, streaming, and which request shapes it shrinks."""
+    """Examine a proxy: routes, key, headers, roles, cache marks, thinking, streaming, and which request shapes it
+    shrinks.
+    """
     return interrupts.run(_examine(proxy, tap, upstream, model, api_key_env, json))
 
 

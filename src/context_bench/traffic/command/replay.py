@@ -1,4 +1,6 @@
-"""`context-bench replay`: recorded sessions once more, through each proxy; what becomes of cache, money, wire and next actions."""
+"""`context-bench replay`: recorded sessions once more, through each proxy; what becomes of cache, money, wire and next
+actions.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def command(
     context: typer.Context,
     sessions: Annotated[
         list[str],
-        typer.Argument(help="Files or folders of recorded sessions, bundled:sessions[/NAME], or hf:OWNER/NAME.", metavar="SESSIONS..."),
+        typer.Argument(
+            help="Files or folders of recorded sessions, bundled:sessions[/NAME], or hf:OWNER/NAME.",
+            metavar="SESSIONS...",
+        ),
     ],
     **_given: Any,
 ) -> int:
@@ -58,7 +63,10 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
     if not options.all_proxies:
         raise BadInput("nothing to measure: give --proxy URL (repeatable); the proxy's own upstream must be the tap")
     if not options.upstream and not options.tap:
-        raise BadInput("--upstream is missing: echo (no model, nothing is spent), the provider's base URL, embedded, or scripted:FILE")
+        raise BadInput(
+            "--upstream is missing: echo (no model, nothing is spent), the provider's base URL, embedded, or "
+            "scripted:FILE"
+        )
     if options.level is None:
         options.level = 0 if options.upstream in (None, "echo") else 1
     if options.upstream and options.tap is None:
@@ -121,7 +129,8 @@ def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) 
     """Each proxy, and at level 1 passthrough twice."""
     cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
     cell.arms = [
-        _arm(options, around, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy) for proxy in options.all_proxies
+        _arm(options, around, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy)
+        for proxy in options.all_proxies
     ]
     for name in options.controls or []:
         assert around.hop is not None, "controls bring a passthrough hop"
@@ -131,7 +140,15 @@ def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) 
     return cell
 
 
-def _arm(options: ReplayOptions, around: Surroundings, prices: Any, wire: str, url: str, name: str, proxy: ProxyOptions | None) -> Any:
+def _arm(
+    options: ReplayOptions,
+    around: Surroundings,
+    prices: Any,
+    wire: str,
+    url: str,
+    name: str,
+    proxy: ProxyOptions | None,
+) -> Any:
     from context_bench.engine import Arm
     from context_bench.systems import Replay
 

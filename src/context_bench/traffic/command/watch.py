@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 @takes(WatchOptions, " ".join(WatchOptions.flags))
 def command(context: typer.Context, **given: Any) -> int:
-    """Tap your own traffic before and behind a proxy: tokens, money, time and wire violations, live. `-- CMD` starts a client."""
+    """Tap your own traffic before and behind a proxy: tokens, money, time and wire violations, live. `-- CMD` starts a
+    client.
+    """
     options = WatchOptions(**given)
     if options.output not in ("table", "json"):
         raise BadInput(f"watch: --output {options.output!r} is not known; expected table or json")
@@ -43,14 +45,22 @@ def command(context: typer.Context, **given: Any) -> int:
         return print_report(options.store, options.show, options.output, options.out)
     if not options.upstream:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
-    for flag, port in (("--front", options.front), ("--back", options.back), ("--shadow-back", options.shadow_back or 0)):
+    for flag, port in (
+        ("--front", options.front),
+        ("--back", options.back),
+        ("--shadow-back", options.shadow_back or 0),
+    ):
         listening_port(port, flag)
     if not 0 <= options.sample <= 1:
         raise BadInput(f"watch: --sample {options.sample} is not a share; expected 0 to 1")
     if options.shadow is not None and options.max_cost is None:
-        raise BadInput("watch: --shadow sends requests of its own, which somebody pays for; cap them with --max-cost USD")
+        raise BadInput(
+            "watch: --shadow sends requests of its own, which somebody pays for; cap them with --max-cost USD"
+        )
     if options.shadow is None and (options.shadow_back is not None or options.max_cost is not None):
-        raise BadInput("watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL")
+        raise BadInput(
+            "watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL"
+        )
     return Watching(options, list(context.args)).run()
 
 
@@ -90,15 +100,22 @@ class Watching:
             except StoreUnusable as full:  # what is kept can be read all the same
                 self.notes.append(f"The end of this watch could not be written: {full}")
                 code = code or 1
-            _publish(watched(kept, log.name), _about(log.name, settings), self.notes, self.options.output, self.options.out)
+            _publish(
+                watched(kept, log.name), _about(log.name, settings), self.notes, self.options.output, self.options.out
+            )
         return code
 
     async def _look(self) -> None:
-        """The proxies must be there before a client is started; without one there is time to start them, so it is only said."""
+        """The proxies must be there before a client is started; without one there is time to start them, so it is only
+        said.
+        """
         from context_bench.session.files import say
         from context_bench.session.preflight import require_proxy
 
-        named = [("--via", self.options.via, self.options.back), ("--shadow", self.options.shadow, self.options.shadow_back)]
+        named = [
+            ("--via", self.options.via, self.options.back),
+            ("--shadow", self.options.shadow, self.options.shadow_back),
+        ]
         for flag, url, back in ((flag, url, back) for flag, url, back in named if url is not None):
             try:
                 await require_proxy(flag, url, f"http://127.0.0.1:{back}" if back else None)
@@ -179,7 +196,9 @@ class Watching:
                 mirror=mirror if self.options.shadow else None,
                 moved=(counted := asyncio.Event()).set,
             )
-            counting = asyncio.create_task(_count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count)))
+            counting = asyncio.create_task(
+                _count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count))
+            )
             stack.callback(counting.cancel)
             show = _Shown(board, quiet=self.options.quiet, shared=bool(self.client))
             await stack.enter_async_context(watch)
@@ -206,7 +225,8 @@ class Watching:
         board.head.append(f"point your client at {watch.url} ({watch.url}/v1 for OpenAI's); Ctrl-C ends it")
         if watch.back_url is not None:
             board.head.append(
-                f"it goes to {self.options.via}, whose own upstream must be {watch.back_url}; then to {self.options.upstream}"
+                f"it goes to {self.options.via}, whose own upstream must be {watch.back_url}; then to "
+                f"{self.options.upstream}"
             )
         else:
             board.head.append(f"it goes to {self.options.upstream}, nothing in between: a baseline")
@@ -218,10 +238,20 @@ class Watching:
         assert self.options.shadow is not None
         assert self.options.max_cost is not None
         arm = watch.new_arm(
-            url, via=self.options.shadow, back=self.options.shadow_back, record=self.options.record, counter_model=self.options.model
+            url,
+            via=self.options.shadow,
+            back=self.options.shadow_back,
+            record=self.options.record,
+            counter_model=self.options.model,
         )
         await watch.add_arm(arm)
-        mirrored = Shadow(arm, share=self.options.sample, spend=SpendLimit(self.options.max_cost), prices=prices, seed=self.options.seed)
+        mirrored = Shadow(
+            arm,
+            share=self.options.sample,
+            spend=SpendLimit(self.options.max_cost),
+            prices=prices,
+            seed=self.options.seed,
+        )
         return await stack.enter_async_context(mirrored)
 
     async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
@@ -264,8 +294,10 @@ def _of_killed(found: WatchRecord) -> list[str]:
     if not count:
         return ["It was killed while no turn was under way: every turn is here."]
     return [
-        f"It was killed with {count:,} turn{'s' * (count != 1)} under way, which {'are' if count != 1 else 'is'} not here: the provider may"
-        " have been asked and paid for them; no client had the end of an answer, but for those that were still waiting for calls behind."
+        f"It was killed with {count:,} turn{'s' * (count != 1)} under way, which {'are' if count != 1 else 'is'} not "
+        "here: the provider may"
+        " have been asked and paid for them; no client had the end of an answer, but for those that were still "
+        "waiting for calls behind."
     ]
 
 
@@ -304,7 +336,9 @@ class _Shown:
         from rich.live import Live
 
         console = Console(stderr=True, highlight=False, emoji=False)
-        stack.enter_context(Live(self._board, console=console, refresh_per_second=4, transient=True, redirect_stdout=False))
+        stack.enter_context(
+            Live(self._board, console=console, refresh_per_second=4, transient=True, redirect_stdout=False)
+        )
 
     def __call__(self, turn: Turn) -> None:
         """A record is kept."""
@@ -328,7 +362,9 @@ def _of_shadow(shadow: Shadow) -> list[str]:
     counted = ", ".join(f"{count:,} {what}" for what, count in sorted(shadow.counts.items()) if count)
     notes = [f"Shadow: {counted or 'no turn was in the sample'}."]
     if shadow.counts["unpriced"]:
-        notes.append("Shadow: requests of models without a known price were not sent; give one with --price MODEL=INPUT,OUTPUT.")
+        notes.append(
+            "Shadow: requests of models without a known price were not sent; give one with --price MODEL=INPUT,OUTPUT."
+        )
     if shadow.stopped:
         notes.append(f"Shadow: {shadow.stopped}")
     return notes
@@ -337,7 +373,10 @@ def _of_shadow(shadow: Shadow) -> list[str]:
 def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "watch": name,
-        **{key: settings.get(key) for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of")},
+        **{
+            key: settings.get(key)
+            for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of")
+        },
     }
 
 
@@ -351,7 +390,13 @@ def print_report(store: str, name: str, output: str, out: Path | None) -> int:
     with open_store(store) as kept:
         found = watch_of(kept, name)
         notes = [*found.settings.get("notes", []), *_of_killed(found)]
-        _publish(watched(kept, found.name), {**_about(found.name, found.settings), "status": found.status}, notes, output, out)
+        _publish(
+            watched(kept, found.name),
+            {**_about(found.name, found.settings), "status": found.status},
+            notes,
+            output,
+            out,
+        )
     return 0
 
 

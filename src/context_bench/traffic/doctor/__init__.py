@@ -1,7 +1,7 @@
 """Examine a proxy: the routes it speaks, what it keeps and what it changes, before a benchmark blames the wrong thing.
 
-With a recorder (a tap that stands where the proxy's provider would stand) what arrived there is compared with what was sent. Without one,
-only what the proxy itself shows can be told, and the findings say so.
+With a recorder (a tap that stands where the proxy's provider would stand) what arrived there is compared with what was
+sent. Without one, only what the proxy itself shows can be told, and the findings say so.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ async def examine(
     proxy_key: str | None = None,
     timeout: float = 30.0,
 ) -> list[Finding]:
-    """Examine the proxy at `proxy_url` (with or without `/v1`); about 45 short and 24 medium requests (1,500 tokens) with a recorder.
+    """Examine the proxy at `proxy_url` (with or without `/v1`); about 45 short and 24 medium requests (1,500 tokens)
+    with a recorder.
 
-    `recorder` must stand behind the proxy: the proxy's own upstream setting is its URL. Never raises for what the proxy does.
+    `recorder` must stand behind the proxy: the proxy's own upstream setting is its URL. Never raises for what the proxy
+    does.
     """
     client = ChatClient(proxy_url, api_key=api_key, proxy_key=proxy_key, timeout=timeout, max_retries=0)
     try:

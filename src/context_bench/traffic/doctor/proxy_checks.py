@@ -1,7 +1,7 @@
 """Checks of a proxy: its routes, what of a request reaches the provider unchanged, and how replies come back.
 
-Routes: the address, the key, the model or the proxy itself may be at fault. Requests: key, header, roles, parameters, tools, marks, signed
-blocks. Replies: streams as they come or held back, packed ones readable or broken.
+Routes: the address, the key, the model or the proxy itself may be at fault. Requests: key, header, roles, parameters,
+tools, marks, signed blocks. Replies: streams as they come or held back, packed ones readable or broken.
 """
 
 from __future__ import annotations
@@ -56,21 +56,29 @@ def _stream(seen: Seen) -> Finding:
     """One stream. `unknown`: it came, and its end too soon after its beginning."""
     call, main = seen.call, seen.main
     if seen.error is not None or call is None:
-        return Finding("streaming", "fail", seen.error or "no answer", "run without --stream; agents that stream will not work")
+        return Finding(
+            "streaming", "fail", seen.error or "no answer", "run without --stream; agents that stream will not work"
+        )
     if call.ttft is None:
         return Finding("streaming", "fail", "a stream was asked for, the reply came whole", "run without --stream")
     if main is not None and not main.stream:
-        return Finding("streaming", "warn", "the provider is asked without streaming", "time to first token is not the model's")
+        return Finding(
+            "streaming", "warn", "the provider is asked without streaming", "time to first token is not the model's"
+        )
     if main is None or main.ttft is None or main.seconds - main.ttft < _LONG_ENOUGH:
         return Finding("streaming", "unknown", "streams")
     if call.started + call.ttft >= main.started + main.seconds:
         advice = "time to first token through this proxy is the total time"
         return Finding("streaming", "warn", "the stream is held back until it is whole", advice)
-    return Finding("streaming", "ok", f"passed on as it comes (first token {call.ttft:.2f} s, end {call.seconds:.2f} s)")
+    return Finding(
+        "streaming", "ok", f"passed on as it comes (first token {call.ttft:.2f} s, end {call.seconds:.2f} s)"
+    )
 
 
 async def packed(asker: Asker, working: list[str]) -> Finding:
-    """Can replies be read that the provider packs, as clients allow it to? Providers pack streams more seldom than other replies."""
+    """Can replies be read that the provider packs, as clients allow it to? Providers pack streams more seldom than
+    other replies.
+    """
     broken: dict[bool, list[str]] = {False: [], True: []}
     codings = set()
     for shape in working:
@@ -87,7 +95,9 @@ async def packed(asker: Asker, working: list[str]) -> Finding:
     passed = " and ".join(coding for coding in _CODINGS if coding in codings)
     if passed:
         return Finding("packed replies", "ok", f"{passed} passed on, and readable")
-    return Finding("packed replies", "ok", "replies arrive unpacked: the upstream does not pack them, or the proxy unpacks them")
+    return Finding(
+        "packed replies", "ok", "replies arrive unpacked: the upstream does not pack them, or the proxy unpacks them"
+    )
 
 
 async def _unpacked(asker: Asker, request: ShapedRequest, coding: str) -> tuple[str, str]:
@@ -107,8 +117,14 @@ async def _unpacked(asker: Asker, request: ShapedRequest, coding: str) -> tuple[
         reader.feed(told)
         reader.close()
     except (ValueError, BadReply) as error:
-        return reply.coding, f"marked {reply.coding or 'as not packed'}, and cannot be read ({redact(str(error))[:200]})"
-    return reply.coding, "" if reader.complete and not reader.error else f"marked {reply.coding or 'as not packed'}, and not whole"
+        return (
+            reply.coding,
+            f"marked {reply.coding or 'as not packed'}, and cannot be read ({redact(str(error))[:200]})",
+        )
+    return (
+        reply.coding,
+        "" if reader.complete and not reader.error else f"marked {reply.coding or 'as not packed'}, and not whole",
+    )
 
 
 async def marks(asker: Asker, working: list[str]) -> list[Finding]:
@@ -121,13 +137,23 @@ async def marks(asker: Asker, working: list[str]) -> list[Finding]:
     other = "--marker header" if header else "--marker serial"
     if asker.proxy_key:
         found.append(
-            Finding("key forwarded", "unknown", "the proxy checks a key of its own, so ours is not sent as one", f"run with {other}")
+            Finding(
+                "key forwarded",
+                "unknown",
+                "the proxy checks a key of its own, so ours is not sent as one",
+                f"run with {other}",
+            )
         )
     elif key:
         found.append(Finding("key forwarded", "ok", "the client's key reaches the provider"))
     else:
         found.append(
-            Finding("key forwarded", "warn", "the client's key does not reach the provider: it is dropped or replaced", f"run with {other}")
+            Finding(
+                "key forwarded",
+                "warn",
+                "the client's key does not reach the provider: it is dropped or replaced",
+                f"run with {other}",
+            )
         )
     if header:
         found.append(Finding("header forwarded", "ok", "x-context-bench reaches the provider"))
@@ -143,14 +169,21 @@ _KINDS: dict[str, tuple[str, Status, str]] = {
     "messages": ("messages", "warn", "the number of messages is part of what was tested"),
     "param": ("parameters", "warn", "set the same values in the proxy, or compare with this in mind"),
     "tools": ("tools", "warn", "an agent's tools must arrive as they are"),
-    "cache_control": ("cache_control", "fail", "without the marks the provider caches nothing of the prompt, which costs more"),
+    "cache_control": (
+        "cache_control",
+        "fail",
+        "without the marks the provider caches nothing of the prompt, which costs more",
+    ),
     "model": ("model", "warn", "another model answers than the one that was asked"),
 }
 
 
 async def kept(asker: Asker, working: list[str]) -> list[Finding]:
     """Do roles, messages, parameters, tools, marks, model and signed blocks arrive as they were sent?"""
-    options: dict[str, Any] = {"system_prompt": "Answer briefly.", "params": {"temperature": 0.25, "metadata": {"user_id": "doctor"}}}
+    options: dict[str, Any] = {
+        "system_prompt": "Answer briefly.",
+        "params": {"temperature": 0.25, "metadata": {"user_id": "doctor"}},
+    }
     seen = {shape: await asker.ask(f"kept {shape}", asker.short(shape, **options)) for shape in shapes_of(working)}
     compared = {shape: one for shape, one in seen.items() if one.compared is not None}
     found = [_tools(compared) if kind == "tools" else _kept_kind(kind, compared) for kind in _KINDS]
@@ -165,7 +198,12 @@ def _kept_kind(kind: str, compared: dict[str, Seen]) -> Finding:
     title, bad, meaning = _KINDS[kind]
     if not compared:
         return Finding(title, "unknown", "no request arrived on the wire on which it was sent")
-    lost = [f"{shape}: {change.detail}" for shape, seen in compared.items() for change in seen.changes if change.kind == kind]
+    lost = [
+        f"{shape}: {change.detail}"
+        for shape, seen in compared.items()
+        for change in seen.changes
+        if change.kind == kind
+    ]
     if not lost:
         return Finding(title, "ok", f"unchanged in {len(compared)} shapes")
     return Finding(title, bad, first(lost, 4), meaning)
@@ -178,7 +216,12 @@ def _tools(compared: dict[str, Seen]) -> Finding:
         return _kept_kind("tools", compared)
     title, bad, meaning = _KINDS["tools"]
     by_shape = {shape: tools_of(violations or []) for shape, violations in told.items()}
-    lost = [f"{shape}: {phrase(kind, names)}" for shape, kinds in by_shape.items() for kind, names in kinds.items() if kind not in NOTES]
+    lost = [
+        f"{shape}: {phrase(kind, names)}"
+        for shape, kinds in by_shape.items()
+        for kind, names in kinds.items()
+        if kind not in NOTES
+    ]
     if lost:
         return Finding(title, bad, first(lost, 4), meaning)
     words = [f"{shape}: {', '.join(names[:3])}" for shape, kinds in by_shape.items() for names in kinds.values()]
@@ -189,15 +232,23 @@ def _tools(compared: dict[str, Seen]) -> Finding:
 
 def _unknown_parameter(seen: Seen) -> Finding:
     if seen.error is not None:
-        return Finding("unknown parameters", "warn", f"refused: {seen.error}", "new provider features will not work through this proxy")
+        return Finding(
+            "unknown parameters",
+            "warn",
+            f"refused: {seen.error}",
+            "new provider features will not work through this proxy",
+        )
     if any("x_unknown_parameter" in change.detail for change in seen.changes):
-        return Finding("unknown parameters", "warn", "dropped", "new provider features will not work through this proxy")
+        return Finding(
+            "unknown parameters", "warn", "dropped", "new provider features will not work through this proxy"
+        )
     if seen.main is None or not seen.main.facts:
         return Finding("unknown parameters", "unknown", "it was not seen what became of one")
     return Finding("unknown parameters", "ok", "passed on")
 
 
-# Blocks that only the provider can read ---------------------------------------------------------------------------------------------------
+# Blocks that only the provider can read
+# ---------------------------------------------------------------------------------------------------
 
 #: Made up: a provider that checks signatures refuses them, after they have arrived.
 _SIGNATURE = "ZG9jdG9yOiBub3QgYSBzaWduYXR1cmUgb2YgYW55IG1vZGVs"
@@ -216,7 +267,9 @@ def _reasoning(request: ShapedRequest) -> ShapedRequest:
     """The same on the Responses wire: a reasoning item before the call that it led to."""
     body = copy.deepcopy(request.body)
     place = next(i for i, item in enumerate(body["input"]) if item["type"] == "function_call")
-    body["input"].insert(place, {"type": "reasoning", "id": "rs_doctor", "summary": [], "encrypted_content": _SIGNATURE})
+    body["input"].insert(
+        place, {"type": "reasoning", "id": "rs_doctor", "summary": [], "encrypted_content": _SIGNATURE}
+    )
     return ShapedRequest(request.wire, request.path, request.headers, body)
 
 
@@ -230,23 +283,32 @@ _SIGNED: dict[str, tuple[str, Callable[[ShapedRequest], ShapedRequest], str]] = 
 def _signed(title: str, violation: str, seen: Seen) -> Finding:
     """What became of the block, whatever the provider then said of it."""
     main, violations = seen.compared, seen.violations
-    meaning = "by the providers' documentation a turn in progress needs its signed blocks as they were: agents that think may fail"
+    meaning = (
+        "by the providers' documentation a turn in progress needs its signed blocks as they were: agents "
+        "that think may fail"
+    )
     if main is None or not main.facts.get("parts"):
         return Finding(title, "unknown", "no such request arrived on the wire on which it was sent")
     if violations is None:
-        before, after = (sum(kinds.count("reasoning") for kinds in told["parts"]) for told in (facts(seen.request.parsed()), main.facts))
+        before, after = (
+            sum(kinds.count("reasoning") for kinds in told["parts"])
+            for told in (facts(seen.request.parsed()), main.facts)
+        )
         if after < before:
             return Finding(title, "fail", "dropped from the turn in progress", meaning)
         return Finding(title, "ok", "arrive; whether they are altered is not visible to a tap that keeps no bodies")
     if lost := next((one for one in violations if one.kind == violation), None):
-        return Finding(title, "fail", f"dropped or altered in the turn in progress ({lost.kind}: {lost.detail})", meaning)
+        return Finding(
+            title, "fail", f"dropped or altered in the turn in progress ({lost.kind}: {lost.detail})", meaning
+        )
     return Finding(title, "ok", "unchanged in the turn in progress")
 
 
 #: What proxies and providers say of a model that they do not know.
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|model_not_supported|(?:invalid|unknown|unsupported|no such|not a valid) model"
-    r"|\bmodels?\b.{0,120}?\b(?:not (?:be )?(?:found|exist|configured|available|supported|allowed|recogni[sz]ed|registered)"
+    r"|\bmodels?\b.{0,120}?\b(?:not (?:be "
+    r")?(?:found|exist|configured|available|supported|allowed|recogni[sz]ed|registered)"
     r"|does ?n.?t exist|is ?n.?t (?:configured|available|supported)|unknown|unavailable)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -260,14 +322,23 @@ async def reachable(asker: Asker) -> tuple[list[Finding], bool]:
         reply = await asker.raw("GET", "/v1/models")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reason = redact(str(error)) or type(error).__name__
-        return [Finding("reachable", "fail", f"nothing answers at {base}: {reason}", "start the proxy, or check host and port")], False
+        return [
+            Finding(
+                "reachable", "fail", f"nothing answers at {base}: {reason}", "start the proxy, or check host and port"
+            )
+        ], False
     found = [Finding("reachable", "ok", f"{base} answers")]
     if reply.status == 200:
         asker.offered = _listed(reply.body)
         return [*found, Finding("route models", "ok", "GET /v1/models answers")], True
     return [
         *found,
-        Finding("route models", "warn", f"GET /v1/models gives HTTP {reply.status}", "clients that list models will not work"),
+        Finding(
+            "route models",
+            "warn",
+            f"GET /v1/models gives HTTP {reply.status}",
+            "clients that list models will not work",
+        ),
     ], True
 
 
@@ -307,7 +378,9 @@ def route(name: str, seen: Seen, asker: Asker) -> Finding:
     if refuses_model(seen):
         return Finding(title, "fail", f"the model {asker.model!r} is not configured: {seen.error}", other_model(asker))
     if status in _NO_ROUTE:
-        return Finding(title, "warn", f"not offered (HTTP {status})", "shapes that need it cannot be measured through this proxy")
+        return Finding(
+            title, "warn", f"not offered (HTTP {status})", "shapes that need it cannot be measured through this proxy"
+        )
     return Finding(title, "fail", seen.error, "check the proxy's own upstream setting and key")
 
 

@@ -10,10 +10,11 @@ from context_bench.wire.actions import Action, agreement
 
 
 class NextAction:
-    """`action_match`, `tool_match`, `argument_match`, `text_f1`: does the reply do what the recording did next (see `wire.actions`)?
+    """`action_match`, `tool_match`, `argument_match`, `text_f1`: does the reply do what the recording did next (see
+    `wire.actions`)?
 
-    The recording is `example["recorded"]` (`text`, `tool_calls`), the reply `response` and `tool_calls` of the output. Examples without a
-    recorded reply are not scored. Nothing is executed.
+    The recording is `example["recorded"]` (`text`, `tool_calls`), the reply `response` and `tool_calls` of the output.
+    Examples without a recorded reply are not scored. Nothing is executed.
     """
 
     name = "next_action"
@@ -30,7 +31,9 @@ class NextAction:
             return {}
         cwd = original.get("cwd")
         return agreement(
-            Action.of(processed.get("response"), processed.get("tool_calls")), wanted, cwd=cwd if isinstance(cwd, str) else None
+            Action.of(processed.get("response"), processed.get("tool_calls")),
+            wanted,
+            cwd=cwd if isinstance(cwd, str) else None,
         )
 
 

@@ -1,4 +1,5 @@
-"""From the stored traffic of a replay to its figures, system by system: cache, money, violations, agreement with passthrough.
+"""From the stored traffic of a replay to its figures, system by system: cache, money, violations, agreement with
+passthrough.
 
 The store is read item by item; memory holds the texts of one session at a time.
 """
@@ -54,13 +55,25 @@ _MOST_TURNS = 600  # of a session that are summed up by their number
 _EXAMPLES = 20  # of lost and invented atoms that are kept by name
 _CERTAIN = ("token_saving", "sessions")  # of the cost, what can be said where money cannot
 _SHORTENED = 0.99  # of a conversation's tokens: what keeps more has not shortened it
-_SHARES = ("retained", "recoverable", "lost", "macro", "fabricated", "near_misses", "word_damage", "coverage", "density", "keep")
+_SHARES = (
+    "retained",
+    "recoverable",
+    "lost",
+    "macro",
+    "fabricated",
+    "near_misses",
+    "word_damage",
+    "coverage",
+    "density",
+    "keep",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How a model's provider caches: `marked` = only prefixes that a request marks; `priced`: dollars, not relative figures. `own`: the
-    rules and prices are the recorded model's; `price` gives the US dollars of a usage of that model.
+    """How a model's provider caches: `marked` = only prefixes that a request marks; `priced`: dollars, not relative
+    figures. `own`: the rules and prices are the recorded model's; `price` gives the US dollars of a usage of that
+    model.
     """
 
     profile: CacheProfile
@@ -135,8 +148,9 @@ class _Measured:
 class SystemFigures:
     """Everything that is summed up about one system. Feed it the system's items in plan order, then ask for `as_dict`.
 
-    `truncate(messages, tokens, model)` gives a conversation cut to a size; with it, `against_truncation` holds for each conversation that
-    the system shortened (session, share of its atoms kept, share that truncation to the same size keeps).
+    `truncate(messages, tokens, model)` gives a conversation cut to a size; with it, `against_truncation` holds for each
+    conversation that the system shortened (session, share of its atoms kept, share that truncation to the same size
+    keeps).
     """
 
     rules_for: Callable[[str, bool], CacheRules]
@@ -218,7 +232,10 @@ class SystemFigures:
 
     def _exchange(self, item: Item) -> _Exchange | None:
         """The request as sent and as it arrived; `None` where the tap did not see it, or its body was not kept."""
-        sent = next((call for call in reversed(item["calls"]) if call["account"] == "system" and call.get("error") is None), None)
+        sent = next(
+            (call for call in reversed(item["calls"]) if call["account"] == "system" and call.get("error") is None),
+            None,
+        )
         recorded = (item["example"] or {}).get("request")
         if sent is None or recorded is None or not isinstance(sent.get("request"), Mapping):
             return None
@@ -227,7 +244,9 @@ class SystemFigures:
         landed = [
             (record, parse_request(record["wire"], record["request"]))
             for record in records
-            if record.get("error") is None and (record.get("status") or 200) < 400 and isinstance(record.get("request"), Mapping)
+            if record.get("error") is None
+            and (record.get("status") or 200) < 400
+            and isinstance(record.get("request"), Mapping)
         ]
         if not landed:
             return None
@@ -269,7 +288,9 @@ class SystemFigures:
         session.output += output
         usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
         price = self.rules_for(exchange.request.model or "", session.account.hour).price
-        session.bill.add(usage_stated, output, price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1])
+        session.bill.add(
+            usage_stated, output, price, session.sent.prompts.lengths[-1], session.sent.read_per_request[-1]
+        )
         session.moved += bool(session.account.head) and not _stands(exchange.received, session.account)
         for record in exchange.extra:
             session.extra_tokens += record.get("tokens") or 0
@@ -289,7 +310,9 @@ class SystemFigures:
         return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
     def _lose(self, session: _Session, exchange: _Exchange) -> None:
-        """What of a whole conversation no longer arrived; the text that stands for a missing system prompt is no part of it."""
+        """What of a whole conversation no longer arrived; the text that stands for a missing system prompt is no part
+        of it.
+        """
         model, words = exchange.request.model, session.account.words
         made = made_text(words).split("\n") if words else []
         sent, received = (
@@ -297,7 +320,11 @@ class SystemFigures:
             for each in (exchange.request, exchange.received)
         )
         found = fidelity(sent, received, counter=counter_for(model))
-        if self.truncate is not None and found.tokens_after < _SHORTENED * found.tokens_before and (kept := _retained(found)) is not None:
+        if (
+            self.truncate is not None
+            and found.tokens_after < _SHORTENED * found.tokens_before
+            and (kept := _retained(found)) is not None
+        ):
             cut = fidelity(sent, self.truncate(sent, found.tokens_after, model), counter=counter_for(model))
             self.against_truncation.append((session.name, kept, _retained(cut) or 0.0))
         for listed in (found.lost, found.invented, found.near_misses):
@@ -313,7 +340,11 @@ class SystemFigures:
         self.costs.sessions.append(cost)
         self.bill += session.bill
         self.moved += session.moved
-        told = {"net_cost_ratio": cost.net_cost_ratio, "token_saving": cost.token_saving, "prefix_stability": forwarded.prefix_stability}
+        told = {
+            "net_cost_ratio": cost.net_cost_ratio,
+            "token_saving": cost.token_saving,
+            "prefix_stability": forwarded.prefix_stability,
+        }
         self.by_session.append(
             {
                 "session": session.name,
@@ -358,7 +389,8 @@ def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) ->
 def _told_parts(usage: Mapping[str, Any], parts: tuple[int, int, int]) -> tuple[int, int, int] | None:
     """The parts of a prompt with the provider's own count of what its cache served; `None` if it told none.
 
-    No provider tells how much of the rest had been sent before: that is our count, in the provider's tokens, and no more than the rest.
+    No provider tells how much of the rest had been sent before: that is our count, in the provider's tokens, and no
+    more than the rest.
     """
     whole, read = usage.get("input_tokens"), usage.get("cache_read")
     if not whole or read is None:
@@ -369,10 +401,15 @@ def _told_parts(usage: Mapping[str, Any], parts: tuple[int, int, int]) -> tuple[
 
 
 def _fidelity(summary: Summary) -> dict[str, Any]:
-    """Loss in JSON: shares, tallies by kind, role, tenth of the text and script, and some of what was lost or made up."""
+    """Loss in JSON: shares, tallies by kind, role, tenth of the text and script, and some of what was lost or made
+    up.
+    """
 
     def tallies(by: Mapping[Any, Tally]) -> dict[str, dict[str, int]]:
-        return {str(key): {"atoms": each.total, "retained": each.retained, "lost": each.lost} for key, each in sorted(by.items())}
+        return {
+            str(key): {"atoms": each.total, "retained": each.retained, "lost": each.lost}
+            for key, each in sorted(by.items())
+        }
 
     metrics = summary.metrics
     damage = {name.partition(".")[2]: value for name, value in metrics.items() if name.startswith("word_damage.")}

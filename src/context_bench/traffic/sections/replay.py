@@ -1,4 +1,6 @@
-"""Sections on the replay of recorded sessions: prompt cache, money, violations, loss, and whether the agent would have done the same."""
+"""Sections on the replay of recorded sessions: prompt cache, money, violations, loss, and whether the agent would have
+done the same.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,18 @@ _RECORDED = (
     ("usd", "as billed", "usd", "the price of all this; ≈ where replies had to be counted"),
 )
 _CACHE = (
-    ("prefix_stability", "prefix stability", "share", "share of the previous prompt that the next one repeats at its start (mean)"),
-    ("cacheable_prefix_share", "from cache", "share", "prompt tokens that the provider's cache would serve, from the second request on"),
+    (
+        "prefix_stability",
+        "prefix stability",
+        "share",
+        "share of the previous prompt that the next one repeats at its start (mean)",
+    ),
+    (
+        "cacheable_prefix_share",
+        "from cache",
+        "share",
+        "prompt tokens that the provider's cache would serve, from the second request on",
+    ),
     ("prefix_breaks", "breaks", "count", "requests that do not begin with all of the one before"),
     ("rewritten_tokens", "rewritten", "count", "tokens of earlier prompts that were changed or dropped"),
     ("read", "read", "count", "prompt tokens read from the cache"),
@@ -37,7 +49,12 @@ _CACHE = (
     ("uncached", "new", "count", "prompt tokens at the plain input price"),
 )
 _COST = (
-    ("net_cost_ratio", "cost ratio", "number", "what the sessions cost through the system over what they cost as sent, same cache rules"),
+    (
+        "net_cost_ratio",
+        "cost ratio",
+        "number",
+        "what the sessions cost through the system over what they cost as sent, same cache rules",
+    ),
     ("token_saving", "tokens saved", "share", "1 - forwarded / sent"),
     ("cache_penalty", "cache penalty", "number", "cost ratio - (1 - tokens saved): what broken prefixes cost"),
     ("net_cost_ratio_mean", "ratio/session", "number", "mean of the sessions' cost ratios"),
@@ -78,9 +95,14 @@ def replay(material: Material) -> list[Section | None]:
 
 
 def replay_sentences(material: Material) -> list[Sentence]:
-    """The cost of replayed sessions through each system, in words: what its shorter prompts save, and what the lost cache takes back."""
+    """The cost of replayed sessions through each system, in words: what its shorter prompts save, and what the lost
+    cache takes back.
+    """
     systems = mapping(mapping(material.result.replay).get("systems"))
-    found = ((str(name), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded"))) for name, facts in systems.items())
+    found = (
+        (str(name), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded")))
+        for name, facts in systems.items()
+    )
     return [
         _no_verdict_sentence(name, cost, recorded) if "no_verdict" in recorded else _cost_sentence(name, cost, recorded)
         for name, cost, recorded in found
@@ -102,12 +124,16 @@ def _cost_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) ->
     ratio, saved, penalty = (number(cost.get(key)) for key in ("net_cost_ratio", "token_saving", "cache_penalty"))
     assert ratio is not None
     same = _SAME_REBUILT if recorded.get("missing") else _SAME
-    verdict, tone = ("cheaper", "good") if ratio < 1 - same else ("dearer", "bad") if ratio > 1 + same else ("same cost", "neutral")
+    verdict, tone = (
+        ("cheaper", "good") if ratio < 1 - same else ("dearer", "bad") if ratio > 1 + same else ("same cost", "neutral")
+    )
     parts = [f"{name}: the sessions cost {ratio:.3f} times what they cost as sent"]
     if saved is not None:
         parts.append(f"{abs(saved):.1%} {'fewer' if saved >= 0 else 'more'} prompt tokens".replace("%", " %"))
     if penalty is not None and penalty > 0.0005:
-        parts.append(f"{penalty:.3f} of that bill is lost again, since less of the prompts comes from the provider's cache")
+        parts.append(
+            f"{penalty:.3f} of that bill is lost again, since less of the prompts comes from the provider's cache"
+        )
     parts += _certainty(recorded)
     figures = {"tokens": figure(saved, "share"), "money": figure(1 - ratio, "share")}
     known = {what: each for what, each in figures.items() if each is not None}
@@ -118,12 +144,14 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
     """How much of what was billed the logs explain, in words."""
     rebuilt = number(recorded.get("rebuilt_share"))
     if recorded.get("missing") and rebuilt is not None:
-        yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace(
+        yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace(  # noqa: E501
             "%", " %"
         )
     predicted, stated = (number(recorded.get(key)) for key in ("predicted_read_share", "stated_read_share"))
     if predicted is not None and stated is not None:
-        yield f"read from the cache as sent: {predicted:.0%} predicted, {stated:.0%} stated by the log".replace("%", " %")
+        yield f"read from the cache as sent: {predicted:.0%} predicted, {stated:.0%} stated by the log".replace(
+            "%", " %"
+        )
 
 
 def _agreement(material: Material, told: dict[str, Any]) -> Section | None:
@@ -131,7 +159,12 @@ def _agreement(material: Material, told: dict[str, Any]) -> Section | None:
     matched = [(line, each) for line, each in material.lines if "action_match" in each.scores]
     if not matched:
         return None
-    columns = [Column("System", False), Column("with the recording (95 %)"), Column(f"with {baseline} (95 %)"), Column("n")]
+    columns = [
+        Column("System", False),
+        Column("with the recording (95 %)"),
+        Column(f"with {baseline} (95 %)"),
+        Column("n"),
+    ]
     columns += [Column(title, about=f"{name} against the recording") for name, title in _MATCHES]
     rows: list[list[Cell]] = []
     for line, each in matched:
@@ -144,19 +177,33 @@ def _agreement(material: Material, told: dict[str, Any]) -> Section | None:
         cells += [figure(scores.get(name), "score") for name, _ in _MATCHES]
         rows.append([material.label(line), *cells])
     about = (
-        "Does the next action agree: the same tool calls with the same normalised arguments, or else the token F1 of what is said. "
-        f"The same request gives differing replies: {baseline}#2, passthrough again, shows with {baseline} how much (the noise floor)."
+        "Does the next action agree: the same tool calls with the same normalised arguments, or else the token F1 of "
+        "what is said. "
+        f"The same request gives differing replies: {baseline}#2, passthrough again, shows with {baseline} how much "
+        "(the noise floor)."
     )
     return Section("agreement", "Next action", tables=[Table("agreement", columns, rows, about=about)])
 
 
 def _cache(systems: dict[str, Any]) -> Section:
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in _CACHE), Column("requests")]
-    whole = next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), next(iter(systems.values())))
+    columns = [
+        Column("System", False),
+        *(Column(title, about=about) for _, title, _, about in _CACHE),
+        Column("requests"),
+    ]
+    whole = next(
+        (facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")),
+        next(iter(systems.values())),
+    )
     rows = [_cells(AS_SENT, mapping(whole.get("cache_alone")), _CACHE, whole)]
     rows += [_cells(name, mapping(facts.get("cache")), _CACHE, facts) for name, facts in systems.items()]
     tables = [
-        Table("prefix-cache", columns, rows, about=f"Predicted from the texts that went on to the provider. {_rules(systems)}".strip())
+        Table(
+            "prefix-cache",
+            columns,
+            rows,
+            about=f"Predicted from the texts that went on to the provider. {_rules(systems)}".strip(),
+        )
     ]
     if measured := list(_measured(systems)):
         titles = ("predicted read", "measured read", "predicted written", "measured written", "replies that told")
@@ -167,7 +214,11 @@ def _cache(systems: dict[str, Any]) -> Section:
 
 def _rules(systems: dict[str, Any]) -> str:
     gone = sum((facts.get("failed") or 0) + (facts.get("unseen") or 0) for facts in systems.values())
-    return f"{gone:,} request(s) failed or were not seen behind their system; they are left out on both sides." if gone else ""
+    return (
+        f"{gone:,} request(s) failed or were not seen behind their system; they are left out on both sides."
+        if gone
+        else ""
+    )
 
 
 def _cells(label: str, values: dict[str, Any], entries: Any, facts: dict[str, Any]) -> list[Cell]:
@@ -183,7 +234,13 @@ def _measured(systems: dict[str, Any]) -> Iterator[list[Cell]]:
     for name, facts in systems.items():
         told, cache = mapping(facts.get("measured")), mapping(facts.get("cache"))
         if told:
-            values = (cache.get("read"), told.get("cache_read"), cache.get("write"), told.get("cache_write"), told.get("requests"))
+            values = (
+                cache.get("read"),
+                told.get("cache_read"),
+                cache.get("write"),
+                told.get("cache_write"),
+                told.get("requests"),
+            )
             yield [name, *(figure(value, "count") for value in values)]
 
 
@@ -194,14 +251,26 @@ def _waterfall(systems: dict[str, dict[str, Any]]) -> Chart:
     for name, facts in systems.items():
         stated = _counted(facts.get("by_turn_told"))
         measured = 0 < stated == _counted(facts.get("by_turn"))
-        turns += turns_of(f"{name}, {_FROM_REPLIES}" if measured else name, facts.get("by_turn_told" if measured else "by_turn"))
+        turns += turns_of(
+            f"{name}, {_FROM_REPLIES}" if measured else name, facts.get("by_turn_told" if measured else "by_turn")
+        )
     about = (
-        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's cache would serve by "
+        "Prompt tokens of the first, second … request of a session, mean over sessions. Blue: what the provider's "
+        "cache would serve by "
         f"its rules, or, where it says '{_FROM_REPLIES}', what the provider said that it did serve. "
-        "Orange: what stood in the request before and was changed or moved, so that it is paid again. Grey: what is new, or what the "
+        "Orange: what stood in the request before and was changed or moved, so that it is paid again. Grey: what is "
+        "new, or what the "
         "cache's rules do not hold. A good compressor makes bars shorter without turning blue into orange."
     )
-    return Chart("waterfall", "waterfall", "Prompt cache, request by request", about, "request of the session", "prompt tokens", turns)
+    return Chart(
+        "waterfall",
+        "waterfall",
+        "Prompt cache, request by request",
+        about,
+        "request of the session",
+        "prompt tokens",
+        turns,
+    )
 
 
 def _counted(sums: Any) -> float:
@@ -213,9 +282,15 @@ def _cost(systems: dict[str, Any], told: dict[str, Any]) -> Section:
     priced = all(facts.get("priced") for facts in systems.values())
     several = any((facts.get("sessions") or 0) > 1 for facts in systems.values())
     entries = [e for e in _COST if (priced or not e[0].endswith("_usd")) and (several or not e[0].endswith("_mean"))]
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in entries), Column("requests")]
+    columns = [
+        Column("System", False),
+        *(Column(title, about=about) for _, title, _, about in entries),
+        Column("requests"),
+    ]
     rows = [_cells(name, mapping(facts.get("cost")), entries, facts) for name, facts in systems.items()]
-    about = "Below 1 the system makes the sessions cheaper. Replies cost what the recorded ones would. " + _priced(told, priced)
+    about = "Below 1 the system makes the sessions cheaper. Replies cost what the recorded ones would. " + _priced(
+        told, priced
+    )
     tables = [Table("replay-cost", columns, rows, about=about.strip())]
     if (stated := _as_stated(systems)) is not None:
         tables.append(stated)
@@ -231,20 +306,30 @@ def _as_stated(systems: dict[str, Any]) -> Table | None:
     entries = [entry for entry in _RECORDED if whole.get(entry[0])]
     about = "What the logs state; the dollars of the table above are these times the predicted ratio."
     if clients := whole.get("clients"):
-        about += f" Logs of {', '.join(map(str, clients))} leave out {', '.join(map(str, whole.get('missing') or ['nothing']))}."
+        about += (
+            f" Logs of {', '.join(map(str, clients))} leave out "
+            f"{', '.join(map(str, whole.get('missing') or ['nothing']))}."
+        )
     cells: list[Cell] = [figure(whole.get(key), unit) for key, _, unit, _ in entries]
     if whole.get("predicted_outputs") and whole.get("usd") is not None:
         cells[-1] = f"≈${whole['usd']:,.4f}"
-    return Table("recorded-bill", [Column(title, about=about_it) for _, title, _, about_it in entries], [cells], about=about)
+    return Table(
+        "recorded-bill", [Column(title, about=about_it) for _, title, _, about_it in entries], [cells], about=about
+    )
 
 
 def _priced(told: dict[str, Any], priced: bool) -> str:
     rules = mapping(told.get("cache_rules"))
     named = ", ".join(
-        f"{model or 'a model without a name'}: {mapping(rule).get('rule')}" for model, rule in mapping(rules.get("models")).items()
+        f"{model or 'a model without a name'}: {mapping(rule).get('rule')}"
+        for model, rule in mapping(rules.get("models")).items()
     )
     text = f"Cache rules ({rules.get('date')}): {named}. " if named else ""
-    unpriced = "" if priced else "No price is known for a model here: input counts 1, replies nothing, and only ratios mean anything. "
+    unpriced = (
+        ""
+        if priced
+        else "No price is known for a model here: input counts 1, replies nothing, and only ratios mean anything. "
+    )
     return text + unpriced + str(rules.get("lifetimes") or "")
 
 
@@ -256,15 +341,29 @@ def _violations(systems: dict[str, Any]) -> Section:
         for kind, counts in mapping(facts.get("violations")).items():
             share = counts["requests"] / seen if seen else None
             what = phrase(kind, mapping(counts.get("tools")))
-            rows.append([name, what, figure(counts["times"], "count"), figure(counts["requests"], "count"), figure(share, "share")])
+            rows.append(
+                [
+                    name,
+                    what,
+                    figure(counts["times"], "count"),
+                    figure(counts["requests"], "count"),
+                    figure(share, "share"),
+                ]
+            )
         if not facts.get("violations"):
             rows.append([name, "none", figure(0, "count"), figure(0, "count"), figure(0.0 if seen else None, "share")])
     about = "What was done to the requests that shortening their texts does not explain."
-    return Section("violations", "Changes that are no compression", tables=[Table("violations", columns, rows, about=about)])
+    return Section(
+        "violations", "Changes that are no compression", tables=[Table("violations", columns, rows, about=about)]
+    )
 
 
 def _loss(systems: dict[str, Any]) -> Section | None:
-    told = {name: mapping(facts.get("fidelity")) for name, facts in systems.items() if mapping(facts.get("fidelity")).get("pairs")}
+    told = {
+        name: mapping(facts.get("fidelity"))
+        for name, facts in systems.items()
+        if mapping(facts.get("fidelity")).get("pairs")
+    }
     if not told:
         return None
     columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in _LOSS)]
@@ -290,19 +389,32 @@ def _atoms(facts: dict[str, Any]) -> int:
 def _lost(name: str, facts: dict[str, Any]) -> Iterator[list[Cell]]:
     for kind, each in mapping(facts.get("kinds")).items():
         if each.get("lost"):
-            yield [name, kind, figure(each["atoms"], "count"), figure(each["lost"], "count"), figure(each["lost"] / each["atoms"], "share")]
+            yield [
+                name,
+                kind,
+                figure(each["atoms"], "count"),
+                figure(each["lost"], "count"),
+                figure(each["lost"] / each["atoms"], "share"),
+            ]
 
 
 def _examples(systems: dict[str, Any]) -> Section | None:
     rows: list[list[Cell]] = []
     for name, facts in systems.items():
         found = mapping(facts.get("fidelity"))
-        rows += [[name, "lost", str(each["kind"]), str(each["atom"]), str(each["role"])] for each in found.get("lost_atoms") or []]
-        rows += [[name, "made up", str(each["kind"]), str(each["atom"]), None] for each in found.get("invented_atoms") or []]
+        rows += [
+            [name, "lost", str(each["kind"]), str(each["atom"]), str(each["role"])]
+            for each in found.get("lost_atoms") or []
+        ]
+        rows += [
+            [name, "made up", str(each["kind"]), str(each["atom"]), None] for each in found.get("invented_atoms") or []
+        ]
     if not rows:
         return None
     columns = [Column(title, False) for title in ("System", "what", "kind", "atom", "said by")]
-    return Section("lost-examples", "Lost and made up, for instance", tables=[Table("lost-examples", columns, rows)], brief=False)
+    return Section(
+        "lost-examples", "Lost and made up, for instance", tables=[Table("lost-examples", columns, rows)], brief=False
+    )
 
 
 def _sessions(systems: dict[str, Any]) -> Section:
@@ -321,4 +433,6 @@ def _sessions(systems: dict[str, Any]) -> Section:
                 figure(each.get("prefix_breaks"), "count"),
             ]
             rows.append([name, str(each.get("session")), *cells])
-    return Section("replay-sessions", "Session by session", tables=[Table("replay-sessions", columns, rows)], brief=False)
+    return Section(
+        "replay-sessions", "Session by session", tables=[Table("replay-sessions", columns, rows)], brief=False
+    )

@@ -101,18 +101,25 @@ class Board:
                 yield Text(f"{figures.other:,} other {_plural(figures.other, 'request')} (no prompts)", style="dim")
 
     def unreached(self, back: str | None) -> str | None:
-        """What to do if requests were answered and none of them was seen behind the proxy, where `back` is the tap's address."""
+        """What to do if requests were answered and none of them was seen behind the proxy, where `back` is the tap's
+        address.
+        """
         figures = self.sums.get("main")
         if figures is None or not figures.silent:
             return None
         if not figures.calls:
             return f"nothing reached the back tap: set the proxy's upstream to {back or 'its address'}"
-        return f"{figures.silent:,} of {figures.turns + figures.repeats:,} turns were answered without a call that reached the back tap"
+        return (
+            f"{figures.silent:,} of {figures.turns + figures.repeats:,} turns were answered without a call "
+            "that reached the back tap"
+        )
 
 
 def line(turn: Turn) -> str:
     """One record on one plain line."""
-    where = {"turn": f"turn {turn.turn}", "late": "late call", "stray": "stray call", "other": turn.wire or "other"}[turn.kind]
+    where = {"turn": f"turn {turn.turn}", "late": "late call", "stray": "stray call", "other": turn.wire or "other"}[
+        turn.kind
+    ]
     again = f" again (after {turn.after})" if turn.after else " again" if turn.repeat else ""
     context = f" ({turn.context})" if turn.context != "main" else ""
     told = [f"{turn.session or '-'} {where}{context}{again}{' (shadow)' if turn.arm == 'shadow' else ''}"]
@@ -125,7 +132,10 @@ def line(turn: Turn) -> str:
         told.append(f"{round(turn.added * 1000):+,d} ms")
     counts = ((turn.extra, "extra"), (turn.retries, "retried"), (turn.pending, "still being answered behind"))
     told += [f"{count} {what}" for count, what in counts if count]
-    told += [f"{phrase(kind, turn.tools.get(kind, ()))}{f' ×{count}' if count > 1 else ''}" for kind, count in turn.violations.items()]
+    told += [
+        f"{phrase(kind, turn.tools.get(kind, ()))}{f' ×{count}' if count > 1 else ''}"
+        for kind, count in turn.violations.items()
+    ]
     return visible(" · ".join(told), 400)
 
 
@@ -134,7 +144,9 @@ def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     board = _counted(turns)
     stream = io.StringIO()
     console = Console(file=stream, width=WIDTH, color_system=None, highlight=False, emoji=False)
-    console.print(Text(" · ".join(visible(f"{name} {value}", 200) for name, value in about.items() if value is not None)))
+    console.print(
+        Text(" · ".join(visible(f"{name} {value}", 200) for name, value in about.items() if value is not None))
+    )
     if not board.figures:
         console.print("Nothing came through.")
     else:
@@ -265,7 +277,9 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
         yield " · ".join(told)
     yield from _cache(figures)
     if figures.violations:
-        yield "wire: " + ", ".join(_kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items()))
+        yield "wire: " + ", ".join(
+            _kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items())
+        )
     if figures.oversized:
         yield not_compared(figures.oversized)
     if not brief:
@@ -276,11 +290,16 @@ def _left_out(figures: Figures) -> Iterator[str]:
     """What is not in the money, or is there by our own count."""
     if figures.untold:
         told = f"{figures.untold:,} of {figures.answered:,} {_plural(figures.answered, 'call')} told no usage"
-        guess = "" if figures.guessed is None else f": ≈ ${figures.guessed:.4f} is predicted, tokens counted here × price"
+        guess = (
+            "" if figures.guessed is None else f": ≈ ${figures.guessed:.4f} is predicted, tokens counted here × price"
+        )
         yield f"{told}{guess or ' and is not in the money'}"
     if figures.unpriced:
         calls = _plural(figures.unpriced, "call")
-        yield f"{figures.unpriced:,} {calls} of a model without a known price {'is' if figures.unpriced == 1 else 'are'} not in the money"
+        yield (
+            f"{figures.unpriced:,} {calls} of a model without a known price "
+            f"{'is' if figures.unpriced == 1 else 'are'} not in the money"
+        )
 
 
 def _kinds(word: str, counts: Counter[str]) -> str:

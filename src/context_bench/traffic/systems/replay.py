@@ -20,9 +20,10 @@ from context_bench.wire.request import sendable
 class Replay:
     """Sends each example's recorded `request` to `base_url` as it is: body, path and headers; only the key is our own.
 
-    The output has `response` (empty if the model only called tools), `tool_calls`, `finish_reason`, `api_usage`; no tool is executed.
-    `model` takes the place of the recorded one. Requests of one session are sent in order under one key (`stateful`). An example without
-    `request` (such as a check before a run) is asked in plain words over `wire`. The other arguments are those of `OpenAIProxy`.
+    The output has `response` (empty if the model only called tools), `tool_calls`, `finish_reason`, `api_usage`; no
+    tool is executed. `model` takes the place of the recorded one. Requests of one session are sent in order under one
+    key (`stateful`). An example without `request` (such as a check before a run) is asked in plain words over `wire`.
+    The other arguments are those of `OpenAIProxy`.
     """
 
     stateful = True
@@ -67,7 +68,9 @@ class Replay:
     async def aprocess(self, example: Example) -> Example:
         """The same, async. Raises `core.errors.SystemFailed` classes."""
         request = self.shaped(example)
-        reply = await self._client.send(request, counter=counter_for(str(request.body.get("model") or "")), tool_calls_ok=True)
+        reply = await self._client.send(
+            request, counter=counter_for(str(request.body.get("model") or "")), tool_calls_ok=True
+        )
         return {**example, **_told(reply)}
 
     def shaped(self, example: Example) -> ShapedRequest:
@@ -81,7 +84,9 @@ class Replay:
         return ShapedRequest(wire, recorded.get("path") or PATHS[wire], sendable(recorded.get("headers") or {}), body)
 
     def request_without_context_tokens(self, example: Example) -> int:
-        """Everything in a recorded request is context; of an example in plain words, all but its `context` is counted."""
+        """Everything in a recorded request is context; of an example in plain words, all but its `context` is
+        counted.
+        """
         return 0 if "request" in example else self.shaped(without_context(example)).tokens()
 
     def namespace(self, name: str) -> Replay:

@@ -26,7 +26,15 @@ from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
 from context_bench.wire.turns import Turn
-from context_bench.wire.violations import Violation, compare_requests, ended_twice, names_of, repeated_requests, silent_truncation, tools_of
+from context_bench.wire.violations import (
+    Violation,
+    compare_requests,
+    ended_twice,
+    names_of,
+    repeated_requests,
+    silent_truncation,
+    tools_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,9 @@ class _Cache:
 
 
 class Forecast:
-    """Predicts request by request. Texts are held in memory only, packed, in at most `room` bytes: the sessions longest unused go first."""
+    """Predicts request by request. Texts are held in memory only, packed, in at most `room` bytes: the sessions longest
+    unused go first.
+    """
 
     def __init__(self, prices: Priced | None, *, counter_model: str | None = None, room: int = 12_000_000) -> None:
         self._prices, self._counter_model, self._room = prices, counter_model, room
@@ -72,7 +82,9 @@ class Forecast:
         counter = counter_for(self._counter_model or model)
         priced = self._prices is not None and _knows(self._prices, model)
         live = LiveCache(profile_for(model, self._prices))
-        made = self._caches[session, model] = _Cache(Prompts(counter.count), live, rule_for(model).trigger == "marked", priced)
+        made = self._caches[session, model] = _Cache(
+            Prompts(counter.count), live, rule_for(model).trigger == "marked", priced
+        )
         return made
 
     def _account(self, cache: _Cache) -> None:
@@ -113,7 +125,9 @@ class Money(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A turn that another arm may be sent too: exactly what the client sent, or the full request that its increment stands for."""
+    """A turn that another arm may be sent too: exactly what the client sent, or the full request that its increment
+    stands for.
+    """
 
     method: str
     target: str
@@ -133,9 +147,13 @@ def unmeasured(number: int, event: PairedEvent, clock: Clock) -> Turn:
 
 
 class Measure:
-    """From what belongs together to figures. Works in one thread of its own: it remembers sessions and their prompts."""
+    """From what belongs together to figures. Works in one thread of its own: it remembers sessions and their
+    prompts.
+    """
 
-    def __init__(self, record: str, prices: Money | None, counter_model: str | None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, record: str, prices: Money | None, counter_model: str | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._record, self._prices, self._clock = record, prices, clock
         self._sessions = Sessions()
         self._forwarded = Forecast(prices, counter_model=counter_model)
@@ -148,12 +166,16 @@ class Measure:
         return [self._safely(number, event) for number, event in events]
 
     def apart(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
-        """The same in another process, where requests that were read apart are read again; mirrors come without their bodies."""
+        """The same in another process, where requests that were read apart are read again; mirrors come without their
+        bodies.
+        """
         measured = [self._safely(number, event, again=True) for number, event in events]
         return [(turn, mirror and replace(mirror, body=b"")) for turn, mirror in measured]
 
     def _safely(self, number: int, event: PairedEvent, *, again: bool = False) -> tuple[Turn, Mirror | None]:
-        """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves wrote down."""
+        """Hostile bodies are relayed like all others: what cannot be measured is recorded by what the taps themselves
+        wrote down.
+        """
         self._number = number
         try:
             for seen in event.seen if again else []:
@@ -181,8 +203,18 @@ class Measure:
             turn = Turn(self._number, "other", record.started, arm=event.arm, wire=record.wire, status=record.status)
             turn.calls = _records(event.calls)
             return turn, None
-        place = event.place or (self._sessions.place(front.exchange, request, front.reply) if request is not None else None)
-        turn = Turn(self._number, "turn", record.started, arm=event.arm, model=record.model, wire=record.wire, status=record.status)
+        place = event.place or (
+            self._sessions.place(front.exchange, request, front.reply) if request is not None else None
+        )
+        turn = Turn(
+            self._number,
+            "turn",
+            record.started,
+            arm=event.arm,
+            model=record.model,
+            wire=record.wire,
+            status=record.status,
+        )
         turn.sent, turn.exact, turn.seconds, turn.ttft = record.tokens, record.exact, record.seconds, record.ttft
         turn.failure, turn.pending = failure_of(record), event.pending
         self._identify(turn, place)
@@ -211,7 +243,9 @@ class Measure:
             turn.exact = turn.exact and record.exact if turn.kind == "turn" else record.exact
             predicted = None
             if place is not None and seen.request is not None and record.wire in PROMPTS and _answered(record):
-                predicted = self._forwarded.add(f"{turn.arm} {place.session.identity}", seen.request, seen.exchange.arrived)
+                predicted = self._forwarded.add(
+                    f"{turn.arm} {place.session.identity}", seen.request, seen.exchange.arrived
+                )
                 turn.predicted_read = _plus(turn.predicted_read, predicted.read)
                 turn.predicted_write = _plus(turn.predicted_write, predicted.written)
                 turn.predicted_cost = _plus(turn.predicted_cost, predicted.cost)
@@ -229,7 +263,9 @@ class Measure:
         turn.unpriced += cost is None
 
     def _guess(self, record: Forwarded, predicted: Predicted | None) -> float | None:
-        """What an answered call cost whose usage nobody told: by our count of tokens, its prompt by the rules of the cache."""
+        """What an answered call cost whose usage nobody told: by our count of tokens, its prompt by the rules of the
+        cache.
+        """
         said = record.facts.get("reply_tokens", 0)
         if predicted is None:
             return self._cost(Usage(record.tokens or 0, said), record.model)
@@ -254,7 +290,11 @@ class Measure:
             turn.unchanged = None
             return
         main = max(
-            calls, key=lambda call: (_answered(call.exchange.record), likeness(front.request, call.request) if len(calls) > 1 else 0.0)
+            calls,
+            key=lambda call: (
+                _answered(call.exchange.record),
+                likeness(front.request, call.request) if len(calls) > 1 else 0.0,
+            ),
         )
         record = main.exchange.record
         assert record is not None, "as above"
@@ -263,7 +303,9 @@ class Measure:
         digests = main.exchange.digest, front.exchange.digest
         turn.unchanged = digests[0] == digests[1] if all(digests) else None
         found = self._violations(front, main) if front.request is not None and main.request is not None else []
-        billed = silent_truncation(record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact)
+        billed = silent_truncation(
+            record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact
+        )
         twice = ended_twice(turn.front.facts, record.facts) if turn.front is not None else None
         found += [one for one in (billed, twice) if one is not None]
         kinds.update(violation.kind for violation in found)
@@ -275,12 +317,18 @@ class Measure:
         turn.added_ttft = _apart(turn.ttft, record.ttft)
 
     def _tools(self, front: SeenExchange, found: list[Violation]) -> dict[str, list[str]]:
-        """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the client's own."""
+        """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the
+        client's own.
+        """
         named = {kind: [mask_text(name) for name in names[:_TOOLS]] for kind, names in tools_of(found).items()}
         if self._record in ("redacted", "full"):
             return named
         own = names_of(front.request.tools) if front.request is not None else []
-        added = [name for name in named.get("tool_added", []) if _WORD.fullmatch(name) and not any(other in name for other in own)]
+        added = [
+            name
+            for name in named.get("tool_added", [])
+            if _WORD.fullmatch(name) and not any(other in name for other in own)
+        ]
         return {"tool_added": added} if added else {}
 
     @staticmethod

@@ -1,4 +1,6 @@
-"""An arm of a watch: a tap in front, one behind if a proxy stands between the two, and their records paired as events."""
+"""An arm of a watch: a tap in front, one behind if a proxy stands between the two, and their records paired as
+events.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Slow = Callable[[str, Collection[int]], None]
 
 @dataclass(slots=True)
 class PairedEvent:
-    """Records of an arm's taps that belong together: a client's request with its calls, or a call that came late or for nobody."""
+    """Records of an arm's taps that belong together: a client's request with its calls, or a call that came late or for
+    nobody.
+    """
 
     arm: ArmName
     kind: Literal["turn", "late", "stray"]
@@ -37,7 +41,10 @@ class PairedEvent:
     @property
     def seen(self) -> list[SeenExchange]:
         """All that belongs together, each once."""
-        return [*([self.front] if self.front is not None else []), *(call for call in self.calls if call is not self.front)]
+        return [
+            *([self.front] if self.front is not None else []),
+            *(call for call in self.calls if call is not self.front),
+        ]
 
     @property
     def large(self) -> bool:
@@ -54,8 +61,9 @@ class PairedEvent:
 class Arm:
     """A front tap, and a back tap if something stands between the two. Tells `tell` what belongs together.
 
-    `arrived` is shown each request of a client as it comes, and may have the end of its answer wait until it is kept (`Exchange.kept`).
-    `slow` is given a part of the arm and the clients' requests whose large bodies it begins to read; none of them once it has read them.
+    `arrived` is shown each request of a client as it comes, and may have the end of its answer wait until it is kept
+    (`Exchange.kept`). `slow` is given a part of the arm and the clients' requests whose large bodies it begins to read;
+    none of them once it has read them.
     """
 
     def __init__(
@@ -76,8 +84,12 @@ class Arm:
         self.place: SessionPlace | None = None  # of the request that is mirrored now
         self._pairing = Pairing(self, clock=clock)
         self._arrived = arrived
-        before = _Side(self._front_arrived, self._front_finished, lambda large: slow("front", [each.number for each in large]))
-        behind = _Side(self._pairing.back_arrived, self._pairing.back_finished, lambda large: slow("back", [0] * len(large)))
+        before = _Side(
+            self._front_arrived, self._front_finished, lambda large: slow("front", [each.number for each in large])
+        )
+        behind = _Side(
+            self._pairing.back_arrived, self._pairing.back_finished, lambda large: slow("back", [0] * len(large))
+        )
         self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
         self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
         self._closing = contextlib.AsyncExitStack()
@@ -133,7 +145,8 @@ class Arm:
         self._pairing.front_arrived(exchange)
 
     def _close_answered(self) -> None:
-        """Have calls recorded whose answers are whole, once a client of theirs has its own: connections may stay open for long.
+        """Have calls recorded whose answers are whole, once a client of theirs has its own: connections may stay open
+        for long.
 
         Not before: what a provider says after the end must be recorded where a client could see it, too.
         """
@@ -144,7 +157,9 @@ class Arm:
     def _front_finished(self, exchange: Exchange) -> None:
         self._pairing.front_finished(exchange)
         self._close_answered()
-        if exchange.kept is not None and self._pairing.waits_for_calls(exchange):  # what goes on for long holds up nobody's answer
+        if exchange.kept is not None and self._pairing.waits_for_calls(
+            exchange
+        ):  # what goes on for long holds up nobody's answer
             asyncio.get_running_loop().call_later(_MOMENT, exchange.kept.set)
 
     # What the pairing tells

@@ -1,7 +1,8 @@
-"""Assign a request to its session, and to its purpose there: the agent's own work, a sub-agent's, a title, a probe of the quota.
+"""Assign a request to its session, and to its purpose there: the agent's own work, a sub-agent's, a title, a probe of
+the quota.
 
-Each purpose is a prompt of its own that shares little with the others. Headers of the client decide, else the shape of the request. Texts
-are only looked at, never kept: the names are ours.
+Each purpose is a prompt of its own that shares little with the others. Headers of the client decide, else the shape of
+the request. Texts are only looked at, never kept: the names are ours.
 """
 
 from __future__ import annotations
@@ -25,9 +26,17 @@ from context_bench.wire.apis.shared import load_json
 from context_bench.wire.cache import Segments, common_prefix, segments
 from context_bench.wire.request import WireRequest
 
-MAIN, SUB_AGENT, TITLE, QUOTA, WARM_UP, TOOLLESS = "main", "sub-agent", "title", "quota probe", "warm-up", "without tools"
+MAIN, SUB_AGENT, TITLE, QUOTA, WARM_UP, TOOLLESS = (
+    "main",
+    "sub-agent",
+    "title",
+    "quota probe",
+    "warm-up",
+    "without tools",
+)
 
-#: Who asks, if it is not the agent itself, in headers; Codex says the same in the body where the headers are those of a whole WebSocket.
+#: Who asks, if it is not the agent itself, in headers; Codex says the same in the body where the headers are those of a
+#: whole WebSocket.
 _AGENTS = ("x-claude-code-agent-id", "x-openai-subagent")
 #: Where opencode names the session that a sub-agent's own session belongs to.
 PARENT_HEADER = "x-parent-session-id"
@@ -108,7 +117,8 @@ _REMEMBERED = 8
 
 @dataclass(slots=True)
 class Session:
-    """One conversation, or one client's string of them. `label` may be written and shown, the rest never leaves the memory.
+    """One conversation, or one client's string of them. `label` may be written and shown, the rest never leaves the
+    memory.
 
     `origin`: what it was told to be or began with, the same in every watch of the same traffic.
     """
@@ -175,7 +185,9 @@ class Sessions:
         after, before.failure = before.failure, failure
         return SessionPlace(session, before.turn, True, context, after)
 
-    def _find(self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments, digests: list[bytes]) -> Session:
+    def _find(
+        self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments, digests: list[bytes]
+    ) -> Session:
         told = session_in_headers(exchange, request.params)
         if told is not None:
             identity = f"told {owner} {told}"
@@ -189,9 +201,17 @@ class Sessions:
         return self._new(f"from {owner} {self._made}", owner, stable_hash(prompt))
 
     def _continued(self, owner: str, exchange: Exchange, request: WireRequest, digests: list[bytes]) -> Session | None:
-        """The session that this request goes on with: whose latest request it repeats at its start, beyond system texts."""
-        mine = [session for session in self._sessions.values() if session.owner == owner and not session.identity.startswith("told")]
-        if not any(message.role in ("assistant", "tool") for message in request.messages):  # a beginning, unless it is a second try
+        """The session that this request goes on with: whose latest request it repeats at its start, beyond system
+        texts.
+        """
+        mine = [
+            session
+            for session in self._sessions.values()
+            if session.owner == owner and not session.identity.startswith("told")
+        ]
+        if not any(
+            message.role in ("assistant", "tool") for message in request.messages
+        ):  # a beginning, unless it is a second try
             latest = ((one, one.recent[-1]) for one in reversed(mine) if one.recent)
             again = (one for one, sent in latest if sent.failure is not None and sent.meaning == _meaning(exchange))
             return next(again, None)
@@ -233,14 +253,16 @@ def _meaning(exchange: Exchange) -> bytes:
 def _failure(exchange: Exchange) -> str | None:
     if exchange.record is not None:
         return failure_of(exchange.record)
-    return "no answer" if exchange.status is None else str(exchange.status) if exchange.status >= 400 else exchange.error
+    return (
+        "no answer" if exchange.status is None else str(exchange.status) if exchange.status >= 400 else exchange.error
+    )
 
 
 def session_in_headers(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
     """What the client itself calls its session, in a header or a field; `None` if it says nothing of the kind.
 
-    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a person's or an
-    account's name, not a session's, and is not read.
+    A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a
+    person's or an account's name, not a session's, and is not read.
     """
     if parent := header(exchange.headers, PARENT_HEADER).strip():
         return f"x-session-id={parent[:500]}"
@@ -270,7 +292,9 @@ def _session_of_user(metadata: Any) -> str | None:
             read = load_json(told)
         except ValueError:
             return None
-        return str(read["session_id"]) if isinstance(read, Mapping) and isinstance(read.get("session_id"), str) else None
+        return (
+            str(read["session_id"]) if isinstance(read, Mapping) and isinstance(read.get("session_id"), str) else None
+        )
     _, found, session = told.rpartition("_session_")
     return session if found else None
 

@@ -1,4 +1,5 @@
-"""The second arm: sampled requests are sent again, as the client sent them, to another proxy, after the client has been served.
+"""The second arm: sampled requests are sent again, as the client sent them, to another proxy, after the client has been
+served.
 
 The reply is read and thrown away; nothing in it is acted upon. Money is capped before each request goes out.
 """
@@ -33,10 +34,10 @@ _CLOSING_SECONDS = 0.25
 class Shadow:
     """Mirrors a share of turns, one at a time, through `arm`.
 
-    `share`: 0 to 1; whether a turn is taken follows from `seed`, its session and its place in it, so the same traffic gives the same
-    choice. `spend` is asked before each request, with the worst it can cost. `counts`: `sampled`, `sent`, `failed`, `unpriced` (no price is
-    known, so nothing was sent), `crowded` (too many were waiting), `unfinished` (the watch ended first). `stopped` says why no more
-    are sent.
+    `share`: 0 to 1; whether a turn is taken follows from `seed`, its session and its place in it, so the same traffic
+    gives the same choice. `spend` is asked before each request, with the worst it can cost. `counts`: `sampled`,
+    `sent`, `failed`, `unpriced` (no price is known, so nothing was sent), `crowded` (too many were waiting),
+    `unfinished` (the watch ended first). `stopped` says why no more are sent.
     """
 
     def __init__(self, arm: Arm, *, share: float, spend: Spend, prices: Money, seed: int = 0) -> None:
@@ -126,7 +127,9 @@ class Shadow:
         self._arm.place = mirror.place
         url = URL(f"{self._arm.url}{mirror.target}", encoded=True)
         headers = CIMultiDict(end_to_end(mirror.headers, {"host", "expect", "content-length"}))
-        async with session.request(mirror.method, url, data=mirror.body, headers=headers, allow_redirects=False) as reply:
+        async with session.request(
+            mirror.method, url, data=mirror.body, headers=headers, allow_redirects=False
+        ) as reply:
             await _thrown_away(reply.content)
         async with asyncio.timeout(30.0):
             await self._answered.wait()

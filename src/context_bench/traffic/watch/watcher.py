@@ -1,7 +1,8 @@
 """One tap before a proxy and one behind it, paired by session and turn: live figures of somebody's own traffic.
 
-Both relay untouched; client authentication passes through and is never kept. Without a proxy in between there is one tap, which records a
-baseline. Figures are told in `Turn`s, in batches, so that whoever keeps them can keep many with one write.
+Both relay untouched; client authentication passes through and is never kept. Without a proxy in between there is one
+tap, which records a baseline. Figures are told in `Turn`s, in batches, so that whoever keeps them can keep many with
+one write.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ Keep = Callable[[list[Turn]], Awaitable[None]]
 class Watch:
     """Watches traffic between `front` (where clients are pointed) and the provider at `upstream`.
 
-    The end of an answer is given to its client once its record is kept, or cannot be, or would have to wait for large bodies of
-    others. `under_way` says how many turns that have begun are not kept yet, and `moved` is called whenever that changes. `lost` counts
-    records that could not be kept.
+    The end of an answer is given to its client once its record is kept, or cannot be, or would have to wait for large
+    bodies of others. `under_way` says how many turns that have begun are not kept yet, and `moved` is called whenever
+    that changes. `lost` counts records that could not be kept.
 
-    `via`: base URL of the proxy in between, whose own upstream must be `back_url`; without it clients reach the provider directly. Ports
-    0 = any free one. `record`: the recording policy of both taps. `keep` gets every batch of finished records; only after it returns do
-    they count in what `seen` is told. `sink`: gets the front tap's own records as they come. `mirror`: gets each finished turn that is
-    no repeat, after it was kept. Use as `async with`.
+    `via`: base URL of the proxy in between, whose own upstream must be `back_url`; without it clients reach the
+    provider directly. Ports 0 = any free one. `record`: the recording policy of both taps. `keep` gets every batch of
+    finished records; only after it returns do they count in what `seen` is told. `sink`: gets the front tap's own
+    records as they come. `mirror`: gets each finished turn that is no repeat, after it was kept. Use as `async with`.
     """
 
     def __init__(
@@ -64,7 +65,19 @@ class Watch:
         self._queue: asyncio.Queue[PairedEvent] = asyncio.Queue()
         self._apart, self._number = Apart(Measure(record, prices, counter_model, clock)), 0
         options = self._tap_options(record, counter_model)
-        self._main = Arm("main", self._queue.put_nowait, clock, options, front, back, upstream, via, sink, self._arrived, self._takes_long)
+        self._main = Arm(
+            "main",
+            self._queue.put_nowait,
+            clock,
+            options,
+            front,
+            back,
+            upstream,
+            via,
+            sink,
+            self._arrived,
+            self._takes_long,
+        )
         self._arms = [self._main]
         self._closing = contextlib.AsyncExitStack()
         self.fault: Exception | None = None  # why records could not be kept
@@ -99,7 +112,9 @@ class Watch:
         self._tell_moved()
 
     def _takes_long(self, part: str, turns: Collection[int]) -> None:
-        """While a part of the watch works at large bodies of some turns, no other turn's client waits for it: those are under way."""
+        """While a part of the watch works at large bodies of some turns, no other turn's client waits for it: those are
+        under way.
+        """
         if turns:
             self._slow[part] = turns
             for exchange in self._under_way.values():
@@ -113,7 +128,11 @@ class Watch:
     def _let_go(self, events: list[PairedEvent]) -> None:
         """Nothing more is to be waited for: clients may have the ends of their answers."""
         for event in events:
-            if event.arm == "main" and event.kind == "turn" and (exchange := self._under_way.pop(event.number, None)) is not None:
+            if (
+                event.arm == "main"
+                and event.kind == "turn"
+                and (exchange := self._under_way.pop(event.number, None)) is not None
+            ):
                 assert exchange.kept is not None
                 exchange.kept.set()
         self._tell_moved()
@@ -141,7 +160,9 @@ class Watch:
         await self._closing.enter_async_context(arm)
         self._arms.append(arm)
 
-    def new_arm(self, upstream: str, *, via: str, back: int | None, record: str, counter_model: str | None = None) -> Arm:
+    def new_arm(
+        self, upstream: str, *, via: str, back: int | None, record: str, counter_model: str | None = None
+    ) -> Arm:
         """A `shadow` arm: `via` gets what its front tap is sent; with `back`, a tap on that port stands behind it."""
         options = self._tap_options(record, counter_model)
         if back is None:
@@ -167,7 +188,9 @@ class Watch:
             while not self._queue.empty():
                 events.append(self._queue.get_nowait())
             try:
-                self._takes_long("measuring", [event.number if event.arm == "main" else 0 for event in events if event.large])
+                self._takes_long(
+                    "measuring", [event.number if event.arm == "main" else 0 for event in events if event.large]
+                )
                 measured = await loop.run_in_executor(pool, self._measured, events)
                 await self._hand_on([turn for turn, _ in measured])
                 self._let_go(events)

@@ -15,5 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["AnswerLog", "RecordedAnswer", "formats", "read_answers"]
 
 __getattr__, __dir__ = lazy(
-    __name__, [".answer_files:AnswerLog", ".answer_files:RecordedAnswer", ".answer_files:formats", ".answer_files:read_answers"]
+    __name__,
+    [".answer_files:AnswerLog", ".answer_files:RecordedAnswer", ".answer_files:formats", ".answer_files:read_answers"],
 )

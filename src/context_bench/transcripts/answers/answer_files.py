@@ -20,10 +20,11 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 class RecordedAnswer:
     """One system's recorded result on one example, in one trial (from 0).
 
-    `example` has `id`, `dataset`, `context` and what else evaluators may want (`question`, `answer`, `choices` …); nothing in it comes from
-    the answer. `output`: `response` and whatever else came back. `error`: why there is no answer. `scores`: numbers of the source, by its
-    own names. `latency` in seconds, `started` in seconds since the epoch, `cost` in US dollars, `sent_tokens`: the source's own count of
-    the request, `shape` that of the request in our own words; `None` = not told.
+    `example` has `id`, `dataset`, `context` and what else evaluators may want (`question`, `answer`, `choices` …);
+    nothing in it comes from the answer. `output`: `response` and whatever else came back. `error`: why there is no
+    answer. `scores`: numbers of the source, by its own names. `latency` in seconds, `started` in seconds since the
+    epoch, `cost` in US dollars, `sent_tokens`: the source's own count of the request, `shape` that of the request in
+    our own words; `None` = not told.
     """
 
     system: str
@@ -44,8 +45,8 @@ class RecordedAnswer:
 
 @dataclass(slots=True)
 class AnswerLog:
-    """One file of answers. `source` names who scored them (`inspect`, `lm_eval`, `jsonl`); `facts` is what the file says about itself;
-    `skipped` counts what was passed over, by reason, once `answers` was read.
+    """One file of answers. `source` names who scored them (`inspect`, `lm_eval`, `jsonl`); `facts` is what the file
+    says about itself; `skipped` counts what was passed over, by reason, once `answers` was read.
     """
 
     source: str
@@ -75,7 +76,9 @@ NO_TRIAL = "a trial that no run has"
 
 
 def trial_of(value: Any, first: int = 0) -> int | None:
-    """A trial counted from 0, of a number counted from `first`; 0 where none is told, `None` for one beyond all that can be stored."""
+    """A trial counted from 0, of a number counted from `first`; 0 where none is told, `None` for one beyond all that
+    can be stored.
+    """
     found = count(value)
     return None if found is None and type(value) is int and value > MOST else max(0, (found or 0) - first)
 
@@ -93,7 +96,8 @@ def formats() -> dict[str, Format[AnswerLog]]:
 
 
 def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # noqa: A002
-    """The answers in a file: an Inspect log (.eval or .json), lm-eval samples (.jsonl), or JSON lines such as our own export.
+    """The answers in a file: an Inspect log (.eval or .json), lm-eval samples (.jsonl), or JSON lines such as our own
+    export.
 
     `format` skips the guess. Raises `BadInput` for a file that is none of these, with what was seen in it.
     """

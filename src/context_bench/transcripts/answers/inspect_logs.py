@@ -35,7 +35,9 @@ def sniff(peek: Peek) -> bool:
 
 
 def read(source: LogSource) -> AnswerLog:
-    """The answers of a log in either form; also of an archive whose run crashed before its header was written. Raises `BadInput`."""
+    """The answers of a log in either form; also of an archive whose run crashed before its header was written. Raises
+    `BadInput`.
+    """
     header, samples = log_of(source)
     about = header.get("eval")
     if not isinstance(about, dict):
@@ -61,7 +63,9 @@ def _answers(log: AnswerLog, about: dict[str, Any], samples: Iterator[Any]) -> I
     log.skipped = dict(skipped)
 
 
-def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skipped: Counter[str], trial: int) -> RecordedAnswer:
+def _answer(
+    about: dict[str, Any], sample: dict[str, Any], position: int, skipped: Counter[str], trial: int
+) -> RecordedAnswer:
     own = _mapping(_mapping(about.get("metadata")).get("context_bench"))
     output = _mapping(sample.get("output"))
     model = text(about.get("model")) or text(output.get("model")) or "unknown"
@@ -77,7 +81,9 @@ def _answer(about: dict[str, Any], sample: dict[str, Any], position: int, skippe
         model=text(own.get("model")) or model,
         cost=money(_used(sample, output, model).get("total_cost")),
         sent_tokens=count(kept.get("input_tokens")),
-        latency=next((found for key in ("working_time", "total_time") if (found := duration(sample.get(key))) is not None), None),
+        latency=next(
+            (found for key in ("working_time", "total_time") if (found := duration(sample.get(key))) is not None), None
+        ),
         started=moment(sample.get("started_at")),
         finish_reason=_finish(output),
         shape=text(_mapping(kept.get("row")).get("shape")),
@@ -110,7 +116,9 @@ def _example(about: dict[str, Any], sample: dict[str, Any], position: int) -> Ex
 
 
 def _asked(given: Any) -> tuple[str, str]:
-    """Context and question of an input: the last message of the user is the question, what was said before it the context."""
+    """Context and question of an input: the last message of the user is the question, what was said before it the
+    context.
+    """
     if not isinstance(given, list):
         return "", given if isinstance(given, str) else ""
     said = [(message.get("role"), _content(message.get("content"))) for message in given if isinstance(message, dict)]
@@ -129,7 +137,9 @@ def _content(content: Any) -> str:
 def _output(output: dict[str, Any]) -> Example:
     message = _mapping(_choice(output).get("message"))
     completion = output.get("completion")
-    found: Example = {"response": completion if isinstance(completion, str) and completion else _content(message.get("content"))}
+    found: Example = {
+        "response": completion if isinstance(completion, str) and completion else _content(message.get("content"))
+    }
     calls = message.get("tool_calls")
     if isinstance(calls, list) and (kept := [_call(call) for call in calls if isinstance(call, dict)]):
         found["tool_calls"] = kept

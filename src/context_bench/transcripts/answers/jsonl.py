@@ -1,7 +1,8 @@
 """Answers as JSON lines: our own `export --format jsonl`, or anything with the same few names.
 
-One object per answer: `response` (text), or `error`; `system` (or `model`); `example` (an object with `id`, `context`, `question`, `answer`
-…), or these fields beside the others; `trial` from 0; `scores`, `usage`, `latency` in seconds where known.
+One object per answer: `response` (text), or `error`; `system` (or `model`); `example` (an object with `id`, `context`,
+`question`, `answer` …), or these fields beside the others; `trial` from 0; `scores`, `usage`, `latency` in seconds
+where known.
 """
 
 from __future__ import annotations
@@ -33,7 +34,21 @@ _ALIASES = {
 }
 #: What belongs to the row and not to the example.
 _ROW = {
-    *("system", "model", "response", "output", "error", "errors", "scores", "usage", "latency", "trial", "wire", "metadata", "example"),
+    *(
+        "system",
+        "model",
+        "response",
+        "output",
+        "error",
+        "errors",
+        "scores",
+        "usage",
+        "latency",
+        "trial",
+        "wire",
+        "metadata",
+        "example",
+    ),
     *("example_id", "input_tokens", "output_tokens", "finish_reason", "tool_calls"),
 }
 
@@ -91,7 +106,9 @@ def _answer(value: dict[str, Any], system: str, position: int, stem: str, trial:
 
 def _example(value: dict[str, Any], position: int, stem: str) -> Example:
     given = value.get("example")
-    example: Example = dict(given) if isinstance(given, dict) else {key: item for key, item in value.items() if key not in _ROW}
+    example: Example = (
+        dict(given) if isinstance(given, dict) else {key: item for key, item in value.items() if key not in _ROW}
+    )
     for name, others in _ALIASES.items():
         found = next((example[other] for other in others if example.get(other) is not None), None)
         if name not in example and found is not None:
@@ -103,7 +120,12 @@ def _example(value: dict[str, Any], position: int, stem: str) -> Example:
     named = value.get("example_id", example.get("id"))
     context = example.get("context")
     told = text(value.get("dataset")) or text(example.get("dataset")) or stem
-    return {**example, "id": id_of(named, position), "dataset": told, "context": context if isinstance(context, str) else ""}
+    return {
+        **example,
+        "id": id_of(named, position),
+        "dataset": told,
+        "context": context if isinstance(context, str) else "",
+    }
 
 
 def _output(value: dict[str, Any]) -> Example:

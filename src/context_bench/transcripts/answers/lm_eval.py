@@ -1,6 +1,8 @@
-"""Samples of lm-evaluation-harness (`--log_samples`): one JSON object per document and filter, in `samples_TASK_DATE.jsonl`.
+"""Samples of lm-evaluation-harness (`--log_samples`): one JSON object per document and filter, in
+`samples_TASK_DATE.jsonl`.
 
-The name of the task is only in the file's name, that of the model only in `results_DATE.json` beside it (or in the folder's name).
+The name of the task is only in the file's name, that of the model only in `results_DATE.json` beside it (or in the
+folder's name).
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ def read(source: LogSource) -> AnswerLog:
     model = text(about.get("model_name")) or _folder(source.path)
     facts = {
         "task": task,
-        **{key: about[key] for key in ("model_source", "date", "git_hash") if isinstance(about.get(key), str | int | float)},
+        **{
+            key: about[key]
+            for key in ("model_source", "date", "git_hash")
+            if isinstance(about.get(key), str | int | float)
+        },
     }
     log = AnswerLog(SOURCE, iter(()), {**facts, **({"model": model} if model else {})})
     log.answers = _answers(log, source, task, model or "lm-eval")
@@ -91,7 +97,9 @@ def _answers(log: AnswerLog, source: LogSource, task: str, model: str) -> Iterat
     log.skipped = dict(skipped)
 
 
-def _trials(entries: list[dict[str, Any]], position: int, task: str, model: str, skipped: Counter[str]) -> Iterator[RecordedAnswer]:
+def _trials(
+    entries: list[dict[str, Any]], position: int, task: str, model: str, skipped: Counter[str]
+) -> Iterator[RecordedAnswer]:
     """All answers to one document. What a metric says of all repeats together is told once, with the first of them."""
     example, outputs = _example(entries[0], position, task), _outputs(entries[0])
     scores: dict[str, float] = {}
@@ -101,7 +109,8 @@ def _trials(entries: list[dict[str, Any]], position: int, task: str, model: str,
         yield RecordedAnswer(model, example, trial, output, scores=scores if trial == 0 else {}, model=model)
 
 
-# --- the document ----------------------------------------------------------------------------------------------------------------
+# --- the document
+# ------------------------------------------------------------------------
 
 
 def _example(entry: dict[str, Any], position: int, task: str) -> Example:
@@ -152,7 +161,10 @@ def _arguments(entry: dict[str, Any]) -> list[list[Any]]:
     """The arguments of each request: `[[prompt, more], …]`, in the old form or the one with named arguments."""
     given = entry.get("arguments")
     requests = list(given.values()) if isinstance(given, Mapping) else given if isinstance(given, list) else []
-    return [list(each.values()) if isinstance(each, Mapping) else each if isinstance(each, list) else [each] for each in requests]
+    return [
+        list(each.values()) if isinstance(each, Mapping) else each if isinstance(each, list) else [each]
+        for each in requests
+    ]
 
 
 def _prompt(entry: dict[str, Any]) -> str:
@@ -172,7 +184,8 @@ def _options(entry: dict[str, Any]) -> list[str]:
     return options if all(options) else []
 
 
-# --- the answer ------------------------------------------------------------------------------------------------------------------
+# --- the answer
+# ------------------------------------------------------------------------
 
 
 def _outputs(entry: dict[str, Any]) -> list[Example]:
@@ -195,7 +208,9 @@ def _first(resps: Any) -> list[str]:
 
 
 def _likelihoods(entry: dict[str, Any]) -> list[float] | None:
-    """The log likelihood of each request, or `None` for requests that generate. They look like `[["-1.5", "False"]]`."""
+    """The log likelihood of each request, or `None` for requests that generate. They look like `[["-1.5",
+    "False"]]`.
+    """
     resps = entry.get("resps") or entry.get("filtered_resps")
     found: list[float] = []
     for each in resps if isinstance(resps, list) else []:

@@ -1,8 +1,9 @@
-"""Claude Code's messages, line by line: parts of one answer put together, calls paired with results, contexts that start anew.
+"""Claude Code's messages, line by line: parts of one answer put together, calls paired with results, contexts that
+start anew.
 
-One answer of the model is spread over several lines with the same `message.id` and the same usage. Everything said before an answer's first
-line is what the model was sent for it. A compaction starts a new context; a prompt that continues from an earlier message (a rewind)
-drops what came after that one.
+One answer of the model is spread over several lines with the same `message.id` and the same usage. Everything said
+before an answer's first line is what the model was sent for it. A compaction starts a new context; a prompt that
+continues from an earlier message (a rewind) drops what came after that one.
 """
 
 from __future__ import annotations
@@ -30,18 +31,31 @@ class Thread:
 
     def __init__(self, one: Transcript) -> None:
         self.one = one
-        one.wire, one.assumed, one.tools, one.head = "anthropic", ["system", "max_tokens", "tools"], [], {"max_tokens": MAX_TOKENS}
+        one.wire, one.assumed, one.tools, one.head = (
+            "anthropic",
+            ["system", "max_tokens", "tools"],
+            [],
+            {"max_tokens": MAX_TOKENS},
+        )
         self._start = 0  # messages in contexts that were compacted
         self._answer: Message | None = None
         self._context: Context | None = None
         self._places: dict[str, int] = {}
 
-    def assistant(self, message: Mapping[str, Any], blocks: list[dict[str, Any]], usage: Usage | None, at: float | None) -> Message | None:
+    def assistant(
+        self, message: Mapping[str, Any], blocks: list[dict[str, Any]], usage: Usage | None, at: float | None
+    ) -> Message | None:
         """Read a line with (a part of) an answer; returns the answer."""
         if not blocks:
             return None
         named, answer = text(message.get("id")), self._answer
-        if answer is None or answer.items is None or named is None or answer.ident != named or self._context is not self.one.context:
+        if (
+            answer is None
+            or answer.items is None
+            or named is None
+            or answer.ident != named
+            or self._context is not self.one.context
+        ):
             answer = self._new(at, named, message.get("model"))
         content = answer.items[0]["content"] if answer.items else []
         content += [block for block in blocks if block not in content] if content else blocks
@@ -127,7 +141,9 @@ class ClaudeRun:
         self._lines.add(ident)
         return known
 
-    def assistant(self, thread: Thread, line: Mapping[str, Any], message: Mapping[str, Any], cwd: str | None = None) -> None:
+    def assistant(
+        self, thread: Thread, line: Mapping[str, Any], message: Mapping[str, Any], cwd: str | None = None
+    ) -> None:
         """Read a line with a part of an answer."""
         one, name, own = self.one, text(message.get("id")), text(line.get("uuid"))
         if name is None or name != self._answer:
@@ -146,11 +162,21 @@ class ClaudeRun:
         for block in blocks:
             if block.get("type") in _USES and one.find(block.get("id")) is None:
                 aside = thread.one is not one
-                call = one.call(block.get("name"), block.get("input"), block.get("id"), t=t, sidechain=aside, place=own, lasting_cwd=cwd)
+                call = one.call(
+                    block.get("name"),
+                    block.get("input"),
+                    block.get("id"),
+                    t=t,
+                    sidechain=aside,
+                    place=own,
+                    lasting_cwd=cwd,
+                )
                 if answer is not None:
                     answer.calls.append(call)
 
-    def user(self, thread: Thread, line: Mapping[str, Any], message: Mapping[str, Any], structured: Any, parent: str | None) -> None:
+    def user(
+        self, thread: Thread, line: Mapping[str, Any], message: Mapping[str, Any], structured: Any, parent: str | None
+    ) -> None:
         """Read a line with a prompt or with results of tools."""
         self.one.at(moment(line.get("timestamp")))
         blocks = _blocks(message.get("content"))
@@ -163,7 +189,9 @@ class ClaudeRun:
                 self.one.strays["a result without its call"] += 1
                 continue
             failed = True if block.get("is_error") else None
-            call.answer(texts(block.get("content")) or "", failed=failed, structured=structured if len(results) == 1 else None)
+            call.answer(
+                texts(block.get("content")) or "", failed=failed, structured=structured if len(results) == 1 else None
+            )
 
     def _count(self, key: str, usage: Usage, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:
         """Take the usage of an answer, and keep what it says as long as its output tokens are a placeholder."""
@@ -186,7 +214,9 @@ class ClaudeRun:
             yield one
 
     def _total(self, one: Transcript) -> None:
-        """Sum up usage over answers if no line told the total; output tokens that are placeholders are counted by us."""
+        """Sum up usage over answers if no line told the total; output tokens that are placeholders are counted by
+        us.
+        """
         if one.usage is not None or not self._usage:
             return
         count = counter_for(one.model).count
@@ -196,7 +226,8 @@ class ClaudeRun:
             self._usage[key] = replace(self._usage[key], output_tokens=made)
         if self._placeholders:
             one.notes.append(
-                f"output tokens ≈: this version of the client logs a placeholder for {len(self._placeholders):,} replies, "
+                f"output tokens ≈: this version of the client logs a placeholder for {len(self._placeholders):,} "
+                "replies, "
                 "their texts were counted"
             )
         one.usage = sum(self._usage.values(), Usage())
@@ -204,7 +235,13 @@ class ClaudeRun:
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
     """Content as blocks; empty texts, which the wire refuses, are left out."""
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content if isinstance(content, list) else []
+    blocks = (
+        [{"type": "text", "text": content}]
+        if isinstance(content, str)
+        else content
+        if isinstance(content, list)
+        else []
+    )
     return [b for b in blocks if isinstance(b, dict) and not (b.get("type") == "text" and not b.get("text"))]
 
 

@@ -53,7 +53,9 @@ class Items:
     def call(self, item: Mapping[str, Any], cwd: str | None, at: float | None = None) -> ToolCall:
         """Note the call that an item of the wire is."""
         action = mapping(item.get("action"))
-        name = item.get("name") or {"local_shell_call": "local_shell", "web_search_call": "web_search"}.get(str(item.get("type")))
+        name = item.get("name") or {"local_shell_call": "local_shell", "web_search_call": "web_search"}.get(
+            str(item.get("type"))
+        )
         arguments = item.get("arguments", item.get("input", dict(action)))
         call = self.one.call(name, arguments, text(item.get("call_id")) or text(item.get("id")), t=at, lasting_cwd=cwd)
         call.cwd = text(action.get("working_directory"))

@@ -1,7 +1,9 @@
-"""opencode's messages and their parts as a transcript, wherever they are kept: its database and its `export` hold the same objects.
+"""opencode's messages and their parts as a transcript, wherever they are kept: its database and its `export` hold the
+same objects.
 
-An assistant's message is one reply of the model (older programs put several into one, told apart by their steps) and holds the results of
-its calls. The system prompt and the tools are not kept. A compaction is a message with a part `compaction`, answered by a summary.
+An assistant's message is one reply of the model (older programs put several into one, told apart by their steps) and
+holds the results of its calls. The system prompt and the tools are not kept. A compaction is a message with a part
+`compaction`, answered by a summary.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ Told = tuple[Mapping[str, Any], list[Mapping[str, Any]]]  # a message's own reco
 def transcript_of(info: Mapping[str, Any], messages: Iterable[Told], skip: Skip) -> Transcript:
     """One session, from its own record and its messages in order."""
     one = Transcript(str(info.get("id") or ""), "opencode", "opencode", named=text(info.get("id")) is not None)
-    one.cwd, one.version, one.parent = text(info.get("directory")), text(info.get("version")), text(info.get("parentID"))
+    one.cwd, one.version, one.parent = (
+        text(info.get("directory")),
+        text(info.get("version")),
+        text(info.get("parentID")),
+    )
     one.assumed, one.retrace = ["system", "tools"], log_calls
     if one.parent:
         one.meta["sidechain"] = True
@@ -46,8 +52,8 @@ def transcript_of(info: Mapping[str, Any], messages: Iterable[Told], skip: Skip)
 class _Reading:
     """One session being read.
 
-    `places`: the first message that each record became. `cleared`: when outputs were dropped, by their calls, and `due` the next such
-    moment. `asked`: the compaction that waits for its summary.
+    `places`: the first message that each record became. `cleared`: when outputs were dropped, by their calls, and `due`
+    the next such moment. `asked`: the compaction that waits for its summary.
     """
 
     def __init__(self, one: Transcript, skip: Skip) -> None:
@@ -82,7 +88,9 @@ class _Reading:
         """A part of the user's as the model was sent it."""
         kind, said = part.get("type"), part.get("text")
         if kind == "text":
-            return {"type": "text", "text": said} if isinstance(said, str) and said and not part.get("ignored") else None
+            return (
+                {"type": "text", "text": said} if isinstance(said, str) and said and not part.get("ignored") else None
+            )
         if kind == "file":
             mime, url = str(part.get("mime")), part.get("url")
             if mime.startswith("image/") and isinstance(url, str):
@@ -111,7 +119,9 @@ class _Reading:
             self._add(info, message)
 
     def _reply(self, info: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> Message | None:
-        message = Message("assistant", made=True, model=text(info.get("modelID")), at=_created(info), finish=text(info.get("finish")))
+        message = Message(
+            "assistant", made=True, model=text(info.get("modelID")), at=_created(info), finish=text(info.get("finish"))
+        )
         said: list[str] = []
         for part in parts:
             kind = part.get("type")
@@ -119,7 +129,9 @@ class _Reading:
                 said.append(part["text"])
             elif kind == "reasoning":
                 message.thoughts += ("\n" if message.thoughts else "") + str(part.get("text") or "")
-                message.seal = text(mapping(mapping(part.get("metadata")).get("anthropic")).get("signature")) or message.seal
+                message.seal = (
+                    text(mapping(mapping(part.get("metadata")).get("anthropic")).get("signature")) or message.seal
+                )
             elif kind == "tool":
                 message.calls.append(self._call(part, info))
             elif kind == "step-finish":
@@ -133,7 +145,9 @@ class _Reading:
     def _call(self, part: Mapping[str, Any], info: Mapping[str, Any]) -> ToolCall:
         state, time = mapping(part.get("state")), mapping(mapping(part.get("state")).get("time"))
         meta, status = mapping(state.get("metadata")), state.get("status")
-        call = ToolCall(str(part.get("tool")), parsed(state.get("input")), text(part.get("callID")), t=moment(time.get("start")))
+        call = ToolCall(
+            str(part.get("tool")), parsed(state.get("input")), text(part.get("callID")), t=moment(time.get("start"))
+        )
         call.place, call.cwd = text(part.get("id")), text(mapping(info.get("path")).get("cwd"))
         call.t = call.t if call.t is not None else _created(info)
         call.cut = bool(meta.get("truncated"))
@@ -166,13 +180,17 @@ class _Reading:
             self.one.restart([_dropped(message, due) for message in before])
 
     def _compacted(self, summary: Message) -> None:
-        """Continue from the summary and the messages kept with it; the log does not keep the request for the summary."""
+        """Continue from the summary and the messages kept with it; the log does not keep the request for the
+        summary.
+        """
         _, tail = self.asked or ("", None)
         self.asked = None
         if "prompt" not in self.one.assumed:
             self.one.assumed.append("prompt")
         before = self.one.context.messages
-        start = next((place for place, message in enumerate(before) if message is self.places.get(tail or "")), len(before))
+        start = next(
+            (place for place, message in enumerate(before) if message is self.places.get(tail or "")), len(before)
+        )
         self.one.restart([Message("user", NO_PROMPT)])
         self.one.add(summary)
         self.one.restart([Message("user", _SO_FAR), replace(summary, made=False), *before[start:]])
@@ -181,7 +199,9 @@ class _Reading:
 def _dropped(message: Message, due: set[int]) -> Message:
     if not any(id(call) in due for call in message.calls):
         return message
-    return replace(message, calls=[replace(call, output=_CLEARED) if id(call) in due else call for call in message.calls])
+    return replace(
+        message, calls=[replace(call, output=_CLEARED) if id(call) in due else call for call in message.calls]
+    )
 
 
 def _steps(parts: list[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
@@ -201,7 +221,9 @@ def _created(info: Mapping[str, Any]) -> float | None:
 
 
 def usage_of(raw: Any) -> Usage | None:
-    """Usage of a reply as opencode states it: `input` leaves out the cached tokens, `output` (where `total` shows it) the thoughts."""
+    """Usage of a reply as opencode states it: `input` leaves out the cached tokens, `output` (where `total` shows it)
+    the thoughts.
+    """
     usage, total = read_usage(raw, OPENCODE), count(mapping(raw).get("total"))
     if usage is None:
         return None
@@ -213,7 +235,10 @@ def usage_of(raw: Any) -> Usage | None:
 
 def told(value: Any) -> list[Told]:
     """The messages of an export: each with its own record and its parts."""
-    return [(mapping(mapping(m).get("info")), [mapping(part) for part in sequence(mapping(m).get("parts"))]) for m in sequence(value)]
+    return [
+        (mapping(mapping(m).get("info")), [mapping(part) for part in sequence(mapping(m).get("parts"))])
+        for m in sequence(value)
+    ]
 
 
 def family_roots(parents: Mapping[str, str | None]) -> dict[str, str]:

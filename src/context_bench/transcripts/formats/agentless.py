@@ -1,7 +1,8 @@
-"""Agentless trajectories (`_traj.json`): stages of a pipeline, no tool calls. What it picked is what it says, not what was seen.
+"""Agentless trajectories (`_traj.json`): stages of a pipeline, no tool calls. What it picked is what it says, not what
+was seen.
 
-Of the edit locations, which it samples several times, the first sample that names lines counts, as in ContextBench; names of definitions
-are those of its related elements.
+Of the edit locations, which it samples several times, the first sample that names lines counts, as in ContextBench;
+names of definitions are those of its related elements.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def read(source: LogSource) -> Iterator[Transcript]:
             continue
         one = run("agentless", row.get("instance_id"))
         one.patch = text(row.get("6_final_selected_patch"))
-        files = next((names for key in _FILES if (names := [n for n in sequence(row.get(key)) if isinstance(n, str)])), [])
+        files = next(
+            (names for key in _FILES if (names := [n for n in sequence(row.get(key)) if isinstance(n, str)])), []
+        )
         one.events = [Event(1, None, "list", "selected_files", path, None, "self_report", "listed") for path in files]
         related = [found for key, value in row.items() if str(key).startswith("4_") for found in _places(value)]
         edits = [found for key, value in row.items() if str(key).startswith("5_") for found in _first_with_lines(value)]
@@ -78,7 +81,9 @@ def _words(value: Any, depth: int = 0) -> list[str]:
 
 
 def _claims(named: _Places, lined: _Places, step: int, files: Collection[str] | None = None) -> list[Event]:
-    """A claim for each file: the definitions that `named` has of it, the lines that `lined` has. `files`: those named themselves."""
+    """A claim for each file: the definitions that `named` has of it, the lines that `lined` has. `files`: those named
+    themselves.
+    """
     names: dict[str, list[str]] = {}
     lines: dict[str, list[tuple[int, int]]] = {}
     for path, words in named:

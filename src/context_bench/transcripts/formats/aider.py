@@ -1,7 +1,9 @@
-"""Aider's chat history (`.aider.chat.history.md`): Markdown in which the user's lines begin with `####` and the program's with `>`.
+"""Aider's chat history (`.aider.chat.history.md`): Markdown in which the user's lines begin with `####` and the
+program's with `>`.
 
-What the program says ends with two blanks, on its last line; what the model says has no mark. The files in the chat, the repository map and
-the system prompt were sent with every request and are not kept; tokens and cost are kept rounded.
+What the program says ends with two blanks, on its last line; what the model says has no mark. The files in the chat,
+the repository map and the system prompt were sent with every request and are not kept; tokens and cost are kept
+rounded.
 
 Edits stand in the model's answers: SEARCH/REPLACE blocks, and whole files in fences under their names.
 """
@@ -28,8 +30,8 @@ _MOST = 500
 def edits_of(said: str, applied: set[str], failed: str) -> list[ToolCall]:
     """The calls that the edits in a reply amount to.
 
-    `applied`: the files that the program says it edited. `failed`: what it said of blocks that did not fit, which names each with its
-    file. A block of a file of neither was not carried out.
+    `applied`: the files that the program says it edited. `failed`: what it said of blocks that did not fit, which names
+    each with its file. A block of a file of neither was not carried out.
     """
     calls: list[ToolCall] = []
     rest = "were applied successfully" in failed
@@ -85,7 +87,9 @@ def _name(lines: list[str], at: int) -> str:
     for line in reversed(lines[max(0, at - 3) : at]):
         bare = line.strip().strip("*`:").removeprefix("# ").strip()
         if bare and not _FENCE.match(line) and not _REPLACE.match(line):
-            return bare if len(bare) < 1000 and not re.search(r"\s{2}|[<>|\"?]|[.!,]$", bare) and " " not in bare else ""
+            return (
+                bare if len(bare) < 1000 and not re.search(r"\s{2}|[<>|\"?]|[.!,]$", bare) and " " not in bare else ""
+            )
     return ""
 
 
@@ -267,13 +271,17 @@ class _Chat:
             return
         sent, written, read, made = (_tokens(tokens[at], tokens[at + 1]) for at in (1, 3, 5, 7))
         self.reply.usage = Usage(sent, made, read, written)
-        self.reply.cost = money(float(tokens[9])) if tokens[9] and tokens[9].count(".") < 2 and tokens[9] != "." else None
+        self.reply.cost = (
+            money(float(tokens[9])) if tokens[9] and tokens[9].count(".") < 2 and tokens[9] != "." else None
+        )
         self.one.meta["usage_rounded"] = True
 
     def _settle(self) -> None:
         """Decide, by what the program said after the last reply, which of its edits were made."""
         if self.reply is not None:
-            applied = {hit[1].strip() for told in self.told if (hit := _APPLIED.match(told.partition("\n")[0].rstrip()))}
+            applied = {
+                hit[1].strip() for told in self.told if (hit := _APPLIED.match(told.partition("\n")[0].rstrip()))
+            }
             failed = next((told for told in self.told if _REFLECTED.match(told)), "")
             self.reply.acts = edits_of(str(self.reply.content), applied, failed)
             self.reply = None
@@ -282,7 +290,11 @@ class _Chat:
 def _tokens(number: str | None, unit: str | None) -> int | None:
     """A count as the program writes it: 62, 2.5k, 12k."""
     try:
-        found = None if number is None else amount(float(number.replace(",", "")) * {"": 1, "k": 1000, "M": 1_000_000}[unit or ""], MOST)
+        found = (
+            None
+            if number is None
+            else amount(float(number.replace(",", "")) * {"": 1, "k": 1000, "M": 1_000_000}[unit or ""], MOST)
+        )
     except ValueError:
         return None
     return None if found is None else round(found)

@@ -1,6 +1,8 @@
-"""Anthropic bodies, one per line: requests of the messages wire, alone or with the reply beside them, and finished conversations.
+"""Anthropic bodies, one per line: requests of the messages wire, alone or with the reply beside them, and finished
+conversations.
 
-Envelopes as in `openai_jsonl`. What makes a body Anthropic's: blocks of its kinds, its way to write tools or instructions, its model names.
+Envelopes as in `openai_jsonl`. What makes a body Anthropic's: blocks of its kinds, its way to write tools or
+instructions, its model names.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from context_bench.wire.conversation import reply_message
 
 NAME = "anthropic-jsonl"
 _BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document")
-_BODY = frozenset({"model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "thinking", "metadata"})
+_BODY = frozenset(
+    {"model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "thinking", "metadata"}
+)
 
 
 def sniff(peek: Peek) -> bool:
@@ -58,7 +62,11 @@ def is_body(body: Mapping[str, Any]) -> bool:
         return False
     if not all(m.get("role") in ("user", "assistant") for m in messages) or any("tool_calls" in m for m in messages):
         return False
-    if "system" in body or "anthropic_version" in body or str(body.get("model") or "").lower().rpartition("/")[2].startswith("claude"):
+    if (
+        "system" in body
+        or "anthropic_version" in body
+        or str(body.get("model") or "").lower().rpartition("/")[2].startswith("claude")
+    ):
         return True
     tools = body["tools"] if isinstance(body.get("tools"), list) else []
     if any(isinstance(tool, Mapping) and "input_schema" in tool for tool in tools):

@@ -1,4 +1,6 @@
-"""ATIF (Harbor), `ATIF-v1.0` and later: one envelope for many agents; tools keep the names of the agent that made the run."""
+"""ATIF (Harbor), `ATIF-v1.0` and later: one envelope for many agents; tools keep the names of the agent that made the
+run.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ def read(source: LogSource) -> Iterator[Transcript]:
 
 
 def _run(document: Mapping[str, Any]) -> Transcript:
-    agent, extra, metrics = mapping(document.get("agent")), mapping(document.get("extra")), mapping(document.get("final_metrics"))
+    agent, extra, metrics = (
+        mapping(document.get("agent")),
+        mapping(document.get("extra")),
+        mapping(document.get("final_metrics")),
+    )
     one = run(text(agent.get("name")) or "", extra.get("instance_id"), lasting_shell=agent.get("name") in _LASTING)
     one.model = text(agent.get("model_name"))
     one.cwd = text(extra.get("cwd")) or text(mapping(agent.get("extra")).get("cwd"))
@@ -53,7 +59,9 @@ def _steps(document: Mapping[str, Any], one: Transcript, *, sidechain: bool, dep
         said = texts(step.get("message"))
         if step.get("source") == "agent":
             one.turns += 1
-            reply = Message("assistant") if sidechain else one.reply(said or None, at=t, model=text(step.get("model_name")))
+            reply = (
+                Message("assistant") if sidechain else one.reply(said or None, at=t, model=text(step.get("model_name")))
+            )
             reply.thoughts = text(step.get("reasoning_content")) or ""
             reply.calls = _calls(step, one, t, sidechain)
             if not sidechain:
@@ -69,13 +77,16 @@ def _steps(document: Mapping[str, Any], one: Transcript, *, sidechain: bool, dep
 def _calls(step: Mapping[str, Any], one: Transcript, t: float | None, sidechain: bool) -> list[ToolCall]:
     made: list[ToolCall] = []
     for call in map(mapping, sequence(step.get("tool_calls"))):
-        known = one.call(call.get("function_name"), call.get("arguments"), call.get("tool_call_id"), t=t, sidechain=sidechain)
+        known = one.call(
+            call.get("function_name"), call.get("arguments"), call.get("tool_call_id"), t=t, sidechain=sidechain
+        )
         known.cwd = text(mapping(call.get("extra")).get("cwd"))
         made.append(known)
     for result in map(mapping, sequence(mapping(step.get("observation")).get("results"))):
         ident, extra = result.get("source_call_id"), mapping(result.get("extra"))
         call_of = next(
-            (call for call in made if call.ident == ident and ident is not None), made[0] if len(made) == 1 and ident is None else None
+            (call for call in made if call.ident == ident and ident is not None),
+            made[0] if len(made) == 1 and ident is None else None,
         )
         if call_of is None:
             if made:

@@ -1,6 +1,7 @@
 """The `trace.jsonl` of benchkit: tool invocations by task, without what they returned.
 
-Raw invocations fill gaps of curated ones, by `tool_use_id` or `call_index`. Lines are counted from 1, as the agents count them.
+Raw invocations fill gaps of curated ones, by `tool_use_id` or `call_index`. Lines are counted from 1, as the agents
+count them.
 """
 
 from __future__ import annotations

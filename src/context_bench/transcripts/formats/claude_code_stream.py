@@ -1,7 +1,7 @@
 """Claude Code's `--output-format stream-json --verbose` (and `json --verbose`, the same as one list).
 
-The prompt is not part of this log unless the program was told to repeat it. Sub-agents (`parent_tool_use_id`) are sessions of their own;
-the closing `result` line gives totals and the price.
+The prompt is not part of this log unless the program was told to repeat it. Sub-agents (`parent_tool_use_id`) are
+sessions of their own; the closing `result` line gives totals and the price.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _RESULT = ("total_cost_usd", "num_turns", "duration_ms", "is_error")
 
 
 def sniff(peek: Peek) -> bool:
-    """True if the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and `session_id`."""
+    """True if the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and
+    `session_id`.
+    """
     if any(isinstance(value, dict) and value.get("type") == "tool_call" for value in peek.sample):
         return False  # another program's stream, which has the same first line
     return any(isinstance(value, dict) and _is_ours(value) for value in peek.sample)
@@ -29,7 +31,11 @@ def sniff(peek: Peek) -> bool:
 def _is_ours(value: Mapping[str, Any]) -> bool:
     if value.get("type") == "system":
         return value.get("subtype") == "init" and isinstance(value.get("tools"), list) and "session_id" in value
-    return value.get("type") in ("user", "assistant") and "parent_tool_use_id" in value and isinstance(value.get("message"), Mapping)
+    return (
+        value.get("type") in ("user", "assistant")
+        and "parent_tool_use_id" in value
+        and isinstance(value.get("message"), Mapping)
+    )
 
 
 def read(source: LogSource) -> Iterator[Transcript]:

@@ -1,7 +1,8 @@
 """Claude Code's own transcripts: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files.
 
-Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are counted. A
-sub-agent inline (`isSidechain`) is a session of its own, and part of its run's trace. Bodies were not recorded: see `_claude`.
+Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are
+counted. A sub-agent inline (`isSidechain`) is a session of its own, and part of its run's trace. Bodies were not
+recorded: see `_claude`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ _BOOKKEEPING = frozenset(
 def sniff(peek: Peek) -> bool:
     """True if the lines have Claude Code's envelope."""
     return any(
-        isinstance(value, dict) and "parentUuid" in value and isinstance(value.get("sessionId"), str) and value.get("type") in _SPOKEN
+        isinstance(value, dict)
+        and "parentUuid" in value
+        and isinstance(value.get("sessionId"), str)
+        and value.get("type") in _SPOKEN
         for value in peek.sample
     )
 
@@ -78,7 +82,9 @@ def is_beside(path: Path) -> bool:
     """True if a file is a sub-agent's that is read along with its session's, or describes one."""
     if is_note(path):
         return True
-    return path.parent.name == "subagents" and path.parent.parent.with_name(path.parent.parent.name + ".jsonl").is_file()
+    return (
+        path.parent.name == "subagents" and path.parent.parent.with_name(path.parent.parent.name + ".jsonl").is_file()
+    )
 
 
 def _finished(runs: dict[str, ClaudeRun]) -> Iterator[Transcript]:
@@ -122,7 +128,9 @@ def _take(line: dict[str, Any], run: ClaudeRun, session: str) -> str | None:
         return "repeated"
     thread = run.thread(name, f"{session}/{name}" if name else session)
     if len(thread.one.meta) <= len(_TOLD):  # with `sidechain` there is one more once all are there
-        thread.one.meta.update({key: line[key] for key in _TOLD if isinstance(line.get(key), str) and key not in thread.one.meta})
+        thread.one.meta.update(
+            {key: line[key] for key in _TOLD if isinstance(line.get(key), str) and key not in thread.one.meta}
+        )
     cwd = text(line.get("cwd"))
     run.one.cwd = run.one.cwd or cwd
     if kind == "assistant":

@@ -1,4 +1,6 @@
-"""Cline's sessions: `{sessionId, messages[…]}` with blocks as Anthropic has them; older releases keep the list of messages alone."""
+"""Cline's sessions: `{sessionId, messages[…]}` with blocks as Anthropic has them; older releases keep the list of
+messages alone.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,19 @@ def sniff(peek: Peek) -> bool:
     if isinstance(first.get("sessionId"), str) and isinstance(first.get("messages"), list):
         return "projectHash" not in first
     spoken = [mapping(value) for value in peek.sample]
-    return len(spoken) > 1 and all(_spoken(message) for message in spoken[:20]) and any(_uses(message) for message in spoken)
+    return (
+        len(spoken) > 1
+        and all(_spoken(message) for message in spoken[:20])
+        and any(_uses(message) for message in spoken)
+    )
 
 
 def _spoken(message: Mapping[str, Any]) -> bool:
-    return message.get("role") in ("user", "assistant") and isinstance(message.get("content"), list) and "type" not in message
+    return (
+        message.get("role") in ("user", "assistant")
+        and isinstance(message.get("content"), list)
+        and "type" not in message
+    )
 
 
 def _uses(message: Mapping[str, Any]) -> bool:
@@ -57,9 +67,15 @@ def _begun(cwd: Any, ident: str = "") -> ClaudeRun:
 
 
 def _result(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A result as the model was given it: tools that do several things return a list of what came of each, which is sent as JSON."""
+    """A result as the model was given it: tools that do several things return a list of what came of each, which is
+    sent as JSON.
+    """
     content = block.get("content")
-    if isinstance(content, list) and content and all("query" in part and "success" in part for part in map(mapping, content)):
+    if (
+        isinstance(content, list)
+        and content
+        and all("query" in part and "success" in part for part in map(mapping, content))
+    ):
         return {**block, "content": canonical_json(content)}
     return block
 

@@ -21,7 +21,10 @@ _KNOWN = ("turn.started", "item.started", "item.updated")
 
 def sniff(peek: Peek) -> bool:
     """True if a line opens a thread."""
-    return any(isinstance(value, dict) and "thread_id" in value and value.get("type") == "thread.started" for value in peek.sample)
+    return any(
+        isinstance(value, dict) and "thread_id" in value and value.get("type") == "thread.started"
+        for value in peek.sample
+    )
 
 
 def read(source: LogSource) -> Iterator[Transcript]:
@@ -67,16 +70,26 @@ class _Thread:
         kind, failed = item.get("type"), True if item.get("status") in ("failed", "declined") else None
         if kind == "agent_message":
             self.one.turns += 1
-            self._made({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": str(item.get("text") or "")}]})
+            self._made(
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": str(item.get("text") or "")}],
+                }
+            )
         elif kind == "reasoning":
-            self._made({"type": "reasoning", "summary": [{"type": "summary_text", "text": str(item.get("text") or "")}]})
+            self._made(
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": str(item.get("text") or "")}]}
+            )
         elif kind == "command_execution":
             code, output = item.get("exit_code"), item.get("aggregated_output")
             sent = f"Exit code: {code}\nOutput:\n{output or ''}" if code else str(output or "")
             call = self._call(item, kind, {"command": item.get("command")}, "shell", sent)
             call.answer(output if isinstance(output, str) else "", failed=failed, exit_code=whole(code))
         elif kind == "file_change":
-            call = self._call(item, kind, {"changes": item.get("changes")}, "apply_patch", str(item.get("status") or ""))
+            call = self._call(
+                item, kind, {"changes": item.get("changes")}, "apply_patch", str(item.get("status") or "")
+            )
             call.answer("", failed=failed)
         elif kind == "mcp_tool_call":
             self._mcp(item, failed)
@@ -93,7 +106,9 @@ class _Thread:
         sent = item.get("error") or result
         found = texts(result)
         output = found if found is not None else canonical_json(result) if result is not None else ""
-        call = self._call(item, name, item.get("arguments"), name, sent if isinstance(sent, str) else canonical_json(sent))
+        call = self._call(
+            item, name, item.get("arguments"), name, sent if isinstance(sent, str) else canonical_json(sent)
+        )
         call.answer(output, failed=True if item.get("error") else failed)
 
     def _call(self, item: Mapping[str, Any], tool: str, arguments: Any, sent_as: str, output: str) -> Any:

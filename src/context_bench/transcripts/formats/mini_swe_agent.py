@@ -1,7 +1,9 @@
-"""mini-swe-agent's trajectories (`.traj.json`), versions 1 and 2: one shell command after the other, each in a fresh shell.
+"""mini-swe-agent's trajectories (`.traj.json`), versions 1 and 2: one shell command after the other, each in a fresh
+shell.
 
-Version 1 has one fenced block per answer and its observation in the next message; version 2 has tool calls, `extra.actions`, or items of
-the Responses wire. `<explore_context>` and `<PATCH_CONTEXT>` blocks, where an agent was asked to write them, are what it says of itself.
+Version 1 has one fenced block per answer and its observation in the next message; version 2 has tool calls,
+`extra.actions`, or items of the Responses wire. `<explore_context>` and `<PATCH_CONTEXT>` blocks, where an agent was
+asked to write them, are what it says of itself.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def _take(message: Mapping[str, Any], one: Transcript) -> None:
         one.skip(f"role {str(role)[:30]}")
 
 
-def _calls(message: Mapping[str, Any], extra: Mapping[str, Any], said: str, one: Transcript, t: float | None) -> list[ToolCall]:
+def _calls(
+    message: Mapping[str, Any], extra: Mapping[str, Any], said: str, one: Transcript, t: float | None
+) -> list[ToolCall]:
     actions = [mapping(action) for action in sequence(extra.get("actions"))]
     if actions:
         found = [(action.get("command"), action.get("tool_call_id")) for action in actions]
@@ -93,7 +97,13 @@ def _function(call: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _result(message: Mapping[str, Any], extra: Mapping[str, Any], one: Transcript) -> None:
     ident = message.get("tool_call_id") or message.get("call_id")
-    call = one.find(ident) if ident else next((call for call in one.calls if not call.answered), None) if one.calls else None
+    call = (
+        one.find(ident)
+        if ident
+        else next((call for call in one.calls if not call.answered), None)
+        if one.calls
+        else None
+    )
     said = texts(message.get("content", message.get("output"))) or ""
     if call is None:  # the task itself
         one.given("user", said)

@@ -1,9 +1,10 @@
-"""OpenAI bodies, one per line: requests of either OpenAI wire, logs with the reply beside the request, and chat data sets.
+"""OpenAI bodies, one per line: requests of either OpenAI wire, logs with the reply beside the request, and chat data
+sets.
 
-A line is `{"messages": […]}` (with `model`, `tools` … if known), a bare list of messages, a Responses body (`input`), or an envelope with
-one of these under `request`, `body` or `params` and the reply under `response` or `reply`. A conversation that ends with the assistant's
-message is a finished one: its requests are made turn by turn. Any other is one request as it was sent, and lines that continue one another
-are one session.
+A line is `{"messages": […]}` (with `model`, `tools` … if known), a bare list of messages, a Responses body (`input`),
+or an envelope with one of these under `request`, `body` or `params` and the reply under `response` or `reply`. A
+conversation that ends with the assistant's message is a finished one: its requests are made turn by turn. Any other is
+one request as it was sent, and lines that continue one another are one session.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import reply_message
 
 NAME = "openai-jsonl"
-_BODY = frozenset({"messages", "tools", "functions", "tool_choice", "parallel_tool_calls", "response_format", "temperature", "max_tokens"})
+_BODY = frozenset(
+    {
+        "messages",
+        "tools",
+        "functions",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "temperature",
+        "max_tokens",
+    }
+)
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
@@ -58,12 +70,18 @@ def logged(value: Any) -> Logged | str:
 def wire_of_body(body: Mapping[str, Any]) -> str | None:
     """Name of the OpenAI wire of a body; `None` if it is none of a conversation."""
     messages = body.get("messages")
-    if isinstance(messages, list) and messages and all(isinstance(m, Mapping) and m.get("role") in _ROLES for m in messages):
+    if (
+        isinstance(messages, list)
+        and messages
+        and all(isinstance(m, Mapping) and m.get("role") in _ROLES for m in messages)
+    ):
         return "openai-chat"
     given = body.get("input")
     if "messages" in body or not isinstance(body.get("model"), str) or not isinstance(given, str | list) or not given:
         return None
-    spoken = isinstance(given, str) or all(isinstance(item, Mapping) and ("role" in item or "type" in item) for item in given)
+    spoken = isinstance(given, str) or all(
+        isinstance(item, Mapping) and ("role" in item or "type" in item) for item in given
+    )
     return "openai-responses" if spoken else None
 
 

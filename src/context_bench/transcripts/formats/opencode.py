@@ -61,7 +61,12 @@ def _tool(part: Mapping[str, Any], one: Transcript, t: float | None) -> None:
         # `truncated` of a read also says that there is more in the file; what was shown is numbered.
         call.cut = bool(meta.get("truncated"))
         output = texts(state.get("output")) or text(state.get("error")) or ""
-        call.answer(output, failed=True if state.get("status") == "error" else None, exit_code=whole(meta.get("exit")), structured=meta)
+        call.answer(
+            output,
+            failed=True if state.get("status") == "error" else None,
+            exit_code=whole(meta.get("exit")),
+            structured=meta,
+        )
 
 
 def _finished(part: Mapping[str, Any], one: Transcript) -> None:

@@ -1,4 +1,6 @@
-"""opencode's database (`~/.local/share/opencode/opencode.db`), which holds all sessions. Opened for reading only, also while it is used."""
+"""opencode's database (`~/.local/share/opencode/opencode.db`), which holds all sessions. Opened for reading only, also
+while it is used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from context_bench.transcripts.formats._opencode import Told, family_roots, join
 from context_bench.transcripts.transcript import Transcript
 
 NAME = "opencode-database"
-_TABLES = {"session": {"id"}, "message": {"id", "session_id", "data"}, "part": {"id", "message_id", "session_id", "data"}}
+_TABLES = {
+    "session": {"id"},
+    "message": {"id", "session_id", "data"},
+    "part": {"id", "message_id", "session_id", "data"},
+}
 #: Columns of a session and how its exported record calls them.
 _INFO = {"id": "id", "parent_id": "parentID", "directory": "directory", "version": "version"}
 #: What one query, one row and one session may take.
@@ -55,7 +61,9 @@ def _opened(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         # where nothing can be written, a database that nobody writes to is read as it stands
         if path.with_name(path.name + "-wal").exists():
-            raise BadInput(f"cannot read {path}: {error}; its folder must be one that can be written to, or copy it") from error
+            raise BadInput(
+                f"cannot read {path}: {error}; its folder must be one that can be written to, or copy it"
+            ) from error
     try:
         return _connected(path, "mode=ro&immutable=1")
     except sqlite3.Error as error:
@@ -86,8 +94,12 @@ def _asked(base: sqlite3.Connection, path: Path, query: str, *values: Any) -> It
 
 def _is_opencode(base: sqlite3.Connection, path: Path) -> bool:
     """True if the tables and columns are there, and are tables."""
-    kinds = dict(_asked(base, path, "SELECT name, type FROM sqlite_master WHERE name IN ('session', 'message', 'part')"))
-    return all(kinds.get(table) == "table" and columns <= _columns(base, path, table) for table, columns in _TABLES.items())
+    kinds = dict(
+        _asked(base, path, "SELECT name, type FROM sqlite_master WHERE name IN ('session', 'message', 'part')")
+    )
+    return all(
+        kinds.get(table) == "table" and columns <= _columns(base, path, table) for table, columns in _TABLES.items()
+    )
 
 
 def _columns(base: sqlite3.Connection, path: Path, table: str) -> set[str]:
@@ -111,7 +123,9 @@ def _sessions(base: sqlite3.Connection, source: LogSource) -> Iterator[dict[str,
 def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iterator[Told]:
     """A session's messages with their parts, in order."""
     parts: dict[str, list[Mapping[str, Any]]] = {}
-    for message, ident, data in _rows(base, source, "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", session):
+    for message, ident, data in _rows(
+        base, source, "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", session
+    ):
         if isinstance(data, dict):
             parts.setdefault(str(message), []).append({**data, "id": ident})
     ordered = "SELECT id, id, data FROM message WHERE session_id = ? ORDER BY "
@@ -123,7 +137,9 @@ def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iter
 def _rows(base: sqlite3.Connection, source: LogSource, query: str, session: str) -> Iterator[tuple[Any, Any, Any]]:
     """Rows whose last column is JSON; what is too large, or none, is counted."""
     left = _MOST_BYTES
-    for number, (first, second, data) in enumerate(_asked(base, source.path, query.replace(" data ", _BOUNDED), session)):
+    for number, (first, second, data) in enumerate(
+        _asked(base, source.path, query.replace(" data ", _BOUNDED), session)
+    ):
         if number >= _MOST_PARTS or left < 0:
             source.skip("records beyond the most that are read")
             return

@@ -16,7 +16,10 @@ def sniff(peek: Peek) -> bool:
     info, messages = peek.first.get("info"), peek.first.get("messages")
     if not isinstance(info, dict) or not isinstance(messages, list) or not isinstance(info.get("id"), str):
         return False
-    return all(isinstance(m, dict) and isinstance(m.get("info"), dict) and isinstance(m.get("parts"), list) for m in messages[:20])
+    return all(
+        isinstance(m, dict) and isinstance(m.get("info"), dict) and isinstance(m.get("parts"), list)
+        for m in messages[:20]
+    )
 
 
 def read(source: LogSource) -> Iterator[Transcript]:

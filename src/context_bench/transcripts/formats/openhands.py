@@ -1,4 +1,6 @@
-"""OpenHands: V0's `output.jsonl` and event files, V1's event files. The shell of V0 lasts; `working_dir` is the state after a command."""
+"""OpenHands: V0's `output.jsonl` and event files, V1's event files. The shell of V0 lasts; `working_dir` is the state
+after a command.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def _result(row: Mapping[str, Any]) -> Transcript:
     one.patch = text(mapping(row.get("test_result")).get("git_patch"))
     metrics = mapping(row.get("metrics"))
     one.cost = money(metrics.get("accumulated_cost"))
-    history = [event for entry in sequence(row.get("history")) for event in (entry if isinstance(entry, list) else [entry])]
+    history = [
+        event for entry in sequence(row.get("history")) for event in (entry if isinstance(entry, list) else [entry])
+    ]
     _events(history, one)
     one.usage = usage_of(metrics.get("accumulated_token_usage"), OPENHANDS)
     one.model = text(mapping(mapping(row.get("metadata")).get("llm_config")).get("model"))

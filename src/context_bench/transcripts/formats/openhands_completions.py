@@ -1,9 +1,11 @@
-"""OpenHands' `llm_completions/<id>/<model>-<time>.json`: one file for each request to the model, which repeats what came before.
+"""OpenHands' `llm_completions/<id>/<model>-<time>.json`: one file for each request to the model, which repeats what
+came before.
 
-Fields (V0, `openhands/llm/llm.py`): `messages`, `response`, `args`, `kwargs`, `timestamp`, `cost`; where tools were put into the prompt,
-`fncall_messages` and `fncall_response` hold the conversation with its calls. The SDK (V1, `telemetry.py`) calls its files
-`<model>-<time>-<4 hex>.json` and writes `llm_path`, `messages` (on OpenAI's Responses wire `instructions` and `input`), `tools`, `kwargs`,
-`response` (with its calls, wherever they were), `timestamp`, `cost`, `latency_sec`; `…-error.json` is a request that was not answered.
+Fields (V0, `openhands/llm/llm.py`): `messages`, `response`, `args`, `kwargs`, `timestamp`, `cost`; where tools were put
+into the prompt, `fncall_messages` and `fncall_response` hold the conversation with its calls. The SDK (V1,
+`telemetry.py`) calls its files `<model>-<time>-<4 hex>.json` and writes `llm_path`, `messages` (on OpenAI's Responses
+wire `instructions` and `input`), `tools`, `kwargs`, `response` (with its calls, wherever they were), `timestamp`,
+`cost`, `latency_sec`; `…-error.json` is a request that was not answered.
 """
 
 from __future__ import annotations
@@ -109,7 +111,10 @@ def _request(value: Mapping[str, Any]) -> tuple[Logged, list[Any]]:
     asked = mapping(value.get("kwargs"))
     wire, tools = "openai-chat", asked.get("tools") or value.get("tools") or [{}]
     if _asked(value) == "input":
-        wire, body = "openai-responses", {"input": value["input"], "instructions": value.get("instructions"), "tools": tools}
+        wire, body = (
+            "openai-responses",
+            {"input": value["input"], "instructions": value.get("instructions"), "tools": tools},
+        )
     else:
         body = {"messages": value["fncall_messages" if mocked else "messages"], "tools": tools}
     usage = usage_of(response.get("usage"), OPENAI)

@@ -79,8 +79,13 @@ def _run(spans: list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]) -> Tra
 
 
 def _talk(told: Mapping[str, Any], one: Transcript, t: float | None, heard: list[str]) -> Message:
-    """Read one request and its reply, whose contents are opt-in; each request repeats what was said before (`heard`: by the user)."""
-    asked = [(mapping(message).get("role"), _parts(message, "text")) for message in sequence(parsed(told.get("gen_ai.input.messages")))]
+    """Read one request and its reply, whose contents are opt-in; each request repeats what was said before (`heard`: by
+    the user).
+    """
+    asked = [
+        (mapping(message).get("role"), _parts(message, "text"))
+        for message in sequence(parsed(told.get("gen_ai.input.messages")))
+    ]
     if not one.context.messages:
         system = [_parts({"parts": sequence(parsed(told.get("gen_ai.system_instructions")))}, "text")]
         for said in (*system, *(said for role, said in asked if role == "system")):
@@ -89,7 +94,9 @@ def _talk(told: Mapping[str, Any], one: Transcript, t: float | None, heard: list
         heard.append(said)
         one.given("user", said, t)
     made = [mapping(message) for message in sequence(parsed(told.get("gen_ai.output.messages")))]
-    said, thoughts = ("\n".join(filter(None, (_parts(message, kind) for message in made))) for kind in ("text", "reasoning"))
+    said, thoughts = (
+        "\n".join(filter(None, (_parts(message, kind) for message in made))) for kind in ("text", "reasoning")
+    )
     return one.reply(said or None, at=t, thoughts=thoughts)
 
 
@@ -106,19 +113,28 @@ def _tool(told: Mapping[str, Any], span: Mapping[str, Any], one: Transcript, t: 
     call = one.call(name, arguments if arguments is not None else {}, told.get("gen_ai.tool.call.id"), t=t)
     one.speaking(at=t).calls.append(call)
     status = mapping(span.get("status"))
-    failed = bool(told.get("error.type")) or status.get("code") in (2, "STATUS_CODE_ERROR") or status.get("status_code") in (2, "ERROR")
+    failed = (
+        bool(told.get("error.type"))
+        or status.get("code") in (2, "STATUS_CODE_ERROR")
+        or status.get("status_code") in (2, "ERROR")
+    )
     result = told.get("gen_ai.tool.call.result")
     if result is not None or failed:
         value = parsed(result)
         found = value if isinstance(value, str) else texts(value)
-        call.answer(found if found is not None else canonical_json(value) if value is not None else "", failed=True if failed else None)
+        call.answer(
+            found if found is not None else canonical_json(value) if value is not None else "",
+            failed=True if failed else None,
+        )
     return arguments is not None
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     """Attributes as an object, from OTLP's list of keys and typed values or from an object."""
     if isinstance(value, list):
-        return {str(pair["key"]): _plain(pair.get("value")) for pair in value if isinstance(pair, Mapping) and "key" in pair}
+        return {
+            str(pair["key"]): _plain(pair.get("value")) for pair in value if isinstance(pair, Mapping) and "key" in pair
+        }
     return {str(key): item for key, item in mapping(value).items()}
 
 
@@ -130,7 +146,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if kind == "arrayValue":
         return [_plain(item, depth + 1) for item in sequence(mapping(inner).get("values"))]
     if kind == "kvlistValue":
-        return {str(pair.get("key")): _plain(pair.get("value"), depth + 1) for pair in map(mapping, sequence(mapping(inner).get("values")))}
+        return {
+            str(pair.get("key")): _plain(pair.get("value"), depth + 1)
+            for pair in map(mapping, sequence(mapping(inner).get("values")))
+        }
     return inner
 
 

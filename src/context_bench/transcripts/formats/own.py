@@ -16,7 +16,9 @@ def sniff(peek: Peek) -> bool:
     events = peek.first.get("events")
     if not isinstance(peek.first.get("instance_id"), str):
         return False
-    return isinstance(events, list) and all(isinstance(event, Mapping) and "step" in event and "kind" in event for event in events)
+    return isinstance(events, list) and all(
+        isinstance(event, Mapping) and "step" in event and "kind" in event for event in events
+    )
 
 
 def read(source: LogSource) -> Iterator[Transcript]:

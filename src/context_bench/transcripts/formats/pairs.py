@@ -1,7 +1,8 @@
-"""Recorded pairs: `{"original": …, "compressed": …}`, each a text or a list of chat messages, one per line. Also said `original_messages`,
-`compressed_messages`, as recorders of proxies write it.
+"""Recorded pairs: `{"original": …, "compressed": …}`, each a text or a list of chat messages, one per line. Also said
+`original_messages`, `compressed_messages`, as recorders of proxies write it.
 
-As a session a pair is the one request that its original would have been; what was made of it stays in `session.meta["compressed"]`.
+As a session a pair is the one request that its original would have been; what was made of it stays in
+`session.meta["compressed"]`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _TOLD = ("original", "compressed", "original_messages", "compressed_messages", "
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Input and output of a compressor, both as chat messages (a text is one user message). `texts`: both were texts."""
+    """Input and output of a compressor, both as chat messages (a text is one user message). `texts`: both were
+    texts.
+    """
 
     id: str
     original: list[ChatMessage]

@@ -1,7 +1,8 @@
 """Prometheus' logs: plain text with blocks of context, a file and a range of lines each.
 
-Between `--- BEGIN CONTEXT ---` and `--- END CONTEXT ---` stands what one query found, between the marks with AGGREGATED all that was kept
-so far: the last such block is what the agent ended with. Of other sections (file tree, queries) nothing is read.
+Between `--- BEGIN CONTEXT ---` and `--- END CONTEXT ---` stands what one query found, between the marks with AGGREGATED
+all that was kept so far: the last such block is what the agent ended with. Of other sections (file tree, queries)
+nothing is read.
 """
 
 from __future__ import annotations

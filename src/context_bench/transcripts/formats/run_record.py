@@ -1,7 +1,8 @@
 """Run records: what Claude Code or Codex printed, wrapped with the task, the patch, and what the agent says of itself.
 
-`{agent, instance_id, workspace_path, model_patch, raw_response, final_output}`, or only `{agent, response_format, response | events}`.
-What the agent reports of itself becomes `Trace.final`; it is never mixed with what was seen.
+`{agent, instance_id, workspace_path, model_patch, raw_response, final_output}`, or only
+`{agent, response_format, response | events}`. What the agent reports of itself becomes `Trace.final`; it is never mixed
+with what was seen.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def _final(told: Mapping[str, Any]) -> list[Event]:
             names.setdefault(path, []).append(name)
     files = [path for path in sequence(told.get("retrieved_context_files")) if isinstance(path, str) and path]
     every = dict.fromkeys([*files, *lines, *names])
-    return [claim(path, tuple(lines[path]) if path in lines else None, 1, "final_output", tuple(names.get(path, ()))) for path in every]
+    return [
+        claim(path, tuple(lines[path]) if path in lines else None, 1, "final_output", tuple(names.get(path, ())))
+        for path in every
+    ]
 
 
 FORMAT = Format(NAME, 70, sniff, read)

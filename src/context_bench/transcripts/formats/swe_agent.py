@@ -1,11 +1,13 @@
-"""SWE-agent's `.traj` files, and checkpoints (one action and observation per line). The shell lasts; exit codes are not recorded.
+"""SWE-agent's `.traj` files, and checkpoints (one action and observation per line). The shell lasts; exit codes are not
+recorded.
 
-A file holds the steps (`trajectory`), the messages (`history`), or both; of a run with several attempts each attempt's. The system prompt
-and the task stand in the messages, or in what the first step asked the model.
+A file holds the steps (`trajectory`), the messages (`history`), or both; of a run with several attempts each attempt's.
+The system prompt and the task stand in the messages, or in what the first step asked the model.
 
-Commands of its windowed editor name neither the file nor, but for some, the lines: they mean the open file and the lines in its window.
-Four editors have the same name. `edit A:B` with a text down to `end_of_edit` replaces lines; `edit 'old' 'new'` replaces text in the
-window; `edit 'text'` the window itself; `edit` with a text alone the lines between two cursors.
+Commands of its windowed editor name neither the file nor, but for some, the lines: they mean the open file and the
+lines in its window. Four editors have the same name. `edit A:B` with a text down to `end_of_edit` replaces lines;
+`edit 'old' 'new'` replaces text in the window; `edit 'text'` the window itself; `edit` with a text alone the lines
+between two cursors.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ _LONGEST_ACTION = 50_000
 
 @dataclass
 class EditorWindow:
-    """Lines of a file that the editor showed. `lines` by their numbers; `cursors`: the first and the last line between the cursors."""
+    """Lines of a file that the editor showed. `lines` by their numbers; `cursors`: the first and the last line between
+    the cursors.
+    """
 
     path: str
     total: int
@@ -54,7 +58,9 @@ class EditorWindow:
 
 @dataclass
 class Editor:
-    """The editor of one run, command by command. `path`: the file that is open; `window`: its lines as they are shown now."""
+    """The editor of one run, command by command. `path`: the file that is open; `window`: its lines as they are shown
+    now.
+    """
 
     path: str | None = None
     window: EditorWindow | None = None
@@ -192,7 +198,12 @@ def sniff(peek: Peek) -> bool:
         return True
     if isinstance(history := first.get("history"), list) and "trajectory" not in first:
         return any(_is_own(message) for message in history[:100])
-    return isinstance(first.get("action"), str) and isinstance(first.get("observation"), str) and "args" not in first and "id" not in first
+    return (
+        isinstance(first.get("action"), str)
+        and isinstance(first.get("observation"), str)
+        and "args" not in first
+        and "id" not in first
+    )
 
 
 def _is_own(message: Any) -> bool:
@@ -248,8 +259,14 @@ class _Reading:
     def attempt(self, part: Mapping[str, Any]) -> None:
         """One attempt: what was said before its first step, and its steps."""
         self.editor = Editor()
-        history, steps = list(map(mapping, sequence(part.get("history")))), list(map(mapping, sequence(part.get("trajectory"))))
-        begun = next((place for place, message in enumerate(history) if _is_own(message) and not message.get("is_demo")), len(history))
+        history, steps = (
+            list(map(mapping, sequence(part.get("history")))),
+            list(map(mapping, sequence(part.get("trajectory")))),
+        )
+        begun = next(
+            (place for place, message in enumerate(history) if _is_own(message) and not message.get("is_demo")),
+            len(history),
+        )
         opening = history[:begun]
         if not opening and steps:
             opening = list(map(mapping, sequence(steps[0].get("query") or steps[0].get("messages"))))
@@ -297,7 +314,13 @@ class _Reading:
         if name in _EDITORS and len(words) > 2:
             return ToolCall(name, _edit(words))
         if name in _SEARCH and len(words) > 1:
-            where = {"path": words[2]} if len(words) > 2 else {"path": state.get("open_file")} if name == "search_file" else {}
+            where = (
+                {"path": words[2]}
+                if len(words) > 2
+                else {"path": state.get("open_file")}
+                if name == "search_file"
+                else {}
+            )
             return ToolCall(name, {"pattern": words[1], **where})
         return ToolCall("submit", {}) if name in _SUBMITTING else ToolCall("bash", {"command": action})
 

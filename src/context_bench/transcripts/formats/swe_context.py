@@ -1,4 +1,5 @@
-"""Files of SWE-agent's context-aware runs beside the trajectory: `*.context.json`, `*patch_context.txt` with `File:` and `Lines:`.
+"""Files of SWE-agent's context-aware runs beside the trajectory: `*.context.json`, `*patch_context.txt` with `File:`
+and `Lines:`.
 
 Both are lists made by the run's own program: files and lines that it says were looked at, in
 no order. They are the run's final context.

@@ -1,8 +1,10 @@
-"""Records of `context-bench tap --out`, kept with the policies `full` or `redacted`: bodies as they reached the provider.
+"""Records of `context-bench tap --out`, kept with the policies `full` or `redacted`: bodies as they reached the
+provider.
 
-Requests that the provider refused, token counts and other routes are passed over and counted; a record without a body cannot be replayed.
-A request repeats what was said before it, so that a trace meets each call many times and counts it once. A sub-agent's conversation is
-recognised by the task that a call of its parent gave it, and its calls are the parent's `sidechain` ones.
+Requests that the provider refused, token counts and other routes are passed over and counted; a record without a body
+cannot be replayed. A request repeats what was said before it, so that a trace meets each call many times and counts it
+once. A sub-agent's conversation is recognised by the task that a call of its parent gave it, and its calls are the
+parent's `sidechain` ones.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from typing import Any
 from context_bench.core.keys import hash_text
 from context_bench.core.numbers import moment
 from context_bench.core.usage import usage_of
-from context_bench.transcripts.dialogue import Dialogue, ModelInput, ModelOutput, items_of, reply_items, spoken, task_key
+from context_bench.transcripts.dialogue import (
+    Dialogue,
+    ModelInput,
+    ModelOutput,
+    items_of,
+    reply_items,
+    spoken,
+    task_key,
+)
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, mapping, parsed, text
 from context_bench.transcripts.requests import NO_BODY, Logged, conversations, told_session, transcript_of
 from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
@@ -48,7 +58,9 @@ def logged(value: Any) -> Logged | str:
     if facts.get("policy") not in ("full", "redacted") or not isinstance(body, Mapping) or not body.get(ITEMS[wire]):
         return NO_BODY
     sent = facts.get("headers")
-    headers = {name: sent[name] for name in _HEADERS if isinstance(sent.get(name), str)} if isinstance(sent, Mapping) else {}
+    headers = (
+        {name: sent[name] for name in _HEADERS if isinstance(sent.get(name), str)} if isinstance(sent, Mapping) else {}
+    )
     mark = text(value.get("mark"))
     return Logged(
         wire=wire,
@@ -67,7 +79,9 @@ def logged(value: Any) -> Logged | str:
 
 
 def read(source: LogSource) -> Iterator[Transcript]:
-    """The conversations that went through the tap. A trace is made of those that can call tools, or of all if none can."""
+    """The conversations that went through the tap. A trace is made of those that can call tools, or of all if none
+    can.
+    """
     log = _Log(source)
     for number, (told, places) in enumerate(log.groups, 1):
         one = transcript_of(source, NAME, logged, told or f"{source.path.stem}-{number}", places)
@@ -152,9 +166,18 @@ class _Log:
         line = logged(value)
         assert isinstance(line, Logged), "only lines that were read have a place"
         items = items_of(line)
-        prompts = [part for item in items for one in spoken(line.wire, item) if isinstance(one, ModelInput) for part in one.parts]
+        prompts = [
+            part
+            for item in items
+            for one in spoken(line.wire, item)
+            if isinstance(one, ModelInput)
+            for part in one.parts
+        ]
         blocks = (
-            fenced(one.text) for item in (*items, *_reply(line, value)) for one in spoken(line.wire, item) if isinstance(one, ModelOutput)
+            fenced(one.text)
+            for item in (*items, *_reply(line, value))
+            for one in spoken(line.wire, item)
+            if isinstance(one, ModelOutput)
         )
         task = next((key for part in prompts if (key := task_key(part)) in self.tasks), None)
         return _Thread(told, places, bool(line.body.get("tools") or line.body.get("functions")) or any(blocks), task)

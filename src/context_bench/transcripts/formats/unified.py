@@ -40,7 +40,9 @@ def read(source: LogSource) -> Iterator[Transcript]:
             one.events += found or [Event(number, None, "read", "prediction", None, None, "self_report", "shown")]
         one.steps = len(steps) or None
         if any(told.get(name) is not None for name in ("pred_files", "pred_spans", "pred_symbols")):
-            one.final = _claims(told.get("pred_files"), told.get("pred_spans"), told.get("pred_symbols"), max(1, len(steps)))
+            one.final = _claims(
+                told.get("pred_files"), told.get("pred_spans"), told.get("pred_symbols"), max(1, len(steps))
+            )
         yield one
 
 
@@ -55,7 +57,13 @@ def _claims(files: Any, spans: Any, symbols: Any, step: int) -> list[Event]:
     listed = dict.fromkeys(path for path in sequence(files) if isinstance(path, str))
     return [
         claim(
-            path, tuple(lines[path]) if path in lines else None, step, "prediction", names.get(path, ()), shown=True, named=path in listed
+            path,
+            tuple(lines[path]) if path in lines else None,
+            step,
+            "prediction",
+            names.get(path, ()),
+            shown=True,
+            named=path in listed,
         )
         for path in dict.fromkeys([*listed, *lines, *names])
     ]

@@ -1,7 +1,7 @@
 """Verdicts of harnesses on patches: the solved tasks of a run, from any report of §11 of the specification of traces.
 
-Nothing is run here. `load_solved` reads a report, or a folder of them, recognised by their content. `Solved.find` joins by id, in any
-spelling of the id.
+Nothing is run here. `load_solved` reads a report, or a folder of them, recognised by their content. `Solved.find` joins
+by id, in any spelling of the id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _FOLDER_LIMIT = 256 * 1024 * 1024
 def formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
     """Every kind of report by its module's name, in the order in which they are tried.
 
-    In the same order they count where several name one id: the closest to the verdict first; predictions, which have none, last.
+    In the same order they count where several name one id: the closest to the verdict first; predictions, which have
+    none, last.
     """
     return formats_in(__name__)
 
@@ -32,9 +33,9 @@ def formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
 def load_solved(path: str | Path, *, scorer: str | None = None) -> Solved:
     """Load the verdicts on the patches of a run, from a report or a folder of reports. Nothing is run.
 
-    In a folder every file that is a report counts. An id that reports of several kinds name is taken from the kind closest to the verdict
-    on the run; several reports of one kind on one id are its trials. `scorer`: the score of an Inspect log that is the verdict. Raises
-    `BadInput` where there is no report, with what was seen.
+    In a folder every file that is a report counts. An id that reports of several kinds name is taken from the kind
+    closest to the verdict on the run; several reports of one kind on one id are its trials. `scorer`: the score of an
+    Inspect log that is the verdict. Raises `BadInput` where there is no report, with what was seen.
     """
     place = Path(path)
     if not place.is_dir():
@@ -43,7 +44,10 @@ def load_solved(path: str | Path, *, scorer: str | None = None) -> Solved:
         for one in found:
             out.add(one, name)
         if not out.outcomes:
-            raise BadInput(f"{place}: a file of {formats()[name].name}, but no task in it; skipped: {dict(source.skipped) or 'nothing'}")
+            raise BadInput(
+                f"{place}: a file of {formats()[name].name}, but no task in it; skipped: "
+                f"{dict(source.skipped) or 'nothing'}"
+            )
         return out
     return _folder(place, scorer)
 

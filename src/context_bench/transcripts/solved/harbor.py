@@ -30,17 +30,24 @@ def read(source: LogSource) -> Iterator[PatchOutcome]:
 
 
 def _is_trial(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("task_name"), str) and any(key in row for key in ("verifier_result", "exception_info", "reward"))
+    return isinstance(row.get("task_name"), str) and any(
+        key in row for key in ("verifier_result", "exception_info", "reward")
+    )
 
 
 def _outcome(row: dict[str, Any]) -> PatchOutcome:
     name, trial = row["task_name"], row.get("trial_name")
     # a task of a registry is called `owner/name`; its own id is the name
-    aliases = tuple(alias for alias in (trial, name.rsplit("/", 1)[-1]) if isinstance(alias, str) and alias and alias != name)
+    aliases = tuple(
+        alias for alias in (trial, name.rsplit("/", 1)[-1]) if isinstance(alias, str) and alias and alias != name
+    )
     reward = _reward(row)
     if reward is not None:
         return PatchOutcome(
-            name, "resolved" if reward >= 1 else "unresolved", reason=None if reward >= 1 else f"reward {reward:g}", aliases=aliases
+            name,
+            "resolved" if reward >= 1 else "unresolved",
+            reason=None if reward >= 1 else f"reward {reward:g}",
+            aliases=aliases,
         )
     kind = mapping(row.get("exception_info")).get("exception_type")
     if isinstance(kind, str) and kind:

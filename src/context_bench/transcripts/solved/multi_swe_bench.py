@@ -1,4 +1,6 @@
-"""Multi-SWE-bench: `final_report.json` (ids `org/repo:pr-N`), and the `report.json` of one instance (`org`, `repo`, `number`, `valid`)."""
+"""Multi-SWE-bench: `final_report.json` (ids `org/repo:pr-N`), and the `report.json` of one instance (`org`, `repo`,
+`number`, `valid`).
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,19 @@ def read(source: LogSource) -> Iterator[PatchOutcome]:
         elif _is_instance(row):
             why = row.get("error_msg")
             status = {True: "resolved", False: "unresolved"}.get(row["valid"], "unknown")
-            yield PatchOutcome(f"{row['org']}/{row['repo']}:pr-{row['number']}", status, reason=str(why)[:200] if why else None)  # type: ignore[arg-type]
+            yield PatchOutcome(
+                f"{row['org']}/{row['repo']}:pr-{row['number']}", status, reason=str(why)[:200] if why else None
+            )  # type: ignore[arg-type]
         else:
             source.skip("neither a final report nor one of an instance")
 
 
 def _is_instance(row: dict[str, Any]) -> bool:
-    named = isinstance(row.get("org"), str) and isinstance(row.get("repo"), str) and isinstance(row.get("number"), int | str)
+    named = (
+        isinstance(row.get("org"), str)
+        and isinstance(row.get("repo"), str)
+        and isinstance(row.get("number"), int | str)
+    )
     return named and "valid" in row and (row["valid"] is None or isinstance(row["valid"], bool))
 
 

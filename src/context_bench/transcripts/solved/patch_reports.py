@@ -31,10 +31,10 @@ def id_forms(name: str) -> tuple[str, ...]:
 class PatchOutcome:
     """Verdict of a harness on one patch.
 
-    `status`: `resolved` (every test that had to be fixed passes, and every test that passed still does), `unresolved`, `error` (there was
-    no verdict: it broke) or `unknown`. `infra`: the machinery failed, not the patch; its status stays what the harness counts it as.
-    `reason`: why it is not resolved, where that is told (`empty_patch`, `missing` …). `aliases`: other ids, such as the name of a trial.
-    `patch`: of predictions.
+    `status`: `resolved` (every test that had to be fixed passes, and every test that passed still does), `unresolved`,
+    `error` (there was no verdict: it broke) or `unknown`. `infra`: the machinery failed, not the patch; its status
+    stays what the harness counts it as. `reason`: why it is not resolved, where that is told (`empty_patch`, `missing`
+    …). `aliases`: other ids, such as the name of a trial. `patch`: of predictions.
     """
 
     instance_id: str
@@ -52,7 +52,8 @@ class PatchOutcome:
 
 @dataclass(slots=True)
 class Solved:
-    """The outcomes of a run. `sources`: how many came from which kind of report; `skipped`: what could not be used, by reason.
+    """The outcomes of a run. `sources`: how many came from which kind of report; `skipped`: what could not be used, by
+    reason.
 
     An id may come several times (trials of one task): `find` by the task's id gives what all of them agree on.
     """
@@ -73,7 +74,9 @@ class Solved:
             self._by_id.setdefault(form, []).append(outcome)
 
     def find(self, *ids: str | None) -> PatchOutcome | None:
-        """The outcome known by the first of these ids that is known, in any spelling; trials that differ are `unknown` together."""
+        """The outcome known by the first of these ids that is known, in any spelling; trials that differ are `unknown`
+        together.
+        """
         for name in ids:
             for form in id_forms(name) if name else ():
                 if found := self._by_id.get(form):
@@ -88,7 +91,10 @@ class Solved:
     def counts(self) -> dict[str, int]:
         """Number of outcomes of each status, and of failures of the machinery."""
         tally = Counter(one.status for one in self.outcomes)
-        return {**{name: tally[name] for name in ("resolved", "unresolved", "error", "unknown")}, "infra": self.infra_count}
+        return {
+            **{name: tally[name] for name in ("resolved", "unresolved", "error", "unknown")},
+            "infra": self.infra_count,
+        }
 
     @property
     def infra_count(self) -> int:
@@ -121,7 +127,8 @@ def names(value: Any) -> list[str]:
     return [name for name in value if isinstance(name, str) and name] if isinstance(value, list) else []
 
 
-#: Verdict of each list, the one that decides first. Ids that are only in a later list of the report (`submitted_ids` …) have no verdict.
+#: Verdict of each list, the one that decides first. Ids that are only in a later list of the report (`submitted_ids` …)
+#: have no verdict.
 _VERDICTS: tuple[tuple[str, Status, str | None], ...] = (
     ("resolved_ids", "resolved", None),
     ("error_ids", "error", None),
@@ -137,7 +144,9 @@ _VERDICTS: tuple[tuple[str, Status, str | None], ...] = (
 
 def is_listing(row: Mapping[str, Any]) -> bool:
     """True if a report lists ids by verdict."""
-    return isinstance(row.get("resolved_ids"), list) and any(isinstance(row.get(key), list) for key, _, _ in _VERDICTS[1:])
+    return isinstance(row.get("resolved_ids"), list) and any(
+        isinstance(row.get(key), list) for key, _, _ in _VERDICTS[1:]
+    )
 
 
 def listed(row: Mapping[str, Any]) -> Iterator[PatchOutcome]:

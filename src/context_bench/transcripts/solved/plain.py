@@ -33,7 +33,11 @@ def read(source: LogSource) -> Iterator[PatchOutcome]:
             source.skip("no id" if name is None else "no verdict")
             continue
         told, why = row.get("status"), row.get("reason")
-        infra = row.get("infra") is True or row.get("infra_failure") is True or (isinstance(told, str) and told.lower().startswith("infra"))
+        infra = (
+            row.get("infra") is True
+            or row.get("infra_failure") is True
+            or (isinstance(told, str) and told.lower().startswith("infra"))
+        )
         yield PatchOutcome(name, status, infra, str(why)[:200] if why else None)
 
 

@@ -1,4 +1,5 @@
-"""Predictions (`{instance_id, model_name_or_path, model_patch}` as a list, a map by id, or lines): patches without a verdict.
+"""Predictions (`{instance_id, model_name_or_path, model_patch}` as a list, a map by id, or lines): patches without a
+verdict.
 
 An empty patch solves nothing; of any other the status is unknown until a harness has run it.
 """

@@ -1,4 +1,6 @@
-"""`report.json` of a SWE-bench instance: `{id: {resolved, patch_successfully_applied, tests_status, infra_failure …}}`."""
+"""`report.json` of a SWE-bench instance: `{id: {resolved, patch_successfully_applied, tests_status, infra_failure
+…}}`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def _why(report: dict[str, Any]) -> str | None:
         return "patch does not apply"
     tests = mapping(report.get("tests_status"))
     failed = [
-        f"{len(wrong)} of {kind}" for kind in _TESTS if (wrong := mapping(tests.get(kind)).get("failure")) and isinstance(wrong, list)
+        f"{len(wrong)} of {kind}"
+        for kind in _TESTS
+        if (wrong := mapping(tests.get(kind)).get("failure")) and isinstance(wrong, list)
     ]
     return "failing: " + ", ".join(failed) if failed else None
 

@@ -1,7 +1,7 @@
 """The report of a SWE-bench run (`<model>.<run>.json`), schema 2 and those before it.
 
-Older ones have no failures of the machinery; the oldest (`results.json` of a submission) list `resolved` beside `applied` and
-`no_generation`.
+Older ones have no failures of the machinery; the oldest (`results.json` of a submission) list `resolved` beside
+`applied` and `no_generation`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.solved.patch_reports import PatchOutcome, is_listing, listed, mapping, names
 
 NAME = "SWE-bench run report"
-_OLD = ("generated", "with_logs", "applied", "no_generation", "no_logs", "no_apply", "install_fail", "reset_failed", "test_errored")
+_OLD = (
+    "generated",
+    "with_logs",
+    "applied",
+    "no_generation",
+    "no_logs",
+    "no_apply",
+    "install_fail",
+    "reset_failed",
+    "test_errored",
+)
 
 
 def sniff(peek: Peek) -> bool:
@@ -34,7 +44,11 @@ def read(source: LogSource) -> Iterator[PatchOutcome]:
 
 
 def _is_old(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("resolved"), list) and any(isinstance(row.get(key), list) for key in _OLD) and "not_resolved" not in row
+    return (
+        isinstance(row.get("resolved"), list)
+        and any(isinstance(row.get(key), list) for key in _OLD)
+        and "not_resolved" not in row
+    )
 
 
 def _old(row: dict[str, Any]) -> Iterator[PatchOutcome]:

@@ -53,7 +53,11 @@ def _instance(row: dict[str, Any]) -> PatchOutcome:
         return PatchOutcome(name, "unresolved", reason="patch does not apply")
     if row.get("with_logs") is False:
         return PatchOutcome(name, "error", reason="no log of the tests")
-    failed = [what for what, bad in (("fail-to-pass", not row["all_f2p_passed"]), ("pass-to-pass", not row["no_p2p_failed"])) if bad]
+    failed = [
+        what
+        for what, bad in (("fail-to-pass", not row["all_f2p_passed"]), ("pass-to-pass", not row["no_p2p_failed"]))
+        if bad
+    ]
     return PatchOutcome(name, "unresolved", reason="failing: " + ", ".join(failed) if failed else None)
 
 

@@ -1,8 +1,9 @@
 """Files as they stand after the agent's own edits, line by line in the coordinates of the commit it started from.
 
-A file that is read again after an edit has other line numbers than the gold is counted in. So every edit that says what it replaced by what
-is carried out on the text, and each line remembers which line of the base it was; lines that the agent wrote are nobody's. What an edit did
-that nobody can follow (`sed -i`, a replacement that is not found) leaves the file *lost*: its later reads are matched to the base by text.
+A file that is read again after an edit has other line numbers than the gold is counted in. So every edit that says what
+it replaced by what is carried out on the text, and each line remembers which line of the base it was; lines that the
+agent wrote are nobody's. What an edit did that nobody can follow (`sed -i`, a replacement that is not found) leaves the
+file *lost*: its later reads are matched to the base by text.
 
 Reads patches as agents write them: unified diffs, and `*** Begin Patch` with hunks that name no lines.
 """
@@ -168,7 +169,9 @@ class EditedText:
         return True
 
     def hunk(self, old: list[str], new: list[str], near: int) -> int | None:
-        """Replace the lines `old`, looked for from `near` on and then anywhere; the line after them, or `None` where they are not."""
+        """Replace the lines `old`, looked for from `near` on and then anywhere; the line after them, or `None` where
+        they are not.
+        """
         if not old:
             place = min(near, len(self.lines))
             self.put(place, place, new)
@@ -176,7 +179,10 @@ class EditedText:
         wanted = [line.rstrip() for line in old]
         near = min(near, len(self.lines))
         for start in chain(range(near, len(self.lines)), range(near)):
-            if self.lines[start].rstrip() == wanted[0] and [line.rstrip() for line in self.lines[start : start + len(old)]] == wanted:
+            if (
+                self.lines[start].rstrip() == wanted[0]
+                and [line.rstrip() for line in self.lines[start : start + len(old)]] == wanted
+            ):
                 self.put(start, start + len(old), new)
                 return start + len(new)
         return None
@@ -189,7 +195,9 @@ class EditedText:
         if ranges == "all":
             places = iter(range(len(self.numbers)))
         else:
-            places = (place for first, last in ranges for place in range(max(0, first - 1), min(last, len(self.numbers))))
+            places = (
+                place for first, last in ranges for place in range(max(0, first - 1), min(last, len(self.numbers)))
+            )
         return _runs({self.numbers[place] for place in places} - {0})
 
 
@@ -197,7 +205,8 @@ class EditedText:
 class Edits:
     """The files that a run changed so far. It is a repository, too: that of the files as they are now.
 
-    `lost`: files changed in a way that nobody can follow. `names`: files under another name than in the base, by their name now.
+    `lost`: files changed in a way that nobody can follow. `names`: files under another name than in the base, by their
+    name now.
     """
 
     repo: FilesByPath
@@ -243,7 +252,9 @@ class Edits:
         return self.names.get(path, path)
 
     def to_base(self, path: str, ranges: Ranges, numbered: Sequence[tuple[int, str]] = ()) -> tuple[Ranges, bool]:
-        """Lines of a file as it is now, in the base, and whether that is sure. `numbered`: what was shown, for files that are lost."""
+        """Lines of a file as it is now, in the base, and whether that is sure. `numbered`: what was shown, for files
+        that are lost.
+        """
         if path in self.texts:
             return self.texts[path].base(ranges), True
         if path not in self.lost or ranges is None:
@@ -288,7 +299,9 @@ class Edits:
             if not old and not text.lines:
                 text.put(0, 0, split(new))
                 return True
-            return text.replace(old, new, given.get("replace_all") is True or whole(given.get("expected_replacements")) not in (None, 1))
+            return text.replace(
+                old, new, given.get("replace_all") is True or whole(given.get("expected_replacements")) not in (None, 1)
+            )
         if edits := sequence(given.get("edits")):
             return all(_is_replacement(mapping(one)) and self._apply(text, mapping(one), None) for one in edits)
         if (line := whole(given.get("insert_line"))) is not None and isinstance(given.get("new_str"), str):
@@ -302,7 +315,9 @@ class Edits:
         return _whole_text(given) is None and self._hunks(text, _structured_hunks(record))
 
     def patch(self, patch: str, locate: Locate) -> set[str]:
-        """Carry out a patch (unified, or in the form `*** Begin Patch`); the files it names. `locate`: a name's path in the repository."""
+        """Carry out a patch (unified, or in the form `*** Begin Patch`); the files it names. `locate`: a name's path in
+        the repository.
+        """
         named: set[str] = set()
         for part in parts(patch):
             source, target = (locate(name) if name else None for name in (part.source, part.target))
@@ -352,11 +367,17 @@ class Edits:
             self.names[target] = origin
 
     def moves(self, command: str, gone: Collection[str]) -> set[str]:
-        """Follow renames by `mv` and `git mv` in a command, after which the files `gone` are so; the names before and after."""
+        """Follow renames by `mv` and `git mv` in a command, after which the files `gone` are so; the names before and
+        after.
+        """
         done: set[str] = set()
         for words in _MOVE.findall(command):
             name, target = (posixpath.normpath(word.strip("'\"")) for word in words)
-            found = [path for path in gone if path == name or path.endswith("/" + name.lstrip("./")) or name.endswith("/" + path)]
+            found = [
+                path
+                for path in gone
+                if path == name or path.endswith("/" + name.lstrip("./")) or name.endswith("/" + path)
+            ]
             if len(found) != 1 or found[0] not in self.paths():
                 continue
             old = found[0]
@@ -431,7 +452,9 @@ def _is_replacement(given: Any) -> bool:
 
 
 def _place(given: Any) -> tuple[int, int] | None:
-    """The lines that a `new_text` stands for (from 0, the end not included): those named, or none before the one it goes in front of."""
+    """The lines that a `new_text` stands for (from 0, the end not included): those named, or none before the one it
+    goes in front of.
+    """
     first, last, before = (whole(given.get(key)) for key in ("start_line", "end_line", "insert_line"))
     if first is not None and first > 0:
         return first - 1, max(first - 1, first if last is None else last)
@@ -439,7 +462,11 @@ def _place(given: Any) -> tuple[int, int] | None:
 
 
 def _old_new(given: Any) -> tuple[str, str]:
-    old = next(given[key] for key in ("old_string", "old_str", "oldString", "oldText", "old_text") if isinstance(given.get(key), str))
+    old = next(
+        given[key]
+        for key in ("old_string", "old_str", "oldString", "oldText", "old_text")
+        if isinstance(given.get(key), str)
+    )
     keys = ("new_string", "new_str", "newString", "newText", "new_text")
     return old, next((given[key] for key in keys if isinstance(given.get(key), str)), "")
 

@@ -1,8 +1,8 @@
 """One tool call as events: reads, searches, listings and edits, their evidence, and whether they reached the model.
 
-The output counts before the arguments; if they disagree, the output wins and `Workspace.counts` says so. Lines are those of the files at
-the start of the run; an edit moves the lines of later calls. A tool that does several things in one call is split, each part with its share
-of the result.
+The output counts before the arguments; if they disagree, the output wins and `Workspace.counts` says so. Lines are
+those of the files at the start of the run; an edit moves the lines of later calls. A tool that does several things in
+one call is split, each part with its share of the result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _LOOKED_AT = 20_000
 _TESTING = re.compile(
     r"(?:^|[\s;&|(/])(?:py\.?test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|runtests\.py"
     r"|python[\d.]* -m (?:pytest|unittest)|\S*manage\.py test"
-    r"|(?:npm|yarn|pnpm|bun|go|cargo|dotnet|swift|mix|rake|sbt|bazel|make|mvn|gradle|\./mvnw|\./gradlew)(?: run)?(?: -\S+)*"
+    r"|(?:npm|yarn|pnpm|bun|go|cargo|dotnet|swift|mix|rake|sbt|bazel|make|mvn|gradle|\./mvnw|\./gradlew)(?: run)?(?: "
+    r"-\S+)*"
     r" (?:test|tests|check|verify))"
     r"(?![\w.-])"
 )
@@ -55,7 +56,11 @@ def command_of(call: ToolCall, row: ToolRow) -> str | None:
         value = value.get("command")
     if isinstance(value, list):
         words = [word for word in value if isinstance(word, str)]
-        if len(words) == 3 and words[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh") and words[1] in ("-c", "-lc", "-ic", "-cl"):
+        if (
+            len(words) == 3
+            and words[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh")
+            and words[1] in ("-c", "-lc", "-ic", "-cl")
+        ):
             return words[2]
         return shlex.join(words) if words else None
     return value if isinstance(value, str) and value else None
@@ -118,7 +123,9 @@ def _commanded(one: Handled, command: str, code: int | None) -> list[Event]:
             one.changes[path] = result.changes.get(name, "part")
             events.append(one.event("edit", path, None, "edit", "claimed"))
     events += [
-        one.event("list", path, None, "command", "listed") for name in result.listed if (path := place.locate(name, base)) is not None
+        one.event("list", path, None, "command", "listed")
+        for name in result.listed
+        if (path := place.locate(name, base)) is not None
     ]
     if result.too_large:
         place.counts["commands too large to read"] += 1
@@ -137,7 +144,9 @@ def _interpreted(one: Handled, command: str, cwd: str, code: int | None) -> Shel
         # the files as they are now make a repository of their own, which is dear: it is asked where it can matter
         named = (*result.reads, *(place.locate(name, place.root or cwd) for name in result.absent))
         if any(path in place.edits.differing for path in named):
-            result = read_shell(command, cwd, place.edits, output=one.text, exit_code=code, root=place.root, budget=place.budget)
+            result = read_shell(
+                command, cwd, place.edits, output=one.text, exit_code=code, root=place.root, budget=place.budget
+            )
     return result
 
 
@@ -146,9 +155,15 @@ def _looked_at(one: Handled, result: ShellReads, cwd: str, base: str) -> list[Ev
     place = one.place
     kind: EventKind = "search" if result.kind == "search" else "read"
     refused, _ = complaints(one.text or "")
-    absent = [path for name in result.absent if refused or not result.ok if (path := place.locate(name, base)) is not None]
+    absent = [
+        path for name in result.absent if refused or not result.ok if (path := place.locate(name, base)) is not None
+    ]
     # what the shell's interpreter did not open is looked for where the command ended
-    others = [path for name in refused if name not in result.unresolved and (path := place.locate(name, result.new_cwd or cwd)) is not None]
+    others = [
+        path
+        for name in refused
+        if name not in result.unresolved and (path := place.locate(name, result.new_cwd or cwd)) is not None
+    ]
     events: list[Event] = []
     failed: list[str] = []
     for name, lines in result.reads.items():
@@ -168,14 +183,18 @@ def _looked_at(one: Handled, result: ShellReads, cwd: str, base: str) -> list[Ev
 
 
 def _printed(one: Handled, searched: str, base: str) -> list[Event]:
-    """Lines of files at or below what a command searched, by its output; nobody knows here whether that is a file or a folder."""
+    """Lines of files at or below what a command searched, by its output; nobody knows here whether that is a file or a
+    folder.
+    """
     below = "" if searched == "." else searched + "/"
     events = []
     hits = outputs.found(one.text or "")
     for name, numbers in hits.lines.items():
         path = one.place.locate(name, base)
         if path is not None and (path == searched or path.startswith(below)) and not path.startswith(("/", "../")):
-            events.append(one.event("search", path, outputs.runs([n for n in numbers if n > 0]), "output_numbered", cut=hits.cut))
+            events.append(
+                one.event("search", path, outputs.runs([n for n in numbers if n > 0]), "output_numbered", cut=hits.cut)
+            )
     return events or ([one.event("search", searched, None, "command", "listed")] if searched != "." else [])
 
 
@@ -210,7 +229,13 @@ def _part(call: ToolCall, row: ToolRow, item: Any, result: Any) -> ToolCall:
     failed = True if told.get("success") is False else call.failed
     if failed and not output:
         output = told.get("error")
-    return replace(call, arguments=arguments, output=output if isinstance(output, str) else call.output and "", failed=failed, then=None)
+    return replace(
+        call,
+        arguments=arguments,
+        output=output if isinstance(output, str) else call.output and "",
+        failed=failed,
+        then=None,
+    )
 
 
 def _results(output: str | None, number: int) -> list[Any]:
@@ -226,7 +251,9 @@ _MOST_LINES = 100_000
 
 
 def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
-    """The events of one call; at least one, so that steps can be counted. A tool that the table does not name is `other` and counted."""
+    """The events of one call; at least one, so that steps can be counted. A tool that the table does not name is
+    `other` and counted.
+    """
     row, foreign = place.vocabulary.find(call.tool)
     if row is None:
         place.counts[f"unknown tool {call.tool[:60]}"] += 1
@@ -236,7 +263,9 @@ def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
     made = [event for part in parts_of(call, row) for event in _events(part, row, foreign, step, place)]
     if call.then is not None:
         made += events_of_call(_following(call, call.then), step, place)
-    return made or [Handled(call, step, row, place, foreign, None).event("other", None, None, "args", "listed", ok=not call.failed)]
+    return made or [
+        Handled(call, step, row, place, foreign, None).event("other", None, None, "args", "listed", ok=not call.failed)
+    ]
 
 
 def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: Workspace) -> list[Event]:
@@ -253,7 +282,15 @@ def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: Works
 
 def _following(call: ToolCall, then: ToolCall) -> ToolCall:
     """Events of a later part of a call."""
-    return replace(then, ident=call.ident, turn=call.turn, t=call.t, tokens_before=call.tokens_before, sidechain=call.sidechain, then=None)
+    return replace(
+        then,
+        ident=call.ident,
+        turn=call.turn,
+        t=call.t,
+        tokens_before=call.tokens_before,
+        sidechain=call.sidechain,
+        then=None,
+    )
 
 
 def _bounded(call: ToolCall) -> str | None:

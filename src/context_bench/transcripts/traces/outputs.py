@@ -1,4 +1,6 @@
-"""Facts read from a tool's output: its line numbers, the files of a search, its exit code, and the place where it was cut."""
+"""Facts read from a tool's output: its line numbers, the files of a search, its exit code, and the place where it was
+cut.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,15 @@ from context_bench.core.jsontext import load_json
 #: Lines as the tools print them: a number, right-aligned or not, then an arrow, a tab, a colon or a bar.
 _NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?| ?\| ?)")
 _CUT = re.compile(
-    r"\s{0,20}(?:[.…\[<(*-]{1,6}\s?|Warning: |IMPORTANT: |\(?Results? )[^\n]{0,200}(?:truncat|clipped|elided|omitted|more lines not shown)",
+    r"\s{0,20}(?:[.…\[<(*-]{1,6}\s?|Warning: |IMPORTANT: |\(?Results? "
+    r")[^\n]{0,200}(?:truncat|clipped|elided|omitted|more lines not shown)",
     re.I,
 )
 _CUT_WORDS = ("truncat", "clipped", "elided", "omitted", "more lines not shown")
 _SHOWING = re.compile(r"Showing lines (\d{1,8})-(\d{1,8})")
 _FAILED = re.compile(
-    r"No such file or directory|does not exist|cannot find|File not found|ENOENT|EISDIR|EACCES|Permission denied|[Ii]s a directory|"
+    r"No such file or directory|does not exist|cannot find|File not found|ENOENT|EISDIR|EACCES|Permission "
+    r"denied|[Ii]s a directory|"
     r"not found|<tool_use_error>|^Error|^ERROR",
     re.M,
 )
@@ -34,7 +38,9 @@ _LARGEST = 99_999_998
 
 @dataclass(frozen=True, slots=True)
 class ShownLines:
-    """Lines of one file that an output shows. `ranges`: by its own numbers (`None`: it has none). `lines`: its text, line by line."""
+    """Lines of one file that an output shows. `ranges`: by its own numbers (`None`: it has none). `lines`: its text,
+    line by line.
+    """
 
     ranges: tuple[tuple[int, int], ...] | None
     lines: list[str]
@@ -63,7 +69,9 @@ def shown(text: str) -> ShownLines:
         return ShownLines(((first, last),) if 0 < first <= last else None, _body(lines), True)
     numbers = _numbers(lines)
     return ShownLines(
-        runs(numbers) if numbers else None, lines, cut or (_may_be_cut(text) and any(_CUT.match(line) for line in lines if len(line) < 300))
+        runs(numbers) if numbers else None,
+        lines,
+        cut or (_may_be_cut(text) and any(_CUT.match(line) for line in lines if len(line) < 300)),
     )
 
 
@@ -134,7 +142,9 @@ def line_numbers(text: str) -> list[int]:
 
 
 def unwrapped(text: str) -> tuple[str, int | None, bool]:
-    """A command's output without what the program puts around it, its exit code if that says it, and whether it was cut."""
+    """A command's output without what the program puts around it, its exit code if that says it, and whether it was
+    cut.
+    """
     if text.startswith("{"):
         try:
             value = load_json(text)
@@ -148,10 +158,15 @@ def unwrapped(text: str) -> tuple[str, int | None, bool]:
         body = re.search(r"<(output|output_head)>\n?(.*?)</\1>", text, re.S)
         return (body[2] if body else ""), int(told[1]), bool(body and body[1] == "output_head")
     head = text[:2000]
-    if re.match(r"(?:Chunk ID: |Exit code: |Wall time: )", head) and (mark := re.search(r"^Output:(?:\n|$)", head, re.M)):
+    if re.match(r"(?:Chunk ID: |Exit code: |Wall time: )", head) and (
+        mark := re.search(r"^Output:(?:\n|$)", head, re.M)
+    ):
         code_text = re.search(r"^(?:Exit code:|Process exited with code) (-?\d{1,10})", head[: mark.start()], re.M)
         body_text = text[mark.end() :]
-        cut = bool(re.match(r"(?:Warning: truncated|Total output lines: )", body_text)) or "truncated output" in head[: mark.start()]
+        cut = (
+            bool(re.match(r"(?:Warning: truncated|Total output lines: )", body_text))
+            or "truncated output" in head[: mark.start()]
+        )
         return body_text, int(code_text[1]) if code_text else None, cut
     if told := re.match(r"Exit code (-?\d{1,10})(?:\n|$)", text):
         return text[told.end() :], int(told[1]), False
@@ -159,7 +174,9 @@ def unwrapped(text: str) -> tuple[str, int | None, bool]:
         tail = re.search(r"\nExit Code: (-?\d{1,10})(?:\n.{0,200})?\s*$", text[-400:], re.S)
         body_text = text[len("Output: ") : len(text) - len(tail[0]) if tail else None]
         return ("" if body_text == "(empty)" else body_text), int(tail[1]) if tail else None, False
-    if told := re.search(r"\n?\[(?:The command completed|Command finished) with exit code (-?\d{1,10})\.?\]", text[-2000:]):
+    if told := re.search(
+        r"\n?\[(?:The command completed|Command finished) with exit code (-?\d{1,10})\.?\]", text[-2000:]
+    ):
         return text[: max(0, len(text) - 2000) + told.start()], int(told[1]), False
     return text, None, False
 
@@ -177,7 +194,9 @@ def _context(result: SearchHits, loose: list[tuple[str, str]]) -> None:
 
 
 def _numbers(lines: list[str]) -> list[int]:
-    """The numbers in front of the lines, if it is really numbered: from the first to the last such line all are, and they grow."""
+    """The numbers in front of the lines, if it is really numbered: from the first to the last such line all are, and
+    they grow.
+    """
     first = next((index for index, line in enumerate(lines[:_FRINGE]) if _NUMBERED.match(line)), None)
     if first is None:
         return []
@@ -217,4 +236,9 @@ def _ends(lines: list[str]) -> list[str]:
 def _path_like(line: str) -> bool:
     """True if a line can be the name of a file: one word with a dot or a slash, or one that says so."""
     bare = line.strip().removeprefix("File: ").removesuffix(":")
-    return bool(bare) and len(bare) < 1000 and not re.search(r"[\s\"'<>|*?()]", bare) and ("/" in bare or "\\" in bare or "." in bare[1:])
+    return (
+        bool(bare)
+        and len(bare) < 1000
+        and not re.search(r"[\s\"'<>|*?()]", bare)
+        and ("/" in bare or "\\" in bare or "." in bare[1:])
+    )

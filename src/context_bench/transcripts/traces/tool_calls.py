@@ -1,7 +1,7 @@
 """Reads, edits and searches by one tool call, in the workspace of its run.
 
-A read names its lines by a record, by their numbers, or by the place of the text in the file. A search or a listing names the lines and
-files of its output.
+A read names its lines by a record, by their numbers, or by the place of the text in the file. A search or a listing
+names the lines and files of its output.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from context_bench.transcripts.transcript import ToolCall
 class Workspace:
     """The folders and files of a run's calls. `counts` collects facts about the evidence of its reads.
 
-    `roots`: folders that turned out to hold the repository, where the log names none, by how often. `first_test`: the first command that
-    ran tests.
+    `roots`: folders that turned out to hold the repository, where the log names none, by how often. `first_test`: the
+    first command that ran tests.
     """
 
     root: str | None = None
@@ -160,7 +160,11 @@ def events_of_edit(one: Handled) -> list[Event]:
 def patched_paths(one: Handled, patch: str) -> list[str]:
     """The files that a patch names, each once."""
     names = [hit[1] or hit[2] or hit[3] or hit[4] for hit in _PATCHED.finditer(patch)]
-    paths = [path for name in names if name != "/dev/null" and (path := one.place.locate(name.strip(), one.folder)) is not None]
+    paths = [
+        path
+        for name in names
+        if name != "/dev/null" and (path := one.place.locate(name.strip(), one.folder)) is not None
+    ]
     return list(dict.fromkeys(paths))
 
 
@@ -174,13 +178,17 @@ def _replaced(arguments: Any) -> Ranges:
 
 
 def _edited(record: Any) -> Ranges:
-    """The lines that an edit took out or changed, in the coordinates of the file before it; no claim where none were."""
+    """The lines that an edit took out or changed, in the coordinates of the file before it; no claim where none
+    were.
+    """
     hunks = [mapping(hunk) for hunk in sequence(mapping(record).get("structuredPatch"))]
     pairs = [(whole(hunk.get("oldStart")), whole(hunk.get("oldLines"))) for hunk in hunks]
     diff = mapping(record).get("diff") or mapping(mapping(record).get("filediff")).get("patch")
     if not pairs and isinstance(diff, str):
         pairs = [(int(hit[1]), int(hit[2]) if hit[2] else 1) for hit in _HUNK.finditer(diff)]
-    found = tuple((first, first + number - 1) for first, number in pairs if first and number and first > 0 and number > 0)
+    found = tuple(
+        (first, first + number - 1) for first, number in pairs if first and number and first > 0 and number > 0
+    )
     return found or None
 
 
@@ -206,7 +214,11 @@ def _read_one(one: Handled, path: str) -> Event:
         return one.event("read", path, asked, "args", one.asked)
     if (told := _structured(one.call.structured)) is not None:
         return one.event(
-            "read", path, told, "structured", cut=bool(mapping(mapping(one.call.structured).get("file")).get("truncatedByTokenCap"))
+            "read",
+            path,
+            told,
+            "structured",
+            cut=bool(mapping(mapping(one.call.structured).get("file")).get("truncatedByTokenCap")),
         )
     if not one.text or not one.text.strip(" \n."):
         return one.event("read", path, asked, "args", one.asked)
@@ -238,7 +250,9 @@ def _structured(value: Any) -> Ranges:
 def _folder_listing(one: Handled, path: str) -> bool:
     """True if what was viewed is a folder: an editor lists its files."""
     text = one.text or ""
-    return "files and directories up to" in text[:400] or (one.place.known is not None and _is_folder(path, one.place.known))
+    return "files and directories up to" in text[:400] or (
+        one.place.known is not None and _is_folder(path, one.place.known)
+    )
 
 
 def _is_folder(path: str, known: Collection[str]) -> bool:
@@ -286,7 +300,9 @@ def events_of_search(one: Handled) -> list[Event]:
     text = record.get("content") if isinstance(record.get("content"), str) else one.text
     if not text:
         listed = [
-            found for name in sequence(record.get("filenames")) if isinstance(name, str) and (found := one.place.locate(name, one.folder))
+            found
+            for name in sequence(record.get("filenames"))
+            if isinstance(name, str) and (found := one.place.locate(name, one.folder))
         ]
         events = [one.event("search", path, None, "structured", "listed") for path in dict.fromkeys(listed)]
         return events or [one.event("search", path, None, "args", "listed") for path in _or_none(paths)]

@@ -30,10 +30,11 @@ def load_traces(
 ) -> Iterator[Trace]:
     """Every run in a file, a folder (its log files, at any depth, by name) or several of these, as they are read.
 
-    `tools`: rows for the table of tools (TOML), before the built-in ones. `repo`: the files as the agent found them, for all runs or by
-    run; with them commands, unnumbered outputs and paths of other machines are understood better. A file of no known format raises
-    `BadInput` with its first keys and the formats tried; in a folder it is told to `on_skip`, and only a folder without any run raises.
-    What was passed over inside a file is counted in `Trace.skipped`.
+    `tools`: rows for the table of tools (TOML), before the built-in ones. `repo`: the files as the agent found them,
+    for all runs or by run; with them commands, unnumbered outputs and paths of other machines are understood better. A
+    file of no known format raises `BadInput` with its first keys and the formats tried; in a folder it is told to
+    `on_skip`, and only a folder without any run raises. What was passed over inside a file is counted in
+    `Trace.skipped`.
     """
     vocabulary = Vocabulary.load(tools)
     for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
@@ -53,7 +54,12 @@ def trace_of(one: Transcript, vocabulary: Vocabulary | None = None, repo: Repos 
     if trace.cwd is None:
         trace.cwd = root_among(one.folders, files, begun=one.begun)
     place = Workspace(
-        trace.cwd, files, vocabulary or Vocabulary.load(), lasting_shell=one.lasting_shell, outputs=one.outputs, cwd=trace.cwd
+        trace.cwd,
+        files,
+        vocabulary or Vocabulary.load(),
+        lasting_shell=one.lasting_shell,
+        outputs=one.outputs,
+        cwd=trace.cwd,
     )
     for step, call in enumerate(one.calls, (trace.steps or 0) + 1):
         trace.events += events_of_call(call, step, place)
@@ -77,13 +83,19 @@ def _rooted(trace: Trace, place: Workspace) -> None:
     if trace.cwd is None:
         told = place.roots.most_common(2)
         sure = told and (len(told) == 1 or told[0][1] > told[1][1])
-        trace.cwd = told[0][0] if sure else root_of([p for p in named if p.startswith("/")], [p for p in named if not p.startswith("/")])
+        trace.cwd = (
+            told[0][0]
+            if sure
+            else root_of([p for p in named if p.startswith("/")], [p for p in named if not p.startswith("/")])
+        )
         if trace.cwd is not None:
             trace.notes.append("the folder of the repository was told by the paths")
     for event in events:
         if event.path and event.path.startswith("/"):
             event.path = located(event.path, None, trace.cwd) or event.path
-    outside = {event.path for event in events if event.path and (event.path.startswith("/") or event.path.startswith("../"))}
+    outside = {
+        event.path for event in events if event.path and (event.path.startswith("/") or event.path.startswith("../"))
+    }
     if outside:
         trace.notes.append(f"paths outside the repository, or of another place: {len(outside)}")
 
@@ -151,7 +163,9 @@ def _in_folder(path: Path) -> Callable[[Path], Transcript] | None:
 
 def _of_folder(folder: Path) -> Transcript:
     """The run of a folder that `units` takes for one."""
-    reader = next(found for path in sorted(folder.iterdir()) if path.is_file() and (found := _in_folder(path)) is not None)
+    reader = next(
+        found for path in sorted(folder.iterdir()) if path.is_file() and (found := _in_folder(path)) is not None
+    )
     one = reader(folder)
     one.ident = one.ident or _folder_name(folder)
     return one

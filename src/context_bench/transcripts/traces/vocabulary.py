@@ -99,7 +99,9 @@ class ToolRow:
         return "all"
 
     def first(self, keys: tuple[str, ...], arguments: Any) -> Any:
-        """The first of these arguments that is there; a text or list that stands for all arguments is itself the answer."""
+        """The first of these arguments that is there; a text or list that stands for all arguments is itself the
+        answer.
+        """
         if not isinstance(arguments, Mapping):
             return arguments
         return next((arguments[key] for key in keys if arguments.get(key)), None)
@@ -115,12 +117,16 @@ class Vocabulary:
         """The row of a tool, and whether it is another server's (its results are not known to be as ours are)."""
         if (row := self.rows.get(tool)) is not None:
             return row, False
-        last = tool.rsplit("__", 1)[-1] if tool.startswith("mcp__") else tool.rsplit(".", 1)[-1] if "." in tool else None
+        last = (
+            tool.rsplit("__", 1)[-1] if tool.startswith("mcp__") else tool.rsplit(".", 1)[-1] if "." in tool else None
+        )
         return (self.rows.get(last), True) if last else (None, False)
 
     @classmethod
     def load(cls, extra: str | Path | Mapping[str, Any] | None = None) -> Vocabulary:
-        """The built-in table, behind rows of `extra` (a TOML file, or its contents). `BadInput` names what is wrong in it."""
+        """The built-in table, behind rows of `extra` (a TOML file, or its contents). `BadInput` names what is wrong in
+        it.
+        """
         if extra is None:
             return _builtin()
         if isinstance(extra, Mapping):
@@ -160,13 +166,18 @@ def _row(table: Any, origin: str) -> tuple[ToolRow, list[str]]:
     for kind in [table.get("kind"), *(kinds.values() if isinstance(kinds, Mapping) else [None])]:
         if kind not in _KINDS:
             raise BadInput(f"{origin}: kind is {kind!r}, expected one of {', '.join(_KINDS)}")
-    lists = {key: _words(table.get(key, []), f"{origin}: {key}") for key in ("names", "paths", "whole", "command", "cwd", "patch", "each")}
+    lists = {
+        key: _words(table.get(key, []), f"{origin}: {key}")
+        for key in ("names", "paths", "whole", "command", "cwd", "patch", "each")
+    }
     names = lists.pop("names")
     if not names:
         raise BadInput(f"{origin}: `names` is empty")
     by = table.get("by", "")
     ranges = tuple(_keys(entry, origin) for entry in table.get("ranges", []))
-    return ToolRow(table["kind"], ranges=ranges, by=by if isinstance(by, str) else "", kinds=dict(kinds), **lists), list(names)
+    return ToolRow(
+        table["kind"], ranges=ranges, by=by if isinstance(by, str) else "", kinds=dict(kinds), **lists
+    ), list(names)
 
 
 def _words(value: Any, where: str) -> tuple[str, ...]:
@@ -179,7 +190,9 @@ def _keys(entry: Any, origin: str) -> RangeKeys:
     try:
         keys = RangeKeys(**entry)
     except TypeError:
-        raise BadInput(f"{origin}: a range is {entry!r}, expected {{start, count}}, {{start, end}} or {{pair}}, and base") from None
+        raise BadInput(
+            f"{origin}: a range is {entry!r}, expected {{start, count}}, {{start, end}} or {{pair}}, and base"
+        ) from None
     if keys.base not in (0, 1) or not (keys.pair or keys.start):
         raise BadInput(f"{origin}: a range needs `pair` or `start`, and a base of 0 or 1")
     return keys
@@ -207,10 +220,11 @@ def cleaned(path: str) -> str | None:
 
 
 def located(path: str, cwd: str | None, root: str | None, known: Collection[str] | None = None) -> str | None:
-    """The path from the repository's root; an absolute one where it is elsewhere or nobody knows; `None` for what is no path.
+    """The path from the repository's root; an absolute one where it is elsewhere or nobody knows; `None` for what is no
+    path.
 
-    `cwd` is where a relative path starts; `known` the files of the repository, by which a folder of another machine is recognised: the
-    path's end, of two components or more, must name exactly one of them.
+    `cwd` is where a relative path starts; `known` the files of the repository, by which a folder of another machine is
+    recognised: the path's end, of two components or more, must name exactly one of them.
     """
     clean = cleaned(path)
     if clean is None:
@@ -233,7 +247,9 @@ def located(path: str, cwd: str | None, root: str | None, known: Collection[str]
 
 
 def root_of(absolute: Iterable[str], relative: Iterable[str]) -> str | None:
-    """The folder that makes relative paths of a run the absolute ones of the same run; `None` if there is none, or two as likely."""
+    """The folder that makes relative paths of a run the absolute ones of the same run; `None` if there is none, or two
+    as likely.
+    """
     ends = {path for path in relative if path not in ("", ".") and not path.startswith("..")}
     votes: Counter[str] = Counter()
     for path in set(absolute):
@@ -246,7 +262,9 @@ def root_of(absolute: Iterable[str], relative: Iterable[str]) -> str | None:
 
 
 def worked_in(calls: Iterable[ToolCall], repo: FilesByPath | None) -> str | None:
-    """The folder that the repository lies in, if calls name it: of a run on this machine whose log does not tell its folder."""
+    """The folder that the repository lies in, if calls name it: of a run on this machine whose log does not tell its
+    folder.
+    """
     folder = getattr(repo, "folder", None)
     if not isinstance(folder, Path):
         return None

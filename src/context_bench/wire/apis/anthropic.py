@@ -175,7 +175,10 @@ class _Builder:
     def start(self, index: int, block: dict[str, Any]) -> bool:
         """Open a block; true if it already says something."""
         kind = block.get("type")
-        entry: dict[str, Any] = {"type": kind, "text": as_str(block.get("thinking" if kind == "thinking" else "text")) or ""}
+        entry: dict[str, Any] = {
+            "type": kind,
+            "text": as_str(block.get("thinking" if kind == "thinking" else "text")) or "",
+        }
         if kind == "tool_use":
             entry.update(id=block.get("id"), name=block.get("name"), input=block.get("input"))
         self._pieces.taken(index)  # of a block that is begun again
@@ -206,7 +209,9 @@ class _Builder:
             for entry in entries
             if entry["type"] == "tool_use"
         ]
-        return Reply(text="".join(texts) if texts else None, tool_calls=calls, reasoning="".join(thoughts) if thoughts else None)
+        return Reply(
+            text="".join(texts) if texts else None, tool_calls=calls, reasoning="".join(thoughts) if thoughts else None
+        )
 
 
 def _arguments(entry: dict[str, Any]) -> str:
@@ -262,7 +267,9 @@ class AnthropicStream:
             self.error = self.error or error_text(body.get("error") or body)
 
     def _bill(self, usage: dict[str, Any]) -> None:
-        """Counts are running totals; where two events differ the larger one holds (some servers send 0 in one of them)."""
+        """Counts are running totals; where two events differ the larger one holds (some servers send 0 in one of
+        them).
+        """
         for key, value in usage.items():
             known = self._usage.get(key)
             if count(value) is not None and count(known) is not None:

@@ -58,7 +58,9 @@ def _message(raw: Any) -> WireMessage:
     if isinstance(raw.get("function_call"), OBJECT):
         calls.append(tool_call({"function": raw["function_call"]}))
     role = as_str(raw.get("role")) or "unknown"
-    return WireMessage(role, parts, calls, as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None))
+    return WireMessage(
+        role, parts, calls, as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None)
+    )
 
 
 def content_parts(content: Any, holder: Any = None) -> list[Part]:
@@ -66,7 +68,9 @@ def content_parts(content: Any, holder: Any = None) -> list[Part]:
     if content is None:
         return []
     if isinstance(content, str):
-        return [text_part("text", content, holder if isinstance(holder, OBJECT) and holder.get("cache_control") else None)]
+        return [
+            text_part("text", content, holder if isinstance(holder, OBJECT) and holder.get("cache_control") else None)
+        ]
     if not isinstance(content, list):
         return [unknown_part(content)]
     return [_part(raw) for raw in content]
@@ -220,7 +224,9 @@ def raw_usage(usage: Usage) -> dict[str, Any]:
         raw["total_tokens"] = usage.input_tokens + usage.output_tokens
     prompt = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
     raw["prompt_tokens_details"] = {key: value for key, value in prompt.items() if value is not None} or None
-    raw["completion_tokens_details"] = None if usage.reasoning_tokens is None else {"reasoning_tokens": usage.reasoning_tokens}
+    raw["completion_tokens_details"] = (
+        None if usage.reasoning_tokens is None else {"reasoning_tokens": usage.reasoning_tokens}
+    )
     return {key: value for key, value in raw.items() if value is not None}
 
 
@@ -268,7 +274,9 @@ def render_stream(reply: Reply, request: WireRequest, pieces: int = 8) -> Iterat
     tail: dict[str, Any] = {"usage": None} if with_usage else {}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return sse({**frame, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], **tail})
+        return sse(
+            {**frame, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], **tail}
+        )
 
     yield chunk({"role": "assistant", "content": None if reply.text is None else "", "refusal": None})
     for name, text in (("reasoning_content", reply.reasoning), ("content", reply.text), ("refusal", reply.refusal)):

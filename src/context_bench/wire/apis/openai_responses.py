@@ -117,7 +117,13 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
         elif kind == "reasoning":
             thoughts += _reasoning_texts(item)
         elif kind in _CALLS:
-            calls.append({"id": item.get("call_id"), "name": item.get("name"), "arguments": arguments_text(item.get(_CALLS[str(kind)]))})
+            calls.append(
+                {
+                    "id": item.get("call_id"),
+                    "name": item.get("name"),
+                    "arguments": arguments_text(item.get(_CALLS[str(kind)])),
+                }
+            )
     return Reply(
         text="".join(texts) if texts else None,
         tool_calls=calls,
@@ -154,7 +160,9 @@ class ResponsesStream:
             pieces.model = self._model
             return pieces
         final = self._final
-        if final.text is None and not final.tool_calls and final.refusal is None:  # some servers leave `output` out at the end
+        if (
+            final.text is None and not final.tool_calls and final.refusal is None
+        ):  # some servers leave `output` out at the end
             final.text, final.tool_calls, final.refusal = pieces.text, pieces.tool_calls, pieces.refusal
             if final.tool_calls and final.finish_reason == "stop":
                 final.finish_reason = "tool_calls"
@@ -170,10 +178,15 @@ class ResponsesStream:
             return as_dict(entry["done"])
         item = entry["item"]
         if as_str(item.get("type")) in _CALLS:
-            return {**item, _CALLS[item["type"]]: entry["arguments"] or arguments_text(item.get(_CALLS[item["type"]]) or "")}
+            return {
+                **item,
+                _CALLS[item["type"]]: entry["arguments"] or arguments_text(item.get(_CALLS[item["type"]]) or ""),
+            }
         if entry["reasoning"]:
             return {"type": "reasoning", "summary": [{"text": entry["reasoning"]}]}
-        parts = ([{"text": entry["text"]}] if entry["text"] else []) + ([{"refusal": entry["refusal"]}] if entry["refusal"] else [])
+        parts = ([{"text": entry["text"]}] if entry["text"] else []) + (
+            [{"refusal": entry["refusal"]}] if entry["refusal"] else []
+        )
         return {"type": "message", "content": parts}
 
     def _entry(self, body: Mapping[str, Any]) -> int:
@@ -239,7 +252,9 @@ def raw_usage(usage: Usage) -> dict[str, Any]:
     raw: dict[str, Any] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     given = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
     raw["input_tokens_details"] = {key: value for key, value in given.items() if value is not None} or None
-    raw["output_tokens_details"] = None if usage.reasoning_tokens is None else {"reasoning_tokens": usage.reasoning_tokens}
+    raw["output_tokens_details"] = (
+        None if usage.reasoning_tokens is None else {"reasoning_tokens": usage.reasoning_tokens}
+    )
     if usage.input_tokens is not None and usage.output_tokens is not None:
         raw["total_tokens"] = usage.input_tokens + usage.output_tokens
     return {key: value for key, value in raw.items() if value is not None}
@@ -248,18 +263,24 @@ def raw_usage(usage: Usage) -> dict[str, Any]:
 def _output(reply: Reply, stem: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if reply.reasoning is not None:
-        items.append({"id": f"rs_{stem}", "type": "reasoning", "summary": [{"type": "summary_text", "text": reply.reasoning}]})
+        items.append(
+            {"id": f"rs_{stem}", "type": "reasoning", "summary": [{"type": "summary_text", "text": reply.reasoning}]}
+        )
     parts: list[dict[str, Any]] = []
     if reply.text is not None:
         parts.append({"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []})
     if reply.refusal is not None:
         parts.append({"type": "refusal", "refusal": reply.refusal})
     if parts:
-        items.append({"id": f"msg_{stem}", "type": "message", "status": "completed", "role": "assistant", "content": parts})
+        items.append(
+            {"id": f"msg_{stem}", "type": "message", "status": "completed", "role": "assistant", "content": parts}
+        )
     for i, call in enumerate(reply.tool_calls):
         arguments = arguments_text(call.get("arguments"))
         ids = {"id": f"fc_{stem}{i}", "call_id": call.get("id")}
-        items.append({**ids, "type": "function_call", "status": "completed", "name": call.get("name"), "arguments": arguments})
+        items.append(
+            {**ids, "type": "function_call", "status": "completed", "name": call.get("name"), "arguments": arguments}
+        )
     return items
 
 
@@ -293,7 +314,9 @@ def render_reply(reply: Reply, request: WireRequest) -> dict[str, Any]:
     body = _frame(reply, request)
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(reply.finish_reason or "")
     status = "incomplete" if reason else "in_progress" if reply.finish_reason is None else "completed"
-    body.update(status=status, output=_output(reply, body["id"][5:]), incomplete_details={"reason": reason} if reason else None)
+    body.update(
+        status=status, output=_output(reply, body["id"][5:]), incomplete_details={"reason": reason} if reason else None
+    )
     body["usage"] = raw_usage(reply.usage) if reply.usage else None
     return body
 

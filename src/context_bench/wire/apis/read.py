@@ -53,9 +53,15 @@ def parse_request(wire: str, body: Mapping[str, Any]) -> WireRequest:
     if wire == "embeddings":
         given = body.get("input")
         texts = given if isinstance(given, list) and not all(isinstance(item, int) for item in given) else [given]
-        parts = [Part("text", text) if isinstance(text, str) else unknown_part(text) for text in texts if text is not None]
-        return WireRequest(wire, as_str(body.get("model")), [WireMessage("user", parts)], params=params_of(body, "input", "model"))
-    return WireRequest(wire, as_str(body.get("model")), [], params=params_of(body, "model", "stream"), stream=bool(body.get("stream")))
+        parts = [
+            Part("text", text) if isinstance(text, str) else unknown_part(text) for text in texts if text is not None
+        ]
+        return WireRequest(
+            wire, as_str(body.get("model")), [WireMessage("user", parts)], params=params_of(body, "input", "model")
+        )
+    return WireRequest(
+        wire, as_str(body.get("model")), [], params=params_of(body, "model", "stream"), stream=bool(body.get("stream"))
+    )
 
 
 def parse_reply(wire: str, body: Any) -> Reply:
@@ -81,7 +87,9 @@ def render_reply(wire: str, reply: Reply, request: WireRequest) -> dict[str, Any
 
 
 def render_stream(wire: str, reply: Reply, request: WireRequest, pieces: int = 8) -> Iterator[bytes]:
-    """`reply` as the provider's server-sent events, one event per item; each text is cut into at most `pieces` deltas."""
+    """`reply` as the provider's server-sent events, one event per item; each text is cut into at most `pieces`
+    deltas.
+    """
     if wire == "openai-chat":
         return openai_chat.render_stream(reply, request, pieces)
     if wire == "openai-responses":

@@ -35,7 +35,11 @@ def message_text(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    parts = [part if isinstance(part, str) else part.get("text") for part in list_of(content) if isinstance(part, str | Mapping)]
+    parts = [
+        part if isinstance(part, str) else part.get("text")
+        for part in list_of(content)
+        if isinstance(part, str | Mapping)
+    ]
     return "\n".join(part for part in parts if isinstance(part, str) and part)
 
 
@@ -46,7 +50,9 @@ def tool_calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for call in list_of(message.get("tool_calls")):
         if isinstance(call, Mapping):
-            inner: Mapping[str, Any] = next((call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), Mapping)), {})
+            inner: Mapping[str, Any] = next(
+                (call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), Mapping)), {}
+            )
             found.append(
                 {
                     "id": text_or_none(call.get("id")),
@@ -93,7 +99,12 @@ def content_of(parts: list[Any]) -> Any:
     """One plain text as text, everything else as parts, nothing as null."""
     if not parts:
         return None
-    if len(parts) == 1 and isinstance(parts[0], Mapping) and parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text":
+    if (
+        len(parts) == 1
+        and isinstance(parts[0], Mapping)
+        and parts[0].keys() == {"type", "text"}
+        and parts[0]["type"] == "text"
+    ):
         return parts[0]["text"]
     return parts
 
@@ -181,7 +192,9 @@ def from_anthropic(body: Mapping[str, Any]) -> Chat:
     if isinstance(choice := body.get("tool_choice"), Mapping):
         named = {"type": "function", "function": {"name": choice.get("name")}}
         params["tool_choice"] = {"auto": "auto", "any": "required", "none": "none"}.get(str(choice.get("type")), named)
-    return Chat(messages, text_or_none(body.get("model")), [chat_tool(tool) for tool in list_of(body.get("tools"))], params)
+    return Chat(
+        messages, text_or_none(body.get("model")), [chat_tool(tool) for tool in list_of(body.get("tools"))], params
+    )
 
 
 def _anthropic_parts(content: Any) -> list[Any]:
@@ -202,7 +215,10 @@ def _anthropic_parts(content: Any) -> list[Any]:
 def _image(block: Mapping[str, Any]) -> dict[str, Any]:
     source = block.get("source")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
-        return {"type": "image_url", "image_url": {"url": f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"}}
+        return {
+            "type": "image_url",
+            "image_url": {"url": f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"},
+        }
     if isinstance(source, Mapping) and isinstance(source.get("url"), str):
         return {"type": "image_url", "image_url": {"url": source["url"]}}
     return dict(block)
@@ -219,7 +235,11 @@ def anthropic_message(raw: Any) -> Iterable[ChatMessage]:
             if run:
                 yield _spoken(role, run)
             result = content_of(_anthropic_parts(block.get("content")))
-            yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": "" if result is None else result}
+            yield {
+                "role": "tool",
+                "tool_call_id": block.get("tool_use_id"),
+                "content": "" if result is None else result,
+            }
             run = []
         else:
             run.append(block)
@@ -288,11 +308,17 @@ def _turn(message: ChatMessage) -> tuple[str, list[dict[str, Any]]]:
     """The role and the blocks of a message on Anthropic's wire, where a tool's result is said by the user."""
     role = message.get("role")
     if role in ("tool", "function"):
-        result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks_of(message.get("content"))}
+        result = {
+            "type": "tool_result",
+            "tool_use_id": message.get("tool_call_id"),
+            "content": blocks_of(message.get("content")),
+        }
         return "user", [result]
     blocks = blocks_of(message.get("content"))
     for call in tool_calls_of(message):
-        blocks.append({"type": "tool_use", "id": call["id"], "name": call["name"], "input": arguments_of(call["arguments"])})
+        blocks.append(
+            {"type": "tool_use", "id": call["id"], "name": call["name"], "input": arguments_of(call["arguments"])}
+        )
     return ("assistant" if role == "assistant" else "user"), blocks
 
 
@@ -303,7 +329,9 @@ _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call
 def from_responses(body: Mapping[str, Any]) -> Chat:
     """A body of OpenAI Responses in the middle form."""
     instructions, given = body.get("instructions"), body.get("input")
-    messages: list[ChatMessage] = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
+    messages: list[ChatMessage] = (
+        [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
+    )
     messages += [{"role": "user", "content": given}] if isinstance(given, str) else merged_items(list_of(given))
     params = {key: body[key] for key in (*SHARED_PARAMS, "tool_choice", "parallel_tool_calls") if key in body}
     if "max_output_tokens" in body:
@@ -340,18 +368,32 @@ def _item(item: Any) -> Iterable[ChatMessage]:
     kind = text_or_none(item.get("type", "message"))
     if kind == "message":
         content = item.get("content")
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else [_response_part(part) for part in list_of(content)]
+        parts = (
+            [{"type": "text", "text": content}]
+            if isinstance(content, str)
+            else [_response_part(part) for part in list_of(content)]
+        )
         yield {"role": text_or_none(item.get("role")) or "user", "content": content_of(parts)}
     elif kind in _CALLS:
-        yield {"role": "assistant", "content": None, "tool_calls": [call_of(item.get("call_id"), item.get("name"), item.get(_CALLS[kind]))]}
+        yield {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call_of(item.get("call_id"), item.get("name"), item.get(_CALLS[kind]))],
+        }
     elif kind == "local_shell_call":
-        yield {"role": "assistant", "content": None, "tool_calls": [call_of(item.get("call_id"), "local_shell", item.get("action"))]}
+        yield {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call_of(item.get("call_id"), "local_shell", item.get("action"))],
+        }
     elif kind in _RESULTS:
         output = item.get("output")
         content = output if isinstance(output, str) else content_of([_response_part(part) for part in list_of(output)])
         yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": "" if content is None else content}
     elif kind == "reasoning":
-        parts = [part for part in (*list_of(item.get("summary")), *list_of(item.get("content"))) if isinstance(part, Mapping)]
+        parts = [
+            part for part in (*list_of(item.get("summary")), *list_of(item.get("content"))) if isinstance(part, Mapping)
+        ]
         if thought := "\n".join(text for part in parts if isinstance(text := part.get("text"), str) and text):
             yield {"role": "assistant", "content": None, "reasoning_content": thought}
 
@@ -374,7 +416,9 @@ def as_responses(chat: Chat) -> dict[str, Any]:
         body.update(instructions=chat.messages[0]["content"], input=items[1:])
     if chat.tools:
         body["tools"] = [_response_tool(tool) for tool in chat.tools]
-    body.update({key: chat.params[key] for key in (*SHARED_PARAMS, "tool_choice", "parallel_tool_calls") if key in chat.params})
+    body.update(
+        {key: chat.params[key] for key in (*SHARED_PARAMS, "tool_choice", "parallel_tool_calls") if key in chat.params}
+    )
     if limit := chat.params.get("max_completion_tokens") or chat.params.get("max_tokens"):
         body["max_output_tokens"] = limit
     return body
@@ -406,9 +450,14 @@ def _response_tool(tool: Any) -> Any:
 def from_openai(body: Mapping[str, Any]) -> Chat:
     """A body of OpenAI chat in the middle form."""
     messages = [dict(message) for message in list_of(body.get("messages")) if isinstance(message, Mapping)]
-    tools = [*list_of(body.get("tools")), *({"type": "function", "function": tool} for tool in list_of(body.get("functions")))]
+    tools = [
+        *list_of(body.get("tools")),
+        *({"type": "function", "function": tool} for tool in list_of(body.get("functions"))),
+    ]
     told = ("messages", "model", "tools", "functions")
-    return Chat(messages, text_or_none(body.get("model")), tools, {key: value for key, value in body.items() if key not in told})
+    return Chat(
+        messages, text_or_none(body.get("model")), tools, {key: value for key, value in body.items() if key not in told}
+    )
 
 
 def as_openai(chat: Chat) -> dict[str, Any]:
@@ -437,7 +486,9 @@ def to_body(wire: str, chat: Chat) -> dict[str, Any]:
 
 
 def reply_message(wire: str, body: Any) -> ChatMessage | None:
-    """The assistant message in a provider's reply body, or `None` if there is none (an error, a body that is no reply)."""
+    """The assistant message in a provider's reply body, or `None` if there is none (an error, a body that is no
+    reply).
+    """
     if not isinstance(body, Mapping):
         return None
     if wire == "openai-chat":

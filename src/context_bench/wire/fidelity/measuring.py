@@ -32,7 +32,9 @@ _SCRIPTS: dict[str, str] = {
     "hangul": "\u1100-\u11ff\uac00-\ud7af",
     "cjk": "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af",
 }
-_RUN = re.compile("|".join(f"(?P<{name}>[{letters}\ufffd]*[{letters}][{letters}\ufffd]*)" for name, letters in _SCRIPTS.items()))
+_RUN = re.compile(
+    "|".join(f"(?P<{name}>[{letters}\ufffd]*[{letters}][{letters}\ufffd]*)" for name, letters in _SCRIPTS.items())
+)
 _ASCII_WORD = re.compile(r"[\w']+")
 _UNSPACED = frozenset({"cjk", "thai"})
 NUMBER = re.compile(r"\d[\d,.']*")
@@ -76,13 +78,17 @@ def word_damage(original: str, compressed: str) -> dict[str, tuple[int, int]]:
     strange = [(script, word) for script, word in said if word not in known]
     if any(word[0].isdigit() for _, word in strange):
         numbers = {plain_number(number) for number in NUMBER.findall(original)}
-        strange = [(script, word) for script, word in strange if not (word[0].isdigit() and plain_number(word) in numbers)]
+        strange = [
+            (script, word) for script, word in strange if not (word[0].isdigit() and plain_number(word) in numbers)
+        ]
     damaged = Counter(script for script, _ in strange)
     return {script: (damaged[script], total) for script, total in Counter(script for script, _ in said).items()}
 
 
 _CASES = re.compile(r"[\W_]+")
-_PHRASES = frozenset({"quote", "constraint", "command", "error", "date_time"})  # may be told with other marks between the words
+_PHRASES = frozenset(
+    {"quote", "constraint", "command", "error", "date_time"}
+)  # may be told with other marks between the words
 
 
 class Survivors:
@@ -176,7 +182,9 @@ def fidelity(
     counter = counter or counter_for()
     found = Fidelity(requested_keep=requested_keep)
     source, survivors = Survivors(whole), Survivors(made)
-    worked_on = [(role, text, source.kinds if text == whole else atoms(text)) for role, text in _worked_on(before, after)]
+    worked_on = [
+        (role, text, source.kinds if text == whole else atoms(text)) for role, text in _worked_on(before, after)
+    ]
     _retention(found, worked_on, survivors, _reach(retrievable, made))
     _fabrication(found, source, survivors)
     found.fragments = fragments(whole, made)
@@ -234,7 +242,10 @@ def _parses(text: str) -> bool:
 
 
 def _retention(
-    found: Fidelity, spoken: list[tuple[str, str, dict[str, dict[str, int]]]], survivors: Survivors, reach: Survivors | None
+    found: Fidelity,
+    spoken: list[tuple[str, str, dict[str, dict[str, int]]]],
+    survivors: Survivors,
+    reach: Survivors | None,
 ) -> None:
     length = sum(len(text) for _, text, _ in spoken) or 1
     seen: set[tuple[str, str]] = set()
@@ -247,7 +258,13 @@ def _retention(
                 if (kind, atom) in seen:
                     continue
                 seen.add((kind, atom))
-                state = "retained" if survivors.holds(kind, atom) else "recoverable" if reach and reach.holds(kind, atom) else "lost"
+                state = (
+                    "retained"
+                    if survivors.holds(kind, atom)
+                    else "recoverable"
+                    if reach and reach.holds(kind, atom)
+                    else "lost"
+                )
                 decile = min(9, (passed + place) * 10 // length)
                 script = "latin" if ascii_only else script_of(_line_at(text, place))
                 counts[kind, role, decile, script, state] += 1
@@ -320,7 +337,11 @@ def summarise(found: Iterable[Fidelity], *, examples: int = 20) -> Summary:
         for name in ("kinds", "roles", "deciles", "scripts"):
             for key, tally in getattr(one, name).items():
                 getattr(total, name).setdefault(key, Tally()).plus(tally)
-        for kept, more in ((total.lost, one.lost), (total.near_misses, one.near_misses), (total.invented, one.invented)):
+        for kept, more in (
+            (total.lost, one.lost),
+            (total.near_misses, one.near_misses),
+            (total.invented, one.invented),
+        ):
             kept.extend(more[: max(0, examples - len(kept))])  # type: ignore[arg-type]
         pool.add(one)
     total.metrics = {name: value for name, value in _metrics(total, pool).items() if value is not None}

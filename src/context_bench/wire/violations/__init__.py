@@ -36,7 +36,7 @@ what the provider accepts, or what it bills. Nothing here does I/O.
 
 `tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`,
 `tool_removed` and `tool_meaning_changed`.
-"""
+"""  # noqa: E501
 
 from context_bench.wire.violations.comparing import (
     closest,

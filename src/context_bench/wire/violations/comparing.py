@@ -35,7 +35,9 @@ def mark_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
     after = dict(_marks_of(received, back))
     for place in before.keys() & after.keys():
         if before[place] != after[place]:
-            yield Violation("cache_control_ttl_changed", f"{_where(place)}: {before[place]} → {after[place]}", _index(place))
+            yield Violation(
+                "cache_control_ttl_changed", f"{_where(place)}: {before[place]} → {after[place]}", _index(place)
+            )
     lost, added = sorted(before.keys() - after.keys(), key=str), sorted(after.keys() - before.keys(), key=str)
     for place, other in zip(lost, added, strict=False):
         yield Violation("cache_control_moved", f"from {_where(place)} to {_where(other)}", _index(place))
@@ -58,7 +60,10 @@ def _marks_of(request: WireRequest, back: Pairs) -> Iterator[tuple[_Place, str]]
         for place, part in enumerate(message.parts):
             if part.cache_control:
                 step = "last" if place == len(message.parts) - 1 else place
-                yield ("message", back[j], step) if j in back else ("new message", j, step), _lifetime(part.cache_control)
+                yield (
+                    ("message", back[j], step) if j in back else ("new message", j, step),
+                    _lifetime(part.cache_control),
+                )
 
 
 def _lifetime(mark: Any) -> str:
@@ -85,14 +90,22 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
         before, after = sent.messages[i].role, received.messages[j].role
         if before == after or (before in SYSTEM_ROLES and after in SYSTEM_ROLES):
             continue
-        kind = "system_role_lost" if before in SYSTEM_ROLES else "assistant_role_changed" if before == "assistant" else "role_changed"
+        kind = (
+            "system_role_lost"
+            if before in SYSTEM_ROLES
+            else "assistant_role_changed"
+            if before == "assistant"
+            else "role_changed"
+        )
         yield Violation(kind, f"message {i + 1}: {before} → {after}", i)
     kept = [message for message in received.messages if message.role in SYSTEM_ROLES]
     for i, message in enumerate(sent.messages):
         if message.role in SYSTEM_ROLES and i not in pairs and message.text and not _told_by(kept, message.text):
             elsewhere = next((m.role for m in received.messages if message.text in m.text), None)
             if elsewhere:
-                yield Violation("system_role_lost", f"message {i + 1}: {message.role} → part of a message of {elsewhere}", i)
+                yield Violation(
+                    "system_role_lost", f"message {i + 1}: {message.role} → part of a message of {elsewhere}", i
+                )
             elif not kept:
                 yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
 
@@ -135,13 +148,26 @@ def question_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
             yield Violation("last_user_changed", "the last user message is gone", last)
     elif not arrived.text.rstrip().endswith(question):
         yield Violation("last_user_changed", "the question is not the one that was asked", last)
-    elif (ends := last_user(received)) is not None and ends > pairs[last] and received.messages[ends].role == sent.messages[last].role:
+    elif (
+        (ends := last_user(received)) is not None
+        and ends > pairs[last]
+        and received.messages[ends].role == sent.messages[last].role
+    ):
         yield Violation("last_user_changed", "another user message stands behind the last one", last)
 
 
 #: Parameters that have a kind of their own.
 _TOLD_APART = frozenset(
-    {"tool_choice", "response_format", "text", "output_format", "output_config", "thinking", "previous_response_id", "cache_control"}
+    {
+        "tool_choice",
+        "response_format",
+        "text",
+        "output_format",
+        "output_config",
+        "thinking",
+        "previous_response_id",
+        "cache_control",
+    }
 )
 
 
@@ -206,7 +232,9 @@ def _items(value: str | None) -> set[str]:
 
 def wire_violations(sent: Sequence[Mapping[str, Any]], received: Sequence[Mapping[str, Any]]) -> list[Violation]:
     """Violations in a list of OpenAI chat messages, apart from shortening texts. `[]`: nothing."""
-    return compare_requests(WireRequest("openai-chat", None, _read(sent)), WireRequest("openai-chat", None, _read(received)))
+    return compare_requests(
+        WireRequest("openai-chat", None, _read(sent)), WireRequest("openai-chat", None, _read(received))
+    )
 
 
 def compare_requests(
@@ -222,10 +250,18 @@ def compare_requests(
     given.
     """
     pairs = align(sent.messages, received.messages)
-    found = [*role_changes(sent, received, pairs), *order_changes(sent, received, pairs), *question_changes(sent, received, pairs)]
+    found = [
+        *role_changes(sent, received, pairs),
+        *order_changes(sent, received, pairs),
+        *question_changes(sent, received, pairs),
+    ]
     found += [*broken_tool_pairs(sent, received), *argument_changes(sent, received, pairs)]
     found += [*thinking_changes(sent, received, pairs), *reasoning_losses(sent, received, pairs)]
-    found += [*server_tool_changes(sent, received, pairs), *media_changes(sent, received), *mark_changes(sent, received, pairs)]
+    found += [
+        *server_tool_changes(sent, received, pairs),
+        *media_changes(sent, received),
+        *mark_changes(sent, received, pairs),
+    ]
     if sent.wire != received.wire:
         found.append(Violation("wire_changed", f"{sent.wire} → {received.wire}"))
     else:
@@ -233,7 +269,9 @@ def compare_requests(
     if sent_headers is not None and received_headers is not None:
         found += header_changes(sent_headers, received_headers)
     if sent_raw is not None and received_raw is not None and reserialised(sent_raw, received_raw):
-        found.append(Violation("json_reserialised", f"{len(sent_raw)} bytes became {len(received_raw)}, the meaning is the same"))
+        found.append(
+            Violation("json_reserialised", f"{len(sent_raw)} bytes became {len(received_raw)}, the meaning is the same")
+        )
     return found
 
 
@@ -247,12 +285,15 @@ def reserialised(sent: bytes, received: bytes) -> bool:
         return False
     if canonical_json(a) == canonical_json(b):
         return True
-    return (b"null" in sent or b"null" in received) and canonical_json(without_nulls(a)) == canonical_json(without_nulls(b))
+    return (b"null" in sent or b"null" in received) and canonical_json(without_nulls(a)) == canonical_json(
+        without_nulls(b)
+    )
 
 
 def _read(messages: Sequence[Mapping[str, Any]]) -> list[WireMessage]:
     return [
-        WireMessage(str(raw.get("role") or "unknown"), _parts(raw), tool_calls_of(raw), _text(raw.get("tool_call_id"))) for raw in messages
+        WireMessage(str(raw.get("role") or "unknown"), _parts(raw), tool_calls_of(raw), _text(raw.get("tool_call_id")))
+        for raw in messages
     ]
 
 
@@ -295,7 +336,11 @@ def repeated_requests(received: Sequence[tuple[bytes, int | None]]) -> list[Viol
         if key in earlier:
             before = earlier[key]
             failed = before is None or before == 429 or before >= 500
-            kind, why = ("retry", f"after status {before}") if failed else ("duplicate", f"although it had been answered with {before}")
+            kind, why = (
+                ("retry", f"after status {before}")
+                if failed
+                else ("duplicate", f"although it had been answered with {before}")
+            )
             found.append(Violation(kind, f"sent again {why}", place))
         earlier[key] = status
     return found

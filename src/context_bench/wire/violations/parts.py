@@ -120,14 +120,19 @@ def by_kind(counts: Mapping[str, int]) -> dict[str, int]:
 _SERVER_TOOLS = re.compile(
     r"server_tool_use|mcp_tool_use|mcp_tool_result|mcp_list_tools|mcp_approval_\w+|\w+_call|\w+_call_output|\w+_tool_result(?:_error)?"
 )
-_OWN_ITEMS = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "tool_result"})
+_OWN_ITEMS = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "tool_result"}
+)
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _Wanted = Callable[[Part], bool]
 
 
 def last_user(request: WireRequest) -> int | None:
     """Index of the last user message with a text."""
-    return max((i for i, message in enumerate(request.messages) if message.role == "user" and message.text.strip()), default=None)
+    return max(
+        (i for i, message in enumerate(request.messages) if message.role == "user" and message.text.strip()),
+        default=None,
+    )
 
 
 def raw_of(part: Part) -> Mapping[str, Any]:
@@ -177,7 +182,9 @@ def thinking_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
         altered = [block for block in after if block not in before and before]
         if missing and (altered or turn is None or i > turn):
             yield Violation(
-                "thinking_changed", f"message {i + 1}: {'signed thinking was altered' if altered else 'its thinking is gone'}", i
+                "thinking_changed",
+                f"message {i + 1}: {'signed thinking was altered' if altered else 'its thinking is gone'}",
+                i,
             )
         elif not missing and [block for block in after if block in before] != before:
             yield Violation("thinking_changed", f"message {i + 1}: signed thinking arrived in another order", i)
@@ -212,10 +219,16 @@ def server_tool_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) 
     for i, j in pairs.items():
         before, after = _blocks(sent.messages[i], _is_server_tool), _blocks(received.messages[j], _is_server_tool)
         if before and before != after:
-            yield Violation("server_tool_changed", f"message {i + 1}: {len(before)} blocks of the provider's tools are not as they were", i)
+            yield Violation(
+                "server_tool_changed",
+                f"message {i + 1}: {len(before)} blocks of the provider's tools are not as they were",
+                i,
+            )
     for i in _lost(sent, received, pairs, _is_server_tool):
         if i not in pairs:
-            yield Violation("server_tool_changed", f"item {i + 1} of the provider's tools is gone, what it led to is still there", i)
+            yield Violation(
+                "server_tool_changed", f"item {i + 1} of the provider's tools is gone, what it led to is still there", i
+            )
 
 
 def _is_item(part: Part) -> bool:
@@ -226,7 +239,20 @@ def _is_server_tool(part: Part) -> bool:
     return _kind(part) not in _OWN_ITEMS and _SERVER_TOOLS.fullmatch(_kind(part)) is not None
 
 
-_MEDIA = frozenset({"image", "image_url", "input_image", "file", "input_file", "document", "audio", "input_audio", "video", "input_video"})
+_MEDIA = frozenset(
+    {
+        "image",
+        "image_url",
+        "input_image",
+        "file",
+        "input_file",
+        "document",
+        "audio",
+        "input_audio",
+        "video",
+        "input_video",
+    }
+)
 
 
 def media_changes(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
@@ -274,7 +300,11 @@ def _strings(value: Any) -> Iterator[str]:
         if isinstance(item, str):
             found.append(item)
         elif isinstance(item, Mapping):
-            stack += [inner for key, inner in item.items() if key not in ("type", "cache_control", "detail", "media_type", "title")]
+            stack += [
+                inner
+                for key, inner in item.items()
+                if key not in ("type", "cache_control", "detail", "media_type", "title")
+            ]
         elif isinstance(item, list):
             stack += item
     return iter(sorted(found, key=len, reverse=True))
@@ -321,7 +351,9 @@ def argument_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
         arrived = received.messages[j].tool_calls
         by_id = {str(call.get("id")): call for call in arrived}
         for place, call in enumerate(sent.messages[i].tool_calls):
-            other = by_id.get(str(call.get("id"))) or (arrived[place] if len(arrived) == len(sent.messages[i].tool_calls) else None)
+            other = by_id.get(str(call.get("id"))) or (
+                arrived[place] if len(arrived) == len(sent.messages[i].tool_calls) else None
+            )
             if other is None:
                 if arrived or received.messages[j].role == "assistant":
                     yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} is gone", i)

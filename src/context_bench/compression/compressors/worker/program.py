@@ -1,8 +1,9 @@
-"""A vendor's compressor in a process of its own: run by the Python that has the vendor's package, never imported by context-bench.
+"""A vendor's compressor in a process of its own: run by the Python that has the vendor's package, never imported by
+context-bench.
 
-`python worker/program.py NAME` reads a line `{"messages", "options", "relay", "model"}` on standard input and writes one:
-`{"result": {"messages": …, "calls": […], "failure": …}}`. `calls`: requests to the model, made before a failure too.
-Nothing here may import context-bench.
+`python worker/program.py NAME` reads a line `{"messages", "options", "relay", "model"}` on standard input and writes
+one: `{"result": {"messages": …, "calls": […], "failure": …}}`. `calls`: requests to the model, made before a failure
+too. Nothing here may import context-bench.
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ def _read(messages: list[dict[str, Any]]) -> list[Any]:
 
 def _written(messages: list[Any]) -> list[dict[str, Any]]:
     return [
-        importlib.import_module("langchain_core.messages").convert_to_openai_messages(message, text_format="string") for message in messages
+        importlib.import_module("langchain_core.messages").convert_to_openai_messages(message, text_format="string")
+        for message in messages
     ]
 
 
 def _model(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
     """A chat model of LangChain's kind over an OpenAI-compatible relay; every call is noted."""
     models = importlib.import_module("langchain_core.language_models.chat_models")
-    core, outputs = importlib.import_module("langchain_core.messages"), importlib.import_module("langchain_core.outputs")
+    core, outputs = (
+        importlib.import_module("langchain_core.messages"),
+        importlib.import_module("langchain_core.outputs"),
+    )
 
     class Relay(models.BaseChatModel):  # type: ignore[misc, name-defined]
         @property
@@ -69,7 +74,9 @@ def _model(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
             body = {"model": asked["model"], "messages": _written(messages), "temperature": 0}
             start = time.time()
             reply = _post(f"{asked['relay']}/chat/completions", body)
-            calls.append({"request": body, "started": start, "seconds": time.time() - start, "usage": reply.get("usage")})
+            calls.append(
+                {"request": body, "started": start, "seconds": time.time() - start, "usage": reply.get("usage")}
+            )
             said = core.AIMessage(content=reply["choices"][0]["message"]["content"] or "")
             return outputs.ChatResult(generations=[outputs.ChatGeneration(message=said)])
 
@@ -99,7 +106,9 @@ def main() -> None:
             result["messages"] = KINDS[sys.argv[1]](json.loads(sys.stdin.readline()), calls)
         except Exception as error:  # of a package that we know nothing about
             result["failure"] = f"{type(error).__name__}: {str(error)[:2000]}"
-    replies.write(json.dumps({"result": result}, default=str) + "\n")  # after the folder is gone: who reads it ends this process
+    replies.write(
+        json.dumps({"result": result}, default=str) + "\n"
+    )  # after the folder is gone: who reads it ends this process
     replies.flush()
 
 

@@ -18,7 +18,17 @@ from context_bench.engine.store.copying import transfer as shared
 from context_bench.engine.store.copying.transfer import RowWriter, Values, add, all_of, copy_bodies
 from context_bench.engine.store.dialects import insert
 from context_bench.engine.store.postgresql import StoreLost
-from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, TRIES, Store, process_mark, run_of, still_alive, worked_on
+from context_bench.engine.store.store import (
+    COPYING,
+    INTERRUPTED,
+    RUNNING,
+    TRIES,
+    Store,
+    process_mark,
+    run_of,
+    still_alive,
+    worked_on,
+)
 from context_bench.engine.store.watches import watch_of
 
 _o, _p, _e = schema.outputs.c, schema.plan.c, schema.examples.c
@@ -28,7 +38,9 @@ Piece = tuple[Any, Callable[[Connection], None]]
 
 
 class CopyOrder:
-    """The steps of a run's copy. Each is asked with how far it got (`None`: not begun) and gives the next piece, or `None` at its end."""
+    """The steps of a run's copy. Each is asked with how far it got (`None`: not begun) and gives the next piece, or
+    `None` at its end.
+    """
 
     def __init__(self, source: Store, run: int, writer: RowWriter) -> None:
         self.source, self.run, self.writer = source, run, writer
@@ -66,21 +78,27 @@ class CopyOrder:
         """Requests that the tap saw of set-ups, and of nobody."""
         return self._loose(schema.forwarded, self.writer.forwarded, after)
 
-    def _loose(self, table: Table, write: Callable[[Connection, list[Values], Mapping[int, int]], None], after: Any) -> Piece | None:
+    def _loose(
+        self, table: Table, write: Callable[[Connection, list[Values], Mapping[int, int]], None], after: Any
+    ) -> Piece | None:
         rows = self._read(table, and_(table.c.run == self.run, table.c.output.is_(None)), table.c.id, after)
         return (rows[-1]["id"], lambda connection: write(connection, rows, {})) if rows else None
 
     def _plan(self, after: Any) -> Piece | None:
         """The plan, and with it the answers that were taken from other runs."""
         place = tuple_(_p.arm, _p.position, _p.trial)
-        query = select(schema.plan, _o.key, _o.run.label("maker")).select_from(schema.plan.outerjoin(schema.outputs, _p.output == _o.id))
+        query = select(schema.plan, _o.key, _o.run.label("maker")).select_from(
+            schema.plan.outerjoin(schema.outputs, _p.output == _o.id)
+        )
         query = query.where(_p.run == self.run).order_by(_p.arm, _p.position, _p.trial).limit(shared.ROWS)
         if after is not None:
             query = query.where(place > tuple_(*after))
         with self.source.reading() as connection:
             rows = all_of(connection, query)
             foreign = {row["output"] for row in rows if row["output"] is not None and row["maker"] != self.run}
-            others = all_of(connection, select(schema.outputs).where(_o.id.in_(foreign)).order_by(_o.id)) if foreign else []
+            others = (
+                all_of(connection, select(schema.outputs).where(_o.id.in_(foreign)).order_by(_o.id)) if foreign else []
+            )
         if not rows:
             return None
 
@@ -120,8 +138,9 @@ class Copied:
 def copy_run(source: Store, target: Store, run: str, *, name: str | None = None) -> Copied:
     """Copy a run (id or name) of `source` into `target`, under its own name unless another is given.
 
-    A copy that is there and says the same is left as it is; one whose original has moved on since is replaced. Raises `BadInput` where
-    the name is another run's there, or the copy was worked on in its new place; `StoreUnusable` while the original is being worked on.
+    A copy that is there and says the same is left as it is; one whose original has moved on since is replaced. Raises
+    `BadInput` where the name is another run's there, or the copy was worked on in its new place; `StoreUnusable` while
+    the original is being worked on.
     """
     number = run_of(source, run).number
     with source.reading() as connection:
@@ -174,7 +193,11 @@ class _RunCopy:
         """The next piece of a step, or on to the next step."""
         piece = step(self.state["after"])
         before, self._counted = pack(dumps(self.state)), dict(self.writer.counts)
-        state = {**self.state, "after": piece[0]} if piece else {**self.state, "step": self.state["step"] + 1, "after": None}
+        state = (
+            {**self.state, "after": piece[0]}
+            if piece
+            else {**self.state, "step": self.state["step"] + 1, "after": None}
+        )
         try:
             with self.target.writing(durable=False) as connection:
                 if piece is not None:
@@ -183,7 +206,9 @@ class _RunCopy:
                 written = update(schema.runs).where(_r.number == self.number, _r.manifest == before)
                 told = written.values(manifest=pack(dumps(state)), updated=SYSTEM_CLOCK.now(), owner=process_mark())
                 if connection.execute(told).rowcount != 1:
-                    raise StoreUnusable(f"another process copies run {self.run.name!r} to {self.target.name}; wait for it")
+                    raise StoreUnusable(
+                        f"another process copies run {self.run.name!r} to {self.target.name}; wait for it"
+                    )
         except BaseException:  # what was met in the transaction is not there
             self.writer.forget()
             raise
@@ -192,7 +217,14 @@ class _RunCopy:
     @property
     def _seal(self) -> str:
         """The present state of the original: it may have been judged again or gone on since."""
-        told = [self.run.id, self._status, self.run.identity, self.run.updated, self.run.manifest.hex(), self.run.counts.hex()]
+        told = [
+            self.run.id,
+            self._status,
+            self.run.identity,
+            self.run.updated,
+            self.run.manifest.hex(),
+            self.run.counts.hex(),
+        ]
         return hash_text(dumps(told).decode())
 
     @property
@@ -206,11 +238,18 @@ class _RunCopy:
             found = connection.execute(select(schema.runs).where(_r.id == self.run.id)).first()
             taken = connection.scalar(select(_r.id).where(_r.name == self.name, _r.id != self.run.id))
             if taken is not None:
-                raise BadInput(f"{self.target.name} has another run named {self.name!r}; give the copy a name of its own with --as NAME")
+                raise BadInput(
+                    f"{self.target.name} has another run named {self.name!r}; give the copy a name of its own with "
+                    "--as NAME"
+                )
             if found is not None and found.status != COPYING and self._is_whole(found):
                 return True
             state: Values = {"seal": self._seal, "step": 0, "after": None, "makers": {}}
-            if found is not None and found.status == COPYING and (known := unpacked(found.manifest, {})).get("seal") == self._seal:
+            if (
+                found is not None
+                and found.status == COPYING
+                and (known := unpacked(found.manifest, {})).get("seal") == self._seal
+            ):
                 state = known
             elif found is not None:
                 self._forget(connection, found.number)
@@ -227,7 +266,8 @@ class _RunCopy:
             return True
         if found.updated > self.run.updated:
             raise BadInput(
-                f"run {found.name!r} in {self.target.name} is the same run, later: it was worked on there and is not overwritten"
+                f"run {found.name!r} in {self.target.name} is the same run, later: it was worked on there and is not "
+                "overwritten"
             )
         return False
 
@@ -267,8 +307,15 @@ class _RunCopy:
             now = connection.execute(select(schema.runs).where(_r.number == self.run.number)).first()
             arms = _of_run(connection, schema.arms, self.run.number)
             evaluators = _of_run(connection, links, self.run.number)
-        if now is None or now.manifest != self.run.manifest or now.counts != self.run.counts or now.updated != self.run.updated:
-            raise StoreUnusable(f"run {self.run.name!r} changed while it was copied; the same command copies it as it is now")
+        if (
+            now is None
+            or now.manifest != self.run.manifest
+            or now.counts != self.run.counts
+            or now.updated != self.run.updated
+        ):
+            raise StoreUnusable(
+                f"run {self.run.name!r} changed while it was copied; the same command copies it as it is now"
+            )
         self.writer.forget()
         with self.target.writing() as connection:
             for table, rows in ((schema.arms, arms), (links, evaluators)):
@@ -301,8 +348,8 @@ class CopiedWatch:
 def copy_watch(source: Store, target: Store, watch: str, *, name: str | None = None) -> CopiedWatch:
     """Copy a watch (by name, or `last`) of `source` into `target`, under its own name unless another is given.
 
-    A watch that is over never changes: one of the same beginning there is this one, and what it has of it is not copied again. Raises
-    `BadInput` where the name is another watch's there, `StoreUnusable` while the original is going on.
+    A watch that is over never changes: one of the same beginning there is this one, and what it has of it is not copied
+    again. Raises `BadInput` where the name is another watch's there, `StoreUnusable` while the original is going on.
     """
     number = watch_of(source, watch).number
     with source.reading() as connection:
@@ -342,7 +389,10 @@ class _WatchCopy:
             if named is not None:
                 if named.created == self.watch.created and named.settings == self.watch.settings:
                     return True
-                raise BadInput(f"{self.target.name} has another watch named {self.name!r}; give the copy a name of its own with --as NAME")
+                raise BadInput(
+                    f"{self.target.name} has another watch named {self.name!r}; give the copy a name of its own with "
+                    "--as NAME"
+                )
             begun = connection.scalar(select(_w.number).where(_w.name == self._hidden))
             if begun is None:
                 values = {"name": self._hidden, "status": COPYING, "owner": process_mark()}
@@ -356,7 +406,9 @@ class _WatchCopy:
 
     def _there(self, connection: Connection) -> tuple[int, int]:
         """The number of records there, and the number of the last."""
-        row = connection.execute(select(func.count(), func.coalesce(func.max(_t.number), 0)).where(_t.watch == self.number)).one()
+        row = connection.execute(
+            select(func.count(), func.coalesce(func.max(_t.number), 0)).where(_t.watch == self.number)
+        ).one()
         return int(row[0]), int(row[1])
 
     def _one(self) -> bool:
@@ -366,14 +418,19 @@ class _WatchCopy:
             self.records, after = self._there(connection)
             with self.source.reading() as reading:
                 query = (
-                    select(schema.watched).where(_t.watch == self.watch.number, _t.number > after).order_by(_t.number).limit(shared.ROWS)
+                    select(schema.watched)
+                    .where(_t.watch == self.watch.number, _t.number > after)
+                    .order_by(_t.number)
+                    .limit(shared.ROWS)
                 )
                 found = all_of(reading, query)
                 if not found:
                     return False
                 b = schema.watched_bodies
                 span = b.c.number.between(found[0]["number"], found[-1]["number"])
-                kept = all_of(reading, select(b).where(b.c.watch == self.watch.number, span).order_by(b.c.number, b.c.place))
+                kept = all_of(
+                    reading, select(b).where(b.c.watch == self.watch.number, span).order_by(b.c.number, b.c.place)
+                )
             copy_bodies(self.source, connection, [row[each] for row in kept for each in ("request", "reply")])
             for table, rows in ((schema.watched, found), (schema.watched_bodies, kept)):
                 add(connection, table, [{**row, "watch": self.number} for row in rows])
@@ -409,14 +466,17 @@ def _next(source: Store, after: bytes) -> list[Values]:
 
 
 def _written(target: Store, rows: list[Values]) -> int:
-    """Write those that are missing or newer; the number is right even if the answer to a commit was lost and it is tried again."""
+    """Write those that are missing or newer; the number is right even if the answer to a commit was lost and it is
+    tried again.
+    """
     r = schema.replies.c
     new: dict[bytes, Values] = {}
 
     def work() -> None:
         with target.writing(durable=False) as connection:
             there = {
-                row.key: row.created for row in connection.execute(select(r.key, r.created).where(r.key.in_([row["key"] for row in rows])))
+                row.key: row.created
+                for row in connection.execute(select(r.key, r.created).where(r.key.in_([row["key"] for row in rows])))
             }
             found = [row for row in rows if row["key"] not in there or there[row["key"]] < row["created"]]
             new.update((row["key"], row) for row in found)

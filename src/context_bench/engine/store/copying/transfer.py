@@ -24,7 +24,9 @@ Values = dict[str, Any]
 
 
 def all_of(connection: Connection, query: Any) -> list[Values]:
-    """What a query finds, each row by the names of its columns. Raises `Damaged`: what is not what was written is not copied."""
+    """What a query finds, each row by the names of its columns. Raises `Damaged`: what is not what was written is not
+    copied.
+    """
     found = connection.execute(query)
     names = list(found.keys())
     rows = [dict(zip(names, row, strict=True)) for row in found]
@@ -56,7 +58,11 @@ def copy_bodies(source: Store, connection: Connection, keys: Iterable[bytes | No
         wanted |= {row["part"] for row in links}
         for some in by_count(sorted(wanted), ROWS):
             there = set(connection.scalars(select(bodies.c.key).where(bodies.c.key.in_(some))))
-            sizes = select(bodies.c.key, func.length(bodies.c.data)).where(bodies.c.key.in_(set(some) - there)).order_by(bodies.c.key)
+            sizes = (
+                select(bodies.c.key, func.length(bodies.c.data))
+                .where(bodies.c.key.in_(set(some) - there))
+                .order_by(bodies.c.key)
+            )
             for group in by_size(reading.execute(sizes).all(), itemgetter(1), BYTES):
                 keys = [key for key, _ in group]
                 rows = all_of(reading, select(bodies).where(bodies.c.key.in_(keys)).order_by(bodies.c.key))
@@ -75,7 +81,8 @@ _r, _o = schema.runs.c, schema.outputs.c
 class RowWriter:
     """Writes what belongs to a run, in transactions of the caller.
 
-    `run`, `id`: the original's number and identifier; `number`: the copy's. `makers`: number here → there of runs that made outputs.
+    `run`, `id`: the original's number and identifier; `number`: the copy's. `makers`: number here → there of runs that
+    made outputs.
     """
 
     source: Store
@@ -95,29 +102,48 @@ class RowWriter:
             known.clear()
 
     def _maker(self, connection: Connection, number: int) -> int:
-        """The number there of the run that made an output. Of one that is not there: a number that no run gets any more."""
+        """The number there of the run that made an output. Of one that is not there: a number that no run gets any
+        more.
+        """
         if number == self.run:
             return self.number
         if str(number) not in self.makers:
             with self.source.reading() as reading:
                 known = reading.scalar(select(_r.id).where(_r.number == number))
-            there = connection.scalar(select(_r.number).where(_r.id == known, _r.status != COPYING)) if known is not None else None
+            there = (
+                connection.scalar(select(_r.number).where(_r.id == known, _r.status != COPYING))
+                if known is not None
+                else None
+            )
             nobody = self._number_of_nobody(connection, number) if there is None else there
             self.makers = {**self.makers, str(number): int(nobody)}
         return self.makers[str(number)]
 
     def _number_of_nobody(self, connection: Connection, number: int) -> int:
         name = f"{COPYING}:{self.id}:{number}"
-        values = {"id": name, "name": name, "status": COPYING, "identity": name, "created": 0.0, "updated": 0.0, "owner": None}
+        values = {
+            "id": name,
+            "name": name,
+            "status": COPYING,
+            "identity": name,
+            "created": 0.0,
+            "updated": 0.0,
+            "owner": None,
+        }
         empty = pack(dumps({}))
-        made = connection.execute(schema.runs.insert().values(**values, manifest=empty, counts=empty)).inserted_primary_key
+        made = connection.execute(
+            schema.runs.insert().values(**values, manifest=empty, counts=empty)
+        ).inserted_primary_key
         assert made is not None
         connection.execute(delete(schema.runs).where(_r.number == made[0]))
         return int(made[0])
 
     def ids_of(self, connection: Connection, rows: Sequence[Values]) -> dict[tuple[bytes, int], int]:
         """(key, run of the original that made it) → the id there, for those that are there."""
-        makers = {number: self._maker(connection, number) for number in {row["maker"] if "maker" in row else row["run"] for row in rows}}
+        makers = {
+            number: self._maker(connection, number)
+            for number in {row["maker"] if "maker" in row else row["run"] for row in rows}
+        }
         back = {there: here for here, there in makers.items()}
         keys = {row["key"] for row in rows}
         if not keys:
@@ -135,7 +161,10 @@ class RowWriter:
         for row, number in zip(new, self.target.database.output_ids(connection, len(new)) if new else [], strict=True):
             ids[row["key"], row["run"]] = number
         told = {row["id"]: ids[row["key"], row["run"]] for row in rows}
-        made = [{**row, "id": told[row["id"]], "run": self._maker(connection, row["run"]), "setup": self._setup(row)} for row in new]
+        made = [
+            {**row, "id": told[row["id"]], "run": self._maker(connection, row["run"]), "setup": self._setup(row)}
+            for row in new
+        ]
         add(connection, schema.outputs, made)
         self.counts["rows"] += len(new)
         self._write_scores(connection, told)
@@ -153,7 +182,12 @@ class RowWriter:
         after = -1
         while True:
             with self.source.reading() as reading:
-                query = select(table).where(table.c.output.in_(outputs), which, table.c.id > after).order_by(table.c.id).limit(ROWS)
+                query = (
+                    select(table)
+                    .where(table.c.output.in_(outputs), which, table.c.id > after)
+                    .order_by(table.c.id)
+                    .limit(ROWS)
+                )
                 rows = all_of(reading, query)
             if rows:
                 yield rows
@@ -171,7 +205,9 @@ class RowWriter:
         if made:
             statement = insert(connection, s)
             changed = {name: statement.excluded[name] for name in ("values", "error", "usage")}
-            connection.execute(statement.on_conflict_do_update(index_elements=["output", "evaluator"], set_=changed), made)
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["output", "evaluator"], set_=changed), made
+            )
 
     def calls(self, connection: Connection, rows: list[Values], told: Mapping[int, int]) -> None:
         self._meet_endpoints(connection, [row["endpoint"] for row in rows])
@@ -180,26 +216,35 @@ class RowWriter:
         self._write_belonging(
             connection,
             schema.calls,
-            [{**row, "endpoint": self._endpoints[row["endpoint"]], "evaluator": judges.get(row["evaluator"])} for row in rows],
+            [
+                {**row, "endpoint": self._endpoints[row["endpoint"]], "evaluator": judges.get(row["evaluator"])}
+                for row in rows
+            ],
             told,
         )
 
     def forwarded(self, connection: Connection, rows: list[Values], told: Mapping[int, int]) -> None:
         self._write_belonging(connection, schema.forwarded, rows, told)
 
-    def _write_belonging(self, connection: Connection, table: Table, rows: list[Values], told: Mapping[int, int]) -> None:
+    def _write_belonging(
+        self, connection: Connection, table: Table, rows: list[Values], told: Mapping[int, int]
+    ) -> None:
         self._find_setups(connection, [row["setup"] for row in rows])
         self.bodies(connection, [row[name] for row in rows for name in ("request", "reply")])
         made = []
         for row in rows:
             values = {name: value for name, value in row.items() if name != "id"}
             output = told.get(row["output"]) if row["output"] is not None else None
-            made.append({**values, "output": output, "run": self._maker(connection, row["run"]), "setup": self._setup(row)})
+            made.append(
+                {**values, "output": output, "run": self._maker(connection, row["run"]), "setup": self._setup(row)}
+            )
         add(connection, table, made)
 
     def setups(self, connection: Connection, rows: Sequence[Values]) -> None:
         for row in rows:
-            values = {name: value for name, value in row.items() if name != "id"} | {"run": self._maker(connection, row["run"])}
+            values = {name: value for name, value in row.items() if name != "id"} | {
+                "run": self._maker(connection, row["run"])
+            }
             made = connection.execute(schema.setups.insert().values(values)).inserted_primary_key
             assert made is not None
             self._setups[row["id"]] = int(made[0])
@@ -233,7 +278,13 @@ class RowWriter:
         self._meet(connection, schema.endpoints, ("model", "url"), ("model", "url"), ids, self._endpoints)
 
     def _meet(
-        self, connection: Connection, table: Table, names: Sequence[str], by: Sequence[str], ids: Iterable[int], known: dict[int, int]
+        self,
+        connection: Connection,
+        table: Table,
+        names: Sequence[str],
+        by: Sequence[str],
+        ids: Iterable[int],
+        known: dict[int, int],
     ) -> None:
         """Numbers there of what several runs share; in the order of the names, as every writer comes by them."""
         missing = set(ids) - known.keys()

@@ -1,7 +1,8 @@
 """BEAM: conversations of 100 thousand to 10 million tokens with an assistant, and questions on ten abilities.
 
-A document is a row of the hub's files, or what `sources` joins from the folder of one chat: `chat` and `probing_questions`. Chats come as
-sessions of messages, as batches of turns, or as plans of batches (10M), where the ids of messages begin anew with each plan in some copies.
+A document is a row of the hub's files, or what `sources` joins from the folder of one chat: `chat` and
+`probing_questions`. Chats come as sessions of messages, as batches of turns, or as plans of batches (10M), where the
+ids of messages begin anew with each plan in some copies.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def _probes(value: Any, where: str) -> Mapping[str, Any]:
             except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
                 raise BadInput(f"{where}: the text of its probing_questions is neither JSON nor a literal") from error
     if not isinstance(value, Mapping) or not all(isinstance(ability, str) for ability in value):
-        raise BadInput(f"{where}: probing_questions is {kind(value)}; expected an object of lists, one for each ability")
+        raise BadInput(
+            f"{where}: probing_questions is {kind(value)}; expected an object of lists, one for each ability"
+        )
     return value
 
 

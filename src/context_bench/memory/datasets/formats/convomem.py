@@ -1,7 +1,9 @@
-"""ConvoMem: conversations with an assistant at work, six kinds of question. The kind is told by the folder a file lies in, not by the file.
+"""ConvoMem: conversations with an assistant at work, six kinds of question. The kind is told by the folder a file lies
+in, not by the file.
 
-Two shapes: evidence with the conversations that hold it (each question is a haystack of its own), and test cases where several questions
-share a mix of conversations. Evidence is told by its words; which messages say them is looked up here.
+Two shapes: evidence with the conversations that hold it (each question is a haystack of its own), and test cases where
+several questions share a mix of conversations. Evidence is told by its words; which messages say them is looked up
+here.
 """
 
 from __future__ import annotations
@@ -49,16 +51,26 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             dirt.add("categories without a name", len(found))
         # Whoever is asked is told by the file's name, and questions have no id.
         stem = re.sub(r"\.jsonl?$", "", document.path.rpartition("/")[2]) or "case"
-        name = f"{type_}/{stem}" if document.number == 0 and not value.get("conversations") else f"{type_}/{stem}-{document.number + 1}"
+        name = (
+            f"{type_}/{stem}"
+            if document.number == 0 and not value.get("conversations")
+            else f"{type_}/{stem}-{document.number + 1}"
+        )
         shared = objects(value, "conversations", where)
         if shared:
             items = list(_items(shared, dirt, where))
             words = _words(items)
-            yield Haystack(name, items, [_ask(f"{name}-q{i}", one, type_, items, words, dirt, where) for i, one in enumerate(found)])
+            yield Haystack(
+                name,
+                items,
+                [_ask(f"{name}-q{i}", one, type_, items, words, dirt, where) for i, one in enumerate(found)],
+            )
             continue
         for number, one in enumerate(found):
             items = list(_items(objects(one, "conversations", where), dirt, where))
-            yield Haystack(f"{name}-q{number}", items, [_ask(f"{name}-q{number}", one, type_, items, _words(items), dirt, where)])
+            yield Haystack(
+                f"{name}-q{number}", items, [_ask(f"{name}-q{number}", one, type_, items, _words(items), dirt, where)]
+            )
 
 
 def _items(conversations: Sequence[Mapping[str, Any]], dirt: Dirt, where: str) -> Iterator[Item]:
@@ -80,7 +92,9 @@ def _words(items: list[Item]) -> _Words:
     return [(item.id, " ".join(item.text.split())) for item in items]
 
 
-def _ask(name: str, one: Mapping[str, Any], type_: str, items: list[Item], texts: _Words, dirt: Dirt, where: str) -> Question:
+def _ask(
+    name: str, one: Mapping[str, Any], type_: str, items: list[Item], texts: _Words, dirt: Dirt, where: str
+) -> Question:
     evidence = _said(objects(one, "message_evidences", where), texts, dirt, where)
     return Question(
         id=name,

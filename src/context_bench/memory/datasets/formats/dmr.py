@@ -1,6 +1,8 @@
-"""MSC-Self-Instruct, on which MemGPT introduced "deep memory retrieval": five sessions of two people and one question that B asks A.
+"""MSC-Self-Instruct, on which MemGPT introduced "deep memory retrieval": five sessions of two people and one question
+that B asks A.
 
-The questions carry no number of hops and no evidence. Summaries and personas in the file are not part of what is remembered.
+The questions carry no number of hops and no evidence. Summaries and personas in the file are not part of what is
+remembered.
 """
 
 from __future__ import annotations
@@ -33,9 +35,14 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
         value, where = document.value, document.where
         name = f"dmr-{document.number}"
         asked = value["self_instruct"]
-        sessions = [(objects(each, "dialog", where), _ago(each, dirt, where)) for each in objects(value, "previous_dialogs", where)]
+        sessions = [
+            (objects(each, "dialog", where), _ago(each, dirt, where))
+            for each in objects(value, "previous_dialogs", where)
+        ]
         sessions.append((objects(value, "dialog", where), None))
-        items = [item for number, (turns, ago) in enumerate(sessions, 1) for item in _items(number, turns, ago, dirt, where)]
+        items = [
+            item for number, (turns, ago) in enumerate(sessions, 1) for item in _items(number, turns, ago, dirt, where)
+        ]
         answers = answers_of(asked.get("A"), dirt, where)
         yield Haystack(name, items, [Question(id=name, text=text_of(asked, where, "B"), answers=answers, type="fact")])
 
@@ -63,7 +70,8 @@ def _items(number: int, turns: list[Mapping[str, Any]], ago: str | None, dirt: D
 FORMATS = (
     Format(
         "dmr",
-        "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: answer}}",
+        "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: "
+        "answer}}",
         _sniff,
         _read,
         rank=30,

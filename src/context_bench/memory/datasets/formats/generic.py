@@ -5,9 +5,10 @@
  "questions": [{"question": "Where does Ann live?", "answer": "Porto", "type": "single-hop", "evidence": ["t1"]}]}
 ```
 
-Items may be called `turns` and be plain text, or stand in `sessions` ({id, date, turns}); questions may be `qa_pairs` or `queries`. Only
-a text for each and a question are required. `answers`: several accepted ones; `answerable: false`: the right reply is not to know.
-"""
+Items may be called `turns` and be plain text, or stand in `sessions` ({id, date, turns}); questions may be `qa_pairs`
+or `queries`. Only a text for each and a question are required. `answers`: several accepted ones; `answerable: false`:
+the right reply is not to know.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -97,12 +98,19 @@ def _sessions(value: Mapping[str, Any], where: str) -> Iterator[tuple[str | None
             turns = next((listed(session, each, where) for each in _ITEMS[:3] if each in session), [])
             yield text_of(session, where, "id") or str(number), text_of(session, where, "date", "time"), turns
         else:
-            raise BadInput(f"{where}: session {number} is {kind(session)}; expected a list of turns or an object that has one")
+            raise BadInput(
+                f"{where}: session {number} is {kind(session)}; expected a list of turns or an object that has one"
+            )
 
 
 def _ask(name: str, one: Mapping[str, Any], items: list[Item], known: set[str], dirt: Dirt, where: str) -> Question:
     evidence = cited(strings(one.get("evidence") or []), known, dirt)
-    told = cited(strings(one.get("evidence_sessions") or []), {str(item.session) for item in items}, dirt, "evidence sessions not there")
+    told = cited(
+        strings(one.get("evidence_sessions") or []),
+        {str(item.session) for item in items},
+        dirt,
+        "evidence sessions not there",
+    )
     choices = one.get("choices")
     if isinstance(choices, list):
         choices = dict(zip("ABCDEFGHIJ", strings(choices), strict=False))
@@ -129,7 +137,8 @@ def _ask(name: str, one: Mapping[str, Any], items: list[Item], known: set[str], 
 FORMATS = (
     Format(
         "generic",
-        '{"id", "items": [{"id", "text", "speaker", "time", "session"}], "questions": [{"question", "answer", "evidence"}]}',
+        '{"id", "items": [{"id", "text", "speaker", "time", "session"}], "questions": [{"question", "answer", '
+        '"evidence"}]}',
         _sniff,
         _read,
         rank=100,

@@ -58,7 +58,9 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
 
 
 def ask(name: str, fields: Mapping[str, Any], code: Any, evidence: tuple[str, ...], dirt: Dirt, where: str) -> Question:
-    """A question of category `code`. Adversarial ones keep no answer: the right reply is that the conversation does not say."""
+    """A question of category `code`. Adversarial ones keep no answer: the right reply is that the conversation does not
+    say.
+    """
     category, type_ = named(code, dirt)
     answers = answers_of(fields.get("answer"), dirt, where)
     trap = text_of(fields, where, "adversarial_answer") or None
@@ -107,7 +109,9 @@ def _items(conversation: Mapping[str, Any], dirt: Dirt, where: str) -> Iterator[
             continue
         date = when(conversation.get(f"{key}_date_time"), dirt, "session dates")
         for place, turn in enumerate(turns):
-            text = with_picture(text_of(turn, f"{where}, {key}", "text"), text_of(turn, f"{where}, {key}", "blip_caption"))
+            text = with_picture(
+                text_of(turn, f"{where}, {key}", "text"), text_of(turn, f"{where}, {key}", "blip_caption")
+            )
             if not text:
                 dirt.add("empty turns left out")
                 continue
@@ -122,7 +126,9 @@ def with_picture(text: str, caption: str) -> str:
 
 
 def mended(evidence: Any, known: set[str], dirt: Dirt, where: str) -> tuple[str, ...]:
-    """Evidence as published, mended: several ids in one text, leading zeros, a stray colon; ids of no turn are left out. All counted."""
+    """Evidence as published, mended: several ids in one text, leading zeros, a stray colon; ids of no turn are left
+    out. All counted.
+    """
     if not isinstance(evidence, list | str | None):
         raise BadInput(f"{where}: evidence is {kind(evidence)}; expected a list of turn ids")
     found: list[str] = []
@@ -179,7 +185,9 @@ def _list(value: Mapping[str, Any], name: str, where: str) -> list[Any]:
 
 
 def _sessions(value: Mapping[str, Any], where: str) -> list[tuple[str | None, list[str]]]:
-    """(date, lines) of each session. Where only turns are given, a turn that begins with another date begins another session."""
+    """(date, lines) of each session. Where only turns are given, a turn that begins with another date begins another
+    session.
+    """
     parts = [str(part) for part in _list(value, "sessions", where) or _list(value, "turns", where)]
     joined: list[tuple[str | None, list[str]]] = []
     for part in parts:
@@ -244,7 +252,8 @@ _ROWS = Format(
 )
 _CONVERSATIONS = Format(
     "locomo",
-    "[{sample_id, conversation: {session_N: [{speaker, dia_id, text}], session_N_date_time}, qa: [{question, answer, evidence}]}]",
+    "[{sample_id, conversation: {session_N: [{speaker, dia_id, text}], session_N_date_time}, qa: [{question, answer, "
+    "evidence}]}]",
     _sniff,
     _read,
     rank=10,

@@ -1,4 +1,5 @@
-"""LongMemEval as its authors publish it: each of 500 questions has a history of its own, of 1 to 500 sessions with an assistant.
+"""LongMemEval as its authors publish it: each of 500 questions has a history of its own, of 1 to 500 sessions with an
+assistant.
 
 Items have the official ids of turns, `SESSION_N` with N from 1.
 """
@@ -48,14 +49,27 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
                 said = said_in(turn, where, dirt, "content", "text")
                 if not said:
                     continue
-                items.append(Item(f"{session}_{number}", said, role=text_of(turn, where, "role") or "user", time=time, session=session))
+                items.append(
+                    Item(
+                        f"{session}_{number}",
+                        said,
+                        role=text_of(turn, where, "role") or "user",
+                        time=time,
+                        session=session,
+                    )
+                )
                 if turn.get("has_answer") is True:
                     evidence.append(items[-1].id)
         type_ = text_of(value, where, "question_type") or "unknown"
         if type_ == "unknown":
             dirt.add("categories without a name")
         answers = answers_of(value.get("answer"), dirt, where)
-        told = cited(strings(value.get("answer_session_ids")), {session for session, _, _ in sessions}, dirt, "evidence sessions not there")
+        told = cited(
+            strings(value.get("answer_session_ids")),
+            {session for session, _, _ in sessions},
+            dirt,
+            "evidence sessions not there",
+        )
         if not evidence:
             dirt.add("questions without a turn as evidence")
         yield Haystack(
@@ -78,7 +92,9 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
 
 
 def _sessions(value: Mapping[str, Any], dirt: Dirt, where: str) -> list[_Session]:
-    """The sessions. One that is there twice, word for word under one id, is taken once; another under the same id is renamed."""
+    """The sessions. One that is there twice, word for word under one id, is taken once; another under the same id is
+    renamed.
+    """
     ids, dates = listed(value, "haystack_session_ids", where), listed(value, "haystack_dates", where)
     distinct = Distinct(dirt, "other sessions under an id used before")
     seen: dict[str, list[Any]] = {}
@@ -107,7 +123,8 @@ def _in_order(sessions: list[_Session], dirt: Dirt) -> list[_Session]:
 FORMATS = (
     Format(
         "longmemeval",
-        "[{question_id, question_type, question, answer, haystack_session_ids, haystack_dates, haystack_sessions: [[{role, content}]]}]",
+        "[{question_id, question_type, question, answer, haystack_session_ids, haystack_dates, haystack_sessions: "
+        "[[{role, content}]]}]",
         _sniff,
         _read,
         rank=20,

@@ -35,7 +35,9 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return next(_trajectories(document), None) is not None
 
 
-def _trajectories(document: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+def _trajectories(
+    document: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     """(names of the groups above it, trajectory) for each; groups nest at most three deep."""
     if "message_list" in document and "QA" in document:
         yield above, document
@@ -98,7 +100,9 @@ def _step(step: Any, dirt: Dirt, where: str) -> tuple[str, str | None]:
     return said, when(found, dirt, "message times")
 
 
-def _ask(name: str, one: Any, above: tuple[str, ...], steps: list[tuple[tuple[int, ...], Item]], dirt: Dirt, where: str) -> Question:
+def _ask(
+    name: str, one: Any, above: tuple[str, ...], steps: list[tuple[tuple[int, ...], Item]], dirt: Dirt, where: str
+) -> Question:
     if not isinstance(one, Mapping):
         raise BadInput(f"{where}: QA is {kind(one)}; expected an object")
     choices = _choices(one.get("choices"))
@@ -107,7 +111,11 @@ def _ask(name: str, one: Any, above: tuple[str, ...], steps: list[tuple[tuple[in
     if letter not in choices:
         # Some copies keep the letter, or the words of the right choice, as the answer.
         said = answers[0] if answers else ""
-        letter = said.upper() if said.upper() in choices else next((key for key, words in choices.items() if words == said), "")
+        letter = (
+            said.upper()
+            if said.upper() in choices
+            else next((key for key, words in choices.items() if words == said), "")
+        )
         if choices and not letter:
             dirt.add("choices of which none is marked right")
     if letter and (not answers or answers[0].upper() == letter):

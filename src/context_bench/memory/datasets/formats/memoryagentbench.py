@@ -1,7 +1,7 @@
 """MemoryAgentBench: one long text, to be taken in piece by piece, and many questions about it.
 
-The text is cut at the ends of lines, else of sentences, into pieces of at most `PIECE` characters (about 512 tokens, the finest that the
-authors use). Where the answer stands is not told.
+The text is cut at the ends of lines, else of sentences, into pieces of at most `PIECE` characters (about 512 tokens,
+the finest that the authors use). Where the answer stands is not told.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ PIECE = 2048
 
 
 def _sniff(document: Mapping[str, Any]) -> bool:
-    return isinstance(document.get("context"), str) and all(isinstance(document.get(key), list) for key in ("questions", "answers"))
+    return isinstance(document.get("context"), str) and all(
+        isinstance(document.get(key), list) for key in ("questions", "answers")
+    )
 
 
 def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
@@ -67,11 +69,17 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
 def _told(meta: Mapping[str, Any], name: str) -> dict[int, str]:
     """The values of a list in the metadata, one for each question; shorter or empty lists say nothing of the rest."""
     value = meta.get(name)
-    return {i: str(each) for i, each in enumerate(value) if isinstance(each, str | int) and each != ""} if isinstance(value, list) else {}
+    return (
+        {i: str(each) for i, each in enumerate(value) if isinstance(each, str | int) and each != ""}
+        if isinstance(value, list)
+        else {}
+    )
 
 
 def pieces(text: str, size: int = PIECE) -> Iterator[str]:
-    """`text` in pieces of at most `size` characters, cut where a line ends, else a sentence, else a word; only white space is lost."""
+    """`text` in pieces of at most `size` characters, cut where a line ends, else a sentence, else a word; only white
+    space is lost.
+    """
     start = 0
     while start < len(text):
         end = min(len(text), start + size)

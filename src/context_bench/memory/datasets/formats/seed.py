@@ -88,17 +88,26 @@ def _turns(document: Document, dirt: Dirt) -> Iterator[Item]:
     value, where = document.value, document.where
     turns = [(None, each) for key in ("conversation", "turns") for each in objects(value, key, where)]
     sessions = value.get("sessions") or []
-    inside = [(str(i), each) for i, session in enumerate(sessions, 1) for each in objects({"turns": session}, "turns", where)]
+    inside = [
+        (str(i), each) for i, session in enumerate(sessions, 1) for each in objects({"turns": session}, "turns", where)
+    ]
     for place, (session, turn) in enumerate(inside or turns, 1):
         if said := said_in(turn, where, dirt, "content", "text"):
             who = text_of(turn, where, "speaker", "role") or "user"
-            yield Item(str(place), said, role=who if who in ("user", "assistant", "system") else "user", speaker=who, session=session)
+            yield Item(
+                str(place),
+                said,
+                role=who if who in ("user", "assistant", "system") else "user",
+                speaker=who,
+                session=session,
+            )
 
 
 FORMATS = (
     Format(
         "cortex",
-        "{name: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: []}}, or rows with sessions, conversation or turns",
+        "{name: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: []}}, or rows with sessions, "
+        "conversation or turns",
         _sniff,
         _read,
         rank=90,

@@ -1,12 +1,14 @@
-"""Corrections of published labels, kept beside the data: who reported what, applied only if asked for, counted and told in the manifest.
+"""Corrections of published labels, kept beside the data: who reported what, applied only if asked for, counted and told
+in the manifest.
 
 ```json
 {"dataset": "longmemeval", "dataset_sha256": "d6f2…", "source": "where it is reported",
  "exclude": {"ID": "why"}, "correct": {"ID": {"answer": "…", "evidence": ["…"]}}}
 ```
 
-`exclude` may be a list of ids. `correct` may set `answer` (or `answers`), `evidence`, `type`, `answerable`, `question`. At least one of
-`dataset` and `dataset_sha256` says what it is for: another dataset is an error, other bytes of it a warning.
+`exclude` may be a list of ids. `correct` may set `answer` (or `answers`), `evidence`, `type`, `answerable`, `question`.
+At least one of `dataset` and `dataset_sha256` says what it is for: another dataset is an error, other bytes of it a
+warning.
 """
 
 from __future__ import annotations
@@ -59,14 +61,17 @@ class Overlay:
         self.corrected.add(question.id)
         made = question
         if "answer" in change or "answers" in change:
-            answers = answers_of(change.get("answers") or change.get("answer"), Dirt(), f"overlay {self.name}, {question.id}")
+            answers = answers_of(
+                change.get("answers") or change.get("answer"), Dirt(), f"overlay {self.name}, {question.id}"
+            )
             made = replace(made, answers=answers)
         if "evidence" in change:
             wanted = strings(change["evidence"] or [])
             evidence = cited(wanted, (item.id for item in items), Dirt())
             if len(evidence) != len(set(wanted)):
                 raise BadInput(
-                    f"overlay {self.name}: evidence of {question.id} names {sorted({*wanted} - {*evidence})}, which is not there"
+                    f"overlay {self.name}: evidence of {question.id} names {sorted({*wanted} - {*evidence})}, which "
+                    "is not there"
                 )
             made = replace(made, evidence=evidence, sessions=sessions_of(evidence, items))
         made = replace(made, text=str(change.get("question", made.text)), type=str(change.get("type", made.type)))
@@ -77,7 +82,9 @@ class Overlay:
         return replace(self, excluded=set(), corrected=set())
 
     def facts(self, sha256s: list[str], complete: bool) -> dict[str, Any]:
-        """Report the changes made, and whether the overlay was made for these bytes. `complete`: every question was seen."""
+        """Report the changes made, and whether the overlay was made for these bytes. `complete`: every question was
+        seen.
+        """
         told: dict[str, Any] = {"name": self.name, "source": self.source, "sha256": self.sha256}
         told |= {"excluded": sorted(self.excluded), "corrected": sorted(self.corrected)}
         if complete and (lost := {*self.exclude, *self.correct} - self.excluded - self.corrected):
@@ -90,8 +97,14 @@ class Overlay:
 
 
 def read_overlay(spec: str, dataset: str) -> Overlay:
-    """A shipped overlay by name, or a file. Raises `UnknownName` or `BadInput`; also for one that was made for another dataset."""
-    shipped = {place.name.removesuffix(".json"): place for place in files(__package__).iterdir() if place.name.endswith(".json")}
+    """A shipped overlay by name, or a file. Raises `UnknownName` or `BadInput`; also for one that was made for another
+    dataset.
+    """
+    shipped = {
+        place.name.removesuffix(".json"): place
+        for place in files(__package__).iterdir()
+        if place.name.endswith(".json")
+    }
     if spec in shipped:
         data = shipped[spec].read_bytes()
     elif Path(spec).expanduser().is_file():
@@ -112,7 +125,11 @@ def _overlay(data: bytes, spec: str, dataset: str) -> Overlay:
     exclude, correct = value.get("exclude") or {}, value.get("correct") or {}
     if isinstance(exclude, list) and all(isinstance(each, str) for each in exclude):
         exclude = dict.fromkeys(exclude, "")
-    if not isinstance(exclude, dict) or not isinstance(correct, dict) or not all(isinstance(each, dict) for each in correct.values()):
+    if (
+        not isinstance(exclude, dict)
+        or not isinstance(correct, dict)
+        or not all(isinstance(each, dict) for each in correct.values())
+    ):
         raise BadInput(f"overlay {name}: exclude is a list of ids or id → reason, correct is id → object of changes")
     if unknown := {key for change in correct.values() for key in change} - _FIELDS:
         raise BadInput(f"overlay {name}: correct sets {sorted(unknown)}; it may set {sorted(_FIELDS)}")
@@ -124,4 +141,6 @@ def _overlay(data: bytes, spec: str, dataset: str) -> Overlay:
     if named and named != dataset:
         raise BadInput(f"overlay {name} was made for {named!r}, not for {dataset!r}")
     made = {str(key): str(why) for key, why in exclude.items()}
-    return Overlay(name, str(value.get("source") or "not told"), hashlib.sha256(data).hexdigest(), named, sha, made, correct)
+    return Overlay(
+        name, str(value.get("source") or "not told"), hashlib.sha256(data).hexdigest(), named, sha, made, correct
+    )

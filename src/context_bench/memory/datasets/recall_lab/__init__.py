@@ -1,10 +1,12 @@
 """`bundled:recall-lab`: made-up conversations of 100 to 100,000 turns, and questions that their turns decide.
 
-Shorter ones, from 40 turns, are for readers that are slow: they ask only as many questions as they have room for the turns of.
+Shorter ones, from 40 turns, are for readers that are slow: they ask only as many questions as they have room for the
+turns of.
 
-A conversation is one haystack. Of its people some things are told that are asked about later, in other words, and much that is not: the
-same of people with like names, other things of the same people, and talk. Every question can be decided from its haystack alone; its
-answer stands in its evidence and nowhere else. Conversations depend on nothing but seed, number, language and length.
+A conversation is one haystack. Of its people some things are told that are asked about later, in other words, and much
+that is not: the same of people with like names, other things of the same people, and talk. Every question can be
+decided from its haystack alone; its answer stands in its evidence and nowhere else. Conversations depend on nothing but
+seed, number, language and length.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Lab:
 
     @property
     def rounds(self) -> int:
-        """Number of questions of every type in one haystack (`single` twice each time): 1 from 100 turns, 2 from 1,000, 4, 8.
+        """Number of questions of every type in one haystack (`single` twice each time): 1 from 100 turns, 2 from 1,000,
+        4, 8.
 
         Under 100 turns only some types are asked, other ones in each haystack.
         """
@@ -73,7 +76,9 @@ class Lab:
             yield from self._of_haystack(index)
 
     def facts(self, n: int | None = None) -> dict[str, Any]:
-        """The manifest's facts on the first `n` examples (default: all): how to get the same ones again, and what they are."""
+        """The manifest's facts on the first `n` examples (default: all): how to get the same ones again, and what they
+        are.
+        """
         different = self.n if self.turns < TURNS else 1  # longer ones ask the same types
         kinds = [[question.kind for _, question in self._plan(index).questions] for index in range(different)] or [[]]
         asked = [kind for index in range(self.n) for kind in kinds[index % len(kinds)]]
@@ -131,7 +136,13 @@ class Lab:
             identity = f"{group}-{question.kind}-{seen[question.kind]}"
             rows.append(_row(question, stream.ids) | {"id": identity, "round": number})
         self._digests[index] = stable_hash([stable_hash(items, 64), *(canonical_json(row) for row in rows)], 64)
-        shared = {"dataset": self.tag, "group": group, "cluster": group, "asked": plan.calendar.asked, "granularity": "turn"}
+        shared = {
+            "dataset": self.tag,
+            "group": group,
+            "cluster": group,
+            "asked": plan.calendar.asked,
+            "granularity": "turn",
+        }
         for row in rows:
             yield {"id": row.pop("id"), "context": context, **row, **shared, "items": items}
 
@@ -152,7 +163,12 @@ def _row(question: Question, ids: dict[Fact, str]) -> dict[str, Any]:
         row["answer"] = question.answers[0]
         if len(question.answers) > 1:
             row["answers"] = question.answers
-    row |= {"qa_type": question.kind, "form": question.form, "answerable": bool(question.answers), "computed": question.computed}
+    row |= {
+        "qa_type": question.kind,
+        "form": question.form,
+        "answerable": bool(question.answers),
+        "computed": question.computed,
+    }
     for name, facts in (("evidence", question.evidence), ("near_misses", question.near)):
         if facts:
             row[name] = [ids[fact] for fact in facts]
@@ -167,8 +183,9 @@ def _row(question: Question, ids: dict[Fact, str]) -> dict[str, Any]:
 def lab(options: str = "", *, n: int | None = None, seed: int = 0) -> Lab:
     """The lab that is meant by what follows the name: `turns=10k,lang=ru,types=update+chain-3`, all of it optional.
 
-    `turns`: 40 to 100,000. `types`: names of `TYPES`, or of a family of them (chain, temporal, update, aggregate, absent), joined by `+`;
-    they may also be written alone, without `types=`. `n`: haystacks. Raises `BadInput` or `UnknownName`.
+    `turns`: 40 to 100,000. `types`: names of `TYPES`, or of a family of them (chain, temporal, update, aggregate,
+    absent), joined by `+`; they may also be written alone, without `types=`. `n`: haystacks. Raises `BadInput` or
+    `UnknownName`.
     """
     if n is not None and n < 0:
         raise BadInput(f"n is {n}; expected the number of conversations wanted")
@@ -197,8 +214,12 @@ def _opened(options: str, made: Lab) -> LoadedDataset:
     return LoadedDataset(name, NAME, ["answer"], True, made.examples, made.facts)
 
 
-def load_lab(options: str = "", *, n: int | None = None, qa_types: Iterable[str] | None = None, seed: int = 0) -> LoadedDataset:
-    """The same for `load_memory`: only questions whose type holds one of `qa_types`, or "abstention" (what cannot be answered)."""
+def load_lab(
+    options: str = "", *, n: int | None = None, qa_types: Iterable[str] | None = None, seed: int = 0
+) -> LoadedDataset:
+    """The same for `load_memory`: only questions whose type holds one of `qa_types`, or "abstention" (what cannot be
+    answered).
+    """
     made = lab(options, n=n, seed=seed)
     wanted = [re.sub(r"[\s_]+", "-", word.strip().lower()) for word in qa_types or () if word.strip()]
     if not wanted:
@@ -232,8 +253,8 @@ def about() -> dict[str, Any]:
     """The answer of `describe`; nothing is generated."""
     return {
         "name": NAME,
-        "about": "Made-up conversations of 100 to 100,000 turns in three scripts, and questions that their turns decide: "
-        + ", ".join(TYPES),
+        "about": "Made-up conversations of 100 to 100,000 turns in three scripts, and questions that their turns "
+        "decide: " + ", ".join(TYPES),
         "source": "made by this project's generator",
         "evaluators": ["answer"],
         "has_context": True,

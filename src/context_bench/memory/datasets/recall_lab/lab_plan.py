@@ -1,7 +1,7 @@
 """Plan a conversation of the lab and write its turns.
 
-The plan holds facts with their days, look-alikes, and questions with their evidence. `Stream` turns it into sessions of turns: what is
-asked about, facts of other people that look alike, and small talk.
+The plan holds facts with their days, look-alikes, and questions with their evidence. `Stream` turns it into sessions of
+turns: what is asked about, facts of other people that look alike, and small talk.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Fact:
 class Question:
     """A question, its answers (best first; none = it cannot be answered), and the facts that decide it.
 
-    `near`: look-alikes that do not decide it. `versions`: the values that followed one another, where the one of a moment is asked for
-    (now, or `as_of`), each with whether that is it. `history`: the same where something else is asked for. `computed`: the answer is
-    worked out and stands in no turn.
+    `near`: look-alikes that do not decide it. `versions`: the values that followed one another, where the one of a
+    moment is asked for (now, or `as_of`), each with whether that is it. `history`: the same where something else is
+    asked for. `computed`: the answer is worked out and stands in no turn.
     """
 
     kind: str
@@ -71,7 +71,9 @@ class Question:
 
 
 class Calendar:
-    """The days of one haystack. The sittings are the same however long it is; longer ones have more days between them."""
+    """The days of one haystack. The sittings are the same however long it is; longer ones have more days between
+    them.
+    """
 
     def __init__(self, *seed: Any) -> None:
         draw = Draw(*seed, "calendar")
@@ -97,7 +99,9 @@ class Calendar:
 
 
 class Plan:
-    """`sets` rounds of questions of every type, and what they need. The first rounds are the same however many follow."""
+    """`sets` rounds of questions of every type, and what they need. The first rounds are the same however many
+    follow.
+    """
 
     def __init__(self, code: str, seed: int, index: int, sets: int) -> None:
         self.code, self.table = code, words(code)
@@ -170,7 +174,9 @@ class _Round:
         question = Question(kind, form, text, list(answers), list(evidence), list(near), **more)
         self.plan.questions.append((self.number, question))
 
-    def _tell(self, relation: str, who: Person, value: str, sitting: int | None = None, by: str = "user", **slots: str) -> Fact:
+    def _tell(
+        self, relation: str, who: Person, value: str, sitting: int | None = None, by: str = "user", **slots: str
+    ) -> Fact:
         """A statement. `sitting`: any one, if it does not matter."""
         form = self.draw.pick(self.table["say"][relation])
         lead, tail = self.draw.pick(self.table["leads"]), self.draw.pick(self.table["tails"])
@@ -245,13 +251,34 @@ class _Round:
         slots, last = who.slots(), moves[-1]
         versions = [(fact, fact is last) for fact in moves]
         self._ask("update-latest", relation, f"{relation}_latest", slots, [last.value], [last], near, versions=versions)
-        self._ask("update-previous", relation, f"{relation}_previous", slots, [moves[-2].value], moves[-2:], near, history=versions)
-        self._ask("update-count", relation, f"{relation}_count", slots, self._numbered(count), moves, near, computed=True, history=versions)
+        self._ask(
+            "update-previous",
+            relation,
+            f"{relation}_previous",
+            slots,
+            [moves[-2].value],
+            moves[-2:],
+            near,
+            history=versions,
+        )
+        self._ask(
+            "update-count",
+            relation,
+            f"{relation}_count",
+            slots,
+            self._numbered(count),
+            moves,
+            near,
+            computed=True,
+            history=versions,
+        )
         at = self.draw.below(count - 1)
         day = self._on(moves[at].sitting, 1 + self.draw.below(4))  # sittings are further apart than that
         asking, then = f"{relation}_as_of", [(fact, fact is moves[at]) for fact in moves]
         dated = {**slots, "date": day}
-        self._ask("temporal-as-of", relation, asking, dated, [moves[at].value], [moves[at]], near, versions=then, as_of=day)
+        self._ask(
+            "temporal-as-of", relation, asking, dated, [moves[at].value], [moves[at]], near, versions=then, as_of=day
+        )
         day = self._on(moves[0].sitting, -1 - self.draw.below(20))
         self._ask("absent-before", relation, asking, {**slots, "date": day}, [], [], [moves[0], *near], as_of=day)
 
@@ -275,7 +302,9 @@ class _Round:
 
     def _sum(self) -> None:
         who, count = self.plan.asked(), 3 + (self.turn + self.number) % 3
-        amounts = [34 + self.draw.below(64) for _ in range(count)]  # at most 97 each, more than 99 in sum: no turn says the sum
+        amounts = [
+            34 + self.draw.below(64) for _ in range(count)
+        ]  # at most 97 each, more than 99 in sum: no turn says the sum
         facts = [self._tell("gift", who, str(n), at) for n, at in zip(amounts, self._sittings(count), strict=True)]
         near = [self._tell("gift", self.plan.like(who, self.draw), str(34 + self.draw.below(64)))]
         answers = list(dict.fromkeys([self.table["units"]["coins"].format(n=sum(amounts)), str(sum(amounts))]))
@@ -289,7 +318,9 @@ class _Round:
             right = self._fresh("correction", who, put_right, old=wrong.value)
             near = [wrong, self._fresh("allergy", self.plan.like(who, self.draw))]
             versions = [(wrong, False), (right, True)]
-            self._ask("contradiction", "put right", "allergy", who.slots(), [right.value], [right], near, versions=versions)
+            self._ask(
+                "contradiction", "put right", "allergy", who.slots(), [right.value], [right], near, versions=versions
+            )
             return
         witnesses = [self.plan.other(), self.plan.other()]
         claims = [self._fresh("key", who, witness=witness.who) for witness in witnesses]
@@ -300,13 +331,20 @@ class _Round:
 
 _PER_SESSION = 20  # turns, until every day has a session
 _LOOKALIKES = 35  # of a hundred turns that nobody asks about: statements of the same kinds about other people
-_SHARES = (30, 90)  # of a hundred turns of talk: about people who are asked about; short haystacks have little talk, and spend it on them
+_SHARES = (
+    30,
+    90,
+    # Of a hundred turns of talk: about people who are asked about; short haystacks have little talk, and spend it on
+    # them
+)
 _BEGIN = time(8)
 _STEP = timedelta(seconds=40)  # from turn to turn; the longest sessions last a few hours
 
 
 class Stream:
-    """The turns of one haystack. `ids[fact]`: where each fact of the plan was said, known once its session has passed."""
+    """The turns of one haystack. `ids[fact]`: where each fact of the plan was said, known once its session has
+    passed.
+    """
 
     def __init__(self, plan: Plan, seed: int, index: int, turns: int) -> None:
         self.plan, self.turns, self.table = plan, turns, plan.table
@@ -383,10 +421,15 @@ class _Rest:
         if relation == "key":
             slots = {"witness": draw.pick(self._others).who}
         role = "assistant" if relation == "book" and draw.below(2) else "user"
-        return self._fact(relation, who, value, role, draw.pick(self._table["say"]["role" if "role" in slots else relation]), slots)
+        return self._fact(
+            relation, who, value, role, draw.pick(self._table["say"]["role" if "role" in slots else relation]), slots
+        )
 
     def _meet(self) -> None:
-        relations = [*(name for name in self._table["say"] if name not in ("role", "correction")), *self._table["roles"]]
+        relations = [
+            *(name for name in self._table["say"] if name not in ("role", "correction")),
+            *self._table["roles"],
+        ]
         for _ in range(6):
             if (person := self._plan.people.somebody()) is not None:
                 self._others.append(person)
@@ -394,4 +437,11 @@ class _Rest:
 
     def _fact(self, relation: str, who: Person, value: str, role: str, form: str, slots: dict[str, str]) -> Fact:
         lead, tail = self._draw.pick(self._table["leads"]), self._draw.pick(self._table["tails"])
-        return Fact(relation, who.who, value, -1, sentence(self._table, form, lead, tail, **who.slots(), value=value, **slots), role)
+        return Fact(
+            relation,
+            who.who,
+            value,
+            -1,
+            sentence(self._table, form, lead, tail, **who.slots(), value=value, **slots),
+            role,
+        )

@@ -39,13 +39,17 @@ def words(code: str) -> dict[str, Any]:
 
 
 def sentence(table: Mapping[str, Any], form: str, lead: str = "", tail: str = "", **slots: str) -> str:
-    """A finished turn: opening, statement, full stop, afterthought. A form that ends in a question mark needs no full stop."""
+    """A finished turn: opening, statement, full stop, afterthought. A form that ends in a question mark needs no full
+    stop.
+    """
     text = capital(lead + form.format(**slots))
     return f"{text}{'' if text[-1] in '?？' else table['stop']}{tail}"
 
 
 class People:
-    """Everybody of one haystack: pairs of a first and a second name, in an order drawn once. No pair is given out twice."""
+    """Everybody of one haystack: pairs of a first and a second name, in an order drawn once. No pair is given out
+    twice.
+    """
 
     def __init__(self, code: str, draw: Draw) -> None:
         self._firsts, self._seconds = _name_parts(code)
@@ -85,12 +89,15 @@ class People:
 def _name_parts(code: str) -> tuple[list[str], list[str]]:
     if code == "en":
         parts = harbour()["parts"]
-        return parts["given"].split(), [start + end for start in parts["starts"].split() for end in parts["ends"].split()]
+        return parts["given"].split(), [
+            start + end for start in parts["starts"].split() for end in parts["ends"].split()
+        ]
     people = words(code)["people"]
     if code == "ru":
-        return [*(f"f/{name}" for name in people["women"].split()), *(f"m/{name}" for name in people["men"].split())], people[
-            "families"
-        ].split()
+        return [
+            *(f"f/{name}" for name in people["women"].split()),
+            *(f"m/{name}" for name in people["men"].split()),
+        ], people["families"].split()
     return people["families"].split(), [a + b for a in people["starts"].split() for b in people["ends"].split()]
 
 
@@ -133,7 +140,9 @@ class Values:
     def __init__(self, code: str, draw: Draw) -> None:
         table = words(code)
         self._pools = {
-            kind: draw.shuffled([f"{a}{table['space']}{b}" for a in _list(table, parts["first"]) for b in parts["second"].split()])
+            kind: draw.shuffled(
+                [f"{a}{table['space']}{b}" for a in _list(table, parts["first"]) for b in parts["second"].split()]
+            )
             for kind, parts in table["kinds"].items()
         }
         self._given: list[str] = []

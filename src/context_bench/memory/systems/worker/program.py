@@ -1,8 +1,10 @@
-"""A vendor's memory in a process of its own: run by the Python that has the vendor's package, never imported by context-bench.
+"""A vendor's memory in a process of its own: run by the Python that has the vendor's package, never imported by
+context-bench.
 
-`python worker/program.py NAME`; the first line on standard input is the settings, every further one a request `{"call": …, "args": {…}}`;
-each is answered by one line, `{"result": …}` or `{"error": {"kind": …, "message": …}}`. It ends when its input ends, and takes its store
-with it unless that is to be kept. Nothing here may import context-bench: it is not installed there.
+`python worker/program.py NAME`; the first line on standard input is the settings, every further one a request
+`{"call": …, "args": {…}}`; each is answered by one line, `{"result": …}` or `{"error": {"kind": …, "message": …}}`. It
+ends when its input ends, and takes its store with it unless that is to be kept. Nothing here may import context-bench:
+it is not installed there.
 """
 
 from __future__ import annotations
@@ -24,12 +26,25 @@ class Mem0:
     package = "mem0ai"
 
     def __init__(self, settings: dict[str, Any], folder: Path) -> None:
-        end = {"openai_base_url": settings["embeddings"], "api_key": _key("EMBEDDINGS"), "model": settings["embedding_model"]}
-        model = {"openai_base_url": settings["relay"], "api_key": _key("RELAY"), "model": settings["model"], "temperature": 0}
+        end = {
+            "openai_base_url": settings["embeddings"],
+            "api_key": _key("EMBEDDINGS"),
+            "model": settings["embedding_model"],
+        }
+        model = {
+            "openai_base_url": settings["relay"],
+            "api_key": _key("RELAY"),
+            "model": settings["model"],
+            "temperature": 0,
+        }
         config = {
             "vector_store": {
                 "provider": "qdrant",
-                "config": {"path": str(folder / "qdrant"), "embedding_model_dims": settings["dimensions"], "on_disk": True},
+                "config": {
+                    "path": str(folder / "qdrant"),
+                    "embedding_model_dims": settings["dimensions"],
+                    "on_disk": True,
+                },
             },
             "embedder": {"provider": "openai", "config": end},
             "llm": {"provider": "openai", "config": model},
@@ -42,7 +57,9 @@ class Mem0:
         """Ids of what came of one item; none if nothing in it was found worth keeping."""
         role = item["role"] if item["role"] in ("user", "assistant") else "user"  # others are left out without a word
         about = {name: item[name] for name in ("source_id", "time", "session") if item.get(name) is not None}
-        said = self._memory.add([{"role": role, "content": item["text"]}], user_id=space, metadata=about, infer=self._infer)
+        said = self._memory.add(
+            [{"role": role, "content": item["text"]}], user_id=space, metadata=about, infer=self._infer
+        )
         return [str(each["id"]) for each in said["results"]]
 
     def search(self, space: str, query: str, k: int) -> list[dict[str, Any]]:
@@ -58,7 +75,9 @@ class Mem0:
         return True
 
     def delete(self, space: str, ident: str) -> bool:
-        """Forget one memory; whether there was one. The package looks at the id alone, not at whose it is; so does this."""
+        """Forget one memory; whether there was one. The package looks at the id alone, not at whose it is; so does
+        this.
+        """
         if not self._there(space, ident):
             return False
         self._memory.delete(ident)
@@ -133,7 +152,10 @@ class Langgraph:
     def stats(self, space: str) -> dict[str, int]:
         """Size of the store: `items`, `bytes` of their texts."""
         held = self._held(space)
-        return {"items": len(held), "bytes": sum(len(str(each.value["content"]).encode("utf-8", "replace")) for each in held)}
+        return {
+            "items": len(held),
+            "bytes": sum(len(str(each.value["content"]).encode("utf-8", "replace")) for each in held),
+        }
 
     def _held(self, space: str) -> list[Any]:
         return list(self._store.search(_place(space), limit=1_000_000_000))
@@ -152,11 +174,18 @@ def _place(space: str) -> tuple[str, str]:
 
 
 def _entry(found: dict[str, Any]) -> dict[str, Any]:
-    return {"id": found["key"], "text": found["value"]["content"], "score": found.get("score"), **_known(found["value"])}
+    return {
+        "id": found["key"],
+        "text": found["value"]["content"],
+        "score": found.get("score"),
+        **_known(found["value"]),
+    }
 
 
 class Langmem(Langgraph):
-    """The same store, written and searched with `langmem`'s tools, as an agent would; they keep texts and nothing else."""
+    """The same store, written and searched with `langmem`'s tools, as an agent would; they keep texts and nothing
+    else.
+    """
 
     package = "langmem"
 
@@ -191,12 +220,16 @@ def _answer(memory: Any, line: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
         return {"result": getattr(memory, asked["call"])(**asked["args"])}
-    except Exception as error:  # of a package that we know nothing about: it is told, and the next request may do better
+    except (
+        Exception
+    ) as error:  # of a package that we know nothing about: it is told, and the next request may do better
         return {"error": {"kind": type(error).__name__, "message": str(error)[:2000]}}
 
 
 def _make(name: str, settings: dict[str, Any], folder: Path) -> tuple[Any, dict[str, Any]]:
-    os.environ["MEM0_DIR"] = str(folder / "home")  # read when the package is imported; else it writes to the user's home
+    os.environ["MEM0_DIR"] = str(
+        folder / "home"
+    )  # read when the package is imported; else it writes to the user's home
     try:
         return KINDS[name](settings, folder), {"result": "ready"}
     except Exception as error:

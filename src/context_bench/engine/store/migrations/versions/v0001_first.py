@@ -178,6 +178,17 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Leave nothing."""
-    first = ("arms", "bodies", "body_parts", "calls", "endpoints", "evaluators", "examples", "forwarded", "outputs", "plan")
+    first = (
+        "arms",
+        "bodies",
+        "body_parts",
+        "calls",
+        "endpoints",
+        "evaluators",
+        "examples",
+        "forwarded",
+        "outputs",
+        "plan",
+    )
     for table in (*first, "run_evaluators", "runs", "scores"):
         op.drop_table(table)

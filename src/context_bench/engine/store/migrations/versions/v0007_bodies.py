@@ -1,4 +1,5 @@
-"""Bodies in a SQLite file stand in the order in which they came: a batch of them then touches few pages, not one for each.
+"""Bodies in a SQLite file stand in the order in which they came: a batch of them then touches few pages, not one for
+each.
 
 From here on small values are packed by words that older programs do not know; going back unpacks them.
 """
@@ -82,15 +83,24 @@ def _write_out(table: sa.TableClause, keys: tuple[str, ...], column: str, kind: 
     connection, place, data = op.get_bind(), [table.c[name] for name in keys], table.c[column]
     new = sa.func.substr(data, 1, 1) == sa.bindparam("new", kind, sa.LargeBinary)
     query = sa.select(*place, data).where(new).order_by(*place).limit(_MANY)
-    change = sa.update(table).where(*(one == sa.bindparam(f"at_{one.name}") for one in place)).values({column: sa.bindparam("told")})
+    change = (
+        sa.update(table)
+        .where(*(one == sa.bindparam(f"at_{one.name}") for one in place))
+        .values({column: sa.bindparam("told")})
+    )
     last: tuple[object, ...] | None = None
     while True:
-        after = query if last is None else query.where(sa.tuple_(*place) > sa.tuple_(*(sa.literal(value) for value in last)))
+        after = (
+            query
+            if last is None
+            else query.where(sa.tuple_(*place) > sa.tuple_(*(sa.literal(value) for value in last)))
+        )
         found = [tuple(row) for row in connection.execute(after)]
         if not found:
             return
         told = [
-            {**{f"at_{name}": value for name, value in zip(keys, row, strict=False)}, "told": _PLAIN + unpack(row[-1])} for row in found
+            {**{f"at_{name}": value for name, value in zip(keys, row, strict=False)}, "told": _PLAIN + unpack(row[-1])}
+            for row in found
         ]
         connection.execute(change, told)
         last = found[-1][:-1]

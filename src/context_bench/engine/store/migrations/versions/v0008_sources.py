@@ -1,4 +1,6 @@
-"""Of which examples a run's plan is, and how far it is known to be theirs: such a run is taken up without reading them."""
+"""Of which examples a run's plan is, and how far it is known to be theirs: such a run is taken up without reading
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Packed values have a checksum from here on, which older programs do not know; going back unpacks them. What is there stays as it is."""
+"""Packed values have a checksum from here on, which older programs do not know; going back unpacks them. What is there
+stays as it is.
+"""
 
 from __future__ import annotations
 
