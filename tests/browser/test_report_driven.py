@@ -14,7 +14,7 @@ from context_bench.__main__ import main
 from context_bench.reports import to_html
 from context_bench.traces.reports.trace_page import to_html as traces_html
 
-from ..unit.reports.trace_runs import scored
+from ..unit.traces.trace_runs import scored
 from . import material
 from .conftest import overflow
 

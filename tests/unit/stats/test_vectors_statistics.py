@@ -7,7 +7,7 @@ import pytest
 
 from context_bench import stats
 
-CASES = json.loads((Path(__file__).parents[1] / "vectors" / "compression.json").read_text())["statistics"]
+CASES = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())["statistics"]
 
 
 def near(value):
