@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.testing import hostile_cases
 from context_bench.testing.hostile import Asked, Hostile
-from context_bench.testing.hostile_cases import CASES, Act, Case, Scene, Step
+from context_bench.testing.hostile_cases import CASES, Act, HostileCase, Scene, Step
 
 WORDS = ("amber", "basalt", "cedar", "delta", "ember", "fjord", "garnet", "heron")
 _EXAMPLE = re.compile(r"soak-(\d+)-(\d+)")
@@ -73,7 +73,9 @@ def _slowly(scene: Scene) -> Iterator[Step]:
         yield Act.TICK
 
 
-CASES.setdefault("slow-stream", Case("slow-stream", "a right stream, one byte at each tick", _slowly, stream=True))
+CASES.setdefault(
+    "slow-stream", HostileCase("slow-stream", "a right stream, one byte at each tick", _slowly, stream=True)
+)
 assert hostile_cases.CASES is CASES
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, SameName
@@ -63,111 +63,70 @@ def evaluate(
     Raises `SameName` if two systems share a name, `UnknownName` for a role of no system, `BadInput` for arguments that
     cannot be used; Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
     """
+    from context_bench.engine import Arm, RunSettings
+    from context_bench.engine.progress import RichProgress
     from context_bench.llm.background import run_sync
 
     many = list(systems) if isinstance(systems, Sequence) else [systems]
     judges = list(evaluators) if isinstance(evaluators, Sequence) else [evaluators]
     chosen = list(metrics or [])
     _check(many, judges, chosen)
-    examples = dataset if max_examples is None else islice(dataset, max_examples)
-    with _place(store, cache_dir) as where:
-        return run_sync(
-            _evaluate(
-                many,
-                examples,
-                judges,
-                chosen,
-                where,
-                name=run,
-                reuse="all" if cache_dir is not None else "run",
-                progress=progress,
-                text_fields=tuple(text_fields) if text_fields is not None else None,
-                max_workers=max_workers,
-                trials=trials,
-                seed=seed,
-                cell=described_cell({}, *declared([system.name for system in many], roles, baseline)),
-                margin=margin,
-                score_field=score_field,
-                recorder=recorder,
-                example_timeout=example_timeout,
-                keep=store is not None or cache_dir is not None,
-            )
-        )
-
-
-async def _evaluate(
-    systems: list[Any],
-    examples: Iterable[dict[str, Any]],
-    evaluators: list[Any],
-    metrics: list[Any],
-    where: str,
-    *,
-    name: str | None,
-    reuse: Literal["run", "all"],
-    progress: bool,
-    text_fields: tuple[str, ...] | None,
-    max_workers: int | None,
-    trials: int,
-    seed: int,
-    cell: dict[str, Any],
-    margin: float | None,
-    score_field: str | None,
-    recorder: Any,
-    example_timeout: float | None,
-    keep: bool,
-) -> EvalResult:
-    from context_bench.engine import Arm, RunSettings, execute, open_store
-    from context_bench.engine.progress import RichProgress
-
-    names = [system.name for system in systems]
-    field = score_field or _score_field(metrics, evaluators)
+    cell = described_cell({}, *declared([system.name for system in many], roles, baseline))
+    settings = RunSettings(
+        trials=trials,
+        seed=seed,
+        max_workers=max_workers,
+        example_timeout=example_timeout,
+        text_fields=tuple(text_fields) if text_fields is not None else None,
+    )
     manifest = {
         "cells": [cell],
         "margin": {
             "value": margin,
             "rule": "given" if margin is not None else "min(0.02, 10 % of full − none)",
-            "score_field": field,
+            "score_field": score_field or _score_field(chosen, judges),
         },
         "options": {"seed": seed, "trials": trials, "max_workers": max_workers},
     }
-    database = open_store(where)
-    try:
-        executed = await execute(
-            database,
-            name=name,
-            arms=[
-                Arm(system=system, role=role)
-                for system, role in zip(systems, roles_of_cell(cell).values(), strict=True)
-            ],
-            examples=examples,
-            evaluators=evaluators,
-            manifest=manifest,
-            settings=RunSettings(
-                trials=trials,
-                seed=seed,
-                max_workers=max_workers,
-                example_timeout=example_timeout,
-                text_fields=text_fields,
-            ),
-            recorder=recorder,
-            progress=RichProgress() if progress else None,
-            reuse=reuse,
+    with _place(store, cache_dir) as where:
+        return run_sync(
+            _evaluate(
+                where,
+                chosen,
+                name=run,
+                arms=[
+                    Arm(system=system, role=role)
+                    for system, role in zip(many, roles_of_cell(cell).values(), strict=True)
+                ],
+                examples=dataset if max_examples is None else islice(dataset, max_examples),
+                evaluators=judges,
+                manifest=manifest,
+                settings=settings,
+                recorder=recorder,
+                progress=RichProgress() if progress else None,
+                reuse="all" if cache_dir is not None else "run",
+            )
         )
+
+
+async def _evaluate(where: str, metrics: list[Any], **run: Any) -> EvalResult:
+    """Execute a run in the store at `where`; `run`: the arguments of `engine.execute`."""
+    from context_bench.engine import execute, open_store
+
+    with closing(open_store(where)) as database:
+        executed = await execute(database, **run)
         if executed.stopped is not None:
             raise executed.stopped
         result = collect(database, executed.run_id, metrics)
         result.rows = list(result.rows)
-        examples_done = len({(row.dataset, str(row.example_id), row.trial) for row in result.rows})
         result.config = {
-            "systems": names,
-            "evaluators": [evaluator.name for evaluator in evaluators],
+            "systems": [arm.system.name for arm in run["arms"]],
+            "evaluators": [evaluator.name for evaluator in run["evaluators"]],
             "metrics": [metric.name for metric in metrics],
-            "num_examples": executed.examples if hasattr(executed, "examples") else examples_done,
-            "max_workers": max_workers or 1,
+            "num_examples": executed.examples,
+            "max_workers": run["settings"].max_workers or 1,
         }
         return result
-    finally:
-        database.close()
 
 
 def collect(
@@ -229,20 +188,20 @@ def _tallied(result: EvalResult, rows_of: Callable[[str], Iterable[EvalRow]]) ->
     read for it again.
     """
     from context_bench.core.rows import in_pieces
-    from context_bench.reports.arm_aggregates import Tallying
+    from context_bench.reports.arm_aggregates import Aggregator
 
     rows: Any = result.rows
     passing = [name for cell in result.manifest["cells"] for name in cell["systems"]]
     if passing != rows.systems:
         return rows_of
-    tallying = Tallying()
+    aggregator = Aggregator()
 
     def read(system: str) -> Iterator[EvalRow]:
         for piece in in_pieces(rows_of(system)):
-            tallying.take(piece)
+            aggregator.take(piece)
             yield from piece
         if system == passing[-1]:
-            rows.tallies = tallying.result()
+            rows.aggregates = aggregator.result()
 
     return read
 

@@ -27,7 +27,7 @@ from context_bench.results import EvalResult
 from context_bench.session.arms import cells
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
-from context_bench.session.session import Surroundings
+from context_bench.session.session import RunEnvironment
 
 EXAMPLES = [
     {"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)}
@@ -148,7 +148,7 @@ def made(**given: Any) -> list[dict[str, Any]]:
     )
     return [
         cell.manifest()
-        for cell in cells(options, Surroundings(upstream="http://localhost:1", hop="http://localhost:2"), None)
+        for cell in cells(options, RunEnvironment(upstream="http://localhost:1", hop="http://localhost:2"), None)
     ]
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.core.numbers import number
-from context_bench.reports.material import Material, figure, interval_of, mapping
+from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
+from context_bench.reports.report_context import ReportContext, interval_of
 
 _MOST_NAMED = 6
 _TAKES = (
@@ -34,7 +35,7 @@ _AMOUNTS = (
 )
 
 
-def agents(material: Material) -> list[Section | None]:
+def agents(material: ReportContext) -> list[Section | None]:
     """The sections of a run of agents; none for any other run."""
     told = mapping(material.result.agents)
     arms = {name: facts for name, facts in mapping(told.get("arms")).items() if isinstance(facts, dict)}
@@ -43,14 +44,14 @@ def agents(material: Material) -> list[Section | None]:
     return [_solved(material, arms), _taken(told, arms), _against(told), _without_one(told), _tasks(told, arms)]
 
 
-def agent_facts(material: Material) -> list[tuple[str, Any]]:
+def agent_facts(material: ReportContext) -> list[tuple[str, Any]]:
     """The head of a run of agents: the sandbox, in the place of model and shape, which are unknown."""
     houses = mapping(mapping(material.result.agents).get("sandbox"))
     told = ", ".join(f"NONE ({count} runs without walls)" if name == "none" else name for name, count in houses.items())
     return [("Sandbox", told or None)]
 
 
-def _solved(material: Material, arms: dict[str, dict[str, Any]]) -> Section:
+def _solved(material: ReportContext, arms: dict[str, dict[str, Any]]) -> Section:
     columns = [
         Column("Arm", False),
         Column("solved (95 %)"),

@@ -129,7 +129,7 @@ def root() -> None:
     """
 
 
-class Ended(SystemExit):
+class UsageExit(SystemExit):
     """A command that names nothing to run, told apart from one that ran and failed: its text is the reason, its code
     2.
     """
@@ -202,13 +202,13 @@ def _run_line(args: list[str]) -> int:
             return _all_options(args)
         code = command.main(args, prog_name="context-bench", standalone_mode=False)
         if (
-            code == interrupts.CODE and not interrupts.told()
+            code == interrupts.CODE and not interrupts.was_explained()
         ):  # the option parser makes a code of a Ctrl-C and says nothing
             print(interrupts.outcome(), file=sys.stderr)
         return code if isinstance(code, int) else 0
     except NothingToRun as nothing:
         _say(nothing)
-        raise Ended(nothing) from nothing
+        raise UsageExit(nothing) from nothing
     except Stop as stop:
         _say(stop)
         return stop.exit_code

@@ -20,7 +20,7 @@ from context_bench.reports.text import visible
 from context_bench.session import interrupts
 from context_bench.session.files import say
 from context_bench.session.judged import (
-    Judged,
+    JudgedOutput,
     Loaded,
     asked_by,
     families_of,
@@ -322,11 +322,11 @@ def run_pairs(
 
 
 async def _compared(
-    judge: PairwiseJudge, pairs: Sequence[tuple[Judged, Judged]], workers: int, *, preflight: bool
+    judge: PairwiseJudge, pairs: Sequence[tuple[JudgedOutput, JudgedOutput]], workers: int, *, preflight: bool
 ) -> tuple[list[PairVerdict | None], int]:
     gate = asyncio.Semaphore(workers)
 
-    async def one(mine: Judged, other: Judged) -> PairVerdict | None:
+    async def one(mine: JudgedOutput, other: JudgedOutput) -> PairVerdict | None:
         async with gate:
             return await _or_none(lambda: judge.acompare(mine.item.example, mine.item.output, other.item.output))
 

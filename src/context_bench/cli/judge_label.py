@@ -16,7 +16,7 @@ from context_bench.core.jsontext import load_json
 from context_bench.judge.calibration import Calibration, Labelled, calibrate
 from context_bench.reports.text import visible
 from context_bench.session.files import say
-from context_bench.session.judged import Judged, Loaded, fingerprint_of, loaded, sample
+from context_bench.session.judged import JudgedOutput, Loaded, fingerprint_of, loaded, sample
 
 _WIDTH = 78
 _RATINGS = "012345"
@@ -67,7 +67,7 @@ def _mend(labels: Path) -> None:
         labels.write_bytes(data[: data.rfind(b"\n") + 1])
 
 
-def _asked(each: Judged, number: int, of: int) -> str | None:
+def _asked(each: JudgedOutput, number: int, of: int) -> str | None:
     """A rating, `s` for none, `None` to stop."""
     example, output = each.item.example, each.item.output
     print(f"\n{'─' * _WIDTH}\nitem {number} of {of} · {visible(str(each.item.id))}")

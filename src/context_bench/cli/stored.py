@@ -132,7 +132,7 @@ def _rows(store: Any, record: Any, example: str, systems: Iterable[str], trial: 
     from context_bench.engine.store.reading import stored_one
     from context_bench.runner import detail_of
 
-    ident = _known(store, record, example)
+    ident = _stored_id(store, record, example)
     for name in systems:
         if name not in record.systems:
             raise UnknownName("system", name, record.systems)
@@ -144,7 +144,7 @@ def _rows(store: Any, record: Any, example: str, systems: Iterable[str], trial: 
             yield item.row, told
 
 
-def _known(store: Any, record: Any, example: str) -> str | int:
+def _stored_id(store: Any, record: Any, example: str) -> str | int:
     """The id that is meant: as it is stored, or as reports show it. Raises `UnknownName`, which tells near ones."""
     from context_bench.engine.store.reading import example_ids
     from context_bench.reports.text import visible

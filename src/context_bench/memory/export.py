@@ -18,8 +18,8 @@ from context_bench.core.records import Estimate, EvalRow, Result, SetupRecord
 from context_bench.core.rows import cost_usd, qa_type, score, standing
 from context_bench.memory.cortex.containment import BenchmarkResult, score_question, summarize
 from context_bench.memory.figures import setup_figures
+from context_bench.reports.declared import mapping
 from context_bench.reports.json_out import Answered
-from context_bench.reports.material import mapping
 from context_bench.reports.text import json_ready
 
 SCHEMA = "context-bench/memory/1"

@@ -59,7 +59,7 @@ def _build(material: Any) -> list[Any]:
 def _apart(material: Any, name: str) -> bool:
     from context_bench.core.rows import of_rank
 
-    by_type = name.startswith(f"{material.score_field}_") and name not in material.found.score_names
+    by_type = name.startswith(f"{material.score_field}_") and name not in material.aggregates.score_names
     return by_type or name in _APART or of_rank(name)
 
 
@@ -147,7 +147,7 @@ FAMILY = Family(
     large_controls=True,
     sections=Sections(
         build=_build,
-        belongs=lambda material: not _SCORES.isdisjoint(material.found.score_names),
+        belongs=lambda material: not _SCORES.isdisjoint(material.aggregates.score_names),
         shown=frozenset(
             (
                 *(

@@ -11,10 +11,11 @@ from context_bench.core.records import Estimate
 from context_bench.core.rows import of_rank, score, unranked, without_ranks
 from context_bench.memory.figures import Declined, Use, setup_figures
 from context_bench.memory.notes import harms
-from context_bench.reports.material import Material, figure, mapping
+from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import MISSING, Cell, Column, Figure, Section, Table, Unit
-from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.pictures import Chart, LinePoint
 from context_bench.reports.plotting import about_spread, spread
+from context_bench.reports.report_context import ReportContext
 from context_bench.reports.text import markdown
 from context_bench.stats.intervals import Scored
 
@@ -48,7 +49,7 @@ class _Pass:
     scores: dict[str, Scored] = field(default_factory=dict)
 
 
-def memory(material: Material) -> list[Section]:
+def memory(material: ReportContext) -> list[Section]:
     """Sections of a run of memories."""
     told = number(mapping(material.result.manifest.get("options")).get("threshold"))
     threshold = _THRESHOLD if told is None else told
@@ -72,7 +73,7 @@ def memory(material: Material) -> list[Section]:
     ]
 
 
-def _passes(material: Material, threshold: float) -> dict[str, _Pass]:
+def _passes(material: ReportContext, threshold: float) -> dict[str, _Pass]:
     """One pass over the rows."""
     answers = material.score_field or "f1"
     wanted = {answers, *_by_type_scores(material)}
@@ -95,11 +96,11 @@ def _passes(material: Material, threshold: float) -> dict[str, _Pass]:
 # --- what was found ---
 
 
-def _found(material: Material) -> list[Table]:
+def _found(material: ReportContext) -> list[Table]:
     """Recall and all at every k and at token budgets. Sessions in a table of their own, where items do not tell
     everything.
     """
-    names = [name for name in material.found.score_names if _place(name) is not None]
+    names = [name for name in material.aggregates.score_names if _place(name) is not None]
     tables = [_levelled(material, [name for name in names if not name.startswith("session_")], "memory-found", "")]
     if _needs_sessions(material):
         sessions = [name for name in names if name.startswith("session_")]
@@ -107,16 +108,16 @@ def _found(material: Material) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _needs_sessions(material: Material) -> bool:
+def _needs_sessions(material: ReportContext) -> bool:
     """True if some system has scores of sessions only."""
 
     def has(system: str, name: str) -> bool:
-        return any(line == system and name in each.scores for (line, _), each in material.found.lines.items())
+        return any(line == system and name in each.scores for (line, _), each in material.aggregates.lines.items())
 
     return any(has(system, "session_mrr") and not has(system, "mrr") for system in material.systems)
 
 
-def _levelled(material: Material, names: list[str], table: str, title: str) -> Table | None:
+def _levelled(material: ReportContext, names: list[str], table: str, title: str) -> Table | None:
     if not names:
         return None
     names = sorted(names, key=lambda name: _place(name) or (0, 0))
@@ -140,7 +141,7 @@ def _levelled(material: Material, names: list[str], table: str, title: str) -> T
     return Table(table, columns, rows, title, about if not title else "")
 
 
-def _charts(material: Material, passes: Mapping[str, _Pass]) -> list[Chart]:
+def _charts(material: ReportContext, passes: Mapping[str, _Pass]) -> list[Chart]:
     """Recall by k, of items or of whole sessions, and how long searches took."""
     about = (
         "Each line is one memory: the share of the evidence that is among its first k hits, mean over questions. Up "
@@ -150,10 +151,10 @@ def _charts(material: Material, passes: Mapping[str, _Pass]) -> list[Chart]:
     found = []
     for prefix, what in (("", "Recall at k"), ("session_", "Recall at k, whole sessions")):
         levels = sorted(
-            (int(each[3]), each[0]) for name in material.found.score_names if (each := _recall_at(prefix, name))
+            (int(each[3]), each[0]) for name in material.aggregates.score_names if (each := _recall_at(prefix, name))
         )
         points = [
-            CurvePoint(system, k, shown)
+            LinePoint(system, k, shown)
             for system in material.systems
             for k, name in levels
             if (shown := _figure(_estimate(material, system, name))) is not None
@@ -208,7 +209,7 @@ def _titled(name: str) -> str:
 # --- what it took ---
 
 
-def _taken(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
+def _taken(material: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
     """Context, search and answer times, and the price of what was used."""
     shown: list[tuple[str, str, Unit | None, str]] = [
         ("retrieved_tokens", "tokens/question", "tokens", "of what was found, o200k_base"),
@@ -245,7 +246,7 @@ def _taken(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
     )
 
 
-def _stored(material: Material) -> Table | None:
+def _stored(material: ReportContext) -> Table | None:
     """Speed of storing items, and what is kept of them."""
     shown: list[tuple[str, str, Unit | None, str]] = [
         ("ingest_items_per_second", "items/s", "number", "turns put in and waited for, over the time that took"),
@@ -277,7 +278,7 @@ def _stored(material: Material) -> Table | None:
     )
 
 
-def _spread(material: Material) -> Table | None:
+def _spread(material: ReportContext) -> Table | None:
     """Spread of repetitions, by stage."""
     shown: list[tuple[str, str, Unit]] = [
         ("spread_trials", "trials", "count"),
@@ -311,7 +312,7 @@ def _cell(value: float | None, unit: Unit | None) -> Figure | None:
     return figure(value, unit) if unit else figure(None if value is None else 1000 * value, "number", digits=2)
 
 
-def _numbers(material: Material, system: str, passes: Mapping[str, _Pass]) -> dict[str, float]:
+def _numbers(material: ReportContext, system: str, passes: Mapping[str, _Pass]) -> dict[str, float]:
     found = passes[system].use.result() if system in passes else {}
     if of_rank(material.score_field) and system in unranked(material.result.manifest, material.systems):
         found = {name: value for name, value in found.items() if "_fact" not in name and "facts_" not in name}
@@ -329,7 +330,7 @@ def _numbers(material: Material, system: str, passes: Mapping[str, _Pass]) -> di
 # --- what the answers were worth ---
 
 
-def _answers(material: Material, passes: Mapping[str, _Pass], threshold: float) -> Table | None:
+def _answers(material: ReportContext, passes: Mapping[str, _Pass], threshold: float) -> Table | None:
     """The answers' score, abstention, and what changed against no memory."""
     answers = material.score_field
     if answers is None or _AT_K.fullmatch(answers) or not any(answers in one.scores for one in passes.values()):
@@ -378,12 +379,12 @@ def _answers(material: Material, passes: Mapping[str, _Pass], threshold: float) 
     return Table("memory-answers", columns, rows, about=about)
 
 
-def _junk(material: Material) -> Table | None:
+def _junk(material: ReportContext) -> Table | None:
     """Harm in use: outdated values, repetition, echoes."""
-    kept = [each for each in _JUNK if each[0] in material.found.score_names]
+    kept = [each for each in _JUNK if each[0] in material.aggregates.score_names]
     if not kept:
         return None
-    changed = "stale_in_top_k" in material.found.score_names
+    changed = "stale_in_top_k" in material.aggregates.score_names
     columns = [Column("System", False), *(Column(title, about=about) for _, title, about in kept)]
     columns += [Column("changed facts", about="questions about facts that changed")] if changed else []
     rows: list[list[Cell]] = []
@@ -397,10 +398,10 @@ def _junk(material: Material) -> Table | None:
 # --- by type ---
 
 
-def _by_type_scores(material: Material) -> list[str]:
+def _by_type_scores(material: ReportContext) -> list[str]:
     """The score of the run, and recall and all at the largest k, of items and of sessions."""
     deepest: dict[tuple[str, str], tuple[int, str]] = {}
-    for name in material.found.score_names:
+    for name in material.aggregates.score_names:
         found = _AT_K.fullmatch(name)
         if found and found[2] in ("recall", "all") and (not found[1] or _needs_sessions(material)):
             place = (found[1] or "", found[2])
@@ -413,7 +414,7 @@ def _by_type_scores(material: Material) -> list[str]:
     )
 
 
-def _types(material: Material, passes: Mapping[str, _Pass]) -> Table | None:
+def _types(material: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
     names = [name for name in _by_type_scores(material) if any(name in one.scores for one in passes.values())]
     kinds = sorted({kind for one in passes.values() for by in one.scores.values() for kind in by.kinds.values()})
     if not names or not 1 < len(kinds) <= _MOST_TYPES:
@@ -477,14 +478,14 @@ def _type_keys(summaries: Collection[Mapping[str, float]], score_field: str) -> 
 # --- cells ---
 
 
-def _estimate(material: Material, system: str, name: str) -> Estimate | None:
+def _estimate(material: ReportContext, system: str, name: str) -> Estimate | None:
     """The run's estimate, else the mean of the rows."""
     known = material.estimates.get(system, {}).get(name)
     if known is not None:
         return known
     means = [
         by
-        for (line, _), each in material.found.lines.items()
+        for (line, _), each in material.aggregates.lines.items()
         if line == system and (by := each.scores.get(name)) and by.n
     ]
     total = sum(each.n for each in means)

@@ -53,7 +53,7 @@ _MOST_CHANGES = 200  # different ones that are kept by name
 
 
 @dataclass(slots=True)
-class Seen:
+class WireSums:
     """Sums of what the tap saw over the rows of one line (keys of `EvalRow.wire`)."""
 
     sums: dict[str, float] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class Seen:
             found["changes"] = dict(self.changes.most_common())
         return found
 
-    def __add__(self, other: Seen) -> Seen:
+    def __add__(self, other: WireSums) -> WireSums:
         both = [a + b for a, b in zip(self.authorized, other.authorized, strict=True)]
         sums = {name: self.sums.get(name, 0) + other.sums.get(name, 0) for name in {**self.sums, **other.sums}}
-        return Seen(sums, self.changes + other.changes, both)
+        return WireSums(sums, self.changes + other.changes, both)
 
 
 @dataclass(slots=True)
-class Tally:
+class LineAggregates:
     """Sums over the rows of one line."""
 
     rows: int = 0
@@ -112,7 +112,7 @@ class Tally:
         None  # the first changed row, failed ones last, with its place among all rows
     )
     inexact: int = 0  # rows counted by a tokenizer that is not the model's
-    seen: Seen = field(default_factory=Seen)
+    seen: WireSums = field(default_factory=WireSums)
     sources: Counter[str] = field(default_factory=Counter)
     latency: array[float] = field(default_factory=lambda: array("d"))
     ttft: array[float] = field(default_factory=lambda: array("d"))
@@ -161,9 +161,9 @@ class Tally:
                 if self.instance is None or (self.instance[1].failed and not row.failed):
                     self.instance = (place, row)
 
-    def of_scores(self) -> Tally:
+    def of_scores(self) -> LineAggregates:
         """The result of `take_scores` alone over the same rows."""
-        made = Tally(self.rows, self.failed, replace(self.sent), replace(self.forwarded), grown=self.grown)
+        made = LineAggregates(self.rows, self.failed, replace(self.sent), replace(self.forwarded), grown=self.grown)
         made.paired_sent, made.paired_forwarded = replace(self.paired_sent), replace(self.paired_forwarded)
         made.scores = {name: replace(each) for name, each in self.scores.items()}
         return made
@@ -182,11 +182,11 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Tallies:
+class Aggregates:
     """Everything one pass finds, by line, and by (line, dataset) for scores."""
 
-    lines: dict[Line, Tally] = field(default_factory=dict)
-    datasets: dict[tuple[Line, str], Tally] = field(default_factory=dict)
+    lines: dict[Line, LineAggregates] = field(default_factory=dict)
+    datasets: dict[tuple[Line, str], LineAggregates] = field(default_factory=dict)
     failures: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     samples: dict[tuple[str, str, str], str] = field(
         default_factory=dict
@@ -280,19 +280,19 @@ def quantile(values: array[float], share: float) -> float | None:
     return interpolated(ordered(values), share)
 
 
-def tally(rows: Iterable[EvalRow]) -> Tallies:
+def aggregated(rows: Iterable[EvalRow]) -> Aggregates:
     """Sums of all rows. Lines keep the order in which they first occur."""
-    tallying = Tallying()
+    aggregator = Aggregator()
     for piece in in_pieces(rows):
-        tallying.take(piece)
-    return tallying.result()
+        aggregator.take(piece)
+    return aggregator.result()
 
 
-class Tallying:
+class Aggregator:
     """The pass over the rows, a hundred or so at a time, for who reads them for something else as well."""
 
     def __init__(self) -> None:
-        self._found = Tallies()
+        self._found = Aggregates()
         self._examples = _Distinct()
         self._names: set[str] = set()
         self._only: dict[Line, str] = {}  # lines whose rows are all of one dataset, which so needs no sums of its own
@@ -313,7 +313,7 @@ class Tallying:
         found.rows += len(rows)
         found.trials = max(found.trials, 1 + max(row.trial for row in rows))
 
-    def result(self) -> Tallies:
+    def result(self) -> Aggregates:
         """The sums of all rows so far."""
         found = self._found
         for line, name in self._only.items():
@@ -328,7 +328,7 @@ class Tallying:
     def _line(self, line: Line, places: Sequence[int], rows: Sequence[EvalRow]) -> None:
         whole = self._found.lines.get(line)
         if whole is None:
-            whole = self._found.lines[line] = Tally()
+            whole = self._found.lines[line] = LineAggregates()
             self._only[line] = rows[0].dataset
         only = self._only.get(line)
         if only is None or any(row.dataset != only for row in rows):
@@ -336,13 +336,13 @@ class Tallying:
         whole.take(rows)
         whole.take_changes(places, rows)
 
-    def _by_dataset(self, line: Line, whole: Tally, rows: Sequence[EvalRow]) -> None:
+    def _by_dataset(self, line: Line, whole: LineAggregates, rows: Sequence[EvalRow]) -> None:
         parts = self._found.datasets
         if (only := self._only.pop(line, None)) is not None:
             parts[line, only] = whole.of_scores()
         for name in dict.fromkeys(row.dataset for row in rows):
             if (part := parts.get((line, name))) is None:
-                part = parts[line, name] = Tally()
+                part = parts[line, name] = LineAggregates()
             part.take_scores([row for row in rows if row.dataset == name])
 
     def _failures(self, row: EvalRow) -> None:
@@ -384,7 +384,7 @@ class _Distinct:
         return count
 
 
-def _shapeless(found: Tallies) -> Tallies:
+def _shapeless(found: Aggregates) -> Aggregates:
     """With a single shape in the run, lines are simply systems."""
     found.lines = {(system, None): each for (system, _), each in found.lines.items()}
     found.datasets = {((system, None), name): each for ((system, _), name), each in found.datasets.items()}

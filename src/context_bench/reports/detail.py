@@ -23,9 +23,9 @@ from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.exchanges import (
     Difference,
-    Piece,
     ShownExchange,
     ShownMessage,
+    TextPiece,
     Unchanged,
     differences,
     shown_piece,
@@ -81,7 +81,7 @@ def _message(it: ShownMessage) -> Iterator[str]:
     yield "</div>\n"
 
 
-def _row(it: ShownMessage, row: Sequence[Piece], is_first: bool) -> str:
+def _row(it: ShownMessage, row: Sequence[TextPiece], is_first: bool) -> str:
     if row[0].alone:
         return _alone(row[0])
     if it.state == "kept":
@@ -93,7 +93,7 @@ def _row(it: ShownMessage, row: Sequence[Piece], is_first: bool) -> str:
     return f'<div class="pair"><div class="text sent">{left}</div><div class="text forwarded">{right}</div></div>\n'
 
 
-def _alone(piece: Piece) -> str:
+def _alone(piece: TextPiece) -> str:
     """Text over both sides: a long unchanged run, or all that there was no room for."""
     words = _words(piece.words)
     if piece.rest:
@@ -106,11 +106,11 @@ def _alone(piece: Piece) -> str:
     )
 
 
-def _cell(pieces: Iterable[Piece], kinds: Sequence[str]) -> str:
+def _cell(pieces: Iterable[TextPiece], kinds: Sequence[str]) -> str:
     return "".join(_piece(piece) for piece in pieces if piece.kind in kinds)
 
 
-def _piece(piece: Piece) -> str:
+def _piece(piece: TextPiece) -> str:
     if piece.text is None:
         said = "unchanged" if piece.kind == "kept" else piece.kind
         return f'<span class="gone">… {_words(piece.words)} {said}, not in this page …</span>'
@@ -119,7 +119,7 @@ def _piece(piece: Piece) -> str:
     return f"<details><summary>… {_words(piece.words)} {piece.kind}</summary>{text}</details>" if piece.folded else text
 
 
-def _text(piece: Piece) -> str:
+def _text(piece: TextPiece) -> str:
     return str(escape(shown_piece(piece)))
 
 
@@ -385,7 +385,7 @@ def _message_lines(it: ShownMessage, full: bool) -> Iterator[RenderableType]:
     yield Padding(_said(it.pieces, Text(), full), (0, 0, 0, 2))
 
 
-def _said(pieces: Sequence[Piece], line: Text, full: bool) -> Text:
+def _said(pieces: Sequence[TextPiece], line: Text, full: bool) -> Text:
     for piece in pieces:
         if piece.rest:
             line.append(f" … and {_word_count(piece.words)} more, changed and unchanged …", style="dim")

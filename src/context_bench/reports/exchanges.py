@@ -23,7 +23,7 @@ _MARKUP = 24  # characters that a piece costs beside its text
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A run of text of one kind. `folded`: not shown at first; its text is `None` where there was no room for it.
     `rest`: all that follows, of any kind, for which there was none.
     """
@@ -48,7 +48,7 @@ class ShownMessage:
     role: str
     state: str
     marks: tuple[str, ...]
-    pieces: list[Piece]
+    pieces: list[TextPiece]
     words: int
 
     @property
@@ -58,9 +58,9 @@ class ShownMessage:
         return whole + ["role changed" if mark == "role" else mark for mark in self.marks]
 
     @property
-    def rows(self) -> list[list[Piece]]:
+    def rows(self) -> list[list[TextPiece]]:
         """The pieces in groups that stand side by side; a folded unchanged run is a group of its own."""
-        found: list[list[Piece]] = []
+        found: list[list[TextPiece]] = []
         for piece in self.pieces:
             if piece.alone or not found or found[-1][0].alone:
                 found.append([piece])
@@ -255,24 +255,24 @@ class _Room:
         self.left = limit
         self.hidden = 0
 
-    def take(self, piece: Piece) -> Iterator[Piece]:
+    def take(self, piece: TextPiece) -> Iterator[TextPiece]:
         """The piece, as much of it as there is room for."""
         if self.left is None or piece.text is None:
             yield piece
             return
         if piece.folded or self.left <= _MARKUP:
             self.hidden += piece.words
-            yield Piece(piece.kind, None, piece.words, folded=True, rest=not piece.folded)
+            yield TextPiece(piece.kind, None, piece.words, folded=True, rest=not piece.folded)
             return
         room = self.left - _MARKUP
         self.left -= len(piece.text) + _MARKUP
         if len(piece.text) <= room:
             yield piece
             return
-        yield Piece(piece.kind, piece.text[:room], count_words(piece.text[:room]))
+        yield TextPiece(piece.kind, piece.text[:room], count_words(piece.text[:room]))
         rest = count_words(piece.text[room:])
         self.hidden += rest
-        yield Piece(piece.kind, None, rest, folded=True, rest=True)
+        yield TextPiece(piece.kind, None, rest, folded=True, rest=True)
 
 
 def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
@@ -295,7 +295,7 @@ def _change(it: Changed, limit: int | None) -> ShownMessage:
     state = "added" if it.before is None else "dropped" if it.after is None else "changed"
     whole = it.kind == "tool" and state != "changed"  # which one it is says enough
     raw = (
-        [Piece(kind, text, count_words(text), folded=whole) for kind, text in spans if text]
+        [TextPiece(kind, text, count_words(text), folded=whole) for kind, text in spans if text]
         if whole or short
         else list(_folded(spans))
     )
@@ -344,13 +344,13 @@ def _title(diff: MessageDiff) -> str:
     return f"{many} {before} → {after}"
 
 
-def _folded(spans: Sequence[Span]) -> Iterator[Piece]:
+def _folded(spans: Sequence[Span]) -> Iterator[TextPiece]:
     for place, (kind, text) in enumerate(spans):
         words = count_words(text)
         if kind != "kept":
-            yield from _fold(kind, text, words, HEAD, 0) if words > CHANGED_SHOWN else [Piece(kind, text, words)]
+            yield from _fold(kind, text, words, HEAD, 0) if words > CHANGED_SHOWN else [TextPiece(kind, text, words)]
         elif words <= KEPT_SHOWN:
-            yield Piece(kind, text, words)
+            yield TextPiece(kind, text, words)
         else:
             yield from _fold(
                 kind, text, words, 0 if place == 0 and len(spans) > 1 else EDGE, 0 if place == len(spans) - 1 else EDGE
@@ -361,17 +361,17 @@ _WORDS = re.compile(r"\s*\S+")
 _LAST = 2000  # characters in which the last words are looked for
 
 
-def _fold(kind: Kind, text: str, words: int, head: int, tail: int) -> Iterator[Piece]:
+def _fold(kind: Kind, text: str, words: int, head: int, tail: int) -> Iterator[TextPiece]:
     """First and last words of a run, what lies between them folded."""
     start = _after(text, head)
     end = max(start, len(text) - _after(text[-_LAST:][::-1], tail))
     first, last = text[:start], text[end:]
     if first:
-        yield Piece(kind, first, count_words(first))
+        yield TextPiece(kind, first, count_words(first))
     if start < end:
-        yield Piece(kind, text[start:end], max(0, words - count_words(first) - count_words(last)), folded=True)
+        yield TextPiece(kind, text[start:end], max(0, words - count_words(first) - count_words(last)), folded=True)
     if last:
-        yield Piece(kind, last, count_words(last))
+        yield TextPiece(kind, last, count_words(last))
 
 
 def _after(text: str, words: int) -> int:
@@ -382,19 +382,19 @@ def _after(text: str, words: int) -> int:
     return end
 
 
-def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+def _joined(pieces: Sequence[TextPiece]) -> list[TextPiece]:
     """Neighbours that say only how much is hidden, put together."""
-    found: list[Piece] = []
+    found: list[TextPiece] = []
     for piece in pieces:
         last = found[-1] if found else None
         if last is not None and last.text is None and (last.rest or (piece.text is None and last.kind == piece.kind)):
-            found[-1] = Piece(last.kind, None, last.words + piece.words, folded=True, rest=last.rest)
+            found[-1] = TextPiece(last.kind, None, last.words + piece.words, folded=True, rest=last.rest)
         else:
             found.append(piece)
     return found
 
 
-def shown_piece(piece: Piece) -> str:
+def shown_piece(piece: TextPiece) -> str:
     """A piece's text as it is seen; white space alone that was dropped or added is written out, since nobody could see
     that.
     """

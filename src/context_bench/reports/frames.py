@@ -57,7 +57,7 @@ COLUMNS = ("system", "example_id", "dataset", "input_tokens", "output_tokens", "
 _LAST = ("trial", "group", "cluster", "error")
 _TEXTS = ("system", "example_id", "dataset", "group", "cluster")
 _JSON = ("errors", "usage", "wire", "metadata")
-_BATCH = 1000
+BATCH = 1000
 
 
 def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
@@ -102,7 +102,7 @@ def to_arrow(rows: Iterable[EvalRow]) -> Any:
         raise MissingExtra("to_arrow()", "frames") from None
     waiting = iter(rows)
     parts = [pa.Table.from_pylist([], schema=_schema([]))]
-    while some := list(islice(waiting, _BATCH)):
+    while some := list(islice(waiting, BATCH)):
         scores = list(dict.fromkeys(name for row in some for name in row.scores))
         parts.append(pa.Table.from_pylist([_record(row, scores) for row in some], schema=_schema(scores)))
     whole = pa.concat_tables(parts, promote_options="default")
@@ -122,8 +122,6 @@ def to_polars(rows: Iterable[EvalRow]) -> polars.DataFrame:
 
 
 def _flat(row: EvalRow) -> dict[str, Any]:
-    from context_bench.reports.text import unicode_safe
-
     values: dict[str, Any] = {name: getattr(row, name) for name in COLUMNS}
     values.update(row.scores)
     values.update({str(name): value for name, value in row.metadata.items()})
@@ -136,22 +134,11 @@ def _flat(row: EvalRow) -> dict[str, Any]:
 def _schema(scores: Iterable[str]) -> Any:
     import pyarrow as pa
 
-    from context_bench.reports.text import unicode_safe
-
     text, count, amount = pa.string(), pa.int64(), pa.float64()
     known = [
-        ("system", text),
-        ("example_id", text),
-        ("dataset", text),
-        ("input_tokens", count),
-        ("output_tokens", count),
-    ]
-    known += [
-        ("latency", amount),
-        ("trial", pa.int32()),
-        ("group", text),
-        ("cluster", text),
-        ("error", text),
+        *((name, text) for name in ("system", "example_id", "dataset")),
+        *(("input_tokens", count), ("output_tokens", count), ("latency", amount), ("trial", pa.int32())),
+        *((name, text) for name in ("group", "cluster", "error")),
         ("cost", amount),
     ]
     return pa.schema(
@@ -160,8 +147,6 @@ def _schema(scores: Iterable[str]) -> Any:
 
 
 def _record(row: EvalRow, scores: Iterable[str]) -> dict[str, Any]:
-    from context_bench.reports.text import unicode_safe
-
     texts = {name: getattr(row, name) for name in _TEXTS} | {"error": row.errors.get("system")}
     return {
         **{name: None if value is None else unicode_safe(str(value)) for name, value in texts.items()},
@@ -173,7 +158,6 @@ def _record(row: EvalRow, scores: Iterable[str]) -> dict[str, Any]:
     }
 
 
-BATCH = 1000
 SCORE = "score."
 _COUNTS = ("input_tokens", "output_tokens", "cache_read", "cache_write", "reasoning_tokens", "calls")
 _AMOUNTS = ("cost", "ttft")
@@ -204,7 +188,7 @@ def schema(score_names: Sequence[str]) -> Any:
 
 
 def write_parquet(answers: Iterable[Answered], score_names: Sequence[str], sink: IO[bytes]) -> None:
-    """Write the rows into `sink`, which need not be seekable; `BATCH` of them are in memory at a time."""
+    """Write the rows into `sink`, which need not be seekable; a thousand of them are in memory at a time."""
     import pyarrow as pa
     from pyarrow import parquet
 

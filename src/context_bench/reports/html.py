@@ -22,7 +22,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from context_bench.reports import charts
-from context_bench.reports.page import Change, Figure, Page, Section, Sentence, Table
+from context_bench.reports.page import Figure, Page, Section, Sentence, SystemChanges, Table
 from context_bench.reports.text import visible
 
 WIDTH = 240  # of a bar of a verdict, in units of its own
@@ -40,7 +40,7 @@ class DrawnChart:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class DrawnInterval:
     """Positions of a figure and of the ends of its interval, with their texts."""
 
     at: float
@@ -54,7 +54,7 @@ class Bars:
     """The intervals of a table's first number, drawn on one scale."""
 
     title: str
-    intervals: list[Interval | None]
+    intervals: list[DrawnInterval | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ class Scale:
         """The place of a number."""
         return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 1)
 
-    def interval(self, figure: Figure) -> Interval:
+    def interval(self, figure: Figure) -> DrawnInterval:
         """The places of a figure and of the ends of its interval."""
         low, high = (None if end is None else self.place(end) for end in (figure.low, figure.high))
-        return Interval(self.place(figure.value), low, high, figure.text)
+        return DrawnInterval(self.place(figure.value), low, high, figure.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class DrawnVerdict:
     """
 
     sentence: Sentence
-    bar: Interval | None
+    bar: DrawnInterval | None
     zero: float | None
     margin: float | None
     saved: list[tuple[str, str]]  # what, how much
@@ -184,7 +184,7 @@ def render(page: Page) -> str:
     )
 
 
-def summary_html(page: Page, *, link: Callable[[Change], str | None] | None = None) -> Markup:
+def summary_html(page: Page, *, link: Callable[[SystemChanges], str | None] | None = None) -> Markup:
     """The page from its verdicts to its manifest, for a document that brings its own head, style (`style_text`) and
     rows.
 
@@ -220,11 +220,11 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _in_file(change: Change) -> str | None:
+def _in_file(change: SystemChanges) -> str | None:
     return None if change.place is None else f"#row-{change.place}"
 
 
-def _summary(page: Page, link: Callable[[Change], str | None] | None, *, rows_note: str | None) -> Markup:
+def _summary(page: Page, link: Callable[[SystemChanges], str | None] | None, *, rows_note: str | None) -> Markup:
     """`rows_note`: what is said above the rows; `None` for a page without rows."""
     return Markup(
         environment()

@@ -159,7 +159,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SystemChanges:
     """Number of a system's requests that did not go on as they were sent, and the first such row (`place` among all
     rows) to look at.
     """
@@ -210,7 +210,7 @@ class Page:
     compression: dict[str, Any] = figures_of("compression")
     by_type: list[Comparison] = field(default_factory=list)
     lifts: list[Comparison] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[SystemChanges] = field(default_factory=list)
 
     def section(self, name: str) -> Section | None:
         """The section with this id, if the page has it."""

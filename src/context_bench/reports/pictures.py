@@ -22,7 +22,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class CurvePoint:
+class LinePoint:
     """A point of the line of `name` (`rates`, `recall`, `coverage`). `panel`: the plot it stands in, where there are
     several.
     """
@@ -60,7 +60,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnBar:
     """Prompt tokens of requests number `first` to `last` of a session, mean per request (`waterfall`).
 
     `cached`: read from the prompt cache; `rewritten`: as much as stood in the request before and was changed, or moved
@@ -85,7 +85,7 @@ class Rated:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A bar, or a part of one: `part` of `name` (`failures`, `strategies`). `of`: what the amount is a share of, where
     that is counted.
     """
@@ -96,8 +96,8 @@ class Part:
     of: int | None = None
 
 
-Mark = Point | CurvePoint | Spread | Gap | Turn | Rated | Part
-M = TypeVar("M", Point, CurvePoint, Spread, Gap, Turn, Rated, Part)
+Mark = Point | LinePoint | Spread | Gap | TurnBar | Rated | BarPart
+M = TypeVar("M", Point, LinePoint, Spread, Gap, TurnBar, Rated, BarPart)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -10,10 +11,11 @@ from typing import Any
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.roles import CANDIDATE
-from context_bench.reports.arm_aggregates import Line, Tally, quantile
-from context_bench.reports.material import PRIMARY, Material, estimate_of, figure, interval_of, subject
-from context_bench.reports.page import Cell, Column, Figure, Section, Table, Tone
-from context_bench.reports.pictures import Chart, Gap, Mark, Part, Point, Spread, Turn
+from context_bench.reports.arm_aggregates import Line, LineAggregates, quantile
+from context_bench.reports.declared import FigureColumn, columns, declared_table, estimated, section_of
+from context_bench.reports.page import Cell, Figure, Section, Table, Tone
+from context_bench.reports.pictures import BarPart, Chart, Gap, Mark, Point, Spread, TurnBar
+from context_bench.reports.report_context import PRIMARY, ReportContext, estimate_of, interval_of, subject
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
 from context_bench.stats.pareto import Reading, beats
@@ -25,166 +27,136 @@ AGAINST_TRUNCATION = {
     "non-inferior": "no worse than truncation",
     "undecided": "undecided against truncation",
 }
-_COLUMNS = (
-    Column("System", False),
-    Column(
-        "difference (95 %)", about="mean of the differences on the same examples; negative: worse than the baseline"
+_COMPARISON = columns(
+    (
+        "difference",
+        "difference (95 %)",
+        "score",
+        "mean of the differences on the same examples; negative: worse than the baseline",
     ),
-    Column("verdict", False),
-    Column("margin", about="loss that would still be acceptable, fixed before the run"),
-    Column("p", about="of a loss as large as the margin: small means ruled out"),
-    Column("n", about="examples compared"),
-    Column("clusters", about="independent units behind the interval"),
-    Column("left out", about="pairs in which one side failed"),
-    Column("n needed", about="examples for 80 % power at the margin"),
+    ("verdict", "verdict", "text", ""),
+    ("margin", "margin", "score", "loss that would still be acceptable, fixed before the run"),
+    ("p", "p", "p", "of a loss as large as the margin: small means ruled out"),
+    ("n", "n", "count", "examples compared"),
+    ("clusters", "clusters", "count", "independent units behind the interval"),
+    ("excluded", "left out", "count", "pairs in which one side failed"),
+    ("n_needed", "n needed", "count", "examples for 80 % power at the margin"),
+    needs="always",
 )
 
 
-def quality(material: Material) -> Section | None:
+def quality(report: ReportContext) -> Section | None:
     """Scores with intervals, n, failures and bounds."""
-    metrics = quality_metrics(material)
-    if not metrics or not material.found.lines:
+    metrics = quality_metrics(report)
+    if not metrics or not report.aggregates.lines:
         return None
     primary, others = metrics[0], metrics[1:]
-    title = f"mean {material.score_field}" if primary == PRIMARY and material.score_field else primary
-    columns = [
-        Column("System", False),
-        Column(f"{title} (95 %)"),
-        Column("n", about="rows with a score"),
-        Column("failed", about="rows that should have a score and have none"),
-        Column("bounds", about="the mean with every failure counted as wrong … as right"),
-        *(Column(f"{name if name == 'pass_rate' else f'mean {name}'} (95 %)") for name in others),
+    title = f"mean {report.score_field}" if primary == PRIMARY and report.score_field else primary
+    figures = [
+        _score_column(primary, title),
+        FigureColumn("n", "n", "count", "rows with a score", "always"),
+        FigureColumn("failed", "failed", "count", "rows that should have a score and have none", "always"),
+        FigureColumn("bounds", "bounds", "number", "the mean with every failure counted as wrong … as right", "always"),
+        *(_score_column(name, name if name == "pass_rate" else f"mean {name}") for name in others),
     ]
-    rows = [[material.label(line), *_quality_cells(material, line, primary, others)] for line, _ in material.lines]
-    table = Table("quality", columns, rows, about=_quality_about(material))
-    return Section("quality", "Quality", tables=[table])
+    lines = [(report.label(line), _quality_facts(report, line, primary, others)) for line, _ in report.lines]
+    table = declared_table("quality", figures, lines, about=_quality_about(report, metrics))
+    return section_of("quality", "Quality", table)
 
 
-def quality_metrics(material: Material) -> list[str]:
+def _score_column(name: str, title: str) -> FigureColumn:
+    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", needs="always")
+
+
+def quality_metrics(report: ReportContext) -> list[str]:
     """The primary score, the pass rate, then every other score that has an estimate."""
-    named = [name for by in material.estimates.values() for name in by]
+    named = [name for by in report.estimates.values() for name in by]
     again = {form.format(name) for name in named for form in ("mean_{}", "{}_mean")} | {
-        material.score_field
+        report.score_field
     }  # the same under another name
-    again |= {name for name in named if material.apart(name)}
+    again |= {name for name in named if report.apart(name)}
     scores = [
         name for name in named if subject(name) == "quality" and not name.startswith("dataset:") and name not in again
     ]
-    known = [PRIMARY, *([] if material.apart("pass_rate") else ["pass_rate"]), *scores]
-    present = {name for by in material.summary.values() for name in by} | set(named)
+    known = [PRIMARY, *([] if report.apart("pass_rate") else ["pass_rate"]), *scores]
+    present = {name for by in report.summary.values() for name in by} | set(named)
     return [name for name in dict.fromkeys(known) if name in present]
 
 
-def _quality_cells(material: Material, line: Line, primary: str, others: list[str]) -> list[Cell]:
-    known = estimate_of(material, line, primary)
-    failed = Figure(known.failures if known and known.failures else material.found.lines[line].failed, "count")
-    bounds = (
-        f"{known.worst:.3f} … {known.best:.3f}"
-        if known and known.worst is not None and known.best is not None and known.failures
-        else None
-    )
-    n = Figure(known.n, "count") if known and known.n else None
-    rest = (_score(estimate_of(material, line, name), known.n if known else 0) for name in others)
-    return [_score(known), n, failed, bounds, *rest]
+def _quality_facts(report: ReportContext, line: Line, primary: str, others: list[str]) -> dict[str, Cell]:
+    known = estimate_of(report, line, primary) or Estimate(math.nan)
+    failures = known.failures or report.aggregates.lines[line].failed
+    bounded = known.failures and known.worst is not None and known.best is not None
+    return {
+        "n": Figure(known.n, "count") if known.n else None,
+        "failed": Figure(failures, "count"),
+        "bounds": f"{known.worst:.3f} … {known.best:.3f}" if bounded else None,
+        f"score {primary}": estimated(known),
+        **{f"score {name}": _score(estimate_of(report, line, name), known.n) for name in others},
+    }
 
 
-def _score(known: Estimate | None, said: int | None = None) -> Figure | None:
+def _score(known: Estimate | None, stated: int) -> Figure | None:
     """The score; with its own n where the row says another one."""
-    if known is None:
-        return None
-    own = known.n if said is not None and known.n and known.n != said else None
-    return Figure(known.value, "score", number(known.low), number(known.high), n=own)
+    return estimated(known, n=known is not None and known.n not in (0, stated))
 
 
-def _quality_about(material: Material) -> str:
-    shown = quality_metrics(material)
-    methods = sorted(
-        {
-            each.method
-            for by in material.estimates.values()
-            for name, each in by.items()
-            if name in shown and each.method
-        }
-    )
-    clusters = sorted(
-        {
-            each.clusters
-            for by in material.estimates.values()
-            for name, each in by.items()
-            if name == PRIMARY and each.clusters
-        }
-    )
-    said = (
+def _quality_about(report: ReportContext, metrics: list[str]) -> str:
+    shown = [(name, each) for by in report.estimates.values() for name, each in by.items() if name in metrics]
+    methods = sorted({each.method for _, each in shown if each.method})
+    clusters = sorted({each.clusters for name, each in shown if name == PRIMARY and each.clusters})
+    about = (
         "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … "
         "as right."
     )
-    said += "".join(family.sections.graded(material) for family in material.families)
+    about += "".join(family.sections.graded(report) for family in report.families)
     if methods:
-        said += f" 95 % intervals: {'; '.join(methods)}"
-        said += f" over {_span(clusters)} clusters." if clusters else "."
-    return said
+        about += f" 95 % intervals: {'; '.join(methods)}"
+        about += f" over {_span(clusters)} clusters." if clusters else "."
+    return about
 
 
 def _span(values: list[int]) -> str:
     return f"{values[0]:,}" if values[0] == values[-1] else f"{values[0]:,} to {values[-1]:,}"
 
 
-def comparisons(material: Material) -> Section | None:
+def comparisons(report: ReportContext) -> Section | None:
     """Paired differences against the baseline, with everything the verdicts rest on."""
-    found = material.result.comparisons
-    if not found:
-        return None
+    found = report.result.comparisons
     several = len({each.baseline for each in found}) > 1
     shapes = len({each.shape for each in found}) > 1
-    rows: list[list[Cell]] = [[_compared(material, each, several, shapes), *_comparison_cells(each)] for each in found]
+    lines = [(_compared(report, each, several, shapes), _comparison_facts(each)) for each in found]
     names = ", ".join(dict.fromkeys(each.baseline for each in found))
-    table = Table(
-        "comparisons",
-        list(_COLUMNS),
-        rows,
-        about="Same examples, paired. A system with #2 is the baseline run again: its difference is the noise floor.",
-    )
-    return Section(
-        "comparisons",
-        "Paired differences" if several else f"Against {names}",
-        tables=[table, *_against_truncation(material)],
-    )
+    about = "Same examples, paired. A system with #2 is the baseline run again: its difference is the noise floor."
+    table = declared_table("comparisons", _COMPARISON, lines, about=about)
+    title = "Paired differences" if several else f"Against {names}"
+    return section_of("comparisons", title, table, _against_truncation(report)) if table is not None else None
 
 
-def _against_truncation(material: Material) -> list[Table]:
+def _against_truncation(report: ReportContext) -> Table | None:
     """The same of each system against truncation to its own size. (Runs over probes have it beside what is
     retained.)
     """
-    found = material.result.lifts
-    if not found or material.replaced("truncation"):
-        return []
-    rows: list[list[Cell]] = [[f"{each.system} − {each.baseline}", *_comparison_cells(each)] for each in found]
+    found = [] if report.replaced("truncation") else report.result.lifts
+    lines = [(f"{each.system} − {each.baseline}", _comparison_facts(each)) for each in found]
+    title = "Against truncation to the same size"
     about = "What a system adds over cutting the middle out to the same size for free; “better” is what it has to show."
-    return [Table("truncation", list(_COLUMNS), rows, "Against truncation to the same size", about)]
+    return declared_table("truncation", _COMPARISON, lines, title=title, about=about)
 
 
-def _compared(material: Material, each: Comparison, several: bool, shapes: bool) -> str:
+def _compared(report: ReportContext, each: Comparison, several: bool, shapes: bool) -> str:
     """Title of a line. Several baselines, or several shapes, are part of the name."""
     parts = [
         f"{each.system} − {each.baseline}" if several else each.system,
         each.dataset,
         each.shape if shapes else None,
     ]
-    extra = [] if each.metric in (PRIMARY, material.score_field, "") else [each.metric]
+    extra = [] if each.metric in (PRIMARY, report.score_field, "") else [each.metric]
     return " · ".join([part for part in parts if part] + extra)
 
 
-def _comparison_cells(each: Comparison) -> list[Cell]:
-    return [
-        difference(each),
-        each.verdict,
-        figure(each.margin, "score"),
-        figure(each.p, "p"),
-        Figure(each.n, "count"),
-        Figure(each.clusters, "count"),
-        Figure(each.excluded, "count"),
-        figure(each.n_needed, "count"),
-    ]
+def _comparison_facts(each: Comparison) -> dict[str, Any]:
+    return {name: getattr(each, name) for name in Comparison.__dataclass_fields__} | {"difference": difference(each)}
 
 
 def difference(each: Comparison) -> Figure | None:
@@ -215,24 +187,22 @@ _SPREAD = (
 )
 
 
-def add_charts(material: Material, sections: Iterable[Section]) -> None:
+def add_charts(report: ReportContext, sections: Iterable[Section]) -> None:
     """Give sections the charts that belong to them; those without anything to draw are left out."""
     for section in sections:
         if (make := _CHARTS.get(section.id)) is not None:
-            section.charts = [*section.charts, *(chart for chart in make(material, section) if chart.data)]
+            section.charts = [*section.charts, *(chart for chart in make(report, section) if chart.data)]
         for chart in section.charts:
-            chart.names = chart.names or [material.label(line) for line, _ in material.lines]
+            chart.names = chart.names or [report.label(line) for line, _ in report.lines]
 
 
 # Quality
 # ------------------------------------------------------------------------
-def _paretos(material: Material, section: Section) -> list[Chart]:
-    primary = quality_metrics(material)[0]
+def _paretos(report: ReportContext, section: Section) -> list[Chart]:
+    primary = quality_metrics(report)[0]
     title = section.tables[0].columns[1].title.removesuffix(" (95 %)")
     floors = {
-        material.label(line)
-        for line, _ in material.lines
-        if material.roles.get(line[0], CANDIDATE).role == "noise_floor"
+        report.label(line) for line, _ in report.lines if report.roles.get(line[0], CANDIDATE).role == "noise_floor"
     }
     made = []
     for name, what, axis, cost in (
@@ -241,14 +211,14 @@ def _paretos(material: Material, section: Section) -> list[Chart]:
     ):
         points = [
             Point(
-                material.label(line),
+                report.label(line),
                 Figure(known.value, "score", number(known.low), number(known.high)),
                 price,
-                baseline=line[0] == material.baseline,
+                baseline=line[0] == report.baseline,
             )
-            for line, each in material.lines
-            if (known := estimate_of(material, line, primary)) is not None
-            and (price := cost(material, line, each)) is not None
+            for line, each in report.lines
+            if (known := estimate_of(report, line, primary)) is not None
+            and (price := cost(report, line, each)) is not None
         ]
         if len(points) > 1:
             made.append(
@@ -265,9 +235,9 @@ def _paretos(material: Material, section: Section) -> list[Chart]:
     return made
 
 
-def _tokens(material: Material, line: Line, each: Tally) -> Figure | None:
+def _tokens(report: ReportContext, line: Line, each: LineAggregates) -> Figure | None:
     mean = forwarded_mean(each)
-    known = interval_of(material, line, "mean_output_tokens", mean, "tokens")
+    known = interval_of(report, line, "mean_output_tokens", mean, "tokens")
     return (
         known
         if known is None or mean is None or abs(known.value - mean) < 1e-6 * (1 + mean)
@@ -275,8 +245,8 @@ def _tokens(material: Material, line: Line, each: Tally) -> Figure | None:
     )
 
 
-def _money(material: Material, line: Line, each: Tally) -> Figure | None:
-    return interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000)
+def _money(report: ReportContext, line: Line, each: LineAggregates) -> Figure | None:
+    return interval_of(report, line, "cost_usd", each.cost.value, "usd", scale=1000)
 
 
 def _on_front(point: Point, points: Sequence[Point], floors: Collection[str]) -> Point:
@@ -297,11 +267,11 @@ def _read(point: Point) -> tuple[Reading, Reading]:
 
 # Differences
 # ------------------------------------------------------------------------
-def _forests(material: Material, section: Section) -> list[Chart]:
-    result = material.result
+def _forests(report: ReportContext, section: Section) -> list[Chart]:
+    result = report.result
     baselines = ", ".join(dict.fromkeys(each.baseline for each in result.comparisons)) or "the baseline"
     about = _FOREST.format(baseline=baselines)
-    axis = f"difference of mean {material.score_field or 'score'}"
+    axis = f"difference of mean {report.score_field or 'score'}"
     found = sorted(result.comparisons, key=lambda each: each.dataset or "")
     kinds, few = _telling(sorted(result.by_type, key=lambda each: each.qa_type or ""))
     others = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
@@ -364,9 +334,9 @@ def _gaps(found: Sequence[Comparison], group: Callable[[Comparison], str | None]
 
 # Time
 # ------------------------------------------------------------------------
-def _times(material: Material, section: Section) -> list[Chart]:
-    latency = [_spread(material, line, "latency", each.latency) for line, each in material.lines]
-    ttft = [_spread(material, line, "ttft", each.ttft) for line, each in material.lines]
+def _times(report: ReportContext, section: Section) -> list[Chart]:
+    latency = [_spread(report, line, "latency", each.latency) for line, each in report.lines]
+    ttft = [_spread(report, line, "ttft", each.ttft) for line, each in report.lines]
     return [
         Chart(
             "latency",
@@ -394,9 +364,9 @@ def about_spread(what: str) -> str:
     return f"Each dot stands for one {what} in {_DOTS}, or for one, if there are no more. {_SPREAD} Left is faster."
 
 
-def _spread(material: Material, line: Line, name: str, values: Sequence[float]) -> Spread | None:
-    found = spread(material.label(line), values)
-    median = interval_of(material, line, f"{name}_median", None, "seconds")
+def _spread(report: ReportContext, line: Line, name: str, values: Sequence[float]) -> Spread | None:
+    found = spread(report.label(line), values)
+    median = interval_of(report, line, f"{name}_median", None, "seconds")
     return found if found is None or median is None else replace(found, median=median)
 
 
@@ -415,20 +385,20 @@ def spread(name: str, values: Sequence[float]) -> Spread | None:
 
 # Failures
 # ------------------------------------------------------------------------
-def _failures(material: Material, section: Section) -> list[Chart]:
-    counted = material.result.failures or material.found.failures
+def _failures(report: ReportContext, section: Section) -> list[Chart]:
+    counted = report.result.failures or report.aggregates.failures
     of = {
-        system: sum(each.rows for (name, _), each in material.found.lines.items() if name == system)
-        for system in material.systems
+        system: sum(each.rows for (name, _), each in report.aggregates.lines.items() if name == system)
+        for system in report.systems
     }
     parts: list[Mark] = []
-    for system in material.systems:
+    for system in report.systems:
         found = [
-            Part(system, kind if source == "system" else f"{kind} ({source})", Figure(times, "count"), of[system])
+            BarPart(system, kind if source == "system" else f"{kind} ({source})", Figure(times, "count"), of[system])
             for source, classes in counted.get(system, {}).items()
             for kind, times in classes.items()
         ]
-        parts += found or [Part(system, "", Figure(0, "count"), of[system])]
+        parts += found or [BarPart(system, "", Figure(0, "count"), of[system])]
     about = (
         "Each bar is one system, as long as the share of its rows in which something failed; colours tell the class "
         "of failure, with the "
@@ -452,11 +422,11 @@ def turns_of(name: str, told: Any) -> list[Mark]:
     for start in range(0, len(sums), step):
         requests, cached, rewritten, new = (sum(column) for column in zip(*sums[start : start + step], strict=True))
         last = min(start + step, len(sums))
-        turns.append(Turn(name, start + 1, last, cached / requests, rewritten / requests, new / requests))
+        turns.append(TurnBar(name, start + 1, last, cached / requests, rewritten / requests, new / requests))
     return turns
 
 
-_CHARTS: dict[str, Callable[[Material, Section], list[Chart]]] = {
+_CHARTS: dict[str, Callable[[ReportContext, Section], list[Chart]]] = {
     "quality": _paretos,
     "comparisons": _forests,
     "time": _times,

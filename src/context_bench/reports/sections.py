@@ -7,7 +7,7 @@ Preparation of groups (ingest, compression) is paid once, and is in no figure of
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.families import families
@@ -15,10 +15,11 @@ from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result, SetupRecord
 from context_bench.core.roles import CANDIDATE
 from context_bench.core.rows import set_up_again, standing, totals
-from context_bench.reports.arm_aggregates import Tallies, quantile
-from context_bench.reports.material import PRIMARY, Material, figure, gather, interval_of, mapping, subject
-from context_bench.reports.page import Cell, Change, Column, Details, Figure, Page, Section, Sentence, Table
+from context_bench.reports.arm_aggregates import Aggregates, LineAggregates, Mean, quantile
+from context_bench.reports.declared import FigureColumn, declared_table, estimated, figure, mapping, section_of
+from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Sentence, SystemChanges, Table
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, add_charts, comparisons, difference, quality
+from context_bench.reports.report_context import PRIMARY, ReportContext, interval_of, report_context, subject
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 from context_bench.stats.verdict.evidence import is_headline
 
@@ -72,96 +73,98 @@ def _items(records: Iterable[SetupRecord]) -> dict[str, float]:
     return sums
 
 
-_COLUMNS: tuple[tuple[str, str, Any, str], ...] = (
-    ("groups", "groups", "count", "groups of examples that share what was set up, in each trial"),
-    ("failed", "failed", "count", "groups that could not be set up: all their rows failed"),
-    (
+_SETUP = (
+    FigureColumn("groups", "groups", "count", "groups of examples that share what was set up, in each trial"),
+    FigureColumn("failed", "failed", "count", "groups that could not be set up: all their rows failed", "nonzero"),
+    FigureColumn(
         "again",
         "again",
         "count",
         "groups that took more than one attempt, since the run was interrupted or the first one failed",
+        "nonzero",
     ),
-    ("acknowledged", "items stored", "count", "items of which the system said that it has them"),
-    ("items_failed", "items lost", "count", "items that it did not take"),
-    ("seconds_p50", "median", "seconds", "time on the clock for one group"),
-    ("seconds_p95", "p95", "seconds", ""),
-    ("calls", "calls", "count", "calls of models that were seen"),
-    ("input_tokens", "tokens in", "tokens", "billed prompt tokens of all set-ups"),
-    ("output_tokens", "tokens out", "tokens", "billed completion tokens of all set-ups"),
-    ("cost", "money", "usd", "US dollars of all attempts"),
+    FigureColumn("acknowledged", "items stored", "count", "items of which the system said that it has them"),
+    FigureColumn("items_failed", "items lost", "count", "items that it did not take", "nonzero"),
+    FigureColumn("seconds_p50", "median", "seconds", "time on the clock for one group"),
+    FigureColumn("seconds_p95", "p95", "seconds"),
+    FigureColumn("calls", "calls", "count", "calls of models that were seen"),
+    FigureColumn("input_tokens", "tokens in", "tokens", "billed prompt tokens of all set-ups"),
+    FigureColumn("output_tokens", "tokens out", "tokens", "billed completion tokens of all set-ups"),
+    FigureColumn("cost", "money", "usd", "US dollars of all attempts"),
 )
-_OFTEN_NOTHING = ("failed", "again", "items_failed")  # no column for what did not happen
-
-
-def setup(facts: dict[str, dict[str, Any]]) -> Section | None:
-    """One line per system that was set up."""
-    if not facts:
-        return None
-    shown = [
-        entry
-        for entry in _COLUMNS
-        if any(entry[0] in told and (told[entry[0]] or entry[0] not in _OFTEN_NOTHING) for told in facts.values())
-    ]
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in shown)]
-    rows: list[list[Cell]] = [
-        [system, *(figure(told.get(name), unit) for name, _, unit, _ in shown)] for system, told in facts.items()
-    ]
-    about = "Before a group's first question, once. It is in no question's latency, tokens or money."
-    return Section("setup", "Set-up", tables=[Table("setup", columns, rows, about=about)])
-
-
-MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
-_SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")
-_RESPONDER = (
+_FAILURES = (
+    FigureColumn("source", "where", "text", "the system, or the evaluator that gave no score"),
+    FigureColumn("class", "class", "text"),
+    FigureColumn("rows", "rows"),
+    FigureColumn("share", "share", "share", needs="always"),
+    FigureColumn("sample", "for instance", "text", needs="always"),
+)
+_RESPONDER = (FigureColumn("meaning", "meaning", "text"), FigureColumn("score", "score (95 %)", "score"))
+#: Contexts that a responder was tried on: key in the manifest, title, meaning.
+_CONTEXTS = (
     ("closed_book", "closed book", "no context"),
     ("short", "short context", "only what is needed"),
     ("full", "full context", "all of it"),
 )
+_OWN_SCORE = (
+    FigureColumn("own", "own score", "text", "what only sets of its kind are measured by", "always"),
+    FigureColumn("own_mean", "mean of it", "score", needs="always"),
+)
+
+
+def setup(facts: dict[str, dict[str, Any]]) -> Section | None:
+    """One line per system that was set up."""
+    about = "Before a group's first question, once. It is in no question's latency, tokens or money."
+    return section_of("setup", "Set-up", declared_table("setup", _SETUP, facts.items(), about=about))
+
+
+MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
+_SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")
 
 
 def assemble(result: Result, *, title: str, details: Details | None) -> Page:
     """The page of a result."""
-    material = gather(result)
+    report = report_context(result)
     manifest = mapping(result.manifest)
     ready = setup_facts(result.setups)
-    first, others = _of_families(material)
+    first, others = _of_families(report)
     sections = [
         *first,
-        money(material, manifest, ready),
-        quality(material),
-        comparisons(material),
-        _datasets(material),
+        money(report, manifest, ready),
+        quality(report),
+        comparisons(report),
+        _datasets(report),
         *others,
-        time(material),
-        tokens(material),
-        wire(material),
-        None if material.replaced("setup") else setup(ready),
+        time(report),
+        tokens(report),
+        wire(report),
+        None if report.replaced("setup") else setup(ready),
         _responder(manifest),
-        _metrics(material),
-        _failures(material),
+        _metrics(report),
+        _failures(report),
     ]
     known = [section for section in sections if section is not None]
-    lifts = _lifts(material)
+    lifts = _lifts(report)
     given, without = ([each for each in lifts if (each.verdict == "no verdict") == none] for none in (False, True))
-    add_charts(material, known)
+    add_charts(report, known)
     return Page(
         title=title,
-        facts=_facts(material, manifest),
-        systems=material.systems,
-        baseline=material.baseline,
-        score_field=material.score_field,
-        verdicts=[*_headlines(material), *given, *_verdicts(material), *_sentences(material), *without],
+        facts=_facts(report, manifest),
+        systems=report.systems,
+        baseline=report.baseline,
+        score_field=report.score_field,
+        verdicts=[*_headlines(report), *given, *_verdicts(report), *_sentences(report), *without],
         sections=known,
-        notes=_notes(material),
+        notes=_notes(report),
         rows=result.rows,
-        score_names=material.found.score_names,
-        examples=_examples(material),
-        summary=material.summary,
-        estimates=material.estimates,
+        score_names=report.aggregates.score_names,
+        examples=_examples(report),
+        summary=report.summary,
+        estimates=report.estimates,
         comparisons=list(result.comparisons),
-        wire=material.wire,
+        wire=report.wire,
         failures={
-            s: {k: dict(v) for k, v in by.items()} for s, by in (result.failures or material.found.failures).items()
+            s: {k: dict(v) for k, v in by.items()} for s, by in (result.failures or report.aggregates.failures).items()
         },
         timing={str(k): float(v) for k, v in result.timing.items() if number(v) is not None},
         config=mapping(result.config),
@@ -172,26 +175,26 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         setups=list(result.setups),
         by_type=list(result.by_type),
         lifts=list(result.lifts),
-        changes=_changes(material),
+        changes=_changes(report),
     )
 
 
-def _of_families(material: Material) -> tuple[list[Section], list[Section]]:
+def _of_families(report: ReportContext) -> tuple[list[Section], list[Section]]:
     """The sections of families: those for the head of the page, and the others."""
     first: list[Section] = []
     others: list[Section] = []
-    for family in material.families:
-        own = [section for section in family.sections.build(material) if section is not None]
+    for family in report.families:
+        own = [section for section in family.sections.build(report) if section is not None]
         first += [section for name in family.sections.first for section in own if section.id == name]
         others += [section for section in own if section.id not in family.sections.first]
     return first, others
 
 
-def _sentences(material: Material) -> list[Sentence]:
-    return [sentence for family in material.families for sentence in family.sections.sentences(material)]
+def _sentences(report: ReportContext) -> list[Sentence]:
+    return [sentence for family in report.families for sentence in family.sections.sentences(report)]
 
 
-def _lifts(material: Material) -> list[Sentence]:
+def _lifts(report: ReportContext) -> list[Sentence]:
     """One sentence per system that was held against truncation to its own size: what one would have had for nothing."""
     return [
         Sentence(
@@ -203,20 +206,20 @@ def _lifts(material: Material) -> list[Sentence]:
             difference(each),
             each.margin,
         )
-        for each in material.result.lifts
+        for each in report.result.lifts
     ]
 
 
-def _headlines(material: Material) -> list[Sentence]:
+def _headlines(report: ReportContext) -> list[Sentence]:
     """Facts that make all verdicts below it pointless to read one by one."""
-    return [Sentence("this run", "insensitive", note) for note in map(str, material.result.notes) if is_headline(note)]
+    return [Sentence("this run", "insensitive", note) for note in map(str, report.result.notes) if is_headline(note)]
 
 
-def _verdicts(material: Material) -> list[Sentence]:
+def _verdicts(report: ReportContext) -> list[Sentence]:
     """One sentence per comparison; those of single datasets stand in the table only, where the same system has one over
     all of them.
     """
-    comparisons = material.result.comparisons
+    comparisons = report.result.comparisons
     whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
     chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
     return [
@@ -228,15 +231,15 @@ def _verdicts(material: Material) -> list[Sentence]:
             each.baseline,
             difference(each),
             each.margin,
-            _saved(material, each, control),
+            _saved(report, each, control),
             control,
         )
         for each in chosen
-        for control in [material.roles.get(each.system, CANDIDATE).is_control]
+        for control in [report.roles.get(each.system, CANDIDATE).is_control]
     ]
 
 
-def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Figure]:
+def _saved(report: ReportContext, each: Comparison, control: bool) -> dict[str, Figure]:
     """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as
     many examples.
 
@@ -244,28 +247,28 @@ def _saved(material: Material, each: Comparison, control: bool) -> dict[str, Fig
     before it sends. A control that saves nothing was not meant to.
     """
     line, base = (
-        (name, each.shape) if (name, each.shape) in material.found.lines else (name, None)
+        (name, each.shape) if (name, each.shape) in report.aggregates.lines else (name, None)
         for name in (each.system, each.baseline)
     )
-    tallies = material.found.lines
-    if each.dataset is not None or line not in tallies:
+    aggregates = report.aggregates.lines
+    if each.dataset is not None or line not in aggregates:
         return {}
-    tokens = saved_tokens(material, line, base)
+    tokens = saved_tokens(report, line, base)
     if tokens is None and not control:
-        tokens = interval_of(material, line, "compression_ratio", tallies[line].compression, "share")
+        tokens = interval_of(report, line, "compression_ratio", aggregates[line].compression, "share")
     found = {
         "tokens": tokens,
-        "money": saved_money(material, line, base),
+        "money": saved_money(report, line, base),
     }
     return {name: value for name, value in found.items() if value is not None and not (control and value.value == 0)}
 
 
-def _changes(material: Material) -> list[Change]:
+def _changes(report: ReportContext) -> list[SystemChanges]:
     found = []
-    for line, each in material.lines:
+    for line, each in report.lines:
         if each.compared:
             place, row = each.instance or (None, None)
-            found.append(Change(material.label(line), each.changed, each.compared, place, row))
+            found.append(SystemChanges(report.label(line), each.changed, each.compared, place, row))
     return found
 
 
@@ -276,17 +279,17 @@ def _sentence(each: Comparison) -> str:
     return f"{each.system}{where}: {each.verdict}; {against}, n = {each.n}."
 
 
-def _notes(material: Material) -> list[str]:
-    notes = [note for note in map(str, material.result.notes) if not is_headline(note)]
-    advice = next(iter(_advice(material)), "--controls adds a passthrough to compare it with")
-    if advice and len(material.systems) == 1 and not any("--controls" in note for note in notes):
+def _notes(report: ReportContext) -> list[str]:
+    notes = [note for note in map(str, report.result.notes) if not is_headline(note)]
+    advice = next(iter(_advice(report)), "--controls adds a passthrough to compare it with")
+    if advice and len(report.systems) == 1 and not any("--controls" in note for note in notes):
         notes.append(f"One system alone is compared with nothing: {advice}.")
     return notes
 
 
-def _advice(material: Material) -> list[str]:
+def _advice(report: ReportContext) -> list[str]:
     """Advice of families for a run of one system; an empty one where it needs none."""
-    result = material.result
+    result = report.result
     return [
         family.sections.alone
         for family in families()
@@ -295,33 +298,30 @@ def _advice(material: Material) -> list[str]:
     ]
 
 
-def _facts(material: Material, manifest: dict[str, Any]) -> list[tuple[str, str]]:
+def _facts(report: ReportContext, manifest: dict[str, Any]) -> list[tuple[str, str]]:
     options = mapping(manifest.get("options"))
     run = manifest.get("run")
     name = run.get("name") if isinstance(run, dict) else run
     margin = manifest.get("margin")
     margin = margin.get("value") if isinstance(margin, dict) else margin
-    trials = f" × {material.found.trials} trials" if material.found.trials > 1 else ""
+    trials = f" × {report.aggregates.trials} trials" if report.aggregates.trials > 1 else ""
     asked: list[tuple[str, Any]] = [
         (
             "Model",
             _listed(
-                _models(manifest)
-                or options.get("model")
-                or manifest.get("model")
-                or material.result.config.get("model")
+                _models(manifest) or options.get("model") or manifest.get("model") or report.result.config.get("model")
             ),
         ),
-        ("Shape", _listed(material.found.shapes or options.get("shape"))),
+        ("Shape", _listed(report.aggregates.shapes or options.get("shape"))),
     ]
-    own = [family.sections for family in material.families]
+    own = [family.sections for family in report.families]
     known = [
         ("Run", name or manifest.get("name")),
-        ("Data", _listed(name for name in material.found.dataset_names if name)),
-        (next((section.unit for section in own), "Examples"), f"{_examples(material):,}{trials}"),
-        *next((section.facts(material) for section in own if section.facts is not None), asked),
-        ("Score", material.score_field),
-        ("Baseline", material.baseline),
+        ("Data", _listed(name for name in report.aggregates.dataset_names if name)),
+        (next((section.unit for section in own), "Examples"), f"{_examples(report):,}{trials}"),
+        *next((section.facts(report) for section in own if section.facts is not None), asked),
+        ("Score", report.score_field),
+        ("Baseline", report.baseline),
         ("Margin", margin),
         ("Seed", manifest.get("seed", options.get("seed"))),
         ("Started", manifest.get("started")),
@@ -346,105 +346,80 @@ def _listed(value: Any) -> str | None:
     return ", ".join(str(item) for item in value) if isinstance(value, Iterable) else str(value)
 
 
-def _examples(material: Material) -> int:
-    told = material.result.config.get("num_examples")
-    return told if isinstance(told, int) and not material.found.examples else material.found.examples
+def _examples(report: ReportContext) -> int:
+    told = report.result.config.get("num_examples")
+    return told if isinstance(told, int) and not report.aggregates.examples else report.aggregates.examples
 
 
-def _failures(material: Material) -> Section | None:
-    counted = material.result.failures or material.found.failures
-    rows: list[list[Cell]] = []
-    for system, sources in counted.items():
-        total = sum(each.rows for (name, _), each in material.found.lines.items() if name == system)
-        for source, classes in sources.items():
-            for kind, times in sorted(classes.items(), key=lambda item: (-item[1], item[0])):
-                sample = material.found.samples.get((system, source, kind)) or None
-                rows.append(
-                    [
-                        system,
-                        source,
-                        kind,
-                        Figure(times, "count"),
-                        Figure(times / total, "share") if total else None,
-                        sample,
-                    ]
-                )
-    if not rows:
-        return None
-    columns = [
-        Column("System", False),
-        Column("where", False, about="the system, or the evaluator that gave no score"),
-        Column("class", False),
-        Column("rows"),
-        Column("share"),
-        Column("for instance", False),
+def _failures(report: ReportContext) -> Section | None:
+    counted = report.result.failures or report.aggregates.failures
+    about = "A failed row has no score; it is never counted as 0."
+    lines = [
+        (system, facts) for system, sources in counted.items() for facts in _failure_facts(report, system, sources)
     ]
-    return Section(
-        "failures",
-        "Failures",
-        tables=[Table("failures", columns, rows, about="A failed row has no score; it is never counted as 0.")],
-    )
+    return section_of("failures", "Failures", declared_table("failures", _FAILURES, lines, about=about))
+
+
+def _failure_facts(
+    report: ReportContext, system: str, sources: Mapping[str, Mapping[str, int]]
+) -> Iterator[dict[str, Any]]:
+    total = sum(each.rows for (name, _), each in report.aggregates.lines.items() if name == system)
+    for source, classes in sources.items():
+        for kind, times in sorted(classes.items(), key=lambda item: (-item[1], item[0])):
+            yield {
+                "source": source,
+                "class": kind,
+                "rows": times,
+                "share": times / total if total else None,
+                "sample": report.aggregates.samples.get((system, source, kind)) or None,
+            }
 
 
 def _responder(manifest: dict[str, Any]) -> Section | None:
-    told = mapping(manifest.get("responder"))
-    rows: list[list[Cell]] = [
-        [title, what, _told(told[key])]
-        for key, title, what in _RESPONDER
-        if key in told and _told(told[key]) is not None
-    ]
-    if not rows:
-        return None
-    model = f" ({told['model']})" if isinstance(told.get("model"), str) else ""
+    facts = mapping(manifest.get("responder"))
+    scores = {key: estimated(facts.get(key)) for key, _, _ in _CONTEXTS}
+    lines = [(title, {"meaning": what, "score": scores[key]}) for key, title, what in _CONTEXTS if scores[key]]
+    model = f" ({facts['model']})" if isinstance(facts.get("model"), str) else ""
     about = str(
-        told.get("sentence") or "How much this model can show at all: verdicts about your proxy need your model."
+        facts.get("sentence") or "How much this model can show at all: verdicts about your proxy need your model."
     )
-    columns = [Column("Context given", False), Column("meaning", False), Column("score (95 %)")]
-    return Section("responder", f"Responder{model}", tables=[Table("responder", columns, rows, about=about)])
+    table = declared_table("responder", _RESPONDER, lines, keys=("Context given",), about=about)
+    return section_of("responder", f"Responder{model}", table)
 
 
-def _told(value: Any) -> Figure | None:
-    if isinstance(value, dict):
-        known = number(value.get("value"))
-        return None if known is None else Figure(known, "score", number(value.get("low")), number(value.get("high")))
-    return figure(value, "score")
-
-
-def _datasets(material: Material) -> Section | None:
-    found, field = material.found, material.score_field
-    if len(found.dataset_names) < 2 or field is None:
+def _datasets(report: ReportContext) -> Section | None:
+    aggregates, field = report.aggregates, report.score_field
+    if len(aggregates.dataset_names) < 2 or field is None:
         return None
-    columns = [
-        Column("System", False),
-        Column("data", False),
-        Column(f"mean {field}"),
-        Column("n"),
-        Column("failed"),
-        Column("compression"),
+    own = _own_scores(aggregates, field)
+    figures = [
+        FigureColumn("mean", f"mean {field}", "score", needs="always"),
+        FigureColumn("n", "n"),
+        FigureColumn("failed", "failed"),
+        FigureColumn("compression", "compression", "share", needs="always"),
+        *(_OWN_SCORE if own else ()),
     ]
-    own = _own_scores(found, field)
-    if own:
-        columns += [
-            Column("own score", False, about="what only sets of its kind are measured by"),
-            Column("mean of it"),
-        ]
-    rows: list[list[Cell]] = []
-    for (line, name), each in sorted(found.datasets.items(), key=lambda item: material.systems.index(item[0][0][0])):
-        mean = each.scores.get(field)
-        cells: list[Cell] = [
-            figure(mean.value, "score") if mean else None,
-            Figure(mean.n if mean else 0, "count"),
-            Figure(each.failed, "count"),
-        ]
-        cells.append(figure(each.compression, "share"))
-        if own:
-            special = each.scores.get(own.get(name, ""))
-            cells += [own.get(name), figure(special.value, "score") if special else None]
-        rows.append([material.label(line), name or "unknown", *cells])
-    return Section("datasets", "By dataset", tables=[Table("datasets", columns, rows, keys=2)])
+    ordered = sorted(aggregates.datasets.items(), key=lambda item: report.systems.index(item[0][0][0]))
+    lines = [
+        ((report.label(line), name or "unknown"), _dataset_facts(each, field, own.get(name)))
+        for (line, name), each in ordered
+    ]
+    return section_of("datasets", "By dataset", declared_table("datasets", figures, lines, keys=("System", "data")))
 
 
-def _own_scores(found: Tallies, field: str) -> dict[str, str]:
+def _dataset_facts(each: LineAggregates, field: str, own: str | None) -> dict[str, Any]:
+    mean, special = each.scores.get(field, Mean()), each.scores.get(own or "", Mean())
+    return {
+        "mean": mean.value,
+        "n": mean.n,
+        "failed": each.failed,
+        "compression": each.compression,
+        "own": own,
+        "own_mean": special.value,
+    }
+
+
+def _own_scores(found: Aggregates, field: str) -> dict[str, str]:
     """Dataset → its score that the fewest datasets have, where that is fewer than have `field`."""
     having: dict[str, set[str]] = {}
     given: dict[str, list[str]] = {}
@@ -456,19 +431,19 @@ def _own_scores(found: Tallies, field: str) -> dict[str, str]:
     return {name: score for name, score in rarest.items() if len(having[score]) < len(having.get(field, ()))}
 
 
-def _metrics(material: Material) -> Section | None:
-    keys = list(dict.fromkeys(name for values in material.summary.values() for name in values))
+def _metrics(report: ReportContext) -> Section | None:
+    keys = list(dict.fromkeys(name for values in report.summary.values() for name in values))
     if not keys:
         return None
     groups = [keys] if len(keys) <= MOST_COLUMNS else _grouped(keys)
-    tables = [_metric_table(material, f"metrics-{position + 1}", group) for position, group in enumerate(groups)]
-    return Section("metrics", "All metrics", tables=tables, brief=not material.replaced("metrics"))
+    tables = [_metric_table(report, f"metrics-{position + 1}", group) for position, group in enumerate(groups)]
+    return Section("metrics", "All metrics", tables=tables, brief=not report.replaced("metrics"))
 
 
-def _metric_table(material: Material, name: str, keys: list[str]) -> Table:
+def _metric_table(report: ReportContext, name: str, keys: list[str]) -> Table:
     columns = [Column("System", False), *(Column(key, repeated=_repeated(key)) for key in keys)]
     rows: list[list[Cell]] = [
-        [system, *(_metric(key, values.get(key)) for key in keys)] for system, values in material.summary.items()
+        [system, *(_metric(key, values.get(key)) for key in keys)] for system, values in report.summary.items()
     ]
     return Table(name, columns, rows)
 

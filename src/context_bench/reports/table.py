@@ -34,7 +34,7 @@ def render(page: Page, *, width: int | None = None, color: bool = False) -> str:
     """The page as text of at most `width` columns (80 if not given). Without `color` there is not one escape sequence
     in it.
     """
-    return drawn(lambda _: [Report(page)], width=width, color=color)
+    return drawn(lambda _: [TerminalReport(page)], width=width, color=color)
 
 
 def drawn(parts: Callable[[int], Iterable[RenderableType]], *, width: int | None = None, color: bool = False) -> str:
@@ -57,7 +57,7 @@ def drawn(parts: Callable[[int], Iterable[RenderableType]], *, width: int | None
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
-class Report:
+class TerminalReport:
     """The page as something `rich` can print; it takes the width it is given."""
 
     def __init__(self, page: Page) -> None:

@@ -2,151 +2,180 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from context_bench.core.numbers import number
-from context_bench.reports.arm_aggregates import Line, Tally, quantile
-from context_bench.reports.material import Material, figure, interval_of, mapping
-from context_bench.reports.page import Cell, Column, Figure, Section, Table
+from context_bench.reports.arm_aggregates import Line, LineAggregates, Mean, quantile
+from context_bench.reports.declared import FigureColumn, columns, declared_table, figure, mapping, section_of
+from context_bench.reports.page import Cell, Figure, Section
+from context_bench.reports.report_context import ReportContext, interval_of
 from context_bench.wire.violations import NOTES
 
-_WIRE = (
+_TOKENS = columns(
     (
+        "sent",
+        "sent",
+        "tokens",
+        "tokens our client sent; of a system that shortens before it asks: of the request before that",
+    ),
+    ("forwarded", "forwarded", "tokens", "tokens that went on to the model"),
+    ("billed", "billed", "tokens", "prompt tokens on the provider's bill"),
+    ("compression", "compression (95 %)", "share", "1 − forwarded / sent; negative: the prompt grew"),
+    (
+        "sources",
+        "seen by",
+        "text",
+        "who counted the forwarded tokens: the tap, the provider's usage, or the context a Python system returned",
+    ),
+    ("cached", "cached", "tokens", "billed tokens read from the provider's cache"),
+    ("completion", "reply", "tokens", "completion tokens"),
+    ("grown", "grew", "count", "examples whose prompt got longer on the way"),
+    ("paired", "n", "count", "examples with both sent and forwarded tokens"),
+    needs="always",
+)
+_WIRE = (
+    FigureColumn(
         "calls_per_request",
         "calls/request",
         "number",
         "requests that reached the provider for one of ours; above 1: extra calls",
+        digits=2,
     ),
-    ("extra_calls", "extra calls", "count", "requests to the provider beyond ours"),
-    ("unmatched", "unmatched", "count", "requests to the provider that could not be attributed"),
-    ("role_changes", "roles changed", "count", "messages that arrived under another role"),
-    ("param_changes", "params changed", "count", "parameters added, removed or changed"),
-    ("truncated", "truncated", "count", "examples billed for much less than was forwarded: cut without saying so"),
-    ("violations", "violations", "count", "breaks of the protocol, such as tool results without their call"),
-    ("uncounted_parts", "not counted", "count", "images, files and other parts without text"),
-    ("late", "late", "count", "requests that came after the reply"),
+    FigureColumn("extra_calls", "extra calls", "count", "requests to the provider beyond ours", "nonzero"),
+    FigureColumn("unmatched", "unmatched", "count", "requests to the provider that could not be attributed"),
+    FigureColumn("role_changes", "roles changed", "count", "messages that arrived under another role"),
+    FigureColumn("param_changes", "params changed", "count", "parameters added, removed or changed"),
+    FigureColumn(
+        "truncated",
+        "truncated",
+        "count",
+        "examples billed for much less than was forwarded: cut without saying so",
+        "nonzero",
+    ),
+    FigureColumn(
+        "violations", "violations", "count", "breaks of the protocol, such as tool results without their call"
+    ),
+    FigureColumn("uncounted_parts", "not counted", "count", "images, files and other parts without text", "nonzero"),
+    FigureColumn("late", "late", "count", "requests that came after the reply", "nonzero"),
+    FigureColumn("key_passed_on", "key passed on", "text", "did the provider get the key we sent"),
 )
-_ALWAYS = (
-    "calls_per_request",
-    "unmatched",
-    "role_changes",
-    "param_changes",
-    "violations",
-)  # shown at 0 too: 0 is what one wants to read
+_CHANGES = (FigureColumn("what", "what", "text"), FigureColumn("times", "times"))
+_MONEY = (
+    FigureColumn("price", "per 1,000 examples (95 %)", "usd", needs="always"),
+    FigureColumn("saved", "saved", "share", "share of the money per example; negative: it costs more"),
+    FigureColumn(
+        "cached",
+        "from cache",
+        "share",
+        "share of the billed prompt tokens that the provider read from its cache, at its lower price",
+    ),
+    FigureColumn(
+        "written",
+        "written to cache",
+        "share",
+        "share of the billed prompt tokens that were written to the provider's cache",
+    ),
+    FigureColumn("set-up", "set-up", "usd", "getting groups ready, before any question"),
+    FigureColumn("total", "total", "usd", "all attempts, failed ones and set-up included", "always"),
+    FigureColumn("n", "n", "count", "examples with a known price", "always"),
+)
+_TIME = columns(
+    ("median", "median (95 %)", "seconds", ""),
+    ("p95", "p95", "seconds", ""),
+    ("mean", "mean", "seconds", ""),
+    ("ttft", "TTFT median (95 %)", "seconds", "time to the first token of a streamed reply"),
+    ("ttft_p95", "TTFT p95", "seconds", ""),
+    ("n", "n", "count", ""),
+    needs="always",
+)
 
 
-def tokens(material: Material) -> Section | None:
+def tokens(report: ReportContext) -> Section | None:
     """Sent, forwarded, billed; where the forwarded count comes from; compression and growth."""
-    if not any(each.sent.n or each.forwarded.n or each.billed.n for _, each in material.lines):
+    if not any(each.sent.n or each.forwarded.n or each.billed.n for _, each in report.lines):
         return None
-    if material.replaced("tokens") and all(
-        set(each.sources) <= {"context"} and not each.billed.n for _, each in material.lines
+    if report.replaced("tokens") and all(
+        set(each.sources) <= {"context"} and not each.billed.n for _, each in report.lines
     ):
         return None  # nothing was sent to a model; what became of the sessions' tokens has a section of its own
-    columns = [
-        Column("System", False),
-        Column(
-            "sent", about="tokens our client sent; of a system that shortens before it asks: of the request before that"
-        ),
-        Column("forwarded", about="tokens that went on to the model"),
-        Column("billed", about="prompt tokens on the provider's bill"),
-        Column("compression (95 %)", about="1 − forwarded / sent; negative: the prompt grew"),
-        Column(
-            "seen by",
-            False,
-            about="who counted the forwarded tokens: the tap, the provider's usage, or the context a Python system "
-            "returned",
-        ),
-        Column("cached", about="billed tokens read from the provider's cache"),
-        Column("reply", about="completion tokens"),
-        Column("grew", about="examples whose prompt got longer on the way"),
-        Column("n", about="examples with both sent and forwarded tokens"),
-    ]
-    rows: list[list[Cell]] = [
-        [material.label(line), *_token_cells(material, line, each)] for line, each in material.lines
-    ]
+    lines = [(report.label(line), _token_facts(report, line, each)) for line, each in report.lines]
     about = "Mean tokens per example. Compression = 1 - forwarded/sent, over examples where both are known."
-    if any(isinstance(cell, Figure) and cell.approximate for row in rows for cell in row):
+    if any(isinstance(cell, Figure) and cell.approximate for _, facts in lines for cell in facts.values()):
         about += " ≈: counted by a tokenizer that is not the model's."
-    return Section("tokens", "Tokens", tables=[Table("tokens", columns, rows, about=about)])
+    return section_of("tokens", "Tokens", declared_table("tokens", _TOKENS, lines, about=about))
 
 
-def _token_cells(material: Material, line: Line, each: Tally) -> list[Cell]:
-    inexact = bool(each.inexact) or material.wire.get(line[0], {}).get("exact") is False
+def _token_facts(report: ReportContext, line: Line, each: LineAggregates) -> dict[str, Cell]:
+    inexact = bool(each.inexact) or report.wire.get(line[0], {}).get("exact") is False
     counted_here = inexact and set(each.sources) != {"usage"}
-    return [
-        figure(sent_mean(each), "tokens", approximate=inexact),
-        figure(forwarded_mean(each), "tokens", approximate=counted_here),
-        figure(each.billed.value, "tokens"),
-        interval_of(material, line, "compression_ratio", each.compression, "share"),
-        _sources(each),
-        figure(each.cached.value, "tokens"),
-        figure(each.completion.value, "tokens"),
-        Figure(each.grown, "count") if each.paired_sent.n else None,
-        Figure(each.paired_sent.n, "count") if each.paired_sent.n else None,
-    ]
+    paired = each.paired_sent.n
+    return {
+        "sent": figure(sent_mean(each), "tokens", approximate=inexact),
+        "forwarded": figure(forwarded_mean(each), "tokens", approximate=counted_here),
+        "billed": figure(each.billed.value, "tokens"),
+        "compression": interval_of(report, line, "compression_ratio", each.compression, "share"),
+        "sources": _sources(each),
+        "cached": figure(each.cached.value, "tokens"),
+        "completion": figure(each.completion.value, "tokens"),
+        "grown": Figure(each.grown, "count") if paired else None,
+        "paired": Figure(paired, "count") if paired else None,
+    }
 
 
-def sent_mean(each: Tally) -> float | None:
+def sent_mean(each: LineAggregates) -> float | None:
     """Mean tokens sent, over the rows where the forwarded ones are known too, if there are any."""
     return each.paired_sent.value if each.paired_sent.n else each.sent.value
 
 
-def forwarded_mean(each: Tally) -> float | None:
+def forwarded_mean(each: LineAggregates) -> float | None:
     """Mean tokens forwarded, over the rows where the sent ones are known too, if there are any."""
     return each.paired_forwarded.value if each.paired_forwarded.n else each.forwarded.value
 
 
-def _sources(each: Tally) -> str | None:
+def _sources(each: LineAggregates) -> str | None:
     if len(each.sources) < 2:
         return next(iter(each.sources), None)
     return ", ".join(f"{name} {n}" for name, n in each.sources.most_common())
 
 
-def wire(material: Material) -> Section | None:
+def wire(report: ReportContext) -> Section | None:
     """Figures of the tap besides tokens: extra calls, changed roles and parameters, lost keys, truncation."""
-    told = list(_told(material))
-    shown = [
-        entry
-        for entry in _WIRE
-        if any(_amount(facts.get(entry[0])) if entry[0] not in _ALWAYS else entry[0] in facts for _, facts in told)
-    ]
-    keyed = any("authorization_forwarded" in facts for _, facts in told)
-    if not shown and not keyed:
+    seen = list(_seen_at_tap(report))
+    lines = [(label, _wire_facts(facts)) for label, facts in seen]
+    table = declared_table("wire", _WIRE, lines, about="As the tap saw it, over all examples of a system.")
+    if table is None:
         return None
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in shown)]
-    columns += [Column("key passed on", False, about="did the provider get the key we sent")] if keyed else []
-    rows: list[list[Cell]] = []
-    for label, facts in told:
-        cells: list[Cell] = [
-            figure(_amount(facts.get(key)), unit, digits=2 if unit == "number" else None) for key, _, unit, _ in shown
-        ]
-        rows.append([label, *cells, *([_yes(facts.get("authorization_forwarded"))] if keyed else [])])
-    tables = [Table("wire", columns, rows, about="As the tap saw it, over all examples of a system.")]
-    if changes := [row for label, facts in told for row in _changes(label, facts)]:
-        headings = [Column("System", False), Column("what", False), Column("times")]
-        tables.append(Table("changes", headings, changes, title="What was changed"))
-    return Section("wire", "On the wire", tables=tables)
+    changes = [(label, change) for label, facts in seen for change in _changes(facts)]
+    return section_of(
+        "wire", "On the wire", table, declared_table("changes", _CHANGES, changes, title="What was changed")
+    )
 
 
-def _told(material: Material) -> Iterator[tuple[str, dict[str, Any]]]:
+def _wire_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    amounts = {name: _amount(value) for name, value in facts.items()}
+    return {**amounts, "key_passed_on": _yes(facts.get("authorization_forwarded"))}
+
+
+def _seen_at_tap(report: ReportContext) -> Iterator[tuple[str, dict[str, Any]]]:
     """(label, facts) of everything the tap saw."""
-    for line, each in material.lines:
-        facts = material.wire.get(line[0], {}) if material.whole(line) else each.seen.facts()
+    for line, each in report.lines:
+        facts = report.wire.get(line[0], {}) if report.whole(line) else each.seen.facts()
         if facts:
-            yield material.label(line), facts
-    split = dict.fromkeys(system for (system, shape), _ in material.lines if not material.whole((system, shape)))
+            yield report.label(line), facts
+    split = dict.fromkeys(system for (system, shape), _ in report.lines if not report.whole((system, shape)))
     for system in split:  # what only the run knows, such as unmatched calls, has no shape
         facts = {
             name: value
-            for name, value in mapping(material.result.wire.get(system)).items()
+            for name, value in mapping(report.result.wire.get(system)).items()
             if name in ("unmatched", "violations") and value
         }
         if facts:
             yield f"{system} · all shapes", facts
-    lines = {system for system, _ in material.found.lines}
-    yield from ((system, facts) for system, facts in material.wire.items() if system not in lines)
+    systems = {system for system, _ in report.aggregates.lines}
+    yield from ((system, facts) for system, facts in report.wire.items() if system not in systems)
 
 
 def _amount(value: Any) -> float | None:
@@ -162,105 +191,74 @@ def _yes(value: Any) -> str | None:
     return f"{100 * share:.0f} %" if (share := number(value)) is not None else str(value) if value is not None else None
 
 
-def _changes(label: str, facts: dict[str, Any]) -> list[list[Cell]]:
-    """One line per kind of change: told by name with a count, or as a list."""
-    rows: list[list[Cell]] = []
+def _changes(facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """One line per kind of change: given by name with a count, or as a list."""
     for key in ("violations", "changes", "role_changes", "param_changes"):
-        told = facts.get(key)
-        if isinstance(told, list):
-            texts = [
+        changes = facts.get(key)
+        if isinstance(changes, list):
+            changes = Counter(
                 f"{item.get('kind', key)}: {item.get('detail', '')}" if isinstance(item, dict) else str(item)
-                for item in told
-            ]
-            told = {text: texts.count(text) for text in dict.fromkeys(texts)}
-        if isinstance(told, dict):
-            rows += [[label, str(what), figure(_amount(times), "count")] for what, times in told.items()]
-    return rows
+                for item in changes
+            )
+        if isinstance(changes, dict):
+            yield from ({"what": str(what), "times": _amount(times)} for what, times in changes.items())
 
 
-def money(material: Material, manifest: dict[str, Any], ready: dict[str, dict[str, Any]]) -> Section | None:
+def money(report: ReportContext, manifest: dict[str, Any], ready: dict[str, dict[str, Any]]) -> Section | None:
     """US dollars, where prices are known, and what of the prompts was read from the provider's cache.
 
     `ready`: what set-ups of groups came to, by system; they are in the total, once.
     """
-    paid = {system: cost for system, told in ready.items() if (cost := number(told.get("cost"))) is not None}
-    if not paid and not any(each.cost.n for _, each in material.lines):
+    paid = {system: cost for system, facts in ready.items() if (cost := number(facts.get("cost"))) is not None}
+    if not paid and not any(each.cost.n for _, each in report.lines):
         return None
-    known = {line: _money_cells(material, line, each, paid) for line, each in material.lines}
-    columns = [
-        entry
-        for entry in _MONEY
-        if entry[0] in ("price", "total", "n") or any(cells.get(entry[0]) for cells in known.values())
+    lines = [(report.label(line), _money_facts(report, line, each, paid)) for line, each in report.lines]
+    titled = [
+        replace(column, title=f"saved against {report.baseline}") if column.key == "saved" else column
+        for column in _MONEY
     ]
-    titles = {"saved": f"saved against {material.baseline}"}
-    table = Table(
-        "money",
-        [Column("System", False), *(Column(titles.get(name, title), about=about) for name, title, about in columns)],
-        [[material.label(line), *(cells.get(name) for name, _, _ in columns)] for line, cells in known.items()],
-        about=_about_money(manifest, {name for name, _, _ in columns}),
-    )
-    cache = any(name in ("cached", "written") for name, _, _ in columns)
-    return Section("money", "Money and cache" if cache else "Money", tables=[table])
+    cached, written = (any(facts[key] is not None for _, facts in lines) for key in ("cached", "written"))
+    table = declared_table("money", titled, lines, about=_about_money(manifest, cached))
+    return section_of("money", "Money and cache" if cached or written else "Money", table)
 
 
-_MONEY = (
-    ("price", "per 1,000 examples (95 %)", ""),
-    ("saved", "saved", "share of the money per example; negative: it costs more"),
-    (
-        "cached",
-        "from cache",
-        "share of the billed prompt tokens that the provider read from its cache, at its lower price",
-    ),
-    ("written", "written to cache", "share of the billed prompt tokens that were written to the provider's cache"),
-    ("set-up", "set-up", "getting groups ready, before any question"),
-    ("total", "total", "all attempts, failed ones and set-up included"),
-    ("n", "n", "examples with a known price"),
-)
-
-
-def _money_cells(material: Material, line: Line, each: Tally, paid: dict[str, float]) -> dict[str, Cell]:
+def _money_facts(report: ReportContext, line: Line, each: LineAggregates, paid: dict[str, float]) -> dict[str, Any]:
     once = paid.pop(line[0], None)  # with a system's first line
     known = [cost for cost in (once, each.cost.total if each.cost.n else None) if cost is not None]
-    base = (material.baseline or "", line[1])
+    base = (report.baseline or "", line[1])
     billed = each.billed.total
     return {
-        "price": interval_of(material, line, "cost_usd", each.cost.value, "usd", scale=1000),
-        "saved": None if line == base else saved_money(material, line, base),
-        "cached": figure(each.cached.total / billed, "share") if billed and each.cached.total else None,
-        "written": figure(each.written.total / billed, "share") if billed and each.written.total else None,
-        "set-up": figure(once, "usd"),
-        "total": figure(sum(known) if known else None, "usd"),
-        "n": Figure(each.cost.n, "count"),
+        "price": interval_of(report, line, "cost_usd", each.cost.value, "usd", scale=1000),
+        "saved": None if line == base else saved_money(report, line, base),
+        "cached": each.cached.total / billed if billed and each.cached.total else None,
+        "written": each.written.total / billed if billed and each.written.total else None,
+        "set-up": once,
+        "total": sum(known) if known else None,
+        "n": each.cost.n,
     }
 
 
-def saved_money(material: Material, line: Line, base: Line) -> Figure | None:
+def saved_money(report: ReportContext, line: Line, base: Line) -> Figure | None:
     """Share of the money per example that a line saves against another one; `None` unless both were paid for on as many
     examples.
     """
-    own, other = (material.found.lines.get(each) for each in (line, base))
-    if own is None or other is None or not own.cost.n or own.cost.n != other.cost.n or not other.cost.total:
-        return None
-    return Figure(1 - own.cost.total / other.cost.total, "share")
+    return _saved(report, line, base, "cost")
 
 
-def saved_tokens(material: Material, line: Line, base: Line) -> Figure | None:
+def saved_tokens(report: ReportContext, line: Line, base: Line) -> Figure | None:
     """Share of the forwarded tokens that a line saves against another one; `None` unless both have them of as many
     examples.
     """
-    own, other = (material.found.lines.get(each) for each in (line, base))
-    if (
-        own is None
-        or other is None
-        or not own.forwarded.n
-        or own.forwarded.n != other.forwarded.n
-        or not other.forwarded.total
-    ):
-        return None
-    return Figure(1 - own.forwarded.total / other.forwarded.total, "share")
+    return _saved(report, line, base, "forwarded")
 
 
-def _about_money(manifest: dict[str, Any], shown: set[str]) -> str:
+def _saved(report: ReportContext, line: Line, base: Line, amount: Literal["cost", "forwarded"]) -> Figure | None:
+    lines = [report.aggregates.lines.get(each) for each in (line, base)]
+    own, other = (getattr(each, amount) if each is not None else Mean() for each in lines)
+    return Figure(1 - own.total / other.total, "share") if own.n and own.n == other.n and other.total else None
+
+
+def _about_money(manifest: dict[str, Any], cached: bool) -> str:
     prices = mapping(manifest.get("prices"))
     parts = [
         f"at the price of {prices['model']}" if prices.get("model") else "",
@@ -268,7 +266,7 @@ def _about_money(manifest: dict[str, Any], shown: set[str]) -> str:
         str(prices.get("date") or ""),
     ]
     about = "US dollars" + "".join(f", {part}" for part in parts if part) + "."
-    if "cached" in shown:
+    if cached:
         about += (
             " What the provider read from its cache is billed at its cache price; a system that rewrites "
             "history gives this discount away."
@@ -276,38 +274,25 @@ def _about_money(manifest: dict[str, Any], shown: set[str]) -> str:
     return about
 
 
-def time(material: Material) -> Section | None:
+def time(report: ReportContext) -> Section | None:
     """Latency and time to first token."""
-    if not any(any(each.latency) for _, each in material.lines):
+    if not any(any(each.latency) for _, each in report.lines):
         return None
-    if material.replaced("time") and not any(each.ttft or each.billed.n for _, each in material.lines):
+    if report.replaced("time") and not any(each.ttft or each.billed.n for _, each in report.lines):
         return None  # no model answered; what compressing took stands with the sizes
-    columns = [
-        Column("System", False),
-        Column("median (95 %)"),
-        Column("p95"),
-        Column("mean"),
-        Column("TTFT median (95 %)", about="time to the first token of a streamed reply"),
-        Column("TTFT p95"),
-        Column("n"),
-    ]
-    rows: list[list[Cell]] = [
-        [material.label(line), *_time_cells(material, line, each)] for line, each in material.lines
-    ]
+    lines = [(report.label(line), _time_facts(report, line, each)) for line, each in report.lines]
     about = "Seconds per example without time spent waiting for a slot or in back-off; failed rows left out."
-    return Section("time", "Latency", tables=[Table("time", columns, rows, about=about)])
+    return section_of("time", "Latency", declared_table("time", _TIME, lines, about=about))
 
 
-def _time_cells(material: Material, line: Line, each: Tally) -> list[Cell]:
-    told = material.summary.get(line[0], {}) if material.whole(line) else {}
-    mean = sum(each.latency) / len(each.latency) if each.latency else None
-    return [
-        interval_of(
-            material, line, "latency_median", told.get("latency_median", quantile(each.latency, 0.5)), "seconds"
-        ),
-        figure(told.get("latency_p95", quantile(each.latency, 0.95)), "seconds"),
-        figure(told.get("latency_mean", mean), "seconds"),
-        interval_of(material, line, "ttft_median", quantile(each.ttft, 0.5), "seconds"),
-        figure(quantile(each.ttft, 0.95), "seconds"),
-        Figure(len(each.latency), "count"),
-    ]
+def _time_facts(report: ReportContext, line: Line, each: LineAggregates) -> dict[str, Any]:
+    own = report.summary.get(line[0], {}) if report.whole(line) else {}
+    median = own.get("latency_median", quantile(each.latency, 0.5))
+    return {
+        "median": interval_of(report, line, "latency_median", median, "seconds"),
+        "p95": own.get("latency_p95", quantile(each.latency, 0.95)),
+        "mean": own.get("latency_mean", sum(each.latency) / len(each.latency) if each.latency else None),
+        "ttft": interval_of(report, line, "ttft_median", quantile(each.ttft, 0.5), "seconds"),
+        "ttft_p95": quantile(each.ttft, 0.95),
+        "n": len(each.latency),
+    }

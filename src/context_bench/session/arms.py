@@ -19,7 +19,7 @@ from context_bench.core.roles import CANDIDATE, ArmRole, control_role, described
 from context_bench.llm.redact import key_in
 from context_bench.session.offers import DEFAULT_CONTROLS
 from context_bench.session.options import ProxyOptions, RunOptions
-from context_bench.session.session import Surroundings
+from context_bench.session.session import RunEnvironment
 from context_bench.session.upstream import Accounts, is_local
 
 PLAIN_CONTROLS = ("full", "full#2", "none")
@@ -58,12 +58,12 @@ class Cell:
         return of_kind({arm.system.name: arm.role for arm in self.arms}, kind) or self.names[0]
 
 
-def cells(options: RunOptions, around: Surroundings, prices: Any) -> list[Cell]:
+def cells(options: RunOptions, environment: RunEnvironment, prices: Any) -> list[Cell]:
     """All cells of the run; two arms with one name stop it."""
     factors = list(itertools.product(options.model, options.shape))
-    accounts = around.accounts or Accounts(options)
+    accounts = environment.accounts or Accounts(options)
     made = [
-        _cell(ArmMaker(options, around, prices, model, shape, _suffix(options, model, shape), accounts))
+        _cell(ArmMaker(options, environment, prices, model, shape, _suffix(options, model, shape), accounts))
         for model, shape in factors
     ]
     refuse_equal_names([name for cell in made for name in cell.names])
@@ -180,7 +180,7 @@ class ArmMaker:
     """
 
     options: RunOptions
-    around: Surroundings
+    environment: RunEnvironment
     prices: Any
     model: str
     shape: str
@@ -225,9 +225,13 @@ class ArmMaker:
         """Who answers for systems that only return a context: `--reader`, else the provider; nobody if there is
         neither.
         """
-        if self.around.reader is not None:
-            return self._client(self.around.reader, "reader", identity=f"reader {self.options.reader}")
-        return self._inner("reader") if (self.around.hop or self.around.tap or self.around.upstream) else None
+        if self.environment.reader is not None:
+            return self._client(self.environment.reader, "reader", identity=f"reader {self.options.reader}")
+        return (
+            self._inner("reader")
+            if (self.environment.hop or self.environment.tap or self.environment.upstream)
+            else None
+        )
 
     def keep_caches_apart(self, arms: list[Any]) -> None:
         """Give each arm its own first line, so that one arm's requests never profit from another's entries in a prompt
@@ -266,7 +270,9 @@ class ArmMaker:
 
     def _hop(self) -> str:
         found = (
-            self.around.hop or (self.around.tap.url if self.around.tap is not None else None) or self.around.upstream
+            self.environment.hop
+            or (self.environment.tap.url if self.environment.tap is not None else None)
+            or self.environment.upstream
         )
         if found is None:
             raise BadInput(

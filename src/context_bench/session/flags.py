@@ -30,7 +30,9 @@ from typing import (
 
 import typer
 
+from context_bench.core.addresses import EXPECTED, fault_of
 from context_bench.core.errors import BadInput, BadSpec
+from context_bench.core.numbers import MOST_PORT, whole
 
 
 class Flag(NamedTuple):
@@ -67,7 +69,7 @@ class Flag(NamedTuple):
     type: Any = None
 
 
-class Check(NamedTuple):
+class ValueCheck(NamedTuple):
     """What is done to a value before or after its type is checked. `split`: one text that holds several values."""
 
     before: Callable[[Any], Any] | None = None
@@ -83,6 +85,60 @@ class Check(NamedTuple):
         if self.after is not None:
             schema = core_schema.no_info_after_validator_function(self.after, schema)
         return schema
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) or value is None else [value]
+
+
+def _comma(value: Any) -> Any:
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+
+
+def _url(value: str) -> str:
+    if (fault := fault_of(value.strip())) is not None:
+        raise ValueError(f"{fault}; expected {EXPECTED}")
+    return value.strip()
+
+
+def _url_or_name(value: str) -> str:
+    return _url(value) if value.startswith(("http:", "https:")) or "://" in value else value
+
+
+def _port_or_url(value: str) -> str:
+    if value.isdigit() and not 0 <= (-1 if (found := whole(value)) is None else found) <= MOST_PORT:
+        raise ValueError(
+            f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap"
+        )
+    return _url_or_name(value)
+
+
+def number_or_all(value: Any) -> Any:
+    """A whole number above 0, or `all`; `ValueError` for anything else."""
+    if value is None or value == "all":
+        return value
+    if not str(value).isdecimal() or int(value) < 1:
+        raise ValueError("expected a whole number above 0, or all")
+    return int(value)
+
+
+def _numbers(value: Any) -> Any:
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    given = [str(item).strip() for item in items if str(item).strip()]
+    if any(not item.isdecimal() or int(item) < 1 for item in given):
+        raise ValueError("expected whole numbers above 0, such as 1,5,10")
+    return sorted({int(item) for item in given})
+
+
+#: A base URL, and what may be one or the name of something else.
+Url = Annotated[str, ValueCheck(after=_url)]
+UrlOrName = Annotated[str, ValueCheck(after=_url_or_name)]
+PortOrUrl = Annotated[str, ValueCheck(after=_port_or_url)]
+#: Values of a flag that can be repeated, and of one that separates them by commas.
+Urls = Annotated[list[Url], ValueCheck(before=_listed)]
+Many = Annotated[list[str], ValueCheck(before=_listed)]
+Comma = Annotated[list[str], ValueCheck(before=_comma, split=True)]
+Numbers = Annotated[list[int], ValueCheck(before=_numbers, split=True)]
 
 
 class Own(dict[str, Any]):
@@ -109,7 +165,7 @@ DECLARED: dict[str, Flag] = {}
 
 
 @dataclass_transform(kw_only_default=True)
-class Options:
+class CommandOptions:
     """Base of the classes of options. An instance is a validated pydantic record; until one is made, no pydantic is
     loaded.
     """
@@ -189,10 +245,10 @@ def _record(kind: Any) -> Any:
 # --- the parser's parameters ---
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Read = TypeVar("Read", bound=Options)
+Read = TypeVar("Read", bound=CommandOptions)
 
 
-def takes(kind: type[Options], names: str = "", /, **changes: Mapping[str, Any]) -> Callable[[Command], Command]:
+def takes(kind: type[CommandOptions], names: str = "", /, **changes: Mapping[str, Any]) -> Callable[[Command], Command]:
     """Give a command its options: those of `names`, as `**given`, and its own parameters, each as `kind` or another
     class declares it.
 
@@ -210,7 +266,7 @@ def takes(kind: type[Options], names: str = "", /, **changes: Mapping[str, Any])
 
 
 def _parameters(
-    function: Any, kind: type[Options], names: list[str], changes: Mapping[str, Mapping[str, Any]]
+    function: Any, kind: type[CommandOptions], names: list[str], changes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[inspect.Parameter]:
     for one in inspect.signature(function, eval_str=True).parameters.values():
         if one.kind is one.VAR_KEYWORD:
@@ -317,7 +373,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in read.items()}
 
 
-def _fault(item: Any, kind: type[Options], given: Mapping[str, Any], config: Path | None) -> str:
+def _fault(item: Any, kind: type[CommandOptions], given: Mapping[str, Any], config: Path | None) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where, kind.flags, n=1)
@@ -352,7 +408,7 @@ _SORTS = {
 _BOUNDS = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}", "lt": "below {:g}"}
 
 
-def _expected(item: Any, kind: type[Options]) -> str:
+def _expected(item: Any, kind: type[CommandOptions]) -> str:
     """The values that fit, in our words where it is about a sort of value or its bounds."""
     if item["type"] == "literal_error":
         return f"expected {item['ctx']['expected'].replace(chr(39), '')}"

@@ -44,7 +44,7 @@ _SECRET = ("--api-key",)
 _PATIENCE = 1.0  # seconds until a command that is still ending says so
 _TIDY = 30.0  # seconds after which free memory is given back, again and again
 _typed: list[str] = []  # the command line of this process, as it was typed
-_told: list[bool] = []  # not empty: it was said how to go on
+_explained: list[bool] = []  # not empty: it was said how to go on
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def noticed(argv: Sequence[str]) -> Iterator[None]:
     """For as long as a command runs: its command line is known, and SIGTERM is the same as Ctrl-C."""
     _typed[:] = argv
     _note_keys(argv)
-    _told.clear()
+    _explained.clear()
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -158,14 +158,14 @@ def children() -> list[int]:
     return []
 
 
-def told() -> bool:
+def was_explained() -> bool:
     """Was it said already what an interrupted command leaves?"""
-    return bool(_told)
+    return bool(_explained)
 
 
 def outcome() -> str:
     """The sentence for a command that was interrupted somewhere."""
-    _told.append(True)
+    _explained.append(True)
     command = _typed[0] if _typed and not _typed[0].startswith("-") else "run"
     if command in _SERVERS:
         return "context-bench: stopped"
@@ -187,7 +187,7 @@ def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
     from context_bench.llm.redact import redact
     from context_bench.reports.text import visible
 
-    _told.append(True)
+    _explained.append(True)
     many = (
         "what was finished is stored"
         if rows is None

@@ -42,7 +42,7 @@ METHODS = {
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedOutput:
     """One output of a run: the item, what a judge made of it, and where it stands. `cluster`: its session."""
 
     item: Item
@@ -60,14 +60,14 @@ class Loaded:
     store: Any
     record: Any
     run_key: str
-    outputs: list[Judged] = field(default_factory=list)
+    outputs: list[JudgedOutput] = field(default_factory=list)
 
     @property
     def systems(self) -> list[str]:
         """Those that gave an answer, in order."""
         return list(dict.fromkeys(each.item.system for each in self.outputs))
 
-    def of(self, system: str) -> list[Judged]:
+    def of(self, system: str) -> list[JudgedOutput]:
         """The outputs of one system."""
         return [each for each in self.outputs if each.item.system == system]
 
@@ -104,7 +104,7 @@ def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
             item = Item(name, each.system, kept, _output(example, each.output))
             score_found = row.scores.get(score)
             found.outputs.append(
-                Judged(
+                JudgedOutput(
                     item,
                     score_found,
                     "rubric_judge" in row.errors,
@@ -127,15 +127,15 @@ def _output(example: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, 
     return {"response": output["response"], "context": output.get("context", example.get("context"))}
 
 
-def sample(outputs: Sequence[Judged], n: int, seed: int) -> list[Judged]:
+def sample(outputs: Sequence[JudgedOutput], n: int, seed: int) -> list[JudgedOutput]:
     """So many outputs, as evenly as can be over systems, and within each over the range of its scores, in seeded
     order.
     """
-    systems: dict[str, list[Judged]] = {}
+    systems: dict[str, list[JudgedOutput]] = {}
     for each in sorted(outputs, key=lambda one: one.item.id):
         systems.setdefault(each.item.system, []).append(each)
     queues = {name: _spread(mine, seed) for name, mine in sorted(systems.items())}
-    chosen: list[Judged] = []
+    chosen: list[JudgedOutput] = []
     while len(chosen) < n and any(queues.values()):
         for queue in queues.values():
             if queue and len(chosen) < n:
@@ -144,16 +144,16 @@ def sample(outputs: Sequence[Judged], n: int, seed: int) -> list[Judged]:
     return chosen
 
 
-def _spread(outputs: list[Judged], seed: int) -> list[Judged]:
+def _spread(outputs: list[JudgedOutput], seed: int) -> list[JudgedOutput]:
     """The outputs of one system in an order whose every beginning covers its scores: one from each band of one point in
     turn.
     """
-    bands: dict[float, list[Judged]] = {}
+    bands: dict[float, list[JudgedOutput]] = {}
     for each in outputs:
         bands.setdefault(-1.0 if each.score is None else round(each.score), []).append(each)
     for name, band in bands.items():
         random.Random(seed_of("band", seed, name)).shuffle(band)
-    order: list[Judged] = []
+    order: list[JudgedOutput] = []
     while any(bands.values()):
         order += [band.pop(0) for _, band in sorted(bands.items()) if band]
     return order

@@ -5,67 +5,26 @@ keeps it.
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from context_bench.core.addresses import EXPECTED, fault_of
-from context_bench.core.numbers import MOST_PORT, whole
+from context_bench.core.numbers import whole
 from context_bench.session import offers
-from context_bench.session.flags import Check, Options, flag, own
+from context_bench.session.flags import (
+    Comma,
+    CommandOptions,
+    Many,
+    Numbers,
+    PortOrUrl,
+    Url,
+    UrlOrName,
+    Urls,
+    ValueCheck,
+    flag,
+    number_or_all,
+    own,
+)
 from context_bench.session.offers import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
 
 
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) or value is None else [value]
-
-
-def _comma(value: Any) -> Any:
-    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
-
-
-def _url(value: str) -> str:
-    if (fault := fault_of(value.strip())) is not None:
-        raise ValueError(f"{fault}; expected {EXPECTED}")
-    return value.strip()
-
-
-def _url_or_name(value: str) -> str:
-    return _url(value) if value.startswith(("http:", "https:")) or "://" in value else value
-
-
-def _port_or_url(value: str) -> str:
-    if value.isdigit() and not 0 <= (-1 if (found := whole(value)) is None else found) <= MOST_PORT:
-        raise ValueError(
-            f"no port: expected a number from 0 (any free one) to {MOST_PORT}, or the URL of a running tap"
-        )
-    return _url_or_name(value)
-
-
-def _number_or_all(value: Any) -> Any:
-    if value is None or value == "all":
-        return value
-    if not str(value).isdecimal() or int(value) < 1:
-        raise ValueError("expected a whole number above 0, or all")
-    return int(value)
-
-
-def _numbers(value: Any) -> Any:
-    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
-    given = [str(item).strip() for item in items if str(item).strip()]
-    if any(not item.isdecimal() or int(item) < 1 for item in given):
-        raise ValueError("expected whole numbers above 0, such as 1,5,10")
-    return sorted({int(item) for item in given})
-
-
-#: A base URL, and what may be one or the name of something else.
-Url = Annotated[str, Check(after=_url)]
-UrlOrName = Annotated[str, Check(after=_url_or_name)]
-PortOrUrl = Annotated[str, Check(after=_port_or_url)]
-#: Values of a flag that can be repeated, and of one that separates them by commas.
-Urls = Annotated[list[Url], Check(before=_listed)]
-Many = Annotated[list[str], Check(before=_listed)]
-Comma = Annotated[list[str], Check(before=_comma, split=True)]
-Numbers = Annotated[list[int], Check(before=_numbers, split=True)]
-
-
-class Common(Options):
+class Common(CommandOptions):
     """Options of many commands, as most of them have them."""
 
     store: str = flag("Where results are kept.", DEFAULT_STORE, unit="URL")
@@ -81,7 +40,7 @@ class Common(Options):
     maximum: list[str] | None = flag("A metric must be at most this; repeatable.", names="--max", unit="METRIC=X")
 
 
-class ProxyOptions(Options):
+class ProxyOptions(CommandOptions):
     """One proxy under test, in a file. `key_env` names the variable that holds the key which the proxy itself
     checks.
     """
@@ -92,7 +51,7 @@ class ProxyOptions(Options):
     version: str | None = None
 
 
-class RunOptions(Options):
+class RunOptions(CommandOptions):
     """The options of `context-bench run`. Names are the flags' with underscores; defaults are the documented ones."""
 
     in_file: ClassVar[bool] = True
@@ -308,7 +267,7 @@ class MemoryOptions(RunOptions):
         [1, 5, 10],
         note="1,5,10; for the bundled model 1,3",
     )
-    questions: Annotated[int | Literal["all"] | None, Check(before=_number_or_all)] = flag(
+    questions: Annotated[int | Literal["all"] | None, ValueCheck(before=number_or_all)] = flag(
         "At most so many of each conversation, or all.", unit="N", note="all; for the bundled model 5"
     )
     budget_tokens: Numbers = flag("Also measure at these token budgets.", [], unit="N,N")
@@ -416,7 +375,7 @@ class ReplayOptions(RunOptions):
     )
 
 
-class WatchOptions(Options):
+class WatchOptions(CommandOptions):
     """The options of `context-bench watch`."""
 
     front: int = flag("Port to point your client at (loopback).", 8080)
@@ -443,7 +402,7 @@ class WatchOptions(Options):
     quiet: bool = own("Nothing on stderr while it runs.")
 
 
-class MemoryChecks(Options):
+class MemoryChecks(CommandOptions):
     """Options of `context-bench memory doctor|ops|audit|cortex-eval|cortex-compare`."""
 
     seconds: float = flag("How long what was added may take until it can be found.", 60.0)
@@ -464,7 +423,7 @@ class MemoryChecks(Options):
     current: Path | None = flag("What cortex-eval wrote.")
 
 
-class TraceOptions(Options):
+class TraceOptions(CommandOptions):
     """Options of `context-bench trace …`."""
 
     gold: Path | None = flag("Gold: parquet, JSONL, JSON, or a folder of annot.json.", unit="PATH")
@@ -501,7 +460,7 @@ class TraceOptions(Options):
     width: int | None = flag("Columns.", note="the terminal's, at most 120; else 80", least=40)
 
 
-class StoredOptions(Options):
+class StoredOptions(CommandOptions):
     """Options of the commands on stored runs."""
 
     any_load: bool = flag(

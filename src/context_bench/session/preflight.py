@@ -20,7 +20,7 @@ from context_bench.llm.sessions import unreachable, who_answers
 from context_bench.session.arms import DEFAULT, Cell
 from context_bench.session.files import say
 from context_bench.session.options import RunOptions
-from context_bench.session.session import Surroundings
+from context_bench.session.session import RunEnvironment
 
 PROBE = {
     "id": "preflight",
@@ -70,7 +70,7 @@ def _score_exists(field: str, evaluators: list[Any]) -> None:
 
 
 async def check_systems(
-    options: RunOptions, around: Surroundings, arms: list[Any], evaluators: list[Any], spend: Any
+    options: RunOptions, environment: RunEnvironment, arms: list[Any], evaluators: list[Any], spend: Any
 ) -> None:
     """One short request per proxy: it must answer, and with a tap be seen there; the judge must tell right from wrong.
 
@@ -80,18 +80,18 @@ async def check_systems(
         arm.system for arm in arms if arm.budget_from is None and getattr(arm.system, "base_url", None) is not None
     ]
     await check_endpoints(options)
-    tap = around.tap.url if around.tap is not None else None
+    tap = environment.tap.url if environment.tap is not None else None
     for system in asked:
         await require_proxy(system.name, system.base_url, tap)
         if (
-            tap is None and not options.quiet and system.base_url != around.hop
+            tap is None and not options.quiet and system.base_url != environment.hop
         ):  # behind a tap the wrong one is found out
             who = await identified(system.base_url)
             if "/health" in who:
                 say(f"{system.name}: {system.base_url}{who}")
     for system in asked:
-        await _reachable(options, around, system, spend)
-    await check_evaluators(evaluators, spend, around.overhead)
+        await _reachable(options, environment, system, spend)
+    await check_evaluators(evaluators, spend, environment.overhead)
 
 
 async def check_endpoints(options: RunOptions) -> None:
@@ -101,7 +101,7 @@ async def check_endpoints(options: RunOptions) -> None:
 
 
 async def check_sizes(
-    options: RunOptions, around: Surroundings, cells: list[Cell], data: list[Any], spend: Any
+    options: RunOptions, environment: RunEnvironment, cells: list[Cell], data: list[Any], spend: Any
 ) -> None:
     """A control in the size of a Python system needs that system to give back a context: each is tried on the first
     example.
@@ -112,7 +112,7 @@ async def check_sizes(
     for cell in cells:
         waiting = {name: [arm for arm in cell.arms if arm.budget_from == name] for name in cell.names}
         for arm in [arm for arm in cell.arms if waiting[arm.system.name]]:
-            ledger = Ledger(account="preflight", spend=spend, calls=around.overhead)
+            ledger = Ledger(account="preflight", spend=spend, calls=environment.overhead)
             if not await _sizeless(arm.system, data, ledger, options.example_timeout):
                 continue
             left = waiting[arm.system.name]
@@ -166,17 +166,17 @@ async def check_evaluators(evaluators: list[Any], spend: Any, overhead: list[Cal
                 await preflight()
 
 
-async def _reachable(options: RunOptions, around: Surroundings, system: Any, spend: Any) -> None:
+async def _reachable(options: RunOptions, environment: RunEnvironment, system: Any, spend: Any) -> None:
     """One marked request: the proxy must answer, and with a tap its traffic must be seen there."""
-    mark = await around.tap.begin(f"preflight:{system.name}") if around.tap is not None else None
+    mark = await environment.tap.begin(f"preflight:{system.name}") if environment.tap is not None else None
     failure: SystemFailed | None = None
     waiting = None if options.quiet else say
-    with open_ledger(Ledger("preflight", mark, spend, calls=around.overhead, waiting=waiting, brief=True)):
+    with open_ledger(Ledger("preflight", mark, spend, calls=environment.overhead, waiting=waiting, brief=True)):
         try:
             await system.aprocess(PROBE)
         except SystemFailed as error:
             failure = error
-    seen = await around.tap.end(mark) if mark is not None else []
+    seen = await environment.tap.end(mark) if mark is not None else []
     if failure is not None:
         who = await identified(system.base_url)
         raise PreflightFailed(
@@ -186,7 +186,7 @@ async def _reachable(options: RunOptions, around: Surroundings, system: Any, spe
         raise PreflightFailed(
             f"{system.name} answered, but nothing of it reached the tap, so what it forwards could not be measured"
             f"{await identified(system.base_url)}. "
-            f"Start {system.name} with its upstream base URL = {around.tap.url} (or {around.tap.url}/v1), "
+            f"Start {system.name} with its upstream base URL = {environment.tap.url} (or {environment.tap.url}/v1), "
             "or run on without that with --no-tap-check"
         )
     keyless = mark is not None and mark.mode == "key" and any(record.authorization is False for record in seen)

@@ -28,8 +28,8 @@ def run_session(options: RunOptions) -> int:
 
 
 @dataclass(slots=True)
-class Surroundings:
-    """The surroundings of a run: the provider, the tap before it, a passthrough hop for the controls, a reader for
+class RunEnvironment:
+    """Servers of a run: the provider, the tap before it, a passthrough hop for the controls, a reader for
     systems without answers.
 
     `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that,
@@ -53,24 +53,24 @@ class Surroundings:
 
 
 @asynccontextmanager
-async def surroundings(options: RunOptions, accounts: Accounts | None = None) -> AsyncIterator[Surroundings]:
+async def run_environment(options: RunOptions, accounts: Accounts | None = None) -> AsyncIterator[RunEnvironment]:
     """Start the local upstream, the tap and the passthrough hop that the options ask for; stop them afterwards."""
     _check_wiring(options)
     async with AsyncExitStack() as stack:
-        around = Surroundings(accounts=accounts or Accounts(options))
+        environment = RunEnvironment(accounts=accounts or Accounts(options))
         if options.upstream:
-            around.upstream = await stack.enter_async_context(started_upstream(options.upstream))
+            environment.upstream = await stack.enter_async_context(started_upstream(options.upstream))
         if options.reader:
-            around.reader = await stack.enter_async_context(started_upstream(options.reader))
+            environment.reader = await stack.enter_async_context(started_upstream(options.reader))
         if options.tap is not None:
-            around.tap = await _tap(stack, options, around)
+            environment.tap = await _tap(stack, options, environment)
         if options.controls:
             from context_bench.systems.serve import Served
 
-            provider = around.tap.url if around.tap is not None else around.upstream
+            provider = environment.tap.url if environment.tap is not None else environment.upstream
             assert provider is not None, "checked: controls need --upstream"
-            around.hop = (await stack.enter_async_context(Served("full", provider))).url
-        yield around
+            environment.hop = (await stack.enter_async_context(Served("full", provider))).url
+        yield environment
 
 
 def _check_wiring(options: RunOptions) -> None:
@@ -87,14 +87,14 @@ def _check_wiring(options: RunOptions) -> None:
         )
 
 
-async def _tap(stack: AsyncExitStack, options: RunOptions, around: Surroundings) -> Any:
+async def _tap(stack: AsyncExitStack, options: RunOptions, environment: RunEnvironment) -> Any:
     from context_bench.tap import RemoteTap, Tap
 
     if options.tap_port is None:
         return await stack.enter_async_context(RemoteTap(options.tap or ""))
-    assert around.upstream is not None
+    assert environment.upstream is not None
     own = Tap(
-        around.upstream,
+        environment.upstream,
         port=options.tap_port,
         marker=options.marker,
         record=options.record,
@@ -110,14 +110,14 @@ async def _session(options: RunOptions) -> int:
     parts.import_modules(options.imports)
     _check_basics(options)
     data = _datasets(options)
-    async with surroundings(options) as around:
+    async with run_environment(options) as environment:
         prices = parts.prices(options)
-        evaluators = parts.evaluators(options, data, prices, around.accounts)
+        evaluators = parts.evaluators(options, data, prices, environment.accounts)
         if chosen := parts.settle_score(options, data, evaluators):
             say(chosen)
         local = is_local(options.upstream or "") and not (options.price or options.price_model)
-        cells = arming.cells(options, around, None if local else prices)  # what local models answer costs nothing
-        return await carry_out(options, around, prices, data, cells, evaluators)
+        cells = arming.cells(options, environment, None if local else prices)  # what local models answer costs nothing
+        return await carry_out(options, environment, prices, data, cells, evaluators)
 
 
 def _datasets(options: RunOptions) -> list[Any]:
@@ -131,7 +131,7 @@ def _datasets(options: RunOptions) -> list[Any]:
 
 async def carry_out(
     options: RunOptions,
-    around: Surroundings,
+    environment: RunEnvironment,
     prices: Any,
     data: list[Any],
     cells: list[Any],
@@ -147,24 +147,24 @@ async def carry_out(
     arms = [arm for cell in cells for arm in cell.arms]
     preflight.check_plan(options, data, prices, evaluators)
     parts.metrics(options, several_datasets=len(data) > 1)  # one that cannot be made is said before anything is asked
-    executor_of(options, around)
+    executor_of(options, environment)
     if options.dry_run:
         dryrun.show(dryrun.forecast(options, data, arms, evaluators, prices), options)
         return 0
     with closing(open_store(store_of(options))) as store:
         name = run_name(store, options)
-        spend = around.spend or parts.spend(options, store, name)
-        await preflight.check_sizes(options, around, cells, data, spend)
+        spend = environment.spend or parts.spend(options, store, name)
+        await preflight.check_sizes(options, environment, cells, data, spend)
         arms = [arm for cell in cells for arm in cell.arms]
-        await preflight.check_systems(options, around, arms, evaluators, spend)
-        manifest = parts.manifest(options, data, cells, {**_circumstances(options, around, prices), **more})
+        await preflight.check_systems(options, environment, arms, evaluators, spend)
+        manifest = parts.manifest(options, data, cells, {**_conditions(options, environment, prices), **more})
         with rare_collections():
-            return await _run_and_report(options, around, store, name, cells, data, evaluators, manifest, spend)
+            return await _run_and_report(options, environment, store, name, cells, data, evaluators, manifest, spend)
 
 
 async def _run_and_report(
     options: RunOptions,
-    around: Surroundings,
+    environment: RunEnvironment,
     store: Any,
     name: str | None,
     cells: list[Any],
@@ -195,14 +195,14 @@ async def _run_and_report(
             run_timeout=options.run_timeout,
             bodies=options.bodies or "auto",
         ),
-        recorder=around.tap,
+        recorder=environment.tap,
         spend=spend,
         progress=None if options.quiet else RichProgress(),
         total=None if options.quiet else _at_most(options, data),  # it may take reading a file
         reuse="all" if options.reuse or options.cache_dir else "run",
-        executor=executor_of(options, around),
-        limits=around.accounts.told if around.accounts is not None else None,
-        overhead=around.overhead,
+        executor=executor_of(options, environment),
+        limits=environment.accounts.limit_changes if environment.accounts is not None else None,
+        overhead=environment.overhead,
     )
     if executed.counts.get("reused"):
         say(reporting.reused(executed.counts))
@@ -211,13 +211,13 @@ async def _run_and_report(
         from context_bench.session.activity import activity_notes
 
         found = [
-            *await activity_notes(options, around.tap, cells, result),
+            *await activity_notes(options, environment.tap, cells, result),
             *(note for cell in cells for note in cell.notes),
         ]
         result.notes += found
         add_notes(store, executed.run_id, found)
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
-    around.result = result
+    environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
 
 
@@ -251,7 +251,7 @@ def run_name(store: Any, options: RunOptions) -> str | None:
     return str(unfinished.name)
 
 
-def _circumstances(options: RunOptions, around: Surroundings, prices: Any) -> dict[str, Any]:
+def _conditions(options: RunOptions, environment: RunEnvironment, prices: Any) -> dict[str, Any]:
     caches = (
         "shared by all arms" if options.cache_namespace == "none" else "kept apart by a first line of each arm's own"
     )
@@ -263,9 +263,9 @@ def _circumstances(options: RunOptions, around: Surroundings, prices: Any) -> di
             "date": prices.date,
             **({"model": options.price_model} if options.price_model else {}),
         },
-        "tap": None if around.tap is None else {"marker": options.marker, "record": options.record},
+        "tap": None if environment.tap is None else {"marker": options.marker, "record": options.record},
         "provider_caches": caches,
-        **({"load": around.accounts.load()} if around.accounts is not None else {}),
+        **({"load": environment.accounts.load()} if environment.accounts is not None else {}),
     }
 
 
@@ -317,7 +317,7 @@ def _size(dataset: Any, limit: int | None) -> int | None:
     return limit if size is None else size if limit is None else min(size, limit)
 
 
-def executor_of(options: RunOptions, around: Surroundings) -> Any:
+def executor_of(options: RunOptions, environment: RunEnvironment) -> Any:
     """What `--executor` means; `None` is this process. Raises `BadInput` for what nodes cannot do, `MissingExtra`
     without Ray.
     """
@@ -334,13 +334,13 @@ def executor_of(options: RunOptions, around: Surroundings) -> Any:
         )
     from context_bench.engine.executors.ray_nodes import RayNodes
 
-    return RayNodes(options.ray_address, local_only=only_here(options, around))
+    return RayNodes(options.ray_address, local_only=only_here(options, environment))
 
 
-def only_here(options: RunOptions, around: Surroundings) -> str:
+def only_here(options: RunOptions, environment: RunEnvironment) -> str:
     """What of the run listens on this machine for this machine alone; empty if nothing does."""
     asked: list[tuple[str, str | None]] = [("--proxy", proxy.url) for proxy in options.all_proxies]
-    asked += [("--upstream", around.upstream), ("--controls", around.hop), ("--reader", around.reader)]
+    asked += [("--upstream", environment.upstream), ("--controls", environment.hop), ("--reader", environment.reader)]
     asked += [("--judge-url", options.judge_url), ("--tap", options.tap)]
     return ", ".join(
         dict.fromkeys(name for name, url in asked if url and is_loopback(host_of(url if "//" in url else f"//{url}")))

@@ -106,7 +106,7 @@ class Accounts:
         }
         return {name: value for name, value in told.items() if value is not None}
 
-    def told(self) -> dict[str, list[list[Any]]]:
+    def limit_changes(self) -> dict[str, list[list[Any]]]:
         """Every change of every limit, by endpoint: `[at, limit, reason]`."""
         return {url: _rows(limiter.history) for url, limiter in self._made.items()}
 

@@ -32,9 +32,9 @@ from context_bench.core.addresses import refusal
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Usage
-from context_bench.testing.hostile_cases import CASES, Act, Case, Scene
+from context_bench.testing.hostile_cases import CASES, Act, HostileCase, Scene
 
-__all__ = ["CASES", "Act", "Asked", "Case", "Hostile", "faults", "refused_url"]
+__all__ = ["CASES", "Act", "Asked", "HostileCase", "Hostile", "faults", "refused_url"]
 
 _NAMED = re.compile(r"hostile:([\w-]+)")
 

@@ -41,7 +41,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class HostileCase:
     """`error`: the failure with which a client ends that meets the case at every attempt, `None` if it is an answer.
     `again`: whether another attempt is worth while. `asks`: seconds for which the provider wants to be left alone,
     `None` if it does not say. `stream`: a streamed reply must be asked for. `slow`: only a client's own time limit ends
@@ -58,7 +58,7 @@ class Case:
     slow: bool = False
 
 
-CASES: dict[str, Case] = {}
+CASES: dict[str, HostileCase] = {}
 
 
 def _case(
@@ -68,7 +68,7 @@ def _case(
     error: type[errors.SystemFailed] | None = None,
     **more: Any,
 ) -> None:
-    CASES[name] = Case(name, about, steps, error, **more)
+    CASES[name] = HostileCase(name, about, steps, error, **more)
 
 
 # --- pieces of replies

@@ -37,7 +37,7 @@ class LabReader:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LabStatement:
     """One statement, understood. `when` is "" if nobody said; `by`: whether the assistant said it."""
 
     relation: str
@@ -45,7 +45,7 @@ class Told:
     value: str
     when: str
     by_assistant: bool
-    witness: str = ""
+    observer: str = ""
     role: str = ""
 
 
@@ -62,7 +62,7 @@ def read(context: str, question: str) -> str:
 class _Grammar:
     """The sentence forms of a language as patterns."""
 
-    said: tuple[tuple[str, re.Pattern[str]], ...]
+    statements: tuple[tuple[str, re.Pattern[str]], ...]
     asked: tuple[tuple[str, re.Pattern[str]], ...]
 
 
@@ -74,14 +74,14 @@ def _grammar(code: str) -> _Grammar:
     slots = {"who": person, "gen": person, "witness": person, "role": roles, "date": r"\d{4}-\d\d-\d\d"}
     lead, tail = ("|".join(map(re.escape, table[name])) for name in ("leads", "tails"))
     before, after = f"(?:{lead})", f"{re.escape(table['stop'])}(?:{tail})"
-    said = [
+    statements = [
         (relation, _pattern(form, slots | ({"value": person} if relation == "role" else {}), before, after))
         for relation, forms in table["say"].items()
         for form in forms
     ]
     described = slots | {"who": ".+?", "gen": ".+?"}  # the dentist of the landlord of …
     asked = [(asking, _pattern(form, described)) for asking, forms in table["ask"].items() for form in forms]
-    return _Grammar(tuple(said), tuple(asked))
+    return _Grammar(tuple(statements), tuple(asked))
 
 
 def _pattern(form: str, slots: Mapping[str, str], before: str = "", after: str = "") -> re.Pattern[str]:
@@ -93,12 +93,12 @@ def _pattern(form: str, slots: Mapping[str, str], before: str = "", after: str =
 
 
 @lru_cache(maxsize=4)
-def _statements(code: str, context: str) -> tuple[Told, ...]:
+def _statements(code: str, context: str) -> tuple[LabStatement, ...]:
     """All of a context, in the order of their dates; what is said twice counts once."""
-    return tuple(sorted(dict.fromkeys(_told(code, context)), key=lambda each: each.when))
+    return tuple(sorted(dict.fromkeys(_understood_lines(code, context)), key=lambda each: each.when))
 
 
-def _told(code: str, context: str) -> Iterator[Told]:
+def _understood_lines(code: str, context: str) -> Iterator[LabStatement]:
     """The statements of a context; a date holds until the next empty line."""
     when, assistant = "", {words(code)["assistant"], "assistant"}
     for line in context.splitlines():
@@ -115,12 +115,12 @@ def _told(code: str, context: str) -> Iterator[Told]:
                 yield told
 
 
-def _understood(code: str, text: str, when: str, by_assistant: bool) -> Told | None:
-    for relation, pattern in _grammar(code).said:
+def _understood(code: str, text: str, when: str, by_assistant: bool) -> LabStatement | None:
+    for relation, pattern in _grammar(code).statements:
         if found := pattern.fullmatch(text):
             slots = found.groupdict()
             who = subject_form(code, slots.get("who") or slots["gen"], "gen" in slots)
-            return Told(
+            return LabStatement(
                 relation,
                 who,
                 slots["value"],
@@ -135,9 +135,9 @@ def _understood(code: str, text: str, when: str, by_assistant: bool) -> Told | N
 class _Answering:
     """Conclusions from some statements."""
 
-    def __init__(self, code: str, told: Sequence[Told]) -> None:
+    def __init__(self, code: str, statements: Sequence[LabStatement]) -> None:
         self._table, self._code = words(code), code
-        self._told = told
+        self._statements = statements
 
     def to(self, asking: str, slots: Mapping[str, str]) -> str | None:
         """The answer to a question of this form; `None` if there is none."""
@@ -146,7 +146,7 @@ class _Answering:
             return None
         relation, _, what = asking.partition("_")
         if what:
-            answer: Callable[[list[Told], Mapping[str, str]], str | None] = getattr(self, f"_{what}")
+            answer: Callable[[list[LabStatement], Mapping[str, str]], str | None] = getattr(self, f"_{what}")
             return answer(self._about(relation, who), slots)
         if relation in ("goods", "gift"):
             values = [each.value for each in self._about(relation, who)]
@@ -164,35 +164,35 @@ class _Answering:
         if relation == "book":
             found = [each for each in found if each.by_assistant]
         if relation == "key":
-            found = [each for each in found if each.witness == slots["witness"]]
+            found = [each for each in found if each.observer == slots["witness"]]
         if relation == "allergy":
             found += self._about("correction", who)
         return found[-1].value if found else None
 
-    def _latest(self, found: list[Told], slots: Mapping[str, str]) -> str | None:
+    def _latest(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         return found[-1].value if found else None
 
-    def _previous(self, found: list[Told], slots: Mapping[str, str]) -> str | None:
+    def _previous(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         return found[-2].value if len(found) > 1 else None
 
-    def _count(self, found: list[Told], slots: Mapping[str, str]) -> str | None:
+    def _count(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         return str(len(found)) if found else None
 
-    def _as_of(self, found: list[Told], slots: Mapping[str, str]) -> str | None:
+    def _as_of(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         return self._latest([each for each in found if each.when and each.when[:10] <= slots["date"]], slots)
 
-    def _next(self, found: list[Told], slots: Mapping[str, str]) -> str | None:
+    def _next(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         values = [each.value for each in found]
         return dict(pairwise(values)).get(slots["other"])
 
-    def _days(self, found: list[Told], slots: Mapping[str, str]) -> str | None:
+    def _days(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         when = {each.value: date.fromisoformat(each.when[:10]) for each in found if each.when}
         if slots["other"] not in when or slots["value"] not in when:
             return None
         return self._unit("days", abs((when[slots["value"]] - when[slots["other"]]).days))
 
-    def _about(self, relation: str, who: str) -> list[Told]:
-        return [each for each in self._told if each.relation == relation and each.who == who]
+    def _about(self, relation: str, who: str) -> list[LabStatement]:
+        return [each for each in self._statements if each.relation == relation and each.who == who]
 
     def _meant(self, slots: Mapping[str, str]) -> str | None:
         """The person whom the question describes."""

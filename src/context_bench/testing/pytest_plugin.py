@@ -54,8 +54,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture
-def context_bench(request: pytest.FixtureRequest, record_property: Any) -> Bench:
-    """Runs systems over a dataset and asserts what may be said of them; see `Bench`."""
+def context_bench(request: pytest.FixtureRequest, record_property: Any) -> BenchmarkRunner:
+    """Runs systems over a dataset and asserts what may be said of them; see `BenchmarkRunner`."""
     marker = request.node.get_closest_marker("context_bench")
     settings = dict(marker.kwargs) if marker else {}
     if unknown := set(settings) - {"metric", "margin", "baseline", "seed"}:
@@ -67,10 +67,12 @@ def context_bench(request: pytest.FixtureRequest, record_property: Any) -> Bench
         request.config.stash[_SAID].append(f"{request.node.nodeid}: {sentence}")
         record_property("context_bench", sentence)
 
-    return Bench(say, store=request.config.getoption("--context-bench-store"), name=request.node.nodeid, **settings)
+    return BenchmarkRunner(
+        say, store=request.config.getoption("--context-bench-store"), name=request.node.nodeid, **settings
+    )
 
 
-class Bench:
+class BenchmarkRunner:
     """Value of the fixture: `evaluate` to run, `assert_…` to hold the result against a demand."""
 
     def __init__(

@@ -125,7 +125,7 @@ T = TypeVar("T")
 ENDED, RUNNING = 60.0, 2.0
 
 
-class Kept:
+class RunCache:
     """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from
     several threads.
     """
@@ -208,7 +208,7 @@ class RowView:
     query: Query
     place: Place
     row: EvalRow
-    told: Mapping[str, Any] | None
+    detail: Mapping[str, Any] | None
     number: int | None = None  # from 1, among `total`
     total: int = 0
     previous: Place | None = None
@@ -223,7 +223,7 @@ class Library:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._orders, self._searches, self._facets = Kept(16), Kept(6), Kept(64)
+        self._orders, self._searches, self._facets = RunCache(16), RunCache(6), RunCache(64)
 
     @property
     def kept(self) -> int:
@@ -269,7 +269,7 @@ class Library:
     def row(self, run: Listed, place: Place, query: Query) -> RowView:
         """One row. Raises `UnknownName` if the run has none there."""
         row = self.row_at(run, place)
-        view = RowView(run, query, place, row, self._told(run, row))
+        view = RowView(run, query, place, row, self._detail(run, row))
         order, _ = self._chosen(run, query)
         view.total = len(order)
         if place.packed in order:
@@ -294,10 +294,10 @@ class Library:
         for name, place in (one, other):
             run = self.run(name)
             row = self.row_at(run, place)
-            views.append(RowView(run, Query(), place, row, self._told(run, row)))
+            views.append(RowView(run, Query(), place, row, self._detail(run, row)))
         return views
 
-    def _told(self, run: Listed, row: EvalRow) -> Mapping[str, Any] | None:
+    def _detail(self, run: Listed, row: EvalRow) -> Mapping[str, Any] | None:
         from context_bench.runner import detail_of
 
         return detail_of(self.store, run.id, row.system, row.example_id, row.trial, dataset=row.dataset)

@@ -353,7 +353,7 @@ class Viewer:
     async def _list(self, request: web.Request) -> web.StreamResponse:
         asked = Query.read(request.query)
         found = await self._read(self.library.runs, asked.words, asked.page)
-        known = {run.id: self._worker.known(run) for run in found.runs}
+        known = {run.id: self._worker.finished(run) for run in found.runs}
         return self._page("runs.html.j2", found=found, known=known, query=asked, unasked=UNASKED_ROWS)
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
@@ -361,7 +361,7 @@ class Viewer:
         run = await self._read(self.library.run, request.match_info["run"])
         page = await self._read(self.library.rows, run, query)
         going = (await self._tracker(run).now())[1] if run.running else []
-        return self._page("run.html.j2", run=run, page=page, query=query, known=self._worker.known(run), going=going)
+        return self._page("run.html.j2", run=run, page=page, query=query, known=self._worker.finished(run), going=going)
 
     async def _summary(self, request: web.Request) -> web.StreamResponse:
         run = await self._read(self.library.run, request.match_info["run"])
@@ -370,7 +370,7 @@ class Viewer:
 
     async def _verdicts(self, request: web.Request) -> web.StreamResponse:
         run = await self._read(self.library.run, request.match_info["run"])
-        worked = self._worker.known(run)
+        worked = self._worker.finished(run)
         if worked is None and run.rows <= UNASKED_ROWS:
             worked = await self._worker.summary(run)
         return self._part(request, "verdicts_part.html.j2", f"{visible(run.name)}: verdicts", run=run, worked=worked)

@@ -33,7 +33,7 @@ MOST_PAIRS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class MovedExample:
     """An example that two systems did not score the same: `earlier`/`later` name (system, dataset, example id,
     trial).
     """
@@ -55,7 +55,7 @@ class Worked:
     html: str = ""
     facts: list[tuple[str, str]] = field(default_factory=list)
     verdicts: list[tuple[str, str, str]] = field(default_factory=list)  # (tone, verdict, sentence)
-    changed: list[Changed] = field(default_factory=list)
+    changed: list[MovedExample] = field(default_factory=list)
     changes: int = 0
     failure: str | None = None
     refused: bool = False
@@ -105,7 +105,7 @@ class Worker:
             question, stamp, False, compared, self._where, before.id, after.id, self._result_of, force, metric
         )
 
-    def known(self, run: Listed) -> Worked | None:
+    def finished(self, run: Listed) -> Worked | None:
         """The summary, if it has been worked out."""
         asked = self._kept.get(("summary", run.number))
         if asked is None or asked.stamp != run.stamp:
@@ -171,15 +171,15 @@ def _deaf() -> None:
 
 def summarised(where: str, run: str, result_of: ResultOf) -> Worked:
     """The summary of a run (id)."""
-    return _told(lambda store: _summary(store, run, result_of), where)
+    return _outcome(lambda store: _summary(store, run, result_of), where)
 
 
 def compared(where: str, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:
     """The comparison of two runs (ids)."""
-    return _told(lambda store: _comparison(store, before, after, result_of, force, metric), where)
+    return _outcome(lambda store: _comparison(store, before, after, result_of, force, metric), where)
 
 
-def _told(work: Callable[[Any], Worked], where: str) -> Worked:
+def _outcome(work: Callable[[Any], Worked], where: str) -> Worked:
     """Outcome of `work`; failures as words, since not every exception survives the way between processes."""
     from dataclasses import replace
 
@@ -228,7 +228,7 @@ def _verdicts(page: Page) -> list[tuple[str, str, str]]:
     return [(str(each.tone), each.verdict, each.text) for each in sorted(page.verdicts, key=lambda each: each.control)]
 
 
-def _changed(found: Any, field: str) -> list[Changed]:
+def _changed(found: Any, field: str) -> list[MovedExample]:
     """Examples whose score is another one in the later run."""
     from context_bench.comparison import EARLIER
 
@@ -246,5 +246,5 @@ def _changed(found: Any, field: str) -> list[Changed]:
         for key, (row, after) in scored.get(one.system, {}).items():
             if key in earlier and earlier[key][1] != after:
                 where = (row.dataset, row.example_id, row.trial)
-                made.append(Changed((own, *where), (one.system, *where), earlier[key][1], after))
+                made.append(MovedExample((own, *where), (one.system, *where), earlier[key][1], after))
     return made

@@ -16,7 +16,7 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call
 from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.limits import AdaptiveLimiter
-from context_bench.testing.hostile import CASES, Act, Case, Hostile, faults, refused_url
+from context_bench.testing.hostile import CASES, Act, Hostile, HostileCase, faults, refused_url
 from context_bench.testing.hostile_cases import Scene
 from context_bench.wire.apis.read import Reply
 
@@ -26,7 +26,7 @@ ANSWER = "4.2 m — naïve ✓ 🦎"
 
 
 async def asked(
-    provider: Hostile, case: Case, clock: ManualClock, retries: int = 2, **client: Any
+    provider: Hostile, case: HostileCase, clock: ManualClock, retries: int = 2, **client: Any
 ) -> tuple[Reply | Exception, list[Call]]:
     """The end of one request, and its attempts."""
     ledger = Ledger()
@@ -43,7 +43,7 @@ async def asked(
 
 
 @pytest.mark.parametrize("case", FAILING, ids=lambda case: case.name)
-async def test_a_case_at_every_attempt_ends_as_its_class_after_the_right_number_of_attempts(case: Case) -> None:
+async def test_a_case_at_every_attempt_ends_as_its_class_after_the_right_number_of_attempts(case: HostileCase) -> None:
     clock = ManualClock()
     async with Hostile(case.name, answer=lambda _: ANSWER, tick=0.02, clock=clock) as provider:
         end, calls = await asked(provider, case, clock)
@@ -55,7 +55,7 @@ async def test_a_case_at_every_attempt_ends_as_its_class_after_the_right_number_
 
 
 @pytest.mark.parametrize("case", [case for case in FAILING if case.again], ids=lambda case: case.name)
-async def test_a_case_that_passes_is_waited_for_as_asked_and_answered_then(case: Case) -> None:
+async def test_a_case_that_passes_is_waited_for_as_asked_and_answered_then(case: HostileCase) -> None:
     clock = ManualClock()
     limiter = AdaptiveLimiter(start=10, clock=clock)
     async with Hostile([case.name], answer=lambda _: ANSWER, tick=0.02, clock=clock) as provider:
@@ -71,7 +71,7 @@ async def test_a_case_that_passes_is_waited_for_as_asked_and_answered_then(case:
 
 
 @pytest.mark.parametrize("case", ANSWERED, ids=lambda case: case.name)
-async def test_an_odd_stream_is_read_like_any_other(case: Case) -> None:
+async def test_an_odd_stream_is_read_like_any_other(case: HostileCase) -> None:
     clock = ManualClock()
     async with Hostile(case.name, answer=lambda _: ANSWER) as provider:
         end, calls = await asked(provider, case, clock)
@@ -94,7 +94,7 @@ async def test_an_odd_stream_is_read_like_any_other(case: Case) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in ANSWERED if case.name.startswith("done-then-")], ids=lambda case: case.name
 )
-async def test_a_stream_is_at_an_end_when_it_says_so_whatever_it_does_then(case: Case) -> None:
+async def test_a_stream_is_at_an_end_when_it_says_so_whatever_it_does_then(case: HostileCase) -> None:
     """Nobody waits for the connection, nothing that follows is taken into the answer, and the connection is not used
     again.
     """
@@ -161,7 +161,7 @@ async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(
         *whole, _end, _done, _bill = CASES["answer"].steps(scene)
         return [*whole, _done, ending]
 
-    monkeypatch.setitem(CASES, "unmarked", Case("unmarked", "", steps, stream=True))
+    monkeypatch.setitem(CASES, "unmarked", HostileCase("unmarked", "", steps, stream=True))
     async with (
         Hostile("unmarked", answer=lambda _: ANSWER) as provider,
         ChatClient(provider.url, timeout=60) as chat,

@@ -12,7 +12,7 @@ from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
 from context_bench.reports.page import Figure
-from context_bench.reports.pictures import Chart, CurvePoint, Gap, Mark, Part, Point, Rated, Spread, Turn
+from context_bench.reports.pictures import BarPart, Chart, Gap, LinePoint, Mark, Point, Rated, Spread, TurnBar
 from context_bench.reports.plotting import spread, turns_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -32,10 +32,10 @@ def chart(kind: str, names: list[str], *, reach: float | None = 0.1, equal: bool
         if kind == "pareto":
             data.append(Point(name, score(value, reach), tokens, front=place == 0))
         elif kind in ("rates", "recall"):
-            data += [CurvePoint(name, k, score(value, reach)) for k in (1, 3, 10)]
+            data += [LinePoint(name, k, score(value, reach)) for k in (1, 3, 10)]
         elif kind == "coverage":
             data += [
-                CurvePoint(name, share, score(value, None), panel)
+                LinePoint(name, share, score(value, None), panel)
                 for panel in ("file", "line")
                 for share in (0, 50, 100)
             ]
@@ -50,11 +50,11 @@ def chart(kind: str, names: list[str], *, reach: float | None = 0.1, equal: bool
         elif kind == "dots":
             data += [Rated(name, dimension, score(value, reach)) for dimension in ("Accuracy", "Continuity")]
         elif kind == "waterfall":
-            data += [Turn(name, turn, turn, 100.0 * turn, 10.0, 20.0) for turn in (1, 2, 3)]
+            data += [TurnBar(name, turn, turn, 100.0 * turn, 10.0, 20.0) for turn in (1, 2, 3)]
         elif kind == "failures":
-            data += [Part(name, each, Figure(place, "count"), 100) for each in ("TimedOut", "HTTPError")]
+            data += [BarPart(name, each, Figure(place, "count"), 100) for each in ("TimedOut", "HTTPError")]
         else:
-            data += [Part(name, each, Figure(value, "number")) for each in ("tokens sent", "cost: x")]
+            data += [BarPart(name, each, Figure(value, "number")) for each in ("tokens sent", "cost: x")]
     return Chart(kind, kind, f"A chart: {kind}", "How to read it.", "across", "up", data)
 
 
@@ -172,7 +172,7 @@ def test_a_spread_keeps_twenty_dots_of_however_many() -> None:
 
 
 def test_many_requests_share_bars_and_keep_their_mean() -> None:
-    turns = [each for each in turns_of("a", [[2, 20, 4, 6]] * 90) if isinstance(each, Turn)]
+    turns = [each for each in turns_of("a", [[2, 20, 4, 6]] * 90) if isinstance(each, TurnBar)]
     assert len(turns) == 30
     assert (turns[0].first, turns[0].last, turns[-1].last) == (1, 3, 90)
     assert {(each.cached, each.rewritten, each.new) for each in turns} == {(10.0, 2.0, 3.0)}
@@ -190,7 +190,7 @@ def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
     assert all(each.about and each.x for each in charts.values())
     [gap] = charts["forest-types"].of(Gap)
     assert (gap.group, gap.difference.value, gap.tone) == ("multi-hop", -0.1, "neutral")
-    assert {part.name for part in charts["failures"].of(Part)} == set(result.summary)
+    assert {part.name for part in charts["failures"].of(BarPart)} == set(result.summary)
 
 
 def test_scores_that_are_all_zero_get_no_room_below_zero() -> None:

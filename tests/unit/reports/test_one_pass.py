@@ -11,7 +11,7 @@ from context_bench.engine import open_store
 from context_bench.evaluators import AnswerQuality
 from context_bench.metrics import MeanScore
 from context_bench.reports import render
-from context_bench.reports.arm_aggregates import Tally, tally
+from context_bench.reports.arm_aggregates import LineAggregates, aggregated
 from context_bench.runner import collect, evaluate
 
 
@@ -39,16 +39,16 @@ def test_a_page_of_tallied_rows_is_the_page_of_rows_read_again(tmp_path):
     )
     with open_store(path) as store:
         result = collect(store, "r", [MeanScore("f1")])
-        assert result.rows.tallies is not None
+        assert result.rows.aggregates is not None
         assert render(result, "markdown") == render(replace(result, rows=list(result.rows)), "markdown")
 
 
 def test_sums_by_dataset_are_those_of_its_rows_alone():
     rows = [EvalRow("s", i, {"f1": i / 7}, 10 + i, 5 + i, dataset="ab"[i % 3 == 2]) for i in range(9)]
     for some in (rows, rows[:2], rows[2:3]):
-        found = tally(some).datasets
+        found = aggregated(some).datasets
         for (_, name), part in found.items():
-            alone = Tally()
+            alone = LineAggregates()
             for each in some:
                 if each.dataset == name:
                     alone.take_scores([each])

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from context_bench.core.records import Estimate, EvalRow, Result
 from context_bench.reports import build_page, to_html, to_markdown, to_table
-from context_bench.reports.table import Report, folded
+from context_bench.reports.table import TerminalReport, folded
 
 ANY = st.text(alphabet=st.characters(), max_size=40)
 
@@ -102,7 +102,7 @@ def test_the_cli_can_print_it_at_the_terminals_width(result: Result) -> None:
     from rich.console import Console
 
     stream = io.StringIO()
-    Console(file=stream, width=60, color_system=None).print(Report(build_page(result)))
+    Console(file=stream, width=60, color_system=None).print(TerminalReport(build_page(result)))
     assert max(cell_len(line) for line in stream.getvalue().splitlines()) <= 60
 
 

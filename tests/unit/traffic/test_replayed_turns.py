@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_bench.core.records import Result
 from context_bench.reports import build_page
-from context_bench.reports.pictures import Turn
+from context_bench.reports.pictures import TurnBar
 from context_bench.traffic.metrics.replayed import CacheRules, SystemFigures
 from context_bench.wire.cache import CacheProfile
 
@@ -44,7 +44,7 @@ def test_what_replies_told_is_taken_where_all_do():
     facts = figures(*told)
     assert [sum(each[1:]) for each in facts["by_turn_told"]] == [1000, 2000]
     assert [each[1] for each in facts["by_turn_told"]] == [0, 600]
-    turns = {(turn.name, turn.first): turn for turn in page_of(facts).of(Turn)}
+    turns = {(turn.name, turn.first): turn for turn in page_of(facts).of(TurnBar)}
     assert turns["mine, as replies told", 2].cached == 600
     assert turns["as sent", 2].cached > 0, "by the rules"
     assert turns["as sent", 2].cached + turns["as sent", 2].new < 1000, "in our own count"
@@ -53,7 +53,7 @@ def test_what_replies_told_is_taken_where_all_do():
 def test_where_some_replies_are_silent_all_bars_are_by_the_rules():
     facts = figures({"input_tokens": 1000, "cache_read": 0}, {"input_tokens": 2000})
     assert [each[0] for each in facts["by_turn_told"]] == [1]
-    assert {turn.name for turn in page_of(facts).of(Turn)} == {"as sent", "mine"}
+    assert {turn.name for turn in page_of(facts).of(TurnBar)} == {"as sent", "mine"}
     assert "by_turn_told" not in figures({}, {})
 
 

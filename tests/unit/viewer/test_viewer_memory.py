@@ -7,7 +7,7 @@ import pytest
 
 from context_bench.cli.stored import stored_result
 from context_bench.engine.store.browsing import open_reading
-from context_bench.viewer.library import Kept, Library, Query
+from context_bench.viewer.library import Library, Query, RunCache
 from context_bench.viewer.working import Worker
 
 QUERIES = [
@@ -40,7 +40,7 @@ def test_pages_of_a_growing_run_are_kept_once_a_question(versions):
 
 def test_the_least_used_goes_first_and_an_older_state_is_not_shown(versions):
     _, (run, later, *_) = versions
-    kept, made = Kept(2), []
+    kept, made = RunCache(2), []
     for asked in ("a", "b", "a", "c", "a"):
         kept.of(run, asked, lambda asked=asked: made.append(asked))
     assert made == ["a", "b", "c"]
@@ -55,10 +55,10 @@ async def test_summaries_of_a_growing_run_are_kept_once(versions, store_path):
     try:
         first = await worker.summary(one)
         assert first.failure is None
-        assert worker.known(one) is first is await worker.summary(one)
-        assert worker.known(two) is None
+        assert worker.finished(one) is first is await worker.summary(one)
+        assert worker.finished(two) is None
         assert await worker.summary(two) is not first
         await worker.summary(three)
-        assert (worker.kept, worker.known(one), worker.known(two)) == (1, None, None)
+        assert (worker.kept, worker.finished(one), worker.finished(two)) == (1, None, None)
     finally:
         await worker.close()

@@ -14,9 +14,9 @@ from context_bench.core.records import Example
 from context_bench.session import interrupts
 from context_bench.session.arms import Cell
 from context_bench.session.files import say
-from context_bench.session.flags import flag, options_of, own, takes
-from context_bench.session.options import Many, RunOptions
-from context_bench.session.session import carry_out, surroundings
+from context_bench.session.flags import Many, flag, options_of, own, takes
+from context_bench.session.options import RunOptions
+from context_bench.session.session import carry_out, run_environment
 from context_bench.session.upstream import is_local
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ async def _run(options: AgentOptions) -> int:
         return _told(options, line, tasks.found, limits)
     if options.unsafe:
         say("--unsafe: where no sandbox works, agents run without one and can do all that you can")
-    async with surroundings(options) as around:
+    async with run_environment(options) as environment:
         prices = parts.prices(options)
         local = (
             options.upstream is not None and is_local(options.upstream) and not (options.price or options.price_model)
@@ -169,7 +169,9 @@ async def _run(options: AgentOptions) -> int:
             "unsafe": options.unsafe,
         }
         bills = None if local else prices  # what local models answer costs nothing
-        arms = arms_of(line, options.command, limits, tap=around.tap, prices=bills, identity=options.upstream, **agent)
+        arms = arms_of(
+            line, options.command, limits, tap=environment.tap, prices=bills, identity=options.upstream, **agent
+        )
         cell = Cell({}, arms, line.baseline)
         await require_reachable(specs)
         about = {
@@ -182,7 +184,7 @@ async def _run(options: AgentOptions) -> int:
         }
         options.arm = line.names  # what they hold is in `about`, without keys
         rule = {"value": options.margin, "rule": margin_rule(options.margin), "score_field": options.score_field}
-        return await carry_out(options, around, prices, [tasks], [cell], [Solved()], agents=about, margin=rule)
+        return await carry_out(options, environment, prices, [tasks], [cell], [Solved()], agents=about, margin=rule)
 
 
 class TaskSet:

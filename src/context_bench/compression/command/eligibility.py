@@ -12,7 +12,7 @@ from context_bench.core.roles import control_role, described_cell
 
 if TYPE_CHECKING:
     from context_bench.session.options import CompressOptions
-    from context_bench.session.session import Surroundings
+    from context_bench.session.session import RunEnvironment
 
 #: How often full history and none answer a probe before it is used, where a model answers.
 ELIGIBILITY = 5
@@ -30,7 +30,9 @@ class Choosing(Compressing):
         return {**super().fingerprint(), "chooses": "probes"}
 
 
-async def eligible_probes(options: CompressOptions, reader: Any, data: Any, around: Surroundings) -> frozenset[str]:
+async def eligible_probes(
+    options: CompressOptions, reader: Any, data: Any, environment: RunEnvironment
+) -> frozenset[str]:
     """Probes that the full history answers and none does not, by answers of their own: what is scored later are other
     draws.
 
@@ -54,8 +56,8 @@ async def eligible_probes(options: CompressOptions, reader: Any, data: Any, arou
             evaluators=[ProbeAtoms()],
             manifest=_manifest(options, data),
             settings=RunSettings(trials=options.eligibility or 1, seed=options.seed, max_workers=options.max_workers),
-            spend=around.spend,
-            overhead=around.overhead,
+            spend=environment.spend,
+            overhead=environment.overhead,
             progress=None if options.quiet else RichProgress(),
             reuse="all",
         )

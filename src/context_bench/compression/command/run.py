@@ -23,7 +23,7 @@ from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, own, takes
 from context_bench.session.options import CompressOptions
-from context_bench.session.session import Surroundings, carry_out, money_limit, surroundings
+from context_bench.session.session import RunEnvironment, carry_out, money_limit, run_environment
 from context_bench.session.upstream import Accounts
 
 if TYPE_CHECKING:
@@ -252,16 +252,18 @@ async def _compress(options: CompressOptions) -> int:
     data = await asyncio.to_thread(probe_set, options, None, limits)
     controls, options.controls = list(options.controls or []), None  # ours compress sessions; no hop is needed
     options.reader = None if options.upstream or options.tap or options.responder == "sentence" else options.responder
-    async with surroundings(options, accounts) as around:
-        around.spend = spend
-        around.overhead = limits.calls if limits is not None else []
+    async with run_environment(options, accounts) as environment:
+        environment.spend = spend
+        environment.overhead = limits.calls if limits is not None else []
         prices = parts.prices(options)
-        cell = _cell(options, around, prices, controls)
-        evaluators = _evaluators(options, prices, around)
+        cell = _cell(options, environment, prices, controls)
+        evaluators = _evaluators(options, prices, environment)
         if options.eligibility and not options.dry_run:
             preflight.check_plan(options, [data], prices, evaluators)
             await preflight.check_endpoints(options)  # choosing asks the responder already
-            chosen = await eligible_probes(options, responder(options, around, prices, tapped=False), data, around)
+            chosen = await eligible_probes(
+                options, responder(options, environment, prices, tapped=False), data, environment
+            )
             data = await asyncio.to_thread(probe_set, options, chosen, limits)
         about = {
             "points": options.points,
@@ -272,7 +274,7 @@ async def _compress(options: CompressOptions) -> int:
             "grader": "rubric" if options.judge_url else "atoms",
         }
         return await carry_out(
-            options, around, prices, [data], [cell], evaluators, compression=about, **_margin(options)
+            options, environment, prices, [data], [cell], evaluators, compression=about, **_margin(options)
         )
 
 
@@ -283,17 +285,17 @@ def _margin(options: CompressOptions) -> dict[str, Any]:
     return {"margin": {"value": RUBRIC_MARGIN, "rule": f"{RUBRIC_MARGIN} of 5", "score_field": options.score_field}}
 
 
-def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls: Sequence[str]) -> Cell:
+def _cell(options: CompressOptions, environment: RunEnvironment, prices: Any, controls: Sequence[str]) -> Cell:
     """The systems, full history twice, nothing, and the cheap ways in the size of each system."""
     from context_bench.compression.systems.compressing import Compressing
     from context_bench.compression.systems.proxy import SizedByProxy
     from context_bench.engine import Arm
     from context_bench.systems.control import system_role
 
-    reader, tapped = responder(options, around, prices), around.tap is not None
-    proxies = _proxies(options, around, prices)
+    reader, tapped = responder(options, environment, prices), environment.tap is not None
+    proxies = _proxies(options, environment, prices)
     systems = [
-        Compressing(_compressor(options, around, prices, spec), reader, name=_name(spec), tapped=tapped)
+        Compressing(_compressor(options, environment, prices, spec), reader, name=_name(spec), tapped=tapped)
         for spec in options.system
     ]
     of_systems = map(system_role, options.system)
@@ -329,7 +331,7 @@ def _cell(options: CompressOptions, around: Surroundings, prices: Any, controls:
     return cell
 
 
-def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> list[Any]:
+def _proxies(options: CompressOptions, environment: RunEnvironment, prices: Any) -> list[Any]:
     """The proxies under test; each has the tap as its upstream."""
     from context_bench.compression.systems.proxy import ThroughProxy
     from context_bench.tap.masking import map_text, mask_names, mask_text
@@ -345,7 +347,7 @@ def _proxies(options: CompressOptions, around: Surroundings, prices: Any) -> lis
             clean=clean,
             proxy_key=key_in(proxy.key_env),
             version=proxy.version,
-            **_asking(options, prices, around.limiter(proxy.url)),
+            **_asking(options, prices, environment.limiter(proxy.url)),
         )
         for proxy in options.all_proxies
     ]
@@ -383,18 +385,18 @@ def _name(spec: str) -> str:
     return spec.removeprefix("builtin:")
 
 
-def _compressor(options: CompressOptions, around: Surroundings, prices: Any, spec: str) -> Any:
+def _compressor(options: CompressOptions, environment: RunEnvironment, prices: Any, spec: str) -> Any:
     """The compressor of a spec; one that asks a model and was told of none uses the responder's."""
     from context_bench.compression.compressors import compressor_for
     from context_bench.session.upstream import is_local
 
-    relay, key = around.reader or around.upstream, key_in(options.api_key_env)
+    relay, key = environment.reader or environment.upstream, key_in(options.api_key_env)
     costs = None if is_local(options.responder) else prices
-    limiter = around.limiter(relay) if relay is not None else None
+    limiter = environment.limiter(relay) if relay is not None else None
     return compressor_for(spec, relay=relay, model=options.model[0], api_key=key, prices=costs, limiter=limiter)
 
 
-def responder(options: CompressOptions, around: Surroundings, prices: Any, *, tapped: bool = True) -> Any:
+def responder(options: CompressOptions, environment: RunEnvironment, prices: Any, *, tapped: bool = True) -> Any:
     """The responder to the probes, the same for every system; in a tapped run behind the tap, unless `tapped` is
     false.
     """
@@ -402,16 +404,18 @@ def responder(options: CompressOptions, around: Surroundings, prices: Any, *, ta
     from context_bench.session.upstream import is_local
     from context_bench.systems import OpenAIProxy
 
-    if around.tap is not None:
+    if environment.tap is not None:
         from context_bench.compression.systems.proxy import Conversing
 
-        url = around.tap.url if tapped or around.upstream is None else around.upstream
-        return Conversing(url, "responder", identity=options.responder, **_asking(options, prices, around.limiter(url)))
-    if around.reader is None:
+        url = environment.tap.url if tapped or environment.upstream is None else environment.upstream
+        return Conversing(
+            url, "responder", identity=options.responder, **_asking(options, prices, environment.limiter(url))
+        )
+    if environment.reader is None:
         return SentenceReader()
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
     return OpenAIProxy(
-        around.reader,
+        environment.reader,
         options.model[0],
         "responder",
         key_in(options.api_key_env),
@@ -420,12 +424,12 @@ def responder(options: CompressOptions, around: Surroundings, prices: Any, *, ta
         extra_body={**body, "max_tokens": options.max_tokens or 400},
         max_retries=options.retries,
         prices=None if is_local(options.responder) else prices,
-        limiter=around.limiter(around.reader),
+        limiter=environment.limiter(environment.reader),
         identity=options.responder,
     )
 
 
-def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> list[Any]:
+def _evaluators(options: CompressOptions, prices: Any, environment: RunEnvironment) -> list[Any]:
     """The atoms grader always; the rubric judge where one is named."""
     from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
@@ -440,8 +444,8 @@ def _evaluators(options: CompressOptions, prices: Any, around: Surroundings) -> 
             "prices": prices,
             "api_key": key,
         }
-        if around.accounts is not None:
-            told["limiter"] = around.accounts.of_judge(options.judge_url)
+        if environment.accounts is not None:
+            told["limiter"] = environment.accounts.of_judge(options.judge_url)
         told |= parts.patience(options)
         told |= {
             "criteria": options.criteria,

@@ -18,15 +18,16 @@ from context_bench.compression.sections.quality import (
     type_chart,
     variance,
 )
-from context_bench.reports.material import Material, mapping
+from context_bench.reports.declared import mapping
 from context_bench.reports.page import Section
+from context_bench.reports.report_context import ReportContext
 
 __all__ = ["compression", "grader", "run_facts"]
 
 _GRADERS = {"atoms": "offline grader (atoms): knows words, not meaning"}
 
 
-def compression(material: Material) -> list[Section | None]:
+def compression(material: ReportContext) -> list[Section | None]:
     """The sections of a run over probes; none for any other run."""
     told = mapping(material.result.compression)
     systems = {name: own for name, own in mapping(told.get("systems")).items() if isinstance(own, dict)}
@@ -51,7 +52,7 @@ def compression(material: Material) -> list[Section | None]:
     ]
 
 
-def grader(material: Material) -> str:
+def grader(material: ReportContext) -> str:
     """The grader of the run's score, in words."""
     field = material.score_field or ""
     if field.startswith("probe_"):
@@ -65,7 +66,7 @@ def grader(material: Material) -> str:
     return f"rubric judge{f' {model}' if model else ''}: {state}" if field.startswith("rubric") else field
 
 
-def run_facts(material: Material) -> list[tuple[str, Any]]:
+def run_facts(material: ReportContext) -> list[tuple[str, Any]]:
     """The head of the page of such a run: the responder, the points where sessions were cut, the grader."""
     about = mapping(mapping(material.result.compression).get("about"))
     responder = about.get("responder")
@@ -89,7 +90,7 @@ def run_facts(material: Material) -> list[tuple[str, Any]]:
     ]
 
 
-def _in_short(material: Material) -> str:
+def _in_short(material: ReportContext) -> str:
     field, model = material.score_field or "", mapping(material.result.manifest.get("options")).get("judge_model")
     return (
         f"rubric judge{f' {model}' if model else ''} ({state(material)})"

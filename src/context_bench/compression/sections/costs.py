@@ -15,9 +15,10 @@ from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.core.rows import standing
 from context_bench.reports.arm_aggregates import quantile
-from context_bench.reports.material import PRIMARY, Material, figure, interval_of, mapping
+from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import Cell, Column, Figure, Section, Table
-from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.pictures import Chart, LinePoint
+from context_bench.reports.report_context import PRIMARY, ReportContext, interval_of
 from context_bench.wire.cache import break_even_turns
 
 #: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for
@@ -31,7 +32,7 @@ _PAYS = (
 _BROKEN = "compressions that left a conversation which providers may refuse, by what is wrong with it"
 
 
-def taken(material: Material, systems: Mapping[str, dict[str, Any]], told: dict[str, Any]) -> Section | None:
+def taken(material: ReportContext, systems: Mapping[str, dict[str, Any]], told: dict[str, Any]) -> Section | None:
     """Tokens before and after, cache, time, money, and who is on the front."""
     sized = {name: own for name, own in systems.items() if own.get("size")}
     if not sized:
@@ -120,7 +121,7 @@ def pays_after(before: Any, after: Any, kept: Any) -> float | None:
     return max(0.0, break_even_turns(before, kept * after, before - after, _READ, _WRITE))
 
 
-def _broken(material: Material) -> dict[str, str]:
+def _broken(material: ReportContext) -> dict[str, str]:
     """Of each system whose compressions left a conversation that a provider may refuse: in how many, and what is
     wrong.
     """
@@ -135,7 +136,7 @@ def _broken(material: Material) -> dict[str, str]:
     }
 
 
-def _seconds(material: Material, name: str, own: dict[str, Any]) -> float | None:
+def _seconds(material: ReportContext, name: str, own: dict[str, Any]) -> float | None:
     """As the rows tell; else as the set-ups of the groups took."""
     if own.get("compress_seconds") is not None:
         return float(own["compress_seconds"])
@@ -160,7 +161,7 @@ def _front(told: dict[str, Any]) -> Cell:
     )
 
 
-def curves(material: Material, told: dict[str, Any]) -> Section | None:
+def curves(material: ReportContext, told: dict[str, Any]) -> Section | None:
     """Quality against fold of compressors measured at several sizes."""
     found = [mapping(each) for each in told.get("curves") or []]
     if not found:
@@ -201,7 +202,7 @@ def curves(material: Material, told: dict[str, Any]) -> Section | None:
             Table("bd-rates", columns, lines, "Bjøntegaard's rate difference", "Negative: fewer tokens.", keys=2)
         )
     data = [
-        CurvePoint(
+        LinePoint(
             str(each.get("name")), float(p["fold"]), _quality(material, str(p.get("system")), float(p["quality"]))
         )
         for each in found
@@ -225,7 +226,7 @@ _ABOUT = (
 )
 
 
-def _quality(material: Material, system: str, value: float) -> Figure:
+def _quality(material: ReportContext, system: str, value: float) -> Figure:
     """A point's quality, with the interval of the run's score of that system where it is the same number."""
     known = material.estimates.get(system, {}).get(PRIMARY)
     if known is None or abs(known.value - value) > 1e-9:

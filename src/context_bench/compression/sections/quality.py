@@ -13,9 +13,10 @@ from context_bench.compression.probe import PROBE_TYPES
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.rubric import default_rubric
-from context_bench.reports.material import Material, figure, mapping
+from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import Cell, Chart, Column, Figure, Section, Table, Unit
 from context_bench.reports.pictures import Mark, Rated
+from context_bench.reports.report_context import ReportContext
 
 
 def estimated(
@@ -200,7 +201,7 @@ _JUDGE = "rubric_judge"
 _NOT_DONE = "not known: context-bench judge audit RUN"
 
 
-def judge_card(material: Material, systems: Mapping[str, dict[str, Any]]) -> Section | None:
+def judge_card(material: ReportContext, systems: Mapping[str, dict[str, Any]]) -> Section | None:
     """The judge's card, of a run that a rubric judge graded; the latest one, where answers were judged again."""
     told = fingerprint(material)
     if not told:
@@ -208,7 +209,7 @@ def judge_card(material: Material, systems: Mapping[str, dict[str, Any]]) -> Sec
     return Section("judge", "Judge", tables=[_facts(material, told), _judged(material, systems)])
 
 
-def fingerprint(material: Material) -> dict[str, Any]:
+def fingerprint(material: ReportContext) -> dict[str, Any]:
     """The run's record of its rubric judge; empty without one."""
     manifest = material.result.manifest
     own = [
@@ -220,7 +221,7 @@ def fingerprint(material: Material) -> dict[str, Any]:
     )
 
 
-def state(material: Material) -> str:
+def state(material: ReportContext) -> str:
     """The judge's comparison with people, in a few words."""
     known = mapping(material.result.manifest.get("judge_calibration"))
     if known.get("score") != material.score_field or not known.get("label"):
@@ -228,7 +229,7 @@ def state(material: Material) -> str:
     return f"{known['label']}, {known.get('n')} labels"
 
 
-def _facts(material: Material, told: Mapping[str, Any]) -> Table:
+def _facts(material: ReportContext, told: Mapping[str, Any]) -> Table:
     manifest = material.result.manifest
     known, audit = mapping(manifest.get("judge_calibration")), mapping(manifest.get("judge_audit"))
     leak, drift, repeats = (mapping(audit.get(name)) for name in ("leak", "drift", "repeats"))
@@ -279,7 +280,7 @@ def _two_digits(value: Any, *, signed: bool = False) -> str:
     return "none" if known is None else f"{known:+.2f}" if signed else f"{known:.2f}"
 
 
-def _judged(material: Material, systems: Mapping[str, dict[str, Any]]) -> Table:
+def _judged(material: ReportContext, systems: Mapping[str, dict[str, Any]]) -> Table:
     columns = [
         Column("System", False),
         Column("judged"),

@@ -9,7 +9,7 @@ from typing import Any
 from context_bench.compression.strategies import StrategyRow
 from context_bench.reports.charts import svg
 from context_bench.reports.page import Figure
-from context_bench.reports.pictures import Chart, Part
+from context_bench.reports.pictures import BarPart, Chart
 from context_bench.reports.table import Grid, number, share
 from context_bench.reports.text import visible
 
@@ -23,7 +23,7 @@ ABOUT = (
 
 def strategies_chart(rows: Mapping[str, Sequence[StrategyRow]], title: str = TITLE) -> Chart:
     """Tokens and cost of each strategy; `rows`: name of the billing → its rows, the same strategies in each."""
-    parts: list[Part] = []
+    parts: list[BarPart] = []
     for place, row in enumerate(next(iter(rows.values()))):
         parts.append(_part(row, _TOKENS, 1 - row.token_saving))
         parts += [
@@ -35,8 +35,8 @@ def strategies_chart(rows: Mapping[str, Sequence[StrategyRow]], title: str = TIT
     )
 
 
-def _part(row: StrategyRow, what: str, share: float) -> Part:
-    return Part(row.strategy, what, Figure(share, "number", digits=3))
+def _part(row: StrategyRow, what: str, share: float) -> BarPart:
+    return BarPart(row.strategy, what, Figure(share, "number", digits=3))
 
 
 def strategies_page(rows: Mapping[str, Sequence[StrategyRow]], title: str = TITLE) -> str:

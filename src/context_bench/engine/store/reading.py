@@ -47,11 +47,11 @@ def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
 class StoredRows(Sequence[EvalRow]):
     """Rows of a stored run, a chunk of them in memory at a time.
 
-    `systems`: whose they are, in their order. `tallies`: what a pass over all of them found for a page; reports read no
-    row for it again.
+    `systems`: whose they are, in their order. `aggregates`: what a pass over all of them found for a page; reports
+    read no row for it again.
     """
 
-    tallies: Any = None
+    aggregates: Any = None
 
     def __init__(self, store: Store, run: int, arms: list[tuple[int, str]]) -> None:
         self._store = store

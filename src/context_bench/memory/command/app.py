@@ -21,7 +21,7 @@ from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
 from context_bench.session.options import MemoryOptions
-from context_bench.session.session import Surroundings, carry_out, money_limit, surroundings
+from context_bench.session.session import RunEnvironment, carry_out, money_limit, run_environment
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -161,11 +161,11 @@ async def _remember(options: MemoryOptions) -> int:
     options.baseline = options.baseline or _too_long(options, data)
     spec = options.reader if (options.reader or "").startswith("py:") else None
     options.reader = options.reader if reads and spec is None else None
-    async with surroundings(options) as around:
+    async with run_environment(options) as environment:
         prices = parts.prices(options)
-        cell = _cell(options, around, prices, memories, spec)
+        cell = _cell(options, environment, prices, memories, spec)
         _kept_apart(cell, data, options.trials)
-        evaluators = _evaluators(options, data, prices, reads, around.accounts)
+        evaluators = _evaluators(options, data, prices, reads, environment.accounts)
         if "score_field" not in options.model_fields_set and not reads:
             options.score_field = f"recall_at_{options.k[-1]}"
             say(f"without a reader the report is about {options.score_field}; --score-field names another")
@@ -174,9 +174,9 @@ async def _remember(options: MemoryOptions) -> int:
         about["capabilities"] = {arm.system.name: sorted(arm.system.memory.capabilities) for arm in cell.arms}
         if (judge := next((one for one in evaluators if one.name == "memory_judge"), None)) and not options.dry_run:
             preflight.check_plan(options, data, prices, evaluators)
-            around.spend = money_limit(options)
-            about["judge"] = await _calibrated(judge, data, around)
-        return await carry_out(options, around, prices, data, [cell], evaluators, memory=about)
+            environment.spend = money_limit(options)
+            about["judge"] = await _calibrated(judge, data, environment)
+        return await carry_out(options, environment, prices, data, [cell], evaluators, memory=about)
 
 
 def _sampled(dataset: Any, most: int, seed: int) -> Any:
@@ -205,7 +205,7 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
     )
 
 
-async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
+async def _calibrated(judge: Any, data: list[Any], environment: RunEnvironment) -> str:
     """Rate at which the judge accepts answers that are known to be wrong, on questions of this very run."""
     from itertools import islice
 
@@ -213,7 +213,7 @@ async def _calibrated(judge: Any, data: list[Any], around: Surroundings) -> str:
     from context_bench.judge.calibration import calibrate_answers
 
     asked = [example for dataset in data for example in islice(dataset.examples(), 100)]
-    with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.overhead)):
+    with open_ledger(Ledger(account="preflight", spend=environment.spend, calls=environment.overhead)):
         return (await calibrate_answers(judge, asked, most=10)).sentence
 
 
@@ -306,25 +306,29 @@ def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
 
 
 def _cell(
-    options: MemoryOptions, around: Surroundings, prices: Any, memories: list[tuple[str, bool]], own_reader: str | None
+    options: MemoryOptions,
+    environment: RunEnvironment,
+    prices: Any,
+    memories: list[tuple[str, bool]],
+    own_reader: str | None,
 ) -> Cell:
     """All memories with one reader, compared with the whole conversation, or with word search where nobody reads."""
     from context_bench.engine import Arm
     from context_bench.memory.systems import Bridge, make_memory
     from context_bench.session.upstream import is_local
 
-    relay = around.tap.url if around.tap is not None else around.upstream or around.reader
+    relay = environment.tap.url if environment.tap is not None else environment.upstream or environment.reader
     apart = options.reader is None or options.relay not in (None, options.reader)
-    reads_at = around.reader if apart else relay
+    reads_at = environment.reader if apart else relay
     key = key_in(options.api_key_env)
     bills = None if is_local(options.relay or options.reader or "") else prices
     cell = Cell({"model": own_reader or _answering(options, reads_at), "shape": "memory"})
     for spec, floor in memories:
-        limiter = around.limiter(relay) if relay is not None else None
+        limiter = environment.limiter(relay) if relay is not None else None
         memory = make_memory(spec, relay=relay, model=options.model[0], api_key=key, prices=bills, limiter=limiter)
         reader = _own_reader(own_reader) if own_reader else None
         if own_reader is None and reads_at is not None:
-            reader = _reader(options, reads_at, prices, key, around.limiter(reads_at))
+            reader = _reader(options, reads_at, prices, key, environment.limiter(reads_at))
         probes = 0 if floor else options.probes
         bridge = Bridge(memory, reader=reader, k=options.k[-1], probes=probes, name=_name(spec))
         cell.arms.append(Arm(system=bridge, role=_role(spec, floor)))

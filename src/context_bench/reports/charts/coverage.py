@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.style import INK, SIZE, Names, axis, cycled, inline, legend, narrow, scale
-from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.charts.style import INK, SIZE, ShownNames, axis, cycled, inline, legend, narrow, scale
+from context_bench.reports.pictures import Chart, LinePoint
 
 _DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 
@@ -14,8 +14,8 @@ def draw(chart: Chart, width: int) -> Any:
     """The lines; x from 0 to 100 %, y from 0 to 1."""
     import altair as alt
 
-    points = chart.of(CurvePoint)
-    names = Names([point.name for point in points], longest=40)
+    points = chart.of(LinePoint)
+    names = ShownNames([point.name for point in points], longest=40)
     panels = list(dict.fromkeys(point.panel for point in points))
     values = [{"name": names[p.name], "panel": p.panel, "x": p.x, "y": p.y.value} for p in points]
     columns = 2 if len(panels) > 1 and not narrow(width) else 1

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.reports.charts.layouts import MOST, Line, Rows
-from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, nice, scale
+from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
+from context_bench.reports.charts.style import TIP, ShownNames, axis, extent, fixed, inline, nice, scale
 from context_bench.reports.page import Figure
 from context_bench.reports.pictures import Chart, Spread
 
@@ -23,10 +23,10 @@ def draw(chart: Chart, width: int) -> Any:
     import altair as alt
 
     spreads = chart.of(Spread)[:MOST]
-    names = Names([each.name for each in spreads], chart.names)
+    names = ShownNames([each.name for each in spreads], chart.names)
     unit = _Unit.of(spreads)
     rows = Rows(
-        [Line(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads],
+        [ChartRow(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads],
         width,
         thick=18,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.layouts import MOST, Line, Rows
-from context_bench.reports.charts.style import TIP, Names, axis, extent, fixed, inline, legend, nice, scale
+from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
+from context_bench.reports.charts.style import TIP, ShownNames, axis, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.pictures import Chart, Rated
 from context_bench.reports.text import visible
 
@@ -17,9 +17,9 @@ def draw(chart: Chart, width: int) -> Any:
     import altair as alt
 
     rated = chart.of(Rated)
-    names = Names([each.name for each in rated], chart.names)
+    names = ShownNames([each.name for each in rated], chart.names)
     dimensions = list(dict.fromkeys(each.dimension for each in rated))[:MOST]
-    rows = Rows([Line(visible(each, 48)) for each in dimensions], width, thick=_STEP * len(names.shown) + 8)
+    rows = Rows([ChartRow(visible(each, 48)) for each in dimensions], width, thick=_STEP * len(names.shown) + 8)
     at = dict(zip(dimensions, rows.at, strict=True))
     order = {name: place - (len(names.shown) - 1) / 2 for place, name in enumerate(names.shown)}
     shown = [each for each in rated if each.dimension in at]
@@ -47,7 +47,7 @@ def _between(rows: Rows) -> list[float]:
     return [at - reach for at in rows.at[1:]]
 
 
-def _record(each: Rated, names: Names, at: float) -> dict[str, Any]:
+def _record(each: Rated, names: ShownNames, at: float) -> dict[str, Any]:
     told, both = each.score, each.score.low is not None and each.score.high is not None
     return {
         "name": names[each.name],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from context_bench.reports.charts.layouts import MOST, Line, Rows
-from context_bench.reports.charts.style import GREY, PALETTE, TIP, Names, axis, inline, legend, nice, scale
-from context_bench.reports.pictures import Chart, Part
+from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
+from context_bench.reports.charts.style import GREY, PALETTE, TIP, ShownNames, axis, inline, legend, nice, scale
+from context_bench.reports.pictures import BarPart, Chart
 
 _OTHERS = "others"
 
@@ -16,18 +16,18 @@ def draw(chart: Chart, width: int) -> Any:
     """The bars, as shares of each system's rows; the eight commonest classes have a colour of their own."""
     import altair as alt
 
-    parts = chart.of(Part)
+    parts = chart.of(BarPart)
     systems = list(dict.fromkeys(part.name for part in parts))[:MOST]
-    names = Names(systems)
+    names = ShownNames(systems)
     of = {part.name: part.of or 0 for part in parts}
     sums: Counter[str] = Counter()
     for part in parts:
         sums[part.part] += int(part.amount.value)
     common = [kind for kind, times in sums.most_common() if times]
     own = common[: len(PALETTE)]
-    classes = Names(own + ([_OTHERS] if len(common) > len(own) else []), longest=40)
+    classes = ShownNames(own + ([_OTHERS] if len(common) > len(own) else []), longest=40)
     totals = {name: sum(part.amount.value for part in parts if part.name == name) for name in systems}
-    rows = Rows([Line(names[name], _total(totals[name], of[name])) for name in systems], width, thick=16)
+    rows = Rows([ChartRow(names[name], _total(totals[name], of[name])) for name in systems], width, thick=16)
     most = max((totals[name] / (of[name] or 1) for name in systems), default=0.0)
     low, high, ticks = nice(0.0, most or 1.0, 4 if rows.narrow else 6)
     high = min(high, 1.0)
@@ -65,7 +65,9 @@ def _total(count: float, of: int) -> str:
     return f"{count:,.0f} of {of:,}" if of else f"{count:,.0f}"
 
 
-def _bars(parts: list[Part], name: str, at: float, own: list[str], classes: Names, of: int) -> list[dict[str, Any]]:
+def _bars(
+    parts: list[BarPart], name: str, at: float, own: list[str], classes: ShownNames, of: int
+) -> list[dict[str, Any]]:
     found: Counter[str] = Counter()
     for part in parts:
         if part.name == name:

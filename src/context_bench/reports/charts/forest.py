@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from context_bench.reports.charts.layouts import MOST, Line, Rows
-from context_bench.reports.charts.style import INK, TIP, TONES, Names, extent, fixed, inline, narrow, nice, scale
+from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
+from context_bench.reports.charts.style import INK, TIP, TONES, ShownNames, extent, fixed, inline, narrow, nice, scale
 from context_bench.reports.pictures import Chart, Gap
 from context_bench.reports.text import visible
 
@@ -22,7 +22,7 @@ def draw(chart: Chart, width: int) -> Any:
     import altair as alt
 
     gaps = chart.of(Gap)[:MOST]
-    names = Names([gap.name for gap in gaps], chart.names)
+    names = ShownNames([gap.name for gap in gaps], chart.names)
     lines, places = _lines(gaps, names, brief=narrow(width))
     rows = Rows(lines, width, thick=14)
     margins = sorted({-gap.margin for gap in gaps if gap.margin})
@@ -48,20 +48,20 @@ def draw(chart: Chart, width: int) -> Any:
     )
 
 
-def _lines(gaps: Sequence[Gap], names: Names, *, brief: bool) -> tuple[list[Line], list[int]]:
+def _lines(gaps: Sequence[Gap], names: ShownNames, *, brief: bool) -> tuple[list[ChartRow], list[int]]:
     """A line for each difference, with a heading before each group; and which line each difference got."""
-    lines, places, group = list[Line](), list[int](), None
+    lines, places, group = list[ChartRow](), list[int](), None
     several = any(gap.group for gap in gaps)
     for gap in gaps:
         if several and gap.group != group:
-            lines.append(Line(visible(gap.group, 48) or "all data", heading=True))
+            lines.append(ChartRow(visible(gap.group, 48) or "all data", heading=True))
             group = gap.group
         places.append(len(lines))
-        lines.append(Line(names[gap.name], gap.difference.short if brief else gap.difference.text))
+        lines.append(ChartRow(names[gap.name], gap.difference.short if brief else gap.difference.text))
     return lines, places
 
 
-def _record(gap: Gap, names: Names, at: float) -> dict[str, Any]:
+def _record(gap: Gap, names: ShownNames, at: float) -> dict[str, Any]:
     told, both = gap.difference, gap.difference.low is not None and gap.difference.high is not None
     where = f", {visible(gap.group, 48)}" if gap.group else ""
     return {

@@ -15,7 +15,7 @@ from typing import Any
 
 from context_bench.reports.charts.style import (
     TIP,
-    Names,
+    ShownNames,
     axis,
     extent,
     fixed,
@@ -26,7 +26,7 @@ from context_bench.reports.charts.style import (
     nice,
     scale,
 )
-from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.pictures import Chart, LinePoint
 
 _LINE = 17  # pixels of a line of letters
 _LONGEST = 260  # pixels of a name beside the plot
@@ -36,7 +36,7 @@ MOST = 160  # lines of a chart; what is beyond stands in the table
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartRow:
     """`label` at the left, `value` at the right. A heading has no marks."""
 
     label: str
@@ -49,7 +49,7 @@ class Rows:
     from the top.
     """
 
-    def __init__(self, lines: Sequence[Line], width: int, *, thick: int = 16) -> None:
+    def __init__(self, lines: Sequence[ChartRow], width: int, *, thick: int = 16) -> None:
         self.lines, self.width, self.thick = list(lines), width, thick
         self.narrow = narrow(width)
         widest = max((letters(each.label) * (_BOLD if each.heading else _WIDE) for each in lines), default=0)
@@ -126,8 +126,8 @@ def lines(chart: Chart, width: int, ticks: Sequence[float], *, tip: str) -> Any:
     """
     import altair as alt
 
-    points = chart.of(CurvePoint)
-    names = Names([point.name for point in points], chart.names)
+    points = chart.of(LinePoint)
+    names = ShownNames([point.name for point in points], chart.names)
     at_ends = not narrow(width) and 1 < len(names.shown) <= _MOST_AT_ENDS
     room = min(190.0, max(map(letters, names.shown), default=0) + 18) if at_ends else 24
     plot, height = int(width - _LEFT - room), 280 if narrow(width) else 330
@@ -167,7 +167,7 @@ def _aside(names: Sequence[str], pixels: float, per_pixel: float) -> dict[str, f
     return {name: (place - middle) * step * per_pixel for place, name in enumerate(names)}
 
 
-def _record(name: str, point: CurvePoint, aside: dict[str, float], tip: str) -> dict[str, Any]:
+def _record(name: str, point: LinePoint, aside: dict[str, float], tip: str) -> dict[str, Any]:
     whole = point.y.low is not None and point.y.high is not None
     return {
         "name": name,
@@ -180,7 +180,7 @@ def _record(name: str, point: CurvePoint, aside: dict[str, float], tip: str) -> 
 
 
 def _at_ends(
-    values: list[dict[str, Any]], names: Names, ends: tuple[float, float], height: int, x: Any, y: Any, plot: int
+    values: list[dict[str, Any]], names: ShownNames, ends: tuple[float, float], height: int, x: Any, y: Any, plot: int
 ) -> Any:
     """Names at the right, each beside the end of its line as nearly as there is room."""
     import altair as alt

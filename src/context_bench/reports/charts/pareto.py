@@ -12,7 +12,7 @@ from typing import Any
 from context_bench.reports.charts.style import (
     INK,
     TIP,
-    Names,
+    ShownNames,
     axis,
     extent,
     fixed,
@@ -56,7 +56,7 @@ def draw(chart: Chart, width: int) -> Any:
     import altair as alt
 
     points = chart.of(Point)
-    names = Names([point.name for point in points], chart.names)
+    names = ShownNames([point.name for point in points], chart.names)
     xs = extent([end for p in points for end in (p.cost.value, p.cost.low, p.cost.high)], zero=True)
     ys = extent([end for p in points for end in (p.quality.value, p.quality.low, p.quality.high)])
     left, right, x_ticks = nice(*xs, 4 if narrow(width) else 6)

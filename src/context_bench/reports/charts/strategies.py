@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.charts.layouts import MOST, Line, Rows
+from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
 from context_bench.reports.charts.style import (
     GREY,
     INK,
     TIP,
-    Names,
+    ShownNames,
     axis,
     cycled,
     extent,
@@ -19,7 +19,7 @@ from context_bench.reports.charts.style import (
     nice,
     scale,
 )
-from context_bench.reports.pictures import Chart, Part
+from context_bench.reports.pictures import BarPart, Chart
 
 _BAR = 10  # pixels of a bar
 
@@ -28,10 +28,10 @@ def draw(chart: Chart, width: int) -> Any:
     """The bars as shares; a line at 1, the untouched session. The first part is grey, the others have colours."""
     import altair as alt
 
-    parts = chart.of(Part)
+    parts = chart.of(BarPart)
     strategies = list(dict.fromkeys(part.name for part in parts))[:MOST]
-    names, measures = Names(strategies), Names([part.part for part in parts])
-    rows = Rows([Line(names[name]) for name in strategies], width, thick=_BAR * len(measures.shown) + 4)
+    names, measures = ShownNames(strategies), ShownNames([part.part for part in parts])
+    rows = Rows([ChartRow(names[name]) for name in strategies], width, thick=_BAR * len(measures.shown) + 4)
     at = dict(zip(strategies, rows.at, strict=True))
     order = {name: place - len(measures.shown) / 2 for place, name in enumerate(measures.shown)}
     low, high, ticks = nice(*extent([1.0, *(part.amount.value for part in parts)], zero=True), 4 if rows.narrow else 6)

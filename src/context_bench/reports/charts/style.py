@@ -44,7 +44,7 @@ def letters(text: str, size: float = SIZE) -> float:
     )
 
 
-class Names:
+class ShownNames:
     """Names as they are shown, each of them once, with their colours and shapes. `all_names` gives the order that
     colours follow.
     """

@@ -12,7 +12,7 @@ from context_bench.reports.charts.style import (
     INK,
     SIZE,
     TIP,
-    Names,
+    ShownNames,
     axis,
     inline,
     legend,
@@ -20,7 +20,7 @@ from context_bench.reports.charts.style import (
     nice,
     scale,
 )
-from context_bench.reports.pictures import Chart, Turn
+from context_bench.reports.pictures import Chart, TurnBar
 
 #: (field, name, colour), from the foot of a bar to its top.
 PARTS = (
@@ -37,9 +37,9 @@ def draw(chart: Chart, width: int) -> Any:
     """The plots, two side by side where there is room, all on one scale."""
     import altair as alt
 
-    turns = chart.of(Turn)
+    turns = chart.of(TurnBar)
     systems = list(dict.fromkeys(turn.name for turn in turns))[:MOST_PLOTS]
-    names = Names(systems, longest=44)
+    names = ShownNames(systems, longest=44)
     columns = 1 if narrow(width) or len(systems) == 1 else 2
     plot = (width - _LEFT - 24 - (columns - 1) * 56) // columns
     last = max(turn.last for turn in turns)
@@ -79,7 +79,7 @@ def _heading(name: str, room: int) -> dict[str, Any]:
     return {"text": name, "limit": room, "offset": 8, **look}
 
 
-def _bars(turn: Turn, name: str) -> list[dict[str, Any]]:
+def _bars(turn: TurnBar, name: str) -> list[dict[str, Any]]:
     which = f"request {turn.first:,}" if turn.first == turn.last else f"requests {turn.first:,} to {turn.last:,}, mean"
     tip = f"{TIP}{name}, {which}: " + ", ".join(f"{getattr(turn, part):,.0f} {said}" for part, said, _ in PARTS)
     made, low = [], 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from context_bench.core.spans import Ranges, size
 from context_bench.reports.charts import NARROW, svg
 from context_bench.reports.page import Figure
-from context_bench.reports.pictures import Chart, CurvePoint
+from context_bench.reports.pictures import Chart, LinePoint
 from context_bench.reports.text import visible
 from context_bench.traces.coverage import LEVELS
 from context_bench.traces.rows import FileMap, StepView, TraceRow
@@ -238,7 +238,7 @@ def course_chart(sets: Mapping[str, Course]) -> Chart | None:
     """
     several = len(sets) > 1
     points = [
-        CurvePoint(
+        LinePoint(
             visible(name, 40) if several else LEVEL_NAMES[level],
             100 * share,
             Figure(mean, "score"),

@@ -32,7 +32,7 @@ async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_k
     from context_bench.llm.echo import SlowEcho
     from context_bench.llm.servers import ModelServer
     from context_bench.session.options import RunOptions
-    from context_bench.session.session import surroundings
+    from context_bench.session.session import run_environment
     from context_bench.traffic.doctor import examine
 
     async with AsyncExitStack() as stack:
@@ -40,8 +40,8 @@ async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_k
         if options.tap_port is not None:
             own = await stack.enter_async_context(ModelServer(SlowEcho())) if upstream == "echo" else None
             options.upstream = upstream if own is None else own.url
-        around = await stack.enter_async_context(surroundings(options))
-        findings = await examine(proxy, recorder=around.tap, model=model, api_key=key_in(api_key_env))
+        environment = await stack.enter_async_context(run_environment(options))
+        findings = await examine(proxy, recorder=environment.tap, model=model, api_key=key_in(api_key_env))
     _print(findings, json)
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 

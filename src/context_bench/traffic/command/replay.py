@@ -17,7 +17,7 @@ from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
 from context_bench.session.options import ProxyOptions, ReplayOptions
-from context_bench.session.session import Surroundings, carry_out, surroundings
+from context_bench.session.session import RunEnvironment, carry_out, run_environment
 from context_bench.session.upstream import is_local
 
 
@@ -99,10 +99,10 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
     wire = next((session.wire for _, session in data.sessions()), None)
     if wire is None:
         raise BadInput(f"no requests in {data.name}: nothing to replay")
-    async with surroundings(options) as around:
+    async with run_environment(options) as environment:
         prices = parts.prices(options)
         bills = None if is_local(options.upstream or "") else prices  # what local models answer costs nothing
-        cell = _cell(options, around, bills, wire)
+        cell = _cell(options, environment, bills, wire)
         evaluators = [NextAction()] if options.level else []
         about = {
             "level": options.level,
@@ -111,9 +111,9 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
             "prices_on": prices.date,
             "prices": parts.own_prices(options),
         }
-        code = await carry_out(options, around, prices, [data], [cell], evaluators, replay=about)
-        if then is not None and around.result is not None:
-            then(around.result)
+        code = await carry_out(options, environment, prices, [data], [cell], evaluators, replay=about)
+        if then is not None and environment.result is not None:
+            then(environment.result)
         return code
 
 
@@ -125,16 +125,16 @@ def _sessions(options: ReplayOptions, skipped: Any) -> Any:
     return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)
 
 
-def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) -> Cell:
+def _cell(options: ReplayOptions, environment: RunEnvironment, prices: Any, wire: str) -> Cell:
     """Each proxy, and at level 1 passthrough twice."""
     cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
     cell.arms = [
-        _arm(options, around, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy)
+        _arm(options, environment, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy)
         for proxy in options.all_proxies
     ]
     for name in options.controls or []:
-        assert around.hop is not None, "controls bring a passthrough hop"
-        cell.arms.append(_arm(options, around, prices, wire, around.hop, name, None))
+        assert environment.hop is not None, "controls bring a passthrough hop"
+        cell.arms.append(_arm(options, environment, prices, wire, environment.hop, name, None))
     cell.baseline = PASSTHROUGH[0] if options.controls else None
     refuse_equal_names(cell.names)
     return cell
@@ -142,7 +142,7 @@ def _cell(options: ReplayOptions, around: Surroundings, prices: Any, wire: str) 
 
 def _arm(
     options: ReplayOptions,
-    around: Surroundings,
+    environment: RunEnvironment,
     prices: Any,
     wire: str,
     url: str,
@@ -163,7 +163,7 @@ def _arm(
             timeout=options.timeout,
             max_retries=options.retries,
             prices=prices,
-            limiter=around.limiter(url),
+            limiter=environment.limiter(url),
             version=proxy.version if proxy else None,
             identity=None if proxy else f"{options.upstream or options.tap} through full",
         ),

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from context_bench.core.numbers import number
-from context_bench.reports.material import Material, figure, interval_of, mapping
+from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import Cell, Chart, Column, Section, Sentence, Table, Tone
 from context_bench.reports.plotting import turns_of
+from context_bench.reports.report_context import ReportContext, interval_of
 from context_bench.wire.violations import phrase
 
 AS_SENT = "as sent"
@@ -74,7 +75,7 @@ _LOSS = (
 _MATCHES = (("tool_match", "tool"), ("argument_match", "arguments"), ("text_f1", "text F1"))
 
 
-def replay(material: Material) -> list[Section | None]:
+def replay(material: ReportContext) -> list[Section | None]:
     """The sections of a replay; none for any other run."""
     told = mapping(material.result.replay)
     systems = {name: facts for name, facts in mapping(told.get("systems")).items() if isinstance(facts, dict)}
@@ -94,7 +95,7 @@ def replay(material: Material) -> list[Section | None]:
     ]
 
 
-def replay_sentences(material: Material) -> list[Sentence]:
+def replay_sentences(material: ReportContext) -> list[Sentence]:
     """The cost of replayed sessions through each system, in words: what its shorter prompts save, and what the lost
     cache takes back.
     """
@@ -154,7 +155,7 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _agreement(material: Material, told: dict[str, Any]) -> Section | None:
+def _agreement(material: ReportContext, told: dict[str, Any]) -> Section | None:
     baseline = told.get("passthrough")
     matched = [(line, each) for line, each in material.lines if "action_match" in each.scores]
     if not matched:

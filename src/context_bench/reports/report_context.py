@@ -1,4 +1,4 @@
-"""Context of a report, from which sections are made: a result without what was not measured, and the tallies of its
+"""Context of a report, from which sections are made: a result without what was not measured, and the aggregates of its
 rows.
 """
 
@@ -13,9 +13,9 @@ from context_bench.core.numbers import number
 from context_bench.core.records import Estimate, Result
 from context_bench.core.roles import ArmRole, roles_in
 from context_bench.core.rows import attributed, of_rank, unranked
-from context_bench.reports.arm_aggregates import Line, Seen, Tallies, Tally, tally
+from context_bench.reports.arm_aggregates import Aggregates, Line, LineAggregates, WireSums, aggregated
+from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import Figure, Unit
-from context_bench.reports.text import json_ready
 
 PRIMARY = "mean_score"
 _TOKEN_KEYS = (
@@ -29,11 +29,11 @@ _TOKEN_KEYS = (
 
 
 @dataclass(slots=True)
-class Material:
-    """Context of a report, from which sections are made: the result, cleaned, and the tallies of its rows."""
+class ReportContext:
+    """Context of a report, from which sections are made: the result, cleaned, and the aggregates of its rows."""
 
     result: Result
-    found: Tallies
+    aggregates: Aggregates
     systems: list[str]
     baseline: str | None
     score_field: str | None
@@ -43,15 +43,15 @@ class Material:
     roles: dict[str, ArmRole]
 
     @property
-    def lines(self) -> list[tuple[Line, Tally]]:
+    def lines(self) -> list[tuple[Line, LineAggregates]]:
         """Lines in the order of the systems."""
         order = {name: position for position, name in enumerate(self.systems)}
-        return sorted(self.found.lines.items(), key=lambda item: order[item[0][0]])
+        return sorted(self.aggregates.lines.items(), key=lambda item: order[item[0][0]])
 
     def label(self, line: Line) -> str:
         """Title of a line: the system, and its shape where it was measured in several."""
         system, shape = line
-        several = sum(name == system for name, _ in self.found.lines) > 1
+        several = sum(name == system for name, _ in self.aggregates.lines) > 1
         return f"{system} · {shape or 'no shape'}" if several else system
 
     @property
@@ -74,45 +74,47 @@ class Material:
 
     def whole(self, line: Line) -> bool:
         """True if the line is all there is of its system, so that the system's summary speaks of it."""
-        return sum(name == line[0] for name, _ in self.found.lines) == 1
+        return sum(name == line[0] for name, _ in self.aggregates.lines) == 1
 
 
-def gather(result: Result) -> Material:
+def report_context(result: Result) -> ReportContext:
     """Reads the rows, unless who collected them has tallied them, and drops from the summary what was not measured."""
-    found = getattr(result.rows, "tallies", None) or tally(result.rows)
-    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in found.lines)]))
+    aggregates = getattr(result.rows, "aggregates", None) or aggregated(result.rows)
+    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in aggregates.lines)]))
     without = unranked(result.manifest, systems)
-    for (system, _), line in found.lines.items():
+    for (system, _), line in aggregates.lines.items():
         if system in without:
             line.scores = {name: mean for name, mean in line.scores.items() if not of_rank(name)}
     baselines = [each.baseline for each in result.comparisons]
     estimates = {
         system: {
-            name: each for name, each in by.items() if number(each.value) is not None and (each.n or not found.rows)
+            name: each
+            for name, each in by.items()
+            if number(each.value) is not None and (each.n or not aggregates.rows)
         }
         for system, by in result.estimates.items()
     }
     summary = {
-        system: _measured_only(system, values, result.estimates.get(system, {}), found)
+        system: _measured_only(system, values, result.estimates.get(system, {}), aggregates)
         for system, values in result.summary.items()
     }
-    return Material(
+    return ReportContext(
         result=result,
-        found=found,
+        aggregates=aggregates,
         systems=systems,
         baseline=baselines[0] if baselines else None,
-        score_field=_score_field(result, found),
+        score_field=_score_field(result, aggregates),
         summary=summary,
         estimates=estimates,
-        wire=_wire(result, found),
+        wire=_wire(result, aggregates),
         roles=roles_in(result.manifest, systems),
     )
 
 
-def _wire(result: Result, found: Tallies) -> dict[str, dict[str, Any]]:
+def _wire(result: Result, aggregates: Aggregates) -> dict[str, dict[str, Any]]:
     """Figures of the tap for each system: those of its rows, then those of the run (unmatched calls, violations …)."""
-    seen: dict[str, Seen] = {}
-    for (system, _), each in found.lines.items():
+    seen: dict[str, WireSums] = {}
+    for (system, _), each in aggregates.lines.items():
         seen[system] = seen[system] + each.seen if system in seen else each.seen
     told = {str(system): mapping(facts) for system, facts in result.wire.items()}
     both = {
@@ -123,11 +125,11 @@ def _wire(result: Result, found: Tallies) -> dict[str, dict[str, Any]]:
 
 
 def _measured_only(
-    system: str, values: Mapping[str, float], estimates: Mapping[str, Estimate], found: Tallies
+    system: str, values: Mapping[str, float], estimates: Mapping[str, Estimate], aggregates: Aggregates
 ) -> dict[str, float]:
     """The finite values of a summary, without the zeros that documented metrics return for what nobody measured."""
-    own = [each for (name, _), each in found.lines.items() if name == system]
-    unknown: set[str] = {name for name, each in estimates.items() if found.rows and not each.n}
+    own = [each for (name, _), each in aggregates.lines.items() if name == system]
+    unknown: set[str] = {name for name, each in estimates.items() if aggregates.rows and not each.n}
     if own and not any(mean.n for each in own for mean in each.scores.values()):
         unknown |= {"mean_score", "pass_rate", "num_passing", "cost_of_pass"}
     if own and not any(each.paired_sent.n for each in own):
@@ -141,7 +143,7 @@ def _measured_only(
     return {str(name): value for name, value in values.items() if number(value) is not None and name not in unknown}
 
 
-def _score_field(result: Result, found: Tallies) -> str | None:
+def _score_field(result: Result, aggregates: Aggregates) -> str | None:
     """The score that verdicts are about, if the run says; else the only one there is."""
     for place in (
         result.manifest,
@@ -151,27 +153,27 @@ def _score_field(result: Result, found: Tallies) -> str | None:
     ):
         if isinstance(told := place.get("score_field"), str):
             return told
-    return found.score_names[0] if len(found.score_names) == 1 else None
+    return aggregates.score_names[0] if len(aggregates.score_names) == 1 else None
 
 
-def estimate_of(material: Material, line: Line, metric: str) -> Estimate | None:
+def estimate_of(report: ReportContext, line: Line, metric: str) -> Estimate | None:
     """The best known statement about a metric of a line: an estimate, else the summary's number, else the mean of the
     line's rows.
     """
     system = line[0]
-    if material.whole(line):
-        if (known := material.estimates.get(system, {}).get(metric)) is not None:
+    if report.whole(line):
+        if (known := report.estimates.get(system, {}).get(metric)) is not None:
             return known
-        if (value := number(material.summary.get(system, {}).get(metric))) is None:
+        if (value := number(report.summary.get(system, {}).get(metric))) is None:
             return None
-        scored = _scored(material, material.found.lines[line])
+        scored = _scored(report, report.aggregates.lines[line])
         return Estimate(value, n=scored if metric in (PRIMARY, "pass_rate") else 0)
-    mean = material.found.lines[line].scores.get(material.score_field or "")
+    mean = report.aggregates.lines[line].scores.get(report.score_field or "")
     return Estimate(mean.value, n=mean.n) if metric == PRIMARY and mean is not None and mean.value is not None else None
 
 
 def interval_of(
-    material: Material,
+    report: ReportContext,
     line: Line,
     metric: str,
     value: float | None,
@@ -183,28 +185,16 @@ def interval_of(
     """A cell of `metric`: the run's estimate with its interval where there is one for this line, else `value`; both
     times `scale`.
     """
-    known = material.estimates.get(line[0], {}).get(metric) if material.whole(line) else None
+    known = report.estimates.get(line[0], {}).get(metric) if report.whole(line) else None
     if known is None:
         return figure(None if value is None else scale * value, unit, approximate=approximate)
     low, high = (None if end is None else scale * end for end in (number(known.low), number(known.high)))
     return Figure(scale * known.value, unit, low, high, approximate=approximate)
 
 
-def _scored(material: Material, each: Tally) -> int:
-    mean = each.scores.get(material.score_field or "")
+def _scored(report: ReportContext, each: LineAggregates) -> int:
+    mean = each.scores.get(report.score_field or "")
     return mean.n if mean else 0
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """`value` as a JSON-ready mapping; an empty one if it is something else."""
-    ready = json_ready(value)
-    return ready if isinstance(ready, dict) else {}
-
-
-def figure(value: Any, unit: Any, *, approximate: bool = False, digits: int | None = None) -> Figure | None:
-    """A cell of a number; `None` for what was not measured."""
-    known = number(value)
-    return None if known is None else Figure(known, unit, approximate=approximate, digits=digits)
 
 
 def subject(key: str) -> str:
