@@ -6,7 +6,7 @@ import pytest
 
 from context_bench.core.errors import CostCapReached
 from context_bench.datasets import load
-from context_bench.datasets.loaded import Chained
+from context_bench.datasets.examples import Chained
 from context_bench.engine import Arm, open_store, rows
 from context_bench.engine.store import pending as known
 
@@ -28,7 +28,7 @@ class Book:
             self.still = self.still and self.made != self.edited
             yield {"id": number, "context": text, "group": f"g{number // 4}"}
 
-    def told(self):
+    def fingerprint(self):
         return list(self.texts)
 
     def unchanged(self):

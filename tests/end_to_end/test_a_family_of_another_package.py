@@ -78,7 +78,7 @@ def sections(material):
 
 
 def load(name, n, seed):
-    from context_bench.datasets.loaded import LoadedDataset
+    from context_bench.datasets.examples import LoadedDataset
 
     return LoadedDataset(name, "letters", ["answer"], True, lambda: iter([{"id": "a", "context": "b", "dataset": name}]), dict)
 

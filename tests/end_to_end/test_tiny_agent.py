@@ -9,7 +9,7 @@ import pytest
 from context_bench.agents.datasets import BUNDLED, SCRIPT, load_tasks
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.sandbox import find_house, verify, workspace
+from context_bench.sandbox import find_agent_sandbox, verify, workspace
 
 pytestmark = pytest.mark.program("bwrap")
 AGENT = Path(__file__).parents[2] / "examples" / "tiny_agent.py"
@@ -26,7 +26,7 @@ def worked_on(task, house, url, **env):
 
 
 async def test_the_scripted_model_solves_eleven_of_twelve():
-    house = find_house()
+    house = find_agent_sandbox()
     async with ModelServer(Scripted(SCRIPT)) as server:
         with ThreadPoolExecutor(2) as pool:
             loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ async def test_the_scripted_model_solves_eleven_of_twelve():
 
 
 async def test_the_agent_gives_up_at_its_step_limit():
-    house = find_house()
+    house = find_agent_sandbox()
     [task] = load_tasks(f"{BUNDLED}:pager-last-page")
     async with ModelServer(Scripted({"default": "```bash\nseq 9999\n```"})) as server:
         done, patch, verdict = await asyncio.to_thread(worked_on, task, house, f"{server.url}/v1", STEP_LIMIT="2")

@@ -148,7 +148,7 @@ class Noting:
 def of_a_file(where, data):
     """A run over a file, whose plan is known as far as it was made; what it found, and all that was asked so far."""
     from context_bench.datasets import load
-    from context_bench.datasets.loaded import Chained
+    from context_bench.datasets.examples import Chained
 
     with open_store(where) as store:
         manifest = {"cells": [{"labels": {}, "systems": ["noting"], "baseline": None, "controls": []}]}

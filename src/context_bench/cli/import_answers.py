@@ -150,7 +150,7 @@ async def _stored(store: Any, name: str, found: _Import) -> str:
     """Replay what was recorded through the engine, as any other run; returns the run's id."""
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.evaluators.recorded_scores import RecordedScores
-    from context_bench.systems.recorded import RecordedAnswers
+    from context_bench.systems.recorded_answers import RecordedAnswers
 
     identity = stable_hash([each["sha256"] for each in found.about])
     arms = [

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.keys import hash_text
 
 
 async def call(function: Callable[..., Any], *args: Any, pool: Executor | None = None, **kwargs: Any) -> Any:
@@ -120,6 +121,17 @@ def _first_names() -> dict[str, str]:
 
     names: dict[str, str] = tomllib.loads((files("context_bench.core") / "recorded_names.toml").read_text("utf-8"))
     return names
+
+
+def function_identity(function: Callable[..., Any] | None) -> str | None:
+    """Fingerprint of a function: `module:name:hash of the source`; without a source to read, `module:name`."""
+    if function is None:
+        return None
+    name = f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__name__)}"
+    try:
+        return f"{name}:{hash_text(inspect.getsource(function), 12)}"
+    except (OSError, TypeError):
+        return name
 
 
 def fingerprint(plugin: Any) -> dict[str, Any]:

@@ -109,18 +109,18 @@ class Compressor(Protocol):
 
 @runtime_checkable
 class Fingerprinted(Protocol):
-    """Examples that can be known again without being read: equal `told()`, equal examples in equal order.
+    """Examples that can be identified without being read: equal fingerprints, equal examples in equal order.
 
     Their iterator may have `skip(count) -> int`: pass over so many, and say how many there were.
     """
 
     def __iter__(self) -> Iterator[Example]: ...
 
-    def told(self) -> Any:
-        """Identity of the examples, as JSON values; `None` if it is not known this time. May read files."""
+    def fingerprint(self) -> Any:
+        """Identity of the examples, as JSON values; `None` if it is unknown this time. May read files."""
 
     def unchanged(self) -> bool:
-        """Is what `told` said still so?"""
+        """Does the last fingerprint still hold?"""
 
 
 class Recorder(Protocol):

@@ -18,9 +18,9 @@ from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
     from context_bench.core.records import Example
+    from context_bench.datasets.examples import LoadedDataset as LoadedDataset
     from context_bench.datasets.examples import examples_from as examples_from
-    from context_bench.datasets.jsonl import load_jsonl as load_jsonl
-    from context_bench.datasets.loaded import LoadedDataset as LoadedDataset
+    from context_bench.datasets.examples import load_jsonl as load_jsonl
     from context_bench.datasets.loading import catalogue_names as catalogue_names
     from context_bench.datasets.loading import datasets_known as datasets_known
     from context_bench.datasets.loading import describe as describe
@@ -31,12 +31,12 @@ __all__ = ["LoadedDataset", "catalogue_names", "datasets_known", "describe", "ex
 _public, _ = lazy(
     __name__,
     [
-        ".loaded:LoadedDataset",
+        ".examples:LoadedDataset",
         ".loading:load",
         ".loading:datasets_known",
         ".loading:describe",
         ".loading:catalogue_names",
-        ".jsonl:load_jsonl",
+        ".examples:load_jsonl",
         ".examples:examples_from",
     ],
 )

@@ -1,21 +1,29 @@
-"""Validation of examples: one rule for local files, catalogue datasets and registered loaders.
+"""Examples: the rule that every one follows, examples of JSONL files, and datasets as `load` returns them.
 
-Local files are known again by a hash of their content.
+One rule holds for local files, catalogue datasets and registered loaders. JSONL, the commonest kind of file, is read as
+it is wanted and passed over where it is not; the ids that a file has had are held in about six bytes each. A file is
+identified by a hash of its content.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from context_bench.core.errors import BadInput
+from context_bench.core.iterables import skip
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
+from context_bench.datasets.readers import LineOfJson, json_line, lines_of_json
 
 
 def tidy(raw: Mapping[str, Any], index: int, dataset: str, where: str) -> Example:
@@ -120,6 +128,119 @@ def examples_from(source: Iterable[Any], n: int | None = None) -> Iterator[Examp
         yield {"id": index, **raw} if raw.get("id") is None else dict(raw)
 
 
+_TABLES = 1 << 12
+
+
+class SeenIds:
+    """Remembers hashes of ids in small tables of its own: a set of a million texts takes 150 MB, one large table twice
+    its room to grow.
+
+    Of a hash 12 bits say in which table it is and 32 stand there.
+    """
+
+    def __init__(self) -> None:
+        self._tables = [array("I", bytes(16)) for _ in range(_TABLES)]  # 0: free
+        self._taken = array("I", bytes(4 * _TABLES))
+
+    def add(self, name: str) -> bool:
+        """Remember an id; true if it is probably there already (among a million different ids, two look alike in one
+        file of forty).
+        """
+        number = hash(name)
+        place, number = number % _TABLES, (number // _TABLES) % (1 << 32) or 1
+        table = self._tables[place]
+        if not _put(table, number):
+            return True
+        self._taken[place] += 1
+        if 4 * self._taken[place] > 3 * len(table):
+            larger = self._tables[place] = array("I", bytes(4 * (3 * len(table) // 2)))
+            for each in table:
+                if each:
+                    _put(larger, each)
+        return False
+
+
+def _put(table: array[int], number: int) -> bool:
+    size = len(table)
+    at = number % size
+    while there := table[at]:
+        if there == number:
+            return False
+        at = at + 1 if at + 1 < size else 0
+    table[at] = number
+    return True
+
+
+def load_jsonl(path: str | Path, n: int | None = None) -> list[Example]:
+    """The first `n` examples (default all) of a file with one JSON object per line.
+
+    Blank lines are skipped and do not count; a missing id becomes the line's index, counted from 0. Raises `BadInput`
+    with file and line.
+    """
+    return list(JsonlExamples(Path(path), str(path), n))
+
+
+class JsonlExamples(Iterator[Example]):
+    """Examples of a JSONL file, tagged `dataset`, the first `n` of them. Two rows with one id are an error: their
+    results could not be told apart. Raises `BadInput` with file and line.
+    """
+
+    def __init__(self, path: Path, dataset: str, n: int | None = None) -> None:
+        self._path, self._dataset = path, dataset
+        self._left = -1 if n is None else max(n, 0)  # below 0: all
+        self._lines = lines_of_json(path)
+        self._seen = SeenIds()
+
+    def __next__(self) -> Example:
+        if not self._left:
+            self._lines.close()
+            raise StopIteration
+        line = next(self._lines)
+        self._left -= 1
+        where = f"{self._path}:{line.number}"
+        example = tidy(json_line(line, self._path), line.number - 1, self._dataset, where)
+        self._meet(example["id"], line.number)
+        return example
+
+    def skip(self, count: int) -> int:
+        """Pass over so many examples, as far as there are any; returns how many. Only their ids are looked at."""
+        passed = 0
+        while passed < count and self._left:
+            line = next(self._lines, None)
+            if line is None:
+                break
+            self._left -= 1
+            passed += 1
+            self._meet(self._id(line), line.number)
+        return passed
+
+    def _id(self, line: LineOfJson) -> str | int:
+        try:
+            found = orjson.loads(line.text).get("id")
+            if found is None or type(found) is str or type(found) is int:
+                return line.number - 1 if found is None else found
+        except (ValueError, AttributeError):
+            pass
+        # Half a surrogate pair, a number of more than 64 bits, no object: as it is read where it is wanted.
+        found = json_line(line, self._path).get("id")
+        return id_of(line.number - 1 if found is None else found, f"{self._path}:{line.number}")
+
+    def _meet(self, found: str | int, number: int) -> None:
+        if self._seen.add(str(found)) and (before := self._line_of(str(found), number)) is not None:
+            raise BadInput(
+                f"{self._path}:{number}: id {found!r} was used on line {before} already; give each row its own"
+            )
+
+    def _line_of(self, name: str, until: int) -> int | None:
+        """The first line before `until` whose example has this id, if there is one: two ids may have one hash."""
+        for line in lines_of_json(self._path):
+            if line.number >= until:
+                return None
+            if str(self._id(line)) == name:
+                return line.number
+        return None
+
+
 class Content:
     """A file as it was when its hash was first asked for."""
 
@@ -135,7 +256,7 @@ class Content:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def unchanged(self) -> bool:
-        """Is it still the file that `sha256` is about? Any writing shows, also what leaves it as it was."""
+        """Compare with the file that `sha256` is about. Any writing shows, also what leaves it as it was."""
         try:
             return self._state is not None and _state(self.path.stat()) == self._state
         except OSError:
@@ -147,16 +268,101 @@ class Content:
         return self.path.stat().st_size
 
 
-class Contents:
-    """Several files in order, each read once for its hash."""
+def _state(file: os.stat_result) -> tuple[int, ...]:
+    return file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.files = [Content(path) for path in paths]
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Origin of a dataset's examples, if that can be told without making them.
+
+    `facts`: all that makes them what they are, as JSON values; `unchanged`: is that still so?
+    """
+
+    facts: Any
+    unchanged: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifiedExamples:
+    """Reads examples from where `origin` says. Whoever reads them otherwise puts another function in its place."""
+
+    read: Callable[[], Iterator[Example]]
+    origin: Callable[[], Origin | None]
+
+    def __call__(self) -> Iterator[Example]:
+        return self.read()
+
+
+@dataclass
+class LoadedDataset:
+    """A dataset that was found and is ready to be read.
+
+    `name`: the specification as typed, also the examples' `dataset` tag. `base`: the same without `:config`.
+    `evaluators`: names of evaluator plug-ins that fit. `has_context` is false where the text is the question itself, so
+    that nothing can be compressed.
+    """
+
+    name: str
+    base: str
+    evaluators: list[str]
+    has_context: bool
+    _read: Callable[[], Iterator[Example]] = field(repr=False)
+    _facts: Callable[[], dict[str, Any]] = field(repr=False)
+
+    def examples(self) -> Iterator[Example]:
+        """The examples, one at a time; each call starts anew and gives the same ones."""
+        return self._read()
+
+    def manifest(self) -> dict[str, Any]:
+        """Facts needed to get the same examples again: source, resolved revision, hashes, licence, size."""
+        return {"name": self.name, "evaluators": self.evaluators, "has_context": self.has_context, **self._facts()}
+
+    def origin(self) -> Origin | None:
+        """Facts that determine the examples; `None` where only reading them all would tell."""
+        return self._read.origin() if isinstance(self._read, IdentifiedExamples) else None
+
+
+class Chained:
+    """The examples of several datasets, one after the other, as a run takes them: see
+    `core.protocols.Fingerprinted`.
+    """
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        self._datasets = list(datasets)
+        self._origins: list[Origin] = []
+
+    def __iter__(self) -> Iterator[Example]:
+        return _Chain(self._datasets)
+
+    def fingerprint(self) -> Any:
+        """Facts that determine the examples; `None` where a dataset has none. Reads files."""
+        origins = [dataset.origin() if isinstance(dataset, LoadedDataset) else None for dataset in self._datasets]
+        self._origins = [origin for origin in origins if origin is not None]
+        if len(self._origins) < len(origins):
+            return None
+        return [[dataset.name, origin.facts] for dataset, origin in zip(self._datasets, self._origins, strict=True)]
 
     def unchanged(self) -> bool:
-        """Are all of them still what their hashes are about?"""
-        return all(each.unchanged() for each in self.files)
+        """Do the facts of the last fingerprint still hold?"""
+        return all(origin.unchanged() for origin in self._origins)
 
 
-def _state(known: os.stat_result) -> tuple[int, ...]:
-    return known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns
+class _Chain(Iterator[Example]):
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        self._waiting = iter(datasets)
+        self._now: Iterator[Example] = iter(())
+
+    def __next__(self) -> Example:
+        while True:
+            for example in self._now:
+                return example
+            self._now = next(self._waiting).examples()
+
+    def skip(self, count: int) -> int:
+        """Pass over so many examples; returns how many there were."""
+        passed = skip(self._now, count)
+        while passed < count and (following := next(self._waiting, None)) is not None:
+            self._now = following.examples()
+            passed += skip(self._now, count - passed)
+        return passed

@@ -51,7 +51,7 @@ class HubFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class HubSnapshot:
     """The data files of one dataset at one commit. `note` says when the hub could not be asked."""
 
     repo: str
@@ -67,12 +67,20 @@ class Snapshot:
                 yield row
                 left = None if left is None else max(0, left - 1)
 
+    def file_facts(self) -> list[dict[str, Any]]:
+        """Facts about its files for a manifest."""
+        return [{"path": file.path, "bytes": file.size, "sha256": file.sha256} for file in self.files]
+
+    def identity(self) -> list[Any]:
+        """Facts that determine the content of its files."""
+        return [self.commit, [[file.path, file.size, file.sha256] for file in self.files]]
+
     def whole(self, path: str) -> Path:
         """A file of this snapshot in the client's cache, downloaded if it was not there."""
         return _fetch(self, next(file for file in self.files if file.path == path))
 
 
-def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> Snapshot:
+def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> HubSnapshot:
     """Find the files of `repo` that match `patterns` (in their order) at `revision` (default: the newest). Raises
     `PreflightFailed`.
 
@@ -80,12 +88,12 @@ def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> 
     since it cannot have changed.
     """
     asked = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-    known = _recall(repo, asked, revision)
-    if known and revision and re.fullmatch(r"[0-9a-f]{40}", revision):
-        return known
+    kept = _recall(repo, asked, revision)
+    if kept and revision and re.fullmatch(r"[0-9a-f]{40}", revision):
+        return kept
     if _offline():
-        if known or (known := _from_cache(repo, asked, revision)):
-            return known
+        if kept or (kept := _from_cache(repo, asked, revision)):
+            return kept
         raise PreflightFailed(
             f"HF_HUB_OFFLINE is set and dataset {repo} ({', '.join(asked)}) is not in the cache {_cache_dir()}. "
             f"{_ways(repo)}"
@@ -93,13 +101,8 @@ def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> 
     try:
         found = _ask(repo, asked, revision)
     except _NotReached as error:
-        if known or (known := _from_cache(repo, asked, revision)):
-            return Snapshot(
-                known.repo,
-                known.commit,
-                known.files,
-                f"the hub could not be reached ({error}); the cached copy was used",
-            )
+        if kept or (kept := _from_cache(repo, asked, revision)):
+            return replace(kept, note=f"the hub could not be reached ({error}); the cached copy was used")
         raise PreflightFailed(
             f"cannot reach the hub at {_shown_endpoint()} for dataset {repo}: {error}. {_ways(repo)}"
         ) from error
@@ -111,7 +114,7 @@ class _NotReached(Exception):
     """No usable answer from the hub: no connection, a timeout, or an error of its own (5xx, 429)."""
 
 
-def _ask(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:
+def _ask(repo: str, patterns: Sequence[str], revision: str | None) -> HubSnapshot:
     commit, trees = listing(repo, revision, [_folder(pattern) for pattern in patterns])
     wanted: dict[str, HubFile] = {}
     for pattern in patterns:
@@ -123,7 +126,7 @@ def _ask(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:
             raise PreflightFailed(f"dataset {repo} has no files {outer!r} at {commit}; in that folder: {shown}")
         for file in matching:
             wanted.setdefault(f"{file.path}!{inside}", replace(file, inside=inside or None))
-    return Snapshot(repo, commit, tuple(wanted.values()))
+    return HubSnapshot(repo, commit, tuple(wanted.values()))
 
 
 def _folder(pattern: str) -> str:
@@ -185,7 +188,7 @@ def _explained(error: Exception, repo: str, revision: str | None, thing: str) ->
     return _NotReached(re.sub(r"\?\S+", "?…", " ".join(str(error).split()))[:300] or type(error).__name__)
 
 
-def _file_rows(at: Snapshot, file: HubFile, wanted: int | None) -> Iterator[dict[str, Any]]:
+def _file_rows(at: HubSnapshot, file: HubFile, wanted: int | None) -> Iterator[dict[str, Any]]:
     given = 0
     while (part := _part(at, file, wanted)) is not None:
         for row in islice(rows_of(part), given, None):
@@ -200,7 +203,7 @@ def _file_rows(at: Snapshot, file: HubFile, wanted: int | None) -> Iterator[dict
 _ALL = "all"
 
 
-def _part(at: Snapshot, file: HubFile, wanted: int | None) -> Path | None:
+def _part(at: HubSnapshot, file: HubFile, wanted: int | None) -> Path | None:
     """The first `wanted` rows (or more) of a large file as a file of its own, or `None` where the whole file is the
     better choice.
 
@@ -243,7 +246,7 @@ def _kept(folder: Path, wanted: int | None) -> Path | None:
     return next(iter(enough), None) or next((p for p in parts if p.name == f"{_ALL}.jsonl"), None)
 
 
-def _read_first(at: Snapshot, file: HubFile, wanted: int | None, folder: Path) -> Path | None:
+def _read_first(at: HubSnapshot, file: HubFile, wanted: int | None, folder: Path) -> Path | None:
     from huggingface_hub import HfFileSystem
 
     system = HfFileSystem(endpoint=_endpoint(), skip_instance_cache=True, use_listings_cache=False)
@@ -292,7 +295,7 @@ def _keep(folder: Path, name: str, write: Callable[[Path], object]) -> Path:
     return partial.replace(folder / name)
 
 
-def _fetch(at: Snapshot, file: HubFile) -> Path:
+def _fetch(at: HubSnapshot, file: HubFile) -> Path:
     """The whole file in the client's cache; a fresh download is checked against its known SHA-256."""
     if (cached := _cached(at, file)) is not None:
         return cached
@@ -323,17 +326,17 @@ def _fetch(at: Snapshot, file: HubFile) -> Path:
     return path
 
 
-def _failed(error: Exception, at: Snapshot, file: HubFile) -> Exception:
-    told = _explained(error, at.repo, at.commit, file.path)
-    if isinstance(told, _NotReached):
+def _failed(error: Exception, at: HubSnapshot, file: HubFile) -> Exception:
+    explained = _explained(error, at.repo, at.commit, file.path)
+    if isinstance(explained, _NotReached):
         return PreflightFailed(
-            f"{file.path} of dataset {at.repo} could not be downloaded whole: {told}. Run the command again; it goes "
-            "on where it stopped"
+            f"{file.path} of dataset {at.repo} could not be downloaded whole: {explained}. Run the command again; "
+            "it goes on where it stopped"
         )
-    return told
+    return explained
 
 
-def _cached(at: Snapshot, file: HubFile) -> Path | None:
+def _cached(at: HubSnapshot, file: HubFile) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(
@@ -347,7 +350,7 @@ def _note_path(repo: str, patterns: Sequence[str], revision: str | None) -> Path
     return _notes_dir() / "listings" / repo.replace("/", "--") / f"{name}.json"
 
 
-def _remember(found: Snapshot, patterns: Sequence[str], revision: str | None) -> None:
+def _remember(found: HubSnapshot, patterns: Sequence[str], revision: str | None) -> None:
     path = _note_path(found.repo, patterns, revision)
     note = {"commit": found.commit, "patterns": patterns, "files": [asdict(f) for f in found.files]}
     try:
@@ -356,15 +359,15 @@ def _remember(found: Snapshot, patterns: Sequence[str], revision: str | None) ->
         return  # a cache that cannot be written costs a question to the hub next time, nothing else
 
 
-def _recall(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot | None:
+def _recall(repo: str, patterns: Sequence[str], revision: str | None) -> HubSnapshot | None:
     try:
         note = json.loads(_note_path(repo, patterns, revision).read_text("utf-8"))
-        return Snapshot(repo, note["commit"], tuple(HubFile(**f) for f in note["files"]))
+        return HubSnapshot(repo, note["commit"], tuple(HubFile(**f) for f in note["files"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot | None:
+def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> HubSnapshot | None:
     """Files that another tool (`hf download`) left in the cache; shards that its names promise (`-of-00003`) are listed
     too.
     """
@@ -386,7 +389,7 @@ def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Sna
         for name in names:
             size = (root / name).stat().st_size if (root / name).exists() else 0
             found.setdefault(f"{name}!{inside}", HubFile(name, size, inside=inside or None))
-    return Snapshot(
+    return HubSnapshot(
         repo, commit, tuple(found.values()), "the hub was not asked; files found in the client's cache were used"
     )
 

@@ -14,13 +14,19 @@ from context_bench.core.families import Datasets, families
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
 from context_bench.core.registry import registry
-from context_bench.datasets.examples import Contents, examples_from, tidy
-from context_bench.datasets.loaded import LoadedDataset, Origin, Reading
+from context_bench.datasets.examples import (
+    Content,
+    IdentifiedExamples,
+    LoadedDataset,
+    Origin,
+    examples_from,
+    tidy,
+)
 from context_bench.datasets.readers import KINDS, rows_of
 from context_bench.datasets.undescribed import any_context, guess_evaluators
 
 if TYPE_CHECKING:
-    from context_bench.datasets.hub import Snapshot
+    from context_bench.datasets.hub import HubSnapshot
     from context_bench.datasets.spec import DatasetSpec
 
 PYDOCS, LONG_CONTEXT = "bundled:pydocs-qa", "bundled:long-context"
@@ -68,17 +74,20 @@ def load(spec_text: str, *, n: int | None = None, seed: int = 0) -> LoadedDatase
 
 def unknown_dataset(name: str) -> UnknownName:
     """The error for a name that is no dataset: the nearest, and the command that lists them all."""
-    known = datasets_known()
+    names = dataset_names()
     lists = (
-        f"`context-bench datasets` lists all {len(known)}, such as hotpotqa; ./FILE.jsonl and hf:OWNER/NAME "
+        f"`context-bench datasets` lists all {len(names)}, such as hotpotqa; ./FILE.jsonl and hf:OWNER/NAME "
         "are taken as well."
     )
-    return UnknownName("dataset", name, known, lists)
+    return UnknownName("dataset", name, names, lists)
 
 
-def datasets_known() -> list[str]:
+def dataset_names() -> list[str]:
     """Every name that `load` takes besides file names, sorted: catalogue, bundled and registered ones."""
     return sorted({*catalogue_names(), *registry.names("dataset")})
+
+
+datasets_known = dataset_names  # the documented name
 
 
 def catalogue_names() -> list[str]:
@@ -108,13 +117,8 @@ def describe(name: str) -> dict[str, Any]:
             "Our own questions about the documentation that every CPython carries; names, versions and "
             "numbers renamed by seed."
         )
-        known_facts = {
-            "source": "pydoc_data.topics",
-            "evaluators": ["answer"],
-            "has_context": True,
-            "size": pydocs.size(),
-        }
-        return {"name": name, "about": about, **known_facts}
+        facts = {"source": "pydoc_data.topics", "evaluators": ["answer"], "has_context": True, "size": pydocs.size()}
+        return {"name": name, "about": about, **facts}
     from context_bench.datasets import spec
 
     for family in _of_families():
@@ -122,16 +126,11 @@ def describe(name: str) -> dict[str, Any]:
             return family.describe(name)
     if base not in spec.names():
         raise unknown_dataset(name)
-    known = spec.named(base)
-    facts = known.model_dump(exclude={"fields", "sample"}, exclude_none=True, exclude_defaults=False)
-    sample = tidy(known.sample.example, 0, base, f"sample of {base}")
-    return {
-        "name": base,
-        **facts,
-        "configs": list(known.configs),
-        "fields": sorted({*known.fields, *sample}),
-        "sample": sample,
-    }
+    dataset = spec.named(base)
+    facts = dataset.model_dump(exclude={"fields", "sample"}, exclude_none=True, exclude_defaults=False)
+    sample = tidy(dataset.sample.example, 0, base, f"sample of {base}")
+    fields = sorted({*dataset.fields, *sample})
+    return {"name": base, **facts, "configs": list(dataset.configs), "fields": fields, "sample": sample}
 
 
 def _of_families() -> list[Datasets]:
@@ -139,15 +138,15 @@ def _of_families() -> list[Datasets]:
 
 
 def _opened(family: Datasets, name: str, n: int | None, seed: int) -> LoadedDataset:
-    found = family.load(name, n, seed)
-    if not isinstance(found, LoadedDataset):
-        raise BadInput(f"the family that opens {name!r} gave a {type(found).__name__}; expected a LoadedDataset")
-    return found
+    dataset = family.load(name, n, seed)
+    if not isinstance(dataset, LoadedDataset):
+        raise BadInput(f"the family that opens {name!r} gave a {type(dataset).__name__}; expected a LoadedDataset")
+    return dataset
 
 
 def _prefixed(name: str) -> Datasets | None:
     """The data of the family whose prefix the name has."""
-    return next((each for each in _of_families() if each.prefix and name.startswith(each.prefix)), None)
+    return next((data for data in _of_families() if data.prefix and name.startswith(data.prefix)), None)
 
 
 def _pydocs(name: str, options: str, n: int | None, seed: int) -> LoadedDataset:
@@ -175,24 +174,24 @@ _BUNDLED: dict[str, Callable[[str, str, int | None, int], LoadedDataset]] = {PYD
 
 
 def _described(
-    name: str, base: str, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path
+    name: str, base: str, dataset: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path
 ) -> LoadedDataset:
-    if config and not known.configs:
+    if config and not dataset.configs:
         raise BadInput(f"dataset {base!r} does not accept a :config suffix (got {config!r})")
-    if config and config not in known.configs:
-        raise UnknownName(f"configuration of {base}", config, known.configs)
-    source = _Source(known, config or known.config, n, seed, folder)
+    if config and config not in dataset.configs:
+        raise UnknownName(f"configuration of {base}", config, dataset.configs)
+    source = _Source(dataset, config or dataset.config, n, seed, folder)
 
     def read() -> Iterator[Example]:
-        made = known.examples(source.data(), source)
+        made = dataset.examples(source.data(), source)
         return (tidy(example, i, name, f"{name}, example {i}") for i, example in enumerate(islice(made, n)))
 
     return LoadedDataset(
-        name, base, list(known.evaluators), known.has_context, Reading(read, source.origin), source.facts
+        name, base, list(dataset.evaluators), dataset.has_context, IdentifiedExamples(read, source.origin), source.facts
     )
 
 
-def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snapshot:
+def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> HubSnapshot:
     from context_bench.datasets import hub
 
     return hub.snapshot(repo, patterns, revision)
@@ -201,26 +200,20 @@ def _snapshot(repo: str, patterns: Sequence[str], revision: str | None) -> Snaps
 class _Source:
     """Source of a described dataset's rows; found when made, so that what is missing shows before the run."""
 
-    def __init__(self, known: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
-        self._spec, self._asked, self.split, self.seed, self._n, self._folder = (
-            known,
-            config,
-            known.split,
-            seed,
-            n,
-            folder,
-        )
-        self.config = known.config_value(config)
-        scheme, _, self._target = known.source.partition(":")
-        self._remote = _snapshot(self._target, known.patterns(config), known.revision) if scheme == "hf" else None
+    def __init__(self, dataset: DatasetSpec, config: str | None, n: int | None, seed: int, folder: Path) -> None:
+        self._spec, self._asked, self._n, self._folder = dataset, config, n, folder
+        self.split, self.seed = dataset.split, seed
+        self.config = dataset.config_value(config)
+        scheme, _, self._target = dataset.source.partition(":")
+        self._remote = _snapshot(self._target, dataset.patterns(config), dataset.revision) if scheme == "hf" else None
         self._paths = [] if self._remote else self._local(self._target)
-        self._contents = Contents(self._paths)
+        self._contents = [Content(path) for path in self._paths]
 
     def _local(self, pattern: str) -> list[Path]:
-        found = sorted(Path(p) for p in glob.glob(str(self._folder / pattern)))  # noqa: PTH207 (the pattern may be absolute)
-        if not found:
+        paths = sorted(Path(p) for p in glob.glob(str(self._folder / pattern)))  # noqa: PTH207 (may be absolute)
+        if not paths:
             raise BadInput(f"no file matches {'files:' + pattern!r} (looked in {self._folder.resolve()})")
-        return found
+        return paths
 
     def data(self) -> Iterator[dict[str, Any]]:
         if self._remote:
@@ -240,31 +233,28 @@ class _Source:
             return self._further(pattern).rows(None)
         return (row for path in self._local(pattern) for row in rows_of(path))
 
-    def _further(self, pattern: str) -> Snapshot:
+    def _further(self, pattern: str) -> HubSnapshot:
         assert self._remote
         return _snapshot(self._target, [pattern], self._remote.commit)
 
     def facts(self) -> dict[str, Any]:
-        known = self._spec
-        facts: dict[str, Any] = {"source": known.source, "config": self._asked, "split": known.split}
-        facts |= {
-            "licence": known.licence,
-            "citation": known.citation,
-            "size": known.size if self._asked == known.config else None,
+        dataset = self._spec
+        facts: dict[str, Any] = {
+            "source": dataset.source,
+            "config": self._asked,
+            "split": dataset.split,
+            "licence": dataset.licence,
+            "citation": dataset.citation,
+            "size": dataset.size if self._asked == dataset.config else None,
         }
         if self._remote:
-            files = [{"path": f.path, "bytes": f.size, "sha256": f.sha256} for f in self._remote.files]
-            facts |= {
-                "revision": self._remote.commit,
-                "pinned": self._spec.revision is not None,
-                "files": files,
-                "note": self._remote.note,
-            }
+            facts |= {"revision": self._remote.commit, "pinned": dataset.revision is not None}
+            facts |= {"files": self._remote.file_facts(), "note": self._remote.note}
         else:
             facts["files"] = [
-                {"path": each.path.name, "bytes": each.size, "sha256": each.sha256} for each in self._contents.files
+                {"path": file.path.name, "bytes": file.size, "sha256": file.sha256} for file in self._contents
             ]
-        facts["sha256"] = stable_hash([self._spec.source, facts.get("revision"), facts["files"]], 64)
+        facts["sha256"] = stable_hash([dataset.source, facts.get("revision"), facts["files"]], 64)
         return {key: value for key, value in facts.items() if value is not None}
 
     def origin(self) -> Origin | None:
@@ -272,11 +262,11 @@ class _Source:
         if self._spec.prepare is not None:
             return None
         described = self._spec.model_dump(mode="json", exclude={"sample"})
+        facts = ["described", described, self._asked, self._n, self.seed]
         if self._remote:
-            files = [[file.path, file.size, file.sha256] for file in self._remote.files]
-            return Origin(["described", described, self._asked, self._n, self.seed, self._remote.commit, files])
-        hashes = [each.sha256 for each in self._contents.files]
-        return Origin(["described", described, self._asked, self._n, self.seed, hashes], self._contents.unchanged)
+            return Origin([*facts, *self._remote.identity()])
+        hashes = [file.sha256 for file in self._contents]
+        return Origin([*facts, hashes], lambda: all(file.unchanged() for file in self._contents))
 
 
 def _registered(name: str, base: str, loader: Any, config: str, n: int | None, seed: int) -> LoadedDataset:
@@ -284,11 +274,11 @@ def _registered(name: str, base: str, loader: Any, config: str, n: int | None, s
         raise BadInput(
             f"dataset {base!r} is registered as a {type(loader).__name__}; expected a function that gives examples"
         )
-    taken = _taken(loader)
-    if config and "config" not in taken:
+    parameters = _parameters(loader)
+    if config and "config" not in parameters:
         raise BadInput(f"dataset {base!r} does not accept a :config suffix (got {config!r})")
     wanted = {"n": n, "seed": seed, **({"config": config} if config else {})}
-    made = loader(**{key: value for key, value in wanted.items() if key in taken})
+    made = loader(**{key: value for key, value in wanted.items() if key in parameters})
     if isinstance(made, LoadedDataset):
         return made
     if not isinstance(made, Iterable) or isinstance(made, str | bytes | dict):
@@ -302,7 +292,7 @@ def _registered(name: str, base: str, loader: Any, config: str, n: int | None, s
     return LoadedDataset(name, base, evaluators, has_context, lambda: (dict(e) for e in examples), lambda: facts)
 
 
-def _taken(loader: Callable[..., Any]) -> set[str]:
+def _parameters(loader: Callable[..., Any]) -> set[str]:
     try:
         parameters = inspect.signature(loader).parameters.values()
     except (TypeError, ValueError):

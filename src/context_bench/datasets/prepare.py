@@ -1,9 +1,9 @@
 """The few datasets whose rows need a function before `[fields]` can read them, one function each, named by `prepare` in
 their TOML.
 
-A function takes the raw rows, in order and perhaps not all of them, and a `Source`; it gives the rows that `[fields]`
-then reads. It must be repeatable: what it chooses, it chooses by `chance(source.seed, …)`. It yields as it reads, so
-that `-n` stays cheap.
+A function takes the raw rows, in order and perhaps not all of them, and a `RowSource`; it gives the rows that
+`[fields]` then reads. It must be repeatable: what it chooses, it chooses by `chance(source.seed, …)`. It yields as it
+reads, so that `-n` stays cheap.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import ast
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
 from context_bench.core.keys import stable_hash
-from context_bench.datasets.fields import lettered
 
 Row = Mapping[str, Any]
 
 
-class Source(Protocol):
-    """Source of rows, for what a function needs besides them.
+class RowSource(Protocol):
+    """The files that a function needs besides the rows.
 
     `config` is what stands for `{config}` in the names of files, by default or by what was asked for after the colon.
     `seed` is that of the run.
@@ -48,15 +47,32 @@ class Source(Protocol):
         """All rows of the files that match, read as data files are."""
 
 
-Prepare = Callable[[Iterator[Row], Source], Iterator[Row]]
+Prepare = Callable[[Iterator[Row], RowSource], Iterator[Row]]
 
 FUNCTIONS: dict[str, Prepare] = {}
+LETTERS = "ABCDEFGHIJ"  # of choices; there are at most ten
 
 
 def prepares(function: Prepare) -> Prepare:
-    """Makes `function` known under its own name to `prepare = "…"`."""
+    """Register `function` under its own name for `prepare = "…"`."""
     FUNCTIONS[function.__name__] = function
     return function
+
+
+def lettered(choices: Any) -> str:
+    """`A) one  B) two`: at most ten choices, two spaces between."""
+    items = choices if is_list(choices) else []
+    return "  ".join(f"{letter}) {text_of(item)}" for letter, item in zip(LETTERS, items, strict=False))
+
+
+def is_list(value: Any) -> bool:
+    """True for a list of any kind, but no text."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def text_of(value: Any) -> str:
+    """A value as part of a text; an absent one is empty."""
+    return "" if value is None else str(value)
 
 
 def chance(*parts: Any) -> random.Random:
@@ -68,7 +84,7 @@ def chance(*parts: Any) -> random.Random:
 
 
 @prepares
-def triviaqa(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def triviaqa(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `evidence`: what the search found, else the pages of the entities; a question without either is its own text
     to read.
     """
@@ -82,7 +98,7 @@ def triviaqa(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 
 @prepares
-def qasper(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def qasper(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """One row for each question about a paper: `key`, `paper` (the whole text), `question`, `golds` (one of each
     annotator).
     """
@@ -113,7 +129,7 @@ def _qasper_gold(answer: Row) -> str:
 
 
 @prepares
-def longbench(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def longbench(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `task`: the question, or what is to be done with the text where the rows do not say."""
     for row in rows:
         yield {**row, "task": row["input"] or _LONGBENCH_TASKS.get(source.config or "", "")}
@@ -130,14 +146,14 @@ _LONGBENCH_TASKS = {
 
 
 @prepares
-def longbench_v2(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def longbench_v2(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `choices`, the four columns as one list."""
     for row in rows:
         yield {**row, "choices": [row[f"choice_{letter}"] for letter in "ABCD"]}
 
 
 @prepares
-def infinitebench(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def infinitebench(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `task` (the question, with the options where there are some), `golds` and, with options, the `position` of
     the right one.
     """
@@ -168,7 +184,7 @@ _INFINITEBENCH_TASKS = {
 
 
 @prepares
-def nolima(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def nolima(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """One row for each test of a needle and each kind of question: the needle stands on a line of its own in one of the
     books.
 
@@ -210,23 +226,22 @@ def _filled(text: str, slots: Mapping[str, str]) -> str:
 
 
 @prepares
-def bfcl(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def bfcl(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `functions` (indented JSON), `asked` (what the user says, and the form of the answer), `expected` calls and
     `gold` text.
 
     Right calls stand with the executable rows as Python, for the others in files of their own, as accepted values of
     each parameter.
     """
-    known: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for row in rows:
         truth = row.get("ground_truth")
         if truth is None:
-            known = known or {
-                found["id"]: found["ground_truth"] for found in source.rows("possible_answer/BFCL_v3_live_*.json")
-            }
-            expected = [
-                {"name": name, "arguments": given} for call in known.get(row["id"], ()) for name, given in call.items()
-            ]
+            if not answers:
+                accepted = source.rows("possible_answer/BFCL_v3_live_*.json")
+                answers = {one["id"]: one["ground_truth"] for one in accepted}
+            calls = answers.get(row["id"], ())
+            expected = [{"name": name, "arguments": given} for call in calls for name, given in call.items()]
         else:
             expected = [call for text in truth if (call := _python_call(text, row["function"]))]
         said = [message["content"] for turn in row["question"] for message in turn]
@@ -255,7 +270,7 @@ def _python_call(text: Any, functions: list[Row]) -> dict[str, Any] | None:
 
 
 @prepares
-def multi_news(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def multi_news(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Articles and summaries stand line by line in two files."""
     summaries = source.rows(f"data/{source.split}.tgt")
     for row, summary in zip(rows, summaries, strict=False):
@@ -263,7 +278,7 @@ def multi_news(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 
 @prepares
-def dialogsum(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def dialogsum(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """One row for each dialogue: rows that follow one another with the same one are its several `summaries`."""
     for _, group in groupby(rows, key=lambda row: row["dialogue"]):
         same = list(group)
@@ -274,7 +289,7 @@ def dialogsum(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 
 @prepares
-def arc_challenge(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def arc_challenge(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `position`, that of the choice which the key names; a row whose key names none is left out. Keys and labels
     may be digits.
     """
@@ -287,7 +302,7 @@ def arc_challenge(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 
 @prepares
-def gpqa(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def gpqa(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `choices` in an order that depends on the seed and the record's own id alone, and the right one's
     `position`.
     """
@@ -304,7 +319,7 @@ def gpqa(rows: Iterator[Row], source: Source) -> Iterator[Row]:
 
 
 @prepares
-def hellaswag(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def hellaswag(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Texts without the marks that how-to articles were cut up by."""
     for row in rows:
         yield {**row, "ctx": _unmarked(row["ctx"]), "endings": [_unmarked(ending) for ending in row["endings"]]}
@@ -317,7 +332,7 @@ def _unmarked(text: str) -> str:
 
 
 @prepares
-def last_box(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def last_box(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `boxed`: what the last box of the solution holds, or the solution where it has none."""
     for row in rows:
         boxed = _last_box(row["solution"])
@@ -340,7 +355,7 @@ def _last_box(text: str) -> str | None:
 
 
 @prepares
-def mbpp(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def mbpp(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `task`, the prompt with the function's name and the tests, and `test_setup_code`, the tests' imports."""
     for row in rows:
         setup = "\n".join(row["test_imports"])
@@ -357,14 +372,14 @@ def _tested_name(code: str, tests: str) -> str | None:
 
 
 @prepares
-def mt_bench(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def mt_bench(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `turns`, the prompts as messages of the user."""
     for row in rows:
         yield {**row, "turns": [{"role": "user", "content": text} for text in row["prompt"]]}
 
 
 @prepares
-def scifact(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def scifact(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """One row for each claim that cites something, with its `abstracts` and its `label` (NOT_ENOUGH_INFO where there is
     no evidence).
 
@@ -388,7 +403,7 @@ def _evidence_label(row: Row) -> str | None:
 
 
 @prepares
-def apigen(rows: Iterator[Row], source: Source) -> Iterator[Row]:
+def apigen(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     """Adds `functions` as schemas, `asked` (the query and what may be called) and `expected` calls.
 
     A parameter that has its default value, or is left out of the right call though it has one, may be given or left

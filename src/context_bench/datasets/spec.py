@@ -1,10 +1,30 @@
-"""A dataset as a file of data: what its TOML may say, checked whole, all faults listed at once."""
+r"""A dataset as a file of data: what its TOML may say, checked whole, all faults listed at once.
+
+`[fields]` has a language of its own, in which a raw row of a dataset becomes a value of an example:
+
+| form | gives |
+|---|---|
+| `"a.b.0"` | the value at that path; `None` where there is none |
+| `"{question}\n\n{choices:letters}"` | a template; `:letters` renders a list as `A) one  B) two` (at most ten) |
+| `["a", "b"]` | a list of values |
+| `{ const = 3 }` | 3 |
+| `{ pick = "options", at = "label", base = 1 }` | that item of a list or text; counted from `base` (0); a letter is a position too |
+| `{ column = "text", of = "paragraphs" }` | the `text` of each item of a list |
+| `{ all = ["answer", "aliases"] }` | one list of all values, lists run together; nulls, empty texts and repeats left out |
+| `{ before = "\nQuery:", of = "input" }` | trimmed text before the last such mark; all of it if there is none |
+| `{ after = "####", of = "answer" }` | trimmed text after the last such mark; `None` if there is none |
+| `{ before_first = …, of = … }`, `{ after_first = …, of = … }` | the same, cut at the first such mark |
+| `{ join = "\n", each = ["titles", "texts"], sep = ": " }` | parallel lists, item beside item |
+
+In a join, `sep` stands inside a pair and `join` between pairs; an inner list is run together first. Wherever a form
+needs a value (`pick`, `at`, `of`, `each` …) any form may stand. There are no expressions and no conditions.
+"""  # noqa: E501
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -16,9 +36,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.core.records import Example
 from context_bench.core.templates import load_toml
-from context_bench.datasets.fields import FieldFault, Form, compile_field
-from context_bench.datasets.prepare import FUNCTIONS, Row, Source
+from context_bench.datasets.prepare import FUNCTIONS, LETTERS, Row, RowSource, is_list, lettered, text_of
 
+Form = Callable[[Row], Any]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -40,7 +60,7 @@ class Sample(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _SampleSource:
-    """The sample's files as the `Source` of a `prepare` function."""
+    """The sample's files as the `RowSource` of a `prepare` function."""
 
     files: Mapping[str, str | list[dict[str, Any]]]
     config: str | None
@@ -100,21 +120,21 @@ class DatasetSpec(BaseModel):
 
     @field_validator("source")
     @classmethod
-    def _known_source(cls, value: str) -> str:
+    def _check_source(cls, value: str) -> str:
         if re.fullmatch(r"hf:[\w.-]+/[\w.-]+", value) or re.fullmatch(r"files:.+", value):
             return value
         raise ValueError(f"{value!r} is neither hf:owner/name nor files:PATTERN")
 
     @field_validator("revision")
     @classmethod
-    def _is_commit(cls, value: str | None) -> str | None:
+    def _check_revision(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[0-9a-f]{40}|refs/[\w/.-]+", value):
             raise ValueError(f"{value!r} is not a whole commit (40 hex digits) or a ref (refs/…)")
         return value
 
     @field_validator("prepare")
     @classmethod
-    def _is_known(cls, value: str | None) -> str | None:
+    def _check_prepare(cls, value: str | None) -> str | None:
         if value is not None and value not in FUNCTIONS:
             raise ValueError(
                 f"{value!r} is no function of datasets/prepare.py; there are: {', '.join(sorted(FUNCTIONS)) or 'none'}"
@@ -159,7 +179,7 @@ class DatasetSpec(BaseModel):
             f"{k} of the row is {made.get(k)!r}, the example says {self.sample.example.get(k)!r}" for k in wrong
         )
 
-    def examples(self, rows: Iterable[Row], source: Source) -> Iterator[Example]:
+    def examples(self, rows: Iterable[Row], source: RowSource) -> Iterator[Example]:
         """The examples made of raw rows, in order."""
         prepared = FUNCTIONS[self.prepare](iter(rows), source) if self.prepare else rows
         return map(self.example, prepared)
@@ -218,3 +238,172 @@ def named(name: str) -> DatasetSpec:
         (files("context_bench.datasets") / "catalogue" / f"{name}.toml").read_text("utf-8"),
         f"catalogue dataset {name!r}",
     )
+
+
+_SLOT = re.compile(r"\{([^{}:]+)(?::(\w+))?\}")
+_PATH = re.compile(r"[^.{}]+(?:\.[^.{}]+)*")
+
+
+class FieldFault(ValueError):
+    """A field's definition that cannot be understood; the message says where and why."""
+
+
+def compile_field(definition: Any, where: str) -> Form:
+    """A function row → value for one definition. Raises `FieldFault`, naming `where` it stands."""
+    if isinstance(definition, str):
+        return _template(definition, where) if "{" in definition else _path(definition, where)
+    if isinstance(definition, list):
+        forms = [compile_field(item, f"{where}[{i}]") for i, item in enumerate(definition)]
+        return lambda row: [form(row) for form in forms]
+    if isinstance(definition, Mapping):
+        return _table(definition, where)
+    raise FieldFault(
+        f"{where}: {definition!r} is neither a path, a template, a list nor a table; a fixed value is {{ const = … }}"
+    )
+
+
+def _table(definition: Mapping[str, Any], where: str) -> Form:
+    for keys, make in _FORMS:
+        required = {k for k in keys if not k.endswith("?")}
+        if required <= set(definition) <= {k.rstrip("?") for k in keys}:
+            return make(definition, where)
+    known = " | ".join(" ".join(keys) for keys, _ in _FORMS)
+    raise FieldFault(f"{where}: keys {sorted(definition)} make no form; expected one of: {known}")
+
+
+def _path(text: str, where: str) -> Form:
+    if not _PATH.fullmatch(text):
+        raise FieldFault(f"{where}: {text!r} is not a path such as a.b.0")
+    steps = text.split(".")
+    return lambda row: _walk(row, steps)
+
+
+def _walk(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif is_list(value) and re.fullmatch(r"-?\d+", step):
+            value = value[int(step)] if -len(value) <= int(step) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _template(text: str, where: str) -> Form:
+    slots = [(path, spec, _path(path, where)) for path, spec in _SLOT.findall(text)]
+    if not slots or "{" in _SLOT.sub("", text):
+        raise FieldFault(f"{where}: {text!r} has a brace that is not part of a {{path}}")
+    if wrong := [spec for _, spec, _ in slots if spec not in ("", "letters")]:
+        raise FieldFault(f"{where}: {wrong[0]!r} is not a way to render a value; the only one is :letters")
+    pieces = _SLOT.split(text)
+
+    def render(row: Row) -> str:
+        parts = [pieces[0]]
+        for i, (_, spec, get) in enumerate(slots):
+            parts += [lettered(get(row)) if spec else text_of(get(row)), pieces[3 * i + 3]]
+        return "".join(parts)
+
+    return render
+
+
+def _pick(definition: Mapping[str, Any], where: str) -> Form:
+    options, at = compile_field(definition["pick"], f"{where}.pick"), compile_field(definition["at"], f"{where}.at")
+    base = definition.get("base", 0)
+    if not isinstance(base, int):
+        raise FieldFault(f"{where}.base: {base!r} is not a whole number")
+
+    def pick(row: Row) -> Any:
+        items, position = options(row), _position(at(row), base)
+        if position is None or not isinstance(items, Sequence) or not 0 <= position < len(items):
+            return None
+        return items[position]
+
+    return pick
+
+
+def _position(value: Any, base: int) -> int | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.upper() in set(LETTERS):
+            return LETTERS.index(text.upper())
+        return int(text) - base if re.fullmatch(r"-?\d{1,9}", text) else None
+    return int(value) - base if isinstance(value, int) else None
+
+
+def _column(definition: Mapping[str, Any], where: str) -> Form:
+    rows, step = compile_field(definition["of"], f"{where}.of"), _path(definition["column"], f"{where}.column")
+    return lambda row: [step(item) for item in _items(rows(row))]
+
+
+def _all(definition: Mapping[str, Any], where: str) -> Form:
+    each = definition["all"]
+    forms = [compile_field(d, f"{where}.all[{i}]") for i, d in enumerate(each if isinstance(each, list) else [each])]
+
+    def gathered(row: Row) -> list[Any]:
+        found: list[Any] = []
+        for value in (form(row) for form in forms):
+            for item in value if is_list(value) else [value]:
+                if item not in (None, "", *found):
+                    found.append(item)
+        return found
+
+    return gathered
+
+
+#: How `before`, `after` and their like cut a text at a mark that is in it.
+_CUTS: dict[str, Callable[[str, str], str]] = {
+    "before": lambda text, mark: text.rpartition(mark)[0],
+    "after": lambda text, mark: text.rpartition(mark)[2],
+    "before_first": lambda text, mark: text.partition(mark)[0],
+    "after_first": lambda text, mark: text.partition(mark)[2],
+}
+
+
+def _cut(definition: Mapping[str, Any], where: str) -> Form:
+    key = next(key for key in definition if key in _CUTS)
+    mark, source = definition[key], compile_field(definition["of"], f"{where}.of")
+    if not isinstance(mark, str) or not mark:
+        raise FieldFault(f"{where}.{key}: {mark!r} is not a piece of text")
+
+    def cut(row: Row) -> str | None:
+        text = source(row)
+        if not isinstance(text, str):
+            return None
+        if mark in text:
+            return _CUTS[key](text, mark).strip()
+        return text.strip() if key.startswith("before") else None
+
+    return cut
+
+
+def _join(definition: Mapping[str, Any], where: str) -> Form:
+    each = definition["each"]
+    columns = [compile_field(d, f"{where}.each[{i}]") for i, d in enumerate(each if isinstance(each, list) else [each])]
+    join, sep = definition["join"], definition.get("sep", "")
+    if not isinstance(join, str) or not isinstance(sep, str):
+        raise FieldFault(f"{where}: join and sep are texts")
+
+    def joined(row: Row) -> str:
+        return join.join(
+            sep.join(_run(cell) for cell in cells) for cells in zip(*(_items(c(row)) for c in columns), strict=False)
+        )
+
+    return joined
+
+
+def _run(value: Any) -> str:
+    return "".join(text_of(item) for item in value) if is_list(value) else text_of(value)
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if is_list(value) else []
+
+
+_FORMS: tuple[tuple[tuple[str, ...], Callable[[Mapping[str, Any], str], Form]], ...] = (
+    (("const",), lambda definition, _: lambda row: definition["const"]),
+    (("pick", "at", "base?"), _pick),
+    (("column", "of"), _column),
+    (("all",), _all),
+    *(((key, "of"), _cut) for key in _CUTS),
+    (("join", "each", "sep?"), _join),
+)

@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
-from context_bench.datasets.examples import Content, tidy
-from context_bench.datasets.fields import compile_field
-from context_bench.datasets.jsonl import JsonlExamples
-from context_bench.datasets.loaded import LoadedDataset, Origin, Reading
+from context_bench.datasets.examples import (
+    Content,
+    IdentifiedExamples,
+    JsonlExamples,
+    LoadedDataset,
+    Origin,
+    tidy,
+)
 from context_bench.datasets.readers import KINDS, rows_of
+from context_bench.datasets.spec import compile_field
 
 if TYPE_CHECKING:
-    from context_bench.datasets.hub import Snapshot
+    from context_bench.datasets.hub import HubSnapshot
 
 Row = Mapping[str, Any]
 _NAMES = {
@@ -252,7 +257,7 @@ def lines(name: str, n: int | None) -> LoadedDataset:
             "per line"
         )
     content = Content(path)
-    read = Reading(
+    read = IdentifiedExamples(
         lambda: JsonlExamples(path, name, n), lambda: Origin(["lines", content.sha256, n], content.unchanged)
     )
     return LoadedDataset(name, name, guess_evaluators(seen), any_context(seen), read, lambda: _file_facts(content))
@@ -330,9 +335,10 @@ def _guessed(
             yield _distinct(example, seen, f"{name}, row {i + 1}", keep)
 
     examples = list(islice(read(), PEEK))
-    told = {"fields": fields, "fields_guessed": True}
-    known = guess_evaluators(examples, fields), any_context(examples)
-    return LoadedDataset(name, name, *known, Reading(read, origin), lambda: {**facts(), **told})
+    guessed = {"fields": fields, "fields_guessed": True}
+    evaluators, has_context = guess_evaluators(examples, fields), any_context(examples)
+    reader = IdentifiedExamples(read, origin)
+    return LoadedDataset(name, name, evaluators, has_context, reader, lambda: {**facts(), **guessed})
 
 
 def _distinct(example: Example, seen: dict[str, int], where: str, strict: bool) -> Example:
@@ -372,16 +378,16 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
     chosen = replace(found, files=tuple(by_path[path] for path in wanted))
 
     def facts() -> dict[str, Any]:
-        files = [{"path": f.path, "bytes": f.size, "sha256": f.sha256} for f in chosen.files]
+        files = chosen.file_facts()
         pinned = bool(revisions) and re.fullmatch(r"[0-9a-f]{40}", revisions[0]) is not None
-        told = {"source": f"hf:{repo}", "revision": chosen.commit, "pinned": pinned, "files": files}
-        return {**told, "sha256": stable_hash([repo, chosen.commit, files], 64), **({"note": note} if note else {})}
+        source = {"source": f"hf:{repo}", "revision": chosen.commit, "pinned": pinned, "files": files}
+        return {**source, "sha256": stable_hash([repo, chosen.commit, files], 64), **({"note": note} if note else {})}
 
-    origin = lambda: Origin(["hub", repo, chosen.commit, [[f.path, f.size, f.sha256] for f in chosen.files], n])  # noqa: E731
+    origin = lambda: Origin(["hub", repo, *chosen.identity(), n])  # noqa: E731
     return replace(_guessed(name, n, chosen.rows, facts, origin, keep=False), base=f"hf:{repo}")
 
 
-def _conversion(repo: str, found: Snapshot) -> Snapshot:
+def _conversion(repo: str, found: HubSnapshot) -> HubSnapshot:
     from context_bench.datasets import hub
 
     try:

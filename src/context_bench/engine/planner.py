@@ -45,7 +45,7 @@ def source_key(examples: Iterable[Example], arms: Sequence[PlannedArm], program:
     run but the arms' own keys, which the store watches, and on who takes a budget from whom.
     """
     try:
-        told = examples.told() if isinstance(examples, Fingerprinted) else None
+        told = examples.fingerprint() if isinstance(examples, Fingerprinted) else None
     except OSError:  # who reads it will say so
         return None
     budgets = sorted([arm.name, arm.arm.budget_from] for arm in arms if arm.arm.budget_from is not None)

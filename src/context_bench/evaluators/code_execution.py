@@ -98,7 +98,7 @@ class CodeExecution:
         """A sentence for the run's notes: which limits of the kernel stood around the programs; "" before the first of
         them.
         """
-        return self._sandbox.walls() if self._sandbox is not None else ""
+        return self._sandbox.description() if self._sandbox is not None else ""
 
     async def preflight(self) -> None:
         """Raises `MissingProgram` where no sandbox works, before anything is spent."""

@@ -9,7 +9,7 @@ from context_bench.core.families import Command, Datasets, Export, Family, Secti
 from context_bench.core.records import EvalRow, Result, SetupRecord
 
 if TYPE_CHECKING:
-    from context_bench.datasets.loaded import LoadedDataset
+    from context_bench.datasets.examples import LoadedDataset
 
 __all__ = ["FAMILY"]
 

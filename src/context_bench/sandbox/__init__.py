@@ -7,9 +7,9 @@ hidden tests over what the agent left and runs them.
 """
 
 from context_bench.sandbox.backends import Bubblewrap, Container, NoSandbox, Sandbox
-from context_bench.sandbox.bounds import Bounds, Finished, Limits, Verdict
-from context_bench.sandbox.launch import Outcome, Unit, find_house, find_sandbox, run
-from context_bench.sandbox.verification import verify
+from context_bench.sandbox.launch import Outcome, Unit, find_agent_sandbox, find_sandbox, run
+from context_bench.sandbox.supervision import Bounds, Finished, Limits
+from context_bench.sandbox.verification import Verdict, verify
 from context_bench.sandbox.workspace import Workspace, workspace
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "Unit",
     "Verdict",
     "Workspace",
-    "find_house",
+    "find_agent_sandbox",
     "find_sandbox",
     "run",
     "verify",

@@ -2,7 +2,7 @@
 
 Each runs two things. A *program* is Python that a model wrote: it sees this interpreter and an empty /tmp. A *command*
 is an agent's or a verifier's: it sees the programs of this machine, read-only, and the folders that it is given. Around
-both stand the same walls: namespaces, refused system calls (`seccomp`), limits of the kernel on all that they hold
+both stand the same limits: namespaces, refused system calls (`seccomp`), limits of the kernel on all that they hold
 together (`groups`).
 """
 
@@ -13,16 +13,16 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from context_bench.core.errors import SandboxFailed
 from context_bench.sandbox import seccomp
-from context_bench.sandbox.bounds import Bounds, Finished, Limits
-from context_bench.sandbox.cgroups import Caps, ControlGroups, Group, find_groups
-from context_bench.sandbox.supervision import RunningCommand
+from context_bench.sandbox.cgroups import Caps, ControlGroups, find_groups
+from context_bench.sandbox.supervision import Bounds, Finished, Limits, RunningCommand
 
 #: What Python is started with: no site packages, nothing from the environment but the hash seed, so that runs repeat.
 PYTHON_OPTIONS = ("-s", "-S", "-B")
@@ -33,28 +33,11 @@ _READABLE = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo", "/et
 #: no /run, no /root.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
 _ETC = (
-    *(
-        "alternatives",
-        "ca-certificates",
-        "ca-certificates.conf",
-        "ssl/certs",
-        "ssl/openssl.cnf",
-        "pki/tls/certs",
-        "pki/ca-trust",
-    ),
-    *(
-        "hosts",
-        "resolv.conf",
-        "nsswitch.conf",
-        "protocols",
-        "services",
-        "localtime",
-        "ld.so.cache",
-        "ld.so.conf",
-        "ld.so.conf.d",
-    ),
-    "mime.types",
+    *("alternatives", "ca-certificates", "ca-certificates.conf", "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs"),
+    *("pki/ca-trust", "hosts", "resolv.conf", "nsswitch.conf", "protocols", "services", "localtime", "ld.so.cache"),
+    *("ld.so.conf", "ld.so.conf.d", "mime.types"),
 )
+_OWN = ("--proc", "/proc", "--dev", "/dev")
 _SHARED_MEMORY = 256 * 2**20
 #: Beyond the limit of a program, for what watches it inside: bytes of memory, processes.
 _WATCHER = (32 * 2**20, 8)
@@ -77,8 +60,8 @@ PATH = ":".join(dict.fromkeys(_FOLDERS))
 
 @dataclass(slots=True)
 class Places:
-    """What a command sees besides the system. `binds`: (folder here, place inside, may be written); `cwd`: where it
-    starts; `user`: the one that these folders belong to (`Sandbox.user`).
+    """Folders that a command sees besides the system. `binds`: (folder here, place inside, may be written); `cwd`:
+    where it starts; `user`: the one that these folders belong to (`Sandbox.user`).
     """
 
     binds: list[tuple[Path, str, bool]] = field(default_factory=list)
@@ -86,25 +69,30 @@ class Places:
     user: int = 0
 
 
-class Sandbox(Protocol):
-    """One kind of walls. `contained`: they are real; without, what runs has all the rights of this user.
+class Sandbox(ABC):
+    """One way to keep what runs apart from this machine. `contained`: it does; without, what runs has all the rights of
+    this user.
 
     `same_python`: programs run under this very interpreter, so that compiled code can be sent. `count_by_user`: the
-    number of processes is to be limited inside as well.
+    number of processes is to be limited inside as well. `groups`: where control groups are made.
     """
 
     name: str
-    contained: bool
-    same_python: bool
-    count_by_user: bool
+    contained = True
+    same_python = True
+    count_by_user = False
+    groups: ControlGroups | None = None
 
     @property
     def counts_memory(self) -> bool:
         """The kernel limits what all processes hold together."""
+        return self.groups is not None and self.groups.counts_memory
 
+    @abstractmethod
     def program(self, boot: str, limits: Limits) -> RunningCommand:
         """The process of this machine that runs Python's `boot` in the sandbox."""
 
+    @abstractmethod
     def command(
         self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
     ) -> RunningCommand:
@@ -114,48 +102,45 @@ class Sandbox(Protocol):
         """A new user id that what runs inside changes to, and that has to own what it writes; 0 = it does not
         change.
         """
+        return 0
 
-    def started(self, finished: Finished, command: RunningCommand) -> str:
+    def fault(self, finished: Finished, command: RunningCommand) -> str:
         """The fault of the sandbox itself; "" if the command did start."""
+        return ""
 
-    def walls(self) -> str:
-        """A sentence for the run's notes: which limits of the kernel stand, and which do not."""
+    @abstractmethod
+    def description(self) -> str:
+        """A sentence for the run's notes: the limits of the kernel that stand, and those that do not."""
 
+    def _grouped(
+        self, argv: Sequence[str], environment: Mapping[str, str], caps: Caps, handles: Iterable[IO[bytes]] = ()
+    ) -> RunningCommand:
+        """The command as a member of a new control group, where groups are made.
 
-def _grouped(groups: ControlGroups | None, caps: Caps) -> Group | None:
-    """Raises `SandboxFailed` where a group could be made before and cannot now: what was said of the walls would be
-    wrong.
-    """
-    if groups is None:
-        return None
-    try:
-        return groups.make(caps)
-    except OSError as error:
-        raise SandboxFailed(f"no control group could be made for the sandbox: {error}") from None
+        Raises `SandboxFailed` where one could be made before and cannot now: the description would be wrong.
+        """
+        try:
+            group = self.groups.make(caps) if self.groups is not None else None
+        except OSError as error:
+            raise SandboxFailed(f"no control group could be made for the sandbox: {error}") from None
+        entered = argv if group is None else group.entering(argv)
+        return RunningCommand(entered, environment, handles=list(handles), group=group)
 
-
-def _entered(group: Group | None, order: Sequence[str]) -> list[str]:
-    return list(order) if group is None else group.entering(order)
-
-
-def _limited(groups: ControlGroups | None) -> str:
-    """The part of a sentence on what control groups limit."""
-    words = {"memory": "memory", "pids": "processes"}
-    there = [words[name] for name in words if groups is not None and name in groups.roots]
-    missing = [words[name] for name in ("memory", "pids") if words[name] not in there]
-    said = f"{_and(there)} limited by cgroup v{groups.version}" if groups is not None else ""
-    if not missing:
-        return said
-    otherwise = f"{_and(missing)} limited by resource limits and by looking only (no control group may be made here)"
-    return f"{said}; {otherwise}" if said else otherwise
-
-
-def _and(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    def _group_limits(self) -> str:
+        """The part of the description on memory and processes."""
+        roots = self.groups.roots if self.groups is not None else {}
+        words = {"memory": "memory", "pids": "processes"}
+        limited = " and ".join(word for name, word in words.items() if name in roots)
+        watched = " and ".join(word for name, word in words.items() if name not in roots)
+        parts = [f"{limited} limited by cgroup v{self.groups.version}"] if self.groups is not None else []
+        if watched:
+            how = "limited by resource limits and by looking only (no control group may be made here)"
+            parts.append(f"{watched} {how}")
+        return "; ".join(parts)
 
 
-@dataclass(slots=True)
-class Bubblewrap:
+@dataclass
+class Bubblewrap(Sandbox):
     """bwrap: namespaces of its own for everything; no capability, no set-uid program works.
 
     `as_root`: no user namespace is made (root's processes would not be counted in it): what runs becomes a user of its
@@ -169,30 +154,11 @@ class Bubblewrap:
     filtered: bool = True
     groups: ControlGroups | None = field(default_factory=find_groups)
     name: str = "bubblewrap"
-    contained: bool = True
-    same_python: bool = True
-    count_by_user: bool = True
-
-    @property
-    def counts_memory(self) -> bool:
-        return self.groups is not None and self.groups.counts_memory
+    count_by_user = True
 
     def program(self, boot: str, limits: Limits) -> RunningCommand:
         size = str(limits.memory + 2 * _WATCHER[0])  # what is over the limit is ended for that, whatever holds it
-        own = [
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--size",
-            size,
-            "--tmpfs",
-            "/dev/shm",
-            "--size",
-            size,
-            "--tmpfs",
-            "/tmp",
-        ]
+        own = [*_OWN, "--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp"]
         order = [
             *("--unshare-net", "--as-pid-1", *_libraries(_PYTHON), *own, "--remount-ro", "/dev", "--remount-ro", "/"),
             *("--chdir", "/tmp", "--", _PYTHON, *PYTHON_OPTIONS, "-c", boot),
@@ -213,26 +179,13 @@ class Bubblewrap:
     def command(
         self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
     ) -> RunningCommand:
-        own = [
-            *(
-                "--proc",
-                "/proc",
-                "--dev",
-                "/dev",
-                "--perms",
-                "1777",
-                "--size",
-                str(_SHARED_MEMORY),
-                "--tmpfs",
-                "/dev/shm",
-            ),
-            *("--size", str(2**20), "--tmpfs", "/run"),
-        ]
-        told = _as_file()
+        own = [*_OWN, "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"]
+        own += ["--size", str(2**20), "--tmpfs", "/run"]
+        status = _as_file()
         order = [
             *(() if network else ("--unshare-net",)),
-            *("--hostname", "sandbox", "--json-status-fd", str(told.fileno())),
-            *_shown(_system()),
+            *("--hostname", "sandbox", "--json-status-fd", str(status.fileno())),
+            *_system(),
             *own,
             *(part for bind in places.binds for part in _bound(*bind)),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", places.cwd, "--"),
@@ -243,8 +196,8 @@ class Bubblewrap:
         command = self._command(
             rights, order, environment, Caps(bounds.memory, bounds.tasks, one_share=True), tracing=True
         )
-        command.told = told
-        command.handles.append(told)
+        command.status = status
+        command.handles.append(status)
         return command
 
     def _command(
@@ -258,27 +211,20 @@ class Bubblewrap:
             apart += ["--seccomp", str(handles[0].fileno())]
         if "--unshare-user" in rights:
             apart += self.options
-        group = _grouped(self.groups, caps)
         whole = [self.path, *rights, *apart, "--die-with-parent", "--new-session", *order]
-        return RunningCommand(_entered(group, whole), environment, handles=handles, group=group)
+        return self._grouped(whole, environment, caps, handles)
 
     def _filter(self, tracing: bool) -> bytes | None:
         return seccomp.program(self.counts_memory, tracing) if self.filtered else None
 
-    def started(self, finished: Finished, command: RunningCommand) -> str:
-        command.told.seek(0)
-        said = command.told.read()
-        if (
-            b'"exit-code"' in said
-            or finished.timed_out
-            or finished.killed
-            or finished.exit is None
-            or finished.exit < 0
-        ):
+    def fault(self, finished: Finished, command: RunningCommand) -> str:
+        command.status.seek(0)
+        begun = b'"exit-code"' in command.status.read()
+        if begun or finished.timed_out or finished.killed or finished.exit is None or finished.exit < 0:
             return ""
         return " ".join(finished.stderr_tail.split())[-500:] or f"exit status {finished.exit}"
 
-    def walls(self) -> str:
+    def description(self) -> str:
         filtered = self._filter(True) is not None
         calls = (
             "system calls filtered by seccomp"
@@ -291,7 +237,7 @@ class Bubblewrap:
             else "nested user namespaces possible"
         )
         who = "; as root without capabilities" if os.geteuid() == 0 and not self.as_root else ""
-        return f"Sandbox: {self.name}; {calls}; {nested}{who}; {_limited(self.groups)}."
+        return f"Sandbox: {self.name}; {calls}; {nested}{who}; {self._group_limits()}."
 
 
 def _bound(host: Path, inside: str, write: bool) -> list[str]:
@@ -327,26 +273,22 @@ def _libraries(python: str) -> list[str]:
     ]
 
 
-def _system() -> list[tuple[Path, str]]:
-    """(place on this machine, the same place inside) of what every command may read."""
-    shown = [Path(place) for place in _SYSTEM] + [Path("/etc", name) for name in _ETC]
+def _system() -> list[str]:
+    """Shows what every command may read, read-only and at its own place."""
+    places = [*map(Path, _SYSTEM), *(Path("/etc", name) for name in _ETC)]
     if not _PYTHON_HOME.startswith("/usr"):
-        shown.append(Path(_PYTHON_HOME))
-    return [(place, str(place)) for place in shown if place.exists()]
-
-
-def _shown(places: Iterable[tuple[Path, str]]) -> list[str]:
+        places.append(Path(_PYTHON_HOME))
     order: list[str] = []
-    for host, inside in places:
-        if host.is_symlink() and host.parent == Path("/"):
-            order += ["--symlink", str(host.readlink()), inside]
+    for place in filter(Path.exists, places):
+        if place.is_symlink() and place.parent == Path("/"):
+            order += ["--symlink", str(place.readlink()), str(place)]
         else:
-            order += _bound(host.resolve(), inside, False)
+            order += _bound(place.resolve(), str(place), False)
     return order
 
 
-@dataclass(slots=True)
-class Container:
+@dataclass
+class Container(Sandbox):
     """docker or podman with an image that is there already (nothing is pulled); what agents need must be in the image.
 
     `filtered`: our own list of refused system calls, which stands in for the program's own; without, that one stands.
@@ -356,10 +298,11 @@ class Container:
     image: str
     name: str = "docker"
     filtered: bool = True
-    contained: bool = True
-    same_python: bool = False
-    count_by_user: bool = False  # the container counts its processes itself
-    counts_memory: bool = True
+    same_python = False
+
+    @property
+    def counts_memory(self) -> bool:
+        return True
 
     def program(self, boot: str, limits: Limits) -> RunningCommand:
         half = limits.memory // 2
@@ -371,9 +314,6 @@ class Container:
         ]
         # the client finds its daemon by its environment; nothing of it gets inside
         return self._command(order, os.environ, limits.memory, limits.processes + 2, tracing=False)
-
-    def user(self) -> int:
-        return 0
 
     def command(
         self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
@@ -406,20 +346,8 @@ class Container:
         label = f"context-bench-{secrets.token_hex(8)}"
         handles: list[IO[bytes]] = []
         whole = [
-            *(
-                self.path,
-                "run",
-                "--rm",
-                "--interactive",
-                "--pull",
-                "never",
-                "--name",
-                label,
-                "--read-only",
-                "--log-driver",
-                "none",
-            ),
-            *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+            *(self.path, "run", "--rm", "--interactive", "--pull", "never", "--name", label),
+            *("--read-only", "--log-driver", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
             *("--memory", str(memory), "--memory-swap", str(memory), "--pids-limit", str(tasks)),
         ]
         if self.filtered:
@@ -430,48 +358,36 @@ class Container:
     def _kill(self, label: str) -> None:
         subprocess.run([self.path, "kill", label], capture_output=True, timeout=60, check=False)
 
-    def started(self, finished: Finished, command: RunningCommand) -> str:
+    def fault(self, finished: Finished, command: RunningCommand) -> str:
         if finished.exit == 125:  # the client's own failure
             return " ".join(finished.stderr_tail.split())[-500:] or "exit status 125"
         return ""
 
-    def walls(self) -> str:
+    def description(self) -> str:
         calls = (
             "filtered by seccomp with our own list" if self.filtered else f"filtered as {self.name} does it of itself"
         )
         return f"Sandbox: {self.name}; system calls {calls}; memory and processes limited by the container."
 
 
-@dataclass(slots=True)
-class NoSandbox:
-    """No walls: a command can read and write whatever this user can, and reach any network. For throw-away machines."""
+@dataclass
+class NoSandbox(Sandbox):
+    """No sandbox, for throw-away machines: a command can do whatever this user can, and reach any network."""
 
     groups: ControlGroups | None = field(default_factory=find_groups)
     name: str = "none"
-    contained: bool = False
-    same_python: bool = True
-    count_by_user: bool = False
-
-    @property
-    def counts_memory(self) -> bool:
-        return self.groups is not None and self.groups.counts_memory
+    contained = False
 
     def program(self, boot: str, limits: Limits) -> RunningCommand:
         raise SandboxFailed("a program written by a model is never run without a sandbox")
-
-    def user(self) -> int:
-        return 0
 
     def command(
         self, argv: Sequence[str], environment: Mapping[str, str], places: Places, network: bool, bounds: Bounds
     ) -> RunningCommand:
         reaper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("reaper.py"))]
         enter = ["/bin/sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", places.cwd]
-        group = _grouped(self.groups, Caps(bounds.memory, bounds.tasks, one_share=True))
-        return RunningCommand(_entered(group, [*reaper, *enter, *argv]), dict(environment), group=group)
+        caps = Caps(bounds.memory, bounds.tasks, one_share=True)
+        return self._grouped([*reaper, *enter, *argv], dict(environment), caps)
 
-    def started(self, finished: Finished, command: RunningCommand) -> str:
-        return ""
-
-    def walls(self) -> str:
-        return f"Sandbox: NONE; {_limited(self.groups)}."
+    def description(self) -> str:
+        return f"Sandbox: NONE; {self._group_limits()}."

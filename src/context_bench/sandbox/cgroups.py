@@ -213,8 +213,8 @@ _LIMITS = {"memory": _limit_memory, "pids": _limit_tasks}
 
 @cache
 def find_groups() -> ControlGroups | None:
-    """What this system grants us, tried out; None if neither memory nor processes can be limited. Removes what the dead
-    left.
+    """The control groups that this system grants us, tried out; None if neither memory nor processes can be limited.
+    Removes what the dead left.
     """
     mounts, own = _read("/proc/self/mountinfo"), _read("/proc/self/cgroup")
     for found in _candidates(mounts, own):
@@ -278,7 +278,7 @@ def _mounts(text: str) -> Iterator[tuple[str, str, Path, set[str]]]:
 
 
 def _below(place: Path, path: str, root: str) -> Path:
-    """Where the group `path` is seen in a mount at `place` that shows `root`; in a container the mount itself may be
+    """The folder of the group `path` in a mount at `place` that shows `root`; in a container the mount itself may be
     our group.
     """
     inner = path if root == "/" else path[len(root) :] if path.startswith(root) else ""

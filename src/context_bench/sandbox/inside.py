@@ -47,11 +47,11 @@ def supervise(job: dict[str, Any]) -> None:
         pipes = _far(job)
     data = marshal.loads(_piece())
     token = os.urandom(WORD)
-    told, tell = os.pipe()
+    report, tell = os.pipe()
     gate, go = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(told)
+        os.close(report)
         os.close(go)
         os.read(gate, 1)
         os.close(gate)
@@ -62,8 +62,8 @@ def supervise(job: dict[str, Any]) -> None:
     os.write(go, b"!")
     end, passed = (_wait if job["counted"] else _watch)(child, job), False
     if not end:
-        os.set_blocking(told, False)
-        passed, end = _said(told, token)
+        os.set_blocking(report, False)
+        passed, end = _report(report, token)
     os.write(1, word + (b"1" if passed else b"0") + end.encode("utf-8", "replace")[:1000])
 
 
@@ -190,14 +190,14 @@ def _held() -> tuple[int, int]:
     return others, held
 
 
-def _said(told: int, token: bytes) -> tuple[bool, str]:
+def _report(handle: int, token: bytes) -> tuple[bool, str]:
     try:
-        said = os.read(told, 4096)
+        report = os.read(handle, 4096)
     except BlockingIOError:
-        said = b""
-    if said == token:
+        report = b""
+    if report == token:
         return True, "passed"
-    return False, said.decode("utf-8", "replace") or "left before its end"
+    return False, report.decode("utf-8", "replace") or "left before its end"
 
 
 def _program(job: dict[str, Any], entry: str, given: tuple[Any, ...], token: bytes, tell: int | None) -> NoReturn:

@@ -20,9 +20,8 @@ from typing import Any
 
 from context_bench.core.errors import MissingProgram, SandboxFailed
 from context_bench.sandbox.backends import PATH, Bubblewrap, Container, NoSandbox, Places, Sandbox
-from context_bench.sandbox.bounds import Bounds, Finished, Limits
 from context_bench.sandbox.inside import WORD
-from context_bench.sandbox.supervision import RunningCommand, StopRequest, watched
+from context_bench.sandbox.supervision import Bounds, Finished, Limits, RunningCommand, StopRequest, watched
 from context_bench.sandbox.workspace_files import give
 
 #: Reads the first piece of stdin and runs it; `inside.begin` reads the rest.
@@ -165,14 +164,14 @@ def run_in(
     sandbox: Sandbox, argv: Sequence[str], environment: Mapping[str, str], places: Places, *, network: bool, bounds: Bounds, timeout: float,  # noqa: E501
     stdin: bytes, keep: int, disk: Path, stop: StopRequest,
 ) -> Finished:  # fmt: skip
-    """One command inside. Raises `SandboxFailed` if the walls do not come up."""
+    """One command inside. Raises `SandboxFailed` if the sandbox does not come up."""
     command = sandbox.command(
         ["/bin/sh", "-c", _limits(sandbox, bounds), "sh", *argv], environment, places, network, bounds
     )
     command.stdin = stdin
     try:
         finished = watched(command, bounds, timeout, keep=keep, disk=disk, stop=stop)
-        fault = sandbox.started(finished, command)
+        fault = sandbox.fault(finished, command)
     except OSError as error:
         fault = str(error)
     finally:
@@ -186,7 +185,7 @@ def _limits(sandbox: Sandbox, bounds: Bounds) -> str:
     """For `sh`: limits of each process of the command, then the command."""
     # no core file, and no single file beyond what the whole workspace may take
     words = ["ulimit -c 0", f"ulimit -f {max(1, bounds.disk // 512)}"]
-    if sandbox.contained:  # shells call it p or u; without walls, all that this user runs elsewhere would count
+    if sandbox.contained:  # shells call it p or u; without a sandbox, all that this user runs elsewhere would count
         words.append(f"ulimit -p {bounds.tasks} 2>/dev/null || ulimit -u {bounds.tasks} 2>/dev/null")
     if not sandbox.counts_memory:  # what is only set aside and never written to is not counted in this
         words.append(f"ulimit -d {bounds.memory // 1024} 2>/dev/null")
@@ -233,8 +232,8 @@ async def find_sandbox() -> Sandbox:
     )
 
 
-def find_house(*, unsafe: bool = False, image: str | None = None) -> Sandbox:
-    """The first kind of walls that works here for agents: bubblewrap, then docker or podman with `image` (default: a
+def find_agent_sandbox(*, unsafe: bool = False, image: str | None = None) -> Sandbox:
+    """The first sandbox that works here for agents: bubblewrap, then docker or podman with `image` (default: a
     Python image that is there).
 
     `unsafe`: take none where nothing works (a CI machine without user namespaces): whoever reports must say so,

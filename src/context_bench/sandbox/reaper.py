@@ -1,4 +1,4 @@
-"""Started in front of a command that has no walls around it: becomes the parent of whatever the command leaves, and
+"""Started in front of a command that has no sandbox around it: becomes the parent of whatever the command leaves, and
 ends it.
 
 Run as a program, not imported. It only helps against what is left by mistake: a command of the same user can end this

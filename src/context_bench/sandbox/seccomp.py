@@ -176,7 +176,7 @@ def program(counted: bool, tracing: bool, machine: str | None = None) -> bytes |
 
 
 def _body(call: _Call) -> list[tuple[int, int, int, int]]:
-    """What is done once the number fits: looks at arguments, and always returns."""
+    """Instructions once the number fits: they look at arguments, and always return."""
     refuse = (_RETURN, 0, 0, _ERROR | call.error)
     if not call.when:
         return [refuse]

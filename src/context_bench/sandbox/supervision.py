@@ -1,4 +1,4 @@
-"""One command as a process of this machine, watched until it and everything it started has ended."""
+"""One command as a process of this machine: its limits, its end, and the watch until all that it started has ended."""
 
 from __future__ import annotations
 
@@ -15,22 +15,77 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-from context_bench.sandbox.bounds import Bounds, Finished
 from context_bench.sandbox.cgroups import Group
 
 _PAGE = resource.getpagesize()
 _TICK = 0.1
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _AT_ONCE = 15  # names of up to 255 bytes that make a path the system takes
-_WALLS = 1  # the process of bwrap itself is a member of the group too
+_OWN_MEMBERS = 1  # the process of bwrap itself is a member of the group too
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a program. `timeout`: seconds on the clock. `memory`: bytes, for each process and for all of them with
+    their files. `processes`: at one time.
+    """
+
+    timeout: float = 10.0
+    memory: int = 2**30
+    processes: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits on what the processes of one command take together. `memory`, `disk`: bytes (disk: of the whole
+    workspace); `processes`: at a time.
+
+    A command that goes over is killed whole. The kernel keeps memory and `tasks` where the system grants us control
+    groups; the number of processes and the disk are looked at several times a second, as is memory elsewhere: it can be
+    over for that long.
+    """
+
+    memory: int = 4 * 2**30
+    disk: int = 4 * 2**30
+    processes: int = 512
+
+    @property
+    def tasks(self) -> int:
+        """Processes and threads that there can be; one more is never made."""
+        return 2 * self.processes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of one command.
+
+    `exit`: its status (negative: the signal that ended it), None if it was killed for a limit. `stdout_tail`,
+    `stderr_tail`: the last of what it said, at most `keep` bytes each, bad UTF-8 replaced; `dropped`: how many bytes of
+    both came before. `seconds`: on the clock. `timed_out`: killed because its time was over. `killed`: "memory",
+    "disk", "processes" or "stopped" if it was killed for that, else "". Whatever it started has ended when this is
+    there.
+    """
+
+    exit: int | None
+    stdout_tail: str
+    stderr_tail: str
+    seconds: float
+    timed_out: bool = False
+    killed: str = ""
+    dropped: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself with status 0."""
+        return self.exit == 0 and not self.timed_out and not self.killed
 
 
 @dataclass(slots=True)
 class RunningCommand:
-    """What is started: `argv`, exactly this `environment`; `end` is called when it has to go and may do more than
-    killing its processes.
+    """A command to start: `argv` with exactly this `environment`; `end` is called when it has to go and may do more
+    than killing its processes.
 
-    `handles`: files that it gets; `told`: one of them, in which bwrap says whether the command was started (what runs
+    `handles`: files that it gets; `status`: one of them, in which bwrap says whether the command was started (what runs
     inside does not have it); `group`: the control group it is in. Whoever makes one lets it go with `over`.
     """
 
@@ -40,7 +95,7 @@ class RunningCommand:
     handles: list[IO[bytes]] = field(default_factory=list)
     end: Callable[[], None] | None = None
     group: Group | None = None
-    told: IO[bytes] = field(default_factory=BytesIO)
+    status: IO[bytes] = field(default_factory=BytesIO)
 
     def descriptors(self) -> tuple[int, ...]:
         """Of the files that it gets."""
@@ -55,7 +110,7 @@ class RunningCommand:
 
 @dataclass(slots=True)
 class StopRequest:
-    """Told from another thread that the command has to end."""
+    """Asks from another thread that the command ends."""
 
     asked: threading.Event = field(default_factory=threading.Event)
 
@@ -133,7 +188,7 @@ def _over(pid: int, group: Group | None, bounds: Bounds) -> str:
     if group is not None and (why := group.exceeded()):
         return why
     family = group.members() if group is not None else descendants(pid)
-    if len(family) > bounds.processes + (_WALLS if group is not None else 0):
+    if len(family) > bounds.processes + (_OWN_MEMBERS if group is not None else 0):
         return "processes"
     counted = group is not None and "memory" in group.folders
     return "memory" if not counted and sum(map(_resident, family)) > bounds.memory else ""
@@ -261,7 +316,7 @@ class _Tail:
             del self._kept[:over]
 
     def join(self) -> None:
-        self._thread.join(10.0)  # a process that got away (only without walls) may hold the pipe
+        self._thread.join(10.0)  # a process that got away (only without a sandbox) may hold the pipe
         with contextlib.suppress(OSError):
             self._pipe.close()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import score, scores
-from context_bench.sandbox.bounds import Finished, Verdict
+from context_bench.sandbox.supervision import Finished
 from context_bench.sandbox.workspace import Workspace
 from context_bench.sandbox.workspace_files import decoded, left_by_agent, put
 
@@ -31,6 +32,25 @@ _UNITTEST_NAME = re.compile(r"^(\w+ \([\w.]+\))$")
 _DOCUMENTED = re.compile(r"^.*? \.\.\. (?P<rest>.*)$")
 #: sympy's own: "test_x ok", "test_y F"
 _BARE = re.compile(r"^(test_\w+) (ok|F|E|f|X|w)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The result of the hidden tests. `solved`: the verifier's own condition holds (see `verify`).
+
+    `passed`, `failed`: of the tests that were named beforehand; those that were not seen in the output are in `failed`
+    too. `reward`: the number that a Harbor verifier wrote. `undone`: files with power over tests that the agent had
+    changed and that were put back or taken away (`conftest.py`, a planted `unittest.py` …). `reason`: why it is not
+    solved, in words; "" if it is.
+    """
+
+    solved: bool
+    finished: Finished
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    reward: float | None = None
+    undone: tuple[str, ...] = ()
+    reason: str = ""
 
 
 def results(output: str) -> dict[str, str]:
@@ -89,15 +109,15 @@ def verify(workspace: Workspace, task: Mapping[str, Any]) -> Verdict:
     """Run a task's hidden tests in its workspace, once the agent has ended.
 
     `task` is the example's `verify`. `files` (path in the repository → base64) are copied over whatever is there,
-    `remove` names paths that go, `outside` (absolute path → base64; only with walls) is shown beside the repository.
+    `remove` names paths that go, `outside` (absolute path → base64; only in a sandbox) is shown beside the repository.
     Then `command` (for `sh -c`) runs without network, in a new HOME and /tmp, for at most `timeout` seconds. Before
     that, files with power over tests are put back (see `guarded`).
 
     It is solved if all of `fail_to_pass` and `pass_to_pass` are seen to pass in the output; with neither, if `reward`
     (the path of a file that the command writes) says 1 or more; with neither, if the command ends with status 0. What
     is *not* prevented: code under test that runs in the process of its tests can print what a passing test prints.
-    Raises `CopyUnusable` where the tests cannot be put into what the agent left, `SandboxFailed` if the walls do not
-    come up.
+    Raises `CopyUnusable` where the tests cannot be put into what the agent left, `SandboxFailed` if the sandbox
+    does not come up.
     """
     files = {name: decoded(name, data) for name, data in (task.get("files") or {}).items()}
     with left_by_agent("the hidden tests cannot be put into what the agent left"):
@@ -203,5 +223,4 @@ def _why_not(
 def _short(done: Finished) -> Finished:
     """For keeping: the last 16 KiB."""
     tail = done.stdout_tail[-16384:]
-    dropped = done.dropped + len(done.stdout_tail) - len(tail)
-    return Finished(done.exit, tail, done.stderr_tail, done.seconds, done.timed_out, done.killed, dropped)
+    return replace(done, stdout_tail=tail, dropped=done.dropped + len(done.stdout_tail) - len(tail))

@@ -17,9 +17,8 @@ from typing import Any
 
 from context_bench.core.errors import BadInput, CopyUnusable, SandboxFailed, SetupFailed
 from context_bench.sandbox.backends import PATH, TOOLS, Bubblewrap, Places, Sandbox
-from context_bench.sandbox.bounds import Bounds, Finished
-from context_bench.sandbox.launch import find_house, run_in
-from context_bench.sandbox.supervision import StopRequest, size_of
+from context_bench.sandbox.launch import find_agent_sandbox, run_in
+from context_bench.sandbox.supervision import Bounds, Finished, StopRequest, size_of
 from context_bench.sandbox.workspace_files import (
     LARGE,
     PLAIN,
@@ -66,7 +65,7 @@ class Guarded:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._before = {name: _content(root / name) for name in _guarded(root)}
-        self._there = {str(path.relative_to(root)) for folder in _folders(root) for path in _modules_in(folder)}
+        self._there = {str(path.relative_to(root)) for folder in _directories(root) for path in _modules_in(folder)}
 
     def undo(self, tests: list[str]) -> tuple[str, ...]:
         """Put back and take away; the paths where something had to be done, sorted. `tests`: where the hidden tests
@@ -107,7 +106,7 @@ def _guarded(root: Path) -> Iterator[str]:
                 yield str(Path(folder, name).relative_to(root))
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def _directories(root: Path) -> Iterator[Path]:
     for folder, folders, _ in os.walk(root):
         if ".git" in folders:
             folders.remove(".git")
@@ -122,7 +121,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _modules_in(folder: Path) -> Iterator[Path]:
-    """What a Python that starts in this folder would take for a module of the standard library or of a test runner."""
+    """Files that a Python started in this folder takes for the standard library's or a test runner's modules."""
     if folder.is_symlink() or not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -154,17 +153,17 @@ def workspace(
     `repo`: `{"kind": "folder", "path"}`, `{"kind": "files", "files": {path: text or {"base64"}}}` or
     `{"kind": "git", "path", "commit", "depth"?}`; `at`: where commands see the copy (default
     `/workspace/repo`). A folder becomes a git repository of one commit; of a git repository come the commit and its
-    past, with no other branch, tag, reflog or object. `house`: the walls (default: `find_house`, with `unsafe` passed
-    on). `readable`: further paths that commands may read, at their own places (an agent's installation). `setup`: shell
-    text that is run in the copy first; what it does is part of the start. Raises `BadInput` for a repository that is
-    not there, `MissingProgram` without walls, `SetupFailed`.
+    past, with no other branch, tag, reflog or object. `house`: the sandbox (default: `find_agent_sandbox`, with
+    `unsafe` passed on). `readable`: further paths that commands may read, at their own places (an agent's
+    installation). `setup`: shell text that is run in the copy first; what it does is part of the start. Raises
+    `BadInput` for a repository that is not there, `MissingProgram` without a sandbox, `SetupFailed`.
     """
-    walls = house or find_house(unsafe=unsafe)
+    sandbox = house or find_agent_sandbox(unsafe=unsafe)
     extra = [_readable(path) for path in readable]
-    if isinstance(walls, Bubblewrap) and walls.as_root and not all(map(_open_to_others, extra)):
-        walls = replace(walls, as_root=False)
+    if isinstance(sandbox, Bubblewrap) and sandbox.as_root and not all(map(_open_to_others, extra)):
+        sandbox = replace(sandbox, as_root=False)
     with fresh_folder() as root:
-        made = Workspace(root, walls, bounds or Bounds(), extra, str(repo.get("at") or _REPO))
+        made = Workspace(root, sandbox, bounds or Bounds(), extra, str(repo.get("at") or _REPO))
         copy_of(repo, made.path)
         if setup:
             done = made.run(setup, timeout=_SETUP_SECONDS)
@@ -195,14 +194,14 @@ class Workspace:
     """One trial's copy. `path`: the folder on this machine; `inside`: the same as commands see it; `home`,
     `home_inside` likewise.
 
-    `house`: "bubblewrap", "docker", "podman" or "none"; `contained`: whether there are walls at all (say so if not);
-    `walls`: a sentence that says which of them stand.
+    `sandbox`: "bubblewrap", "docker", "podman" or "none"; `contained`: False without one (say so then); `description`:
+    a sentence on the limits that stand.
     """
 
-    def __init__(self, root: Path, house: Sandbox, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
-        self._root, self._house, self._bounds, self._readable = root, house, bounds, list(readable)
-        self.house, self.contained, self.walls = house.name, house.contained, house.walls()
-        self._user = house.user()
+    def __init__(self, root: Path, sandbox: Sandbox, bounds: Bounds, readable: Sequence[Path], at: str) -> None:
+        self._root, self._sandbox, self._bounds, self._readable = root, sandbox, bounds, list(readable)
+        self.sandbox, self.contained, self.description = sandbox.name, sandbox.contained, sandbox.description()
+        self._user = sandbox.user()
         self.path, self.home, self._tmp, self._start = root / "repo", root / "home", root / "tmp", root / "start.git"
         self.inside = at if self.contained else str(self.path)
         self.home_inside = _HOME if self.contained else str(self.home)
@@ -240,7 +239,7 @@ class Workspace:
         `env`: all of its environment besides PATH, HOME, TMPDIR, USER and LANG (which may be replaced): nothing of this
         process's. `network`: this machine's network with all that listens on its loopback address; else none. `keep`:
         bytes kept of each output. `binds`: (folder here, place inside, may be written) for this command only; without
-        walls they are not put anywhere. Raises `SandboxFailed` if the walls do not come up; whatever the command does
+        a sandbox they are not put anywhere. Raises `SandboxFailed` if it does not come up; whatever the command does
         is its own end.
         """
         words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else list(argv)
@@ -261,7 +260,7 @@ class Workspace:
         while self._written:  # since the last command; it belongs to whoever runs this one
             give(self._written.pop(), self._user)
         return run_in(
-            self._house,
+            self._sandbox,
             words,
             {**self._environment(), **(env or {})},
             Places(mine, self.inside, self._user),
@@ -287,12 +286,12 @@ class Workspace:
         }
 
     def patch(self) -> str:
-        """What was changed since the start, as `git apply` takes it: new files (but those that `.gitignore` names) and
+        """The changes since the start, as `git apply` takes them: new files (but those that `.gitignore` names) and
         binary ones too.
 
         Compared with a git folder that the agent has never seen, whatever became of the copy's own; git runs inside the
-        walls, since the files may name programs to it. Raises `CopyUnusable` where the agent left what no patch can be
-        made of (folders without end, files beyond number, more than 64 MiB of changes), `SandboxFailed` where this
+        sandbox, since the files may name programs to it. Raises `CopyUnusable` where the agent left what no patch can
+        be made of (folders without end, files beyond number, more than 64 MiB of changes), `SandboxFailed` where this
         machine is at fault.
         """
         out = self.folder("out")

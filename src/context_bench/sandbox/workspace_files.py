@@ -28,7 +28,7 @@ from context_bench.core.errors import BadInput, CopyUnusable, MissingProgram
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where there are no walls either
+except ImportError:  # not on Windows, where there is no sandbox either
     fcntl = None  # type: ignore[assignment]
 _LONGEST = 2048  # bytes of a path; with the folder that it stands in, it has to stay below what systems take
 LARGE = 64 * 2**20  # bytes of a file that no patch can hold
@@ -74,9 +74,7 @@ def put(base: Path, name: str, data: bytes, *, executable: bool = False) -> None
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a tree holds: how many files and folders, and size and time of change (ns) of its large files by their paths
-    in it.
-    """
+    """Content of a tree: the number of files and folders, and by path the size and change time (ns) of large files."""
 
     entries: int
     large: dict[str, tuple[int, int]]
@@ -121,8 +119,8 @@ def _give_back(place: str, mode: int) -> None:
 
 @contextmanager
 def left_by_agent(doing: str) -> Iterator[None]:
-    """What goes wrong with files that an agent left is the agent's doing (`CopyUnusable`), unless this machine has no
-    room or is broken.
+    """Raise `CopyUnusable` for what goes wrong with files that an agent left, unless this machine has no room or is
+    broken.
     """
     try:
         yield

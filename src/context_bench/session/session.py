@@ -173,7 +173,7 @@ async def _run_and_report(
     manifest: dict[str, Any],
     spend: Any,
 ) -> int:
-    from context_bench.datasets.loaded import Chained
+    from context_bench.datasets.examples import Chained
     from context_bench.engine import RunSettings, execute
     from context_bench.engine.progress import RichProgress
     from context_bench.runner import add_notes, collect, details
@@ -304,7 +304,7 @@ def _at_most(options: RunOptions, data: list[Any]) -> int | None:
 
 def _size(dataset: Any, limit: int | None) -> int | None:
     from context_bench.datasets import datasets_known, describe
-    from context_bench.datasets.loaded import LoadedDataset
+    from context_bench.datasets.examples import LoadedDataset
 
     if not isinstance(dataset, LoadedDataset):
         return None  # `-n` limits sessions, conversations or tasks there

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from context_bench.core.calling import function_identity
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, current_ledger
@@ -17,7 +18,6 @@ from context_bench.core.records import Call, Example
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.background import run_sync
 from context_bench.llm.redact import redact
-from context_bench.systems.shared import identity
 
 
 class ClaudeCLI:
@@ -41,21 +41,15 @@ class ClaudeCLI:
         timeout: float = 120.0,
         build_prompt: Callable[[Example], str] | None = None,
     ) -> None:
-        self.name, self.model, self.max_turns, self.system_prompt, self.timeout = (
-            name,
-            model,
-            max_turns,
-            system_prompt,
-            timeout,
-        )
-        self.allowed_tools, self.build_prompt = allowed_tools, build_prompt
+        self.name, self.model, self.max_turns, self.timeout = name, model, max_turns, timeout
+        self.system_prompt, self.allowed_tools, self.build_prompt = system_prompt, allowed_tools, build_prompt
 
     def process(self, example: Example) -> Example:
         """The example with `response`."""
         return run_sync(self.aprocess(example))
 
     async def aprocess(self, example: Example) -> Example:
-        """The example with `response`."""
+        """The same, async."""
         prompt = self.build_prompt(example) if self.build_prompt else default_prompt(example)
         return {**example, "response": await self._ask(prompt)}
 
@@ -69,7 +63,7 @@ class ClaudeCLI:
             if isinstance(self.allowed_tools, str | None)
             else list(self.allowed_tools),
             "system_prompt": self.system_prompt,
-            "build_prompt": identity(self.build_prompt),
+            "build_prompt": function_identity(self.build_prompt),
         }
 
     def command(self) -> list[str]:

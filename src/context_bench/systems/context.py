@@ -21,9 +21,8 @@ from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.wire.request import SYSTEM_ROLES
 
 Path = tuple[str | int, ...]
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_SPACE = re.compile(r"[ \t\n\r]*")
-_ATOM = re.compile(r"[^\s,\]}]+")
+#: A string, or a sign that opens, closes or continues an object or a list. Between these stand what needs no path.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],]', re.DOTALL)
 
 
 def replace_strings(document: str, texts: Mapping[Path, str]) -> str:
@@ -56,69 +55,20 @@ def _literal(text: str) -> str:
 
 
 def _strings(document: str) -> Iterator[tuple[Path, tuple[int, int]]]:
-    """Every string value with where it stands. Walks with a stack of its own: the depth of a document is not ours to
-    choose.
-    """
-    at = 0
-    stack: list[_Open] = []
-    step: str | int | None = None
-    while True:
-        at = _skip(document, at)
-        sign = document[at : at + 1]
+    """Every string value: its path, begin and end. No recursion: the depth of a document is not ours to choose."""
+    steps: list[str | int | None] = []  # of each open object or list its key or position; None: a key comes next
+    for token in _TOKEN.finditer(document):
+        sign = token[0]
         if sign in ("{", "["):
-            stack.append(_Open(step, sign == "{"))
-            at = _skip(document, at + 1)
-            if document[at : at + 1] not in ("}", "]"):
-                step, at = _step(document, at, stack[-1])
-                continue
-        elif sign == '"':
-            end = _match(_STRING, document, at)
-            yield _path(stack, step), (at, end)
-            at = end
+            steps.append(None if sign == "{" else 0)
+        elif sign in ("}", "]"):
+            steps.pop()
+        elif sign == ",":
+            steps[-1] = steps[-1] + 1 if isinstance(steps[-1], int) else None
+        elif steps and steps[-1] is None:
+            steps[-1] = str(json.loads(sign, strict=False))
         else:
-            at = _match(_ATOM, document, at)
-        at = _skip(document, at)
-        while stack and document[at : at + 1] in ("}", "]"):
-            stack.pop()
-            at = _skip(document, at + 1)
-        if not stack:
-            return
-        step, at = _step(document, at + 1, stack[-1])  # past the comma
-
-
-class _Open:
-    """An object or a list that has not ended yet."""
-
-    def __init__(self, step: str | int | None, is_object: bool) -> None:
-        self.step, self.is_object, self.position = step, is_object, -1
-
-
-def _step(document: str, at: int, inside: _Open) -> tuple[str | int, int]:
-    """The key or position of the next member, and where its value begins."""
-    if not inside.is_object:
-        inside.position += 1
-        return inside.position, at
-    at = _skip(document, at)
-    end = _match(_STRING, document, at)
-    key: Any = json.loads(document[at:end], strict=False)
-    return str(key), _skip(document, end) + 1  # past the colon
-
-
-def _path(stack: list[_Open], step: str | int | None) -> Path:
-    steps = [*(level.step for level in stack[1:]), step]
-    return tuple(one for one in steps if one is not None)
-
-
-def _skip(document: str, at: int) -> int:
-    found = _SPACE.match(document, at)
-    return found.end() if found else at
-
-
-def _match(pattern: re.Pattern[str], document: str, at: int) -> int:
-    found = pattern.match(document, at)
-    if found is None:
-        raise ValueError(f"not JSON at position {at}")
-    return found.end()
+            yield tuple(step for step in steps if step is not None), token.span()
 
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
@@ -254,9 +204,8 @@ def texts_of(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 def _message_texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
-    if isinstance(content, list):
-        return [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return []
+    parts = content if isinstance(content, list) else []
+    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 
 
 def check_limit(name: str, budget: int | None, keep: float) -> None:

@@ -1,5 +1,7 @@
 """A proxy or model endpoint as a system: examples are sent to it in the shape of a real client, its answer is the
 response.
+
+Also what other systems before an endpoint share: the factory of clients, and plain requests for other wires.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from context_bench.core.calling import function_identity
+from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Example, Usage
@@ -17,9 +21,9 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.shapes import ShapedRequest, build, without_context
-from context_bench.systems.shared import identity as identity_of
-from context_bench.systems.shared import rewired
 from context_bench.wire.apis.read import Reply
+from context_bench.wire.conversation import PATHS
+from context_bench.wire.request import SYSTEM_ROLES
 
 
 class OpenAIProxy:
@@ -153,7 +157,7 @@ class OpenAIProxy:
             "stream": self.stream,
             "wire": self.wire,
             "namespace": self.namespace,
-            "build_messages": identity_of(self.build_messages),
+            "build_messages": function_identity(self.build_messages),
             "version": self.version,
         }
 
@@ -208,3 +212,58 @@ def _key_of_environment(shape: str, wire: str | None) -> str | None:
         else ("OPENAI_API_KEY",)
     )
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def connector(wire: str, base_url: str, **settings: Any) -> Callable[[], ChatClient]:
+    """A factory of clients for `base_url` (`settings` as of `ChatClient`); `BadInput` if no conversation goes over
+    `wire`.
+    """
+    if wire not in PATHS:
+        raise BadInput(f"no conversation goes over the wire {wire!r}; expected one of: {', '.join(PATHS)}")
+    return partial(ChatClient, base_url, **settings)
+
+
+#: Anthropic refuses a request without it.
+MAX_TOKENS = 4096
+WIRES = {"openai": "openai-chat", "anthropic": "anthropic", "responses": "openai-responses"}
+
+
+def rewired(request: ShapedRequest, wire: str) -> ShapedRequest:
+    """`request` (messages without tools, on the chat wire) for another wire; one that is there already stays as it
+    is.
+    """
+    if wire not in WIRES:
+        raise BadInput(f"wire {wire!r} is not known; there are: {', '.join(WIRES)}")
+    if request.wire == WIRES[wire]:
+        return request
+    if request.wire != "openai-chat" or "tools" in request.body:
+        raise BadInput(
+            f"wire {wire!r} goes with plain shapes; the shape of {request.path} with tools has a wire of its own"
+        )
+    body = dict(request.body)
+    messages: list[dict[str, Any]] = body.pop("messages")
+    body.pop("stream_options", None)
+    if wire == "anthropic":
+        return _anthropic(request, body, messages)
+    return _responses(request, body, messages)
+
+
+def _anthropic(request: ShapedRequest, body: dict[str, Any], messages: list[dict[str, Any]]) -> ShapedRequest:
+    """System texts go in front, as this wire has it."""
+    system = [{"type": "text", "text": message["content"]} for message in messages if message["role"] in SYSTEM_ROLES]
+    body["messages"] = [message for message in messages if message["role"] not in SYSTEM_ROLES]
+    if system:
+        body["system"] = system
+    body.setdefault("max_tokens", body.pop("max_completion_tokens", MAX_TOKENS))
+    stop = body.pop("stop", None)
+    if stop is not None:
+        body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    return ShapedRequest("anthropic", "/v1/messages", {**request.headers, "anthropic-version": "2023-06-01"}, body)
+
+
+def _responses(request: ShapedRequest, body: dict[str, Any], messages: list[dict[str, Any]]) -> ShapedRequest:
+    body["input"] = [{"type": "message", **message} for message in messages]
+    for name in ("max_tokens", "max_completion_tokens"):
+        if name in body:
+            body["max_output_tokens"] = body.pop(name)
+    return ShapedRequest("openai-responses", "/v1/responses", dict(request.headers), body)

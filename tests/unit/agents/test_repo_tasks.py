@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from context_bench.agents.datasets import BUNDLED, SCRIPT, load_tasks
-from context_bench.sandbox import find_house, verify, workspace
+from context_bench.sandbox import find_agent_sandbox, verify, workspace
 
 TASKS = {task["id"]: task for task in load_tasks(BUNDLED)}
 RULES = tomllib.loads(SCRIPT.read_text())["rules"]
@@ -14,7 +14,7 @@ RULES = tomllib.loads(SCRIPT.read_text())["rules"]
 
 @pytest.fixture(scope="module")
 def house():
-    return find_house()
+    return find_agent_sandbox()
 
 
 def test_there_are_twelve_of_as_many_kinds():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from context_bench.agents.datasets import BUNDLED, load_tasks
 from context_bench.core.errors import BadInput, BadSpec, UnknownName
-from context_bench.sandbox import find_house, verify, workspace
+from context_bench.sandbox import find_agent_sandbox, verify, workspace
 
 OURS = """
 instruction = "Make it 2."
@@ -206,7 +206,7 @@ def test_a_harbor_task_of_plain_files_runs_as_it_says(tmp_path):
         "files",
         {"MODE": "strict"},
     )
-    with workspace(task["repo"], house=find_house()) as copy:
+    with workspace(task["repo"], house=find_agent_sandbox()) as copy:
         assert copy.run("pwd; cat data/one.csv readme.txt; ls; ls /tests 2>&1").stdout_tail.startswith(
             "/app\n1\nr\ndata\nreadme.txt\nls: "
         )
@@ -372,7 +372,7 @@ def test_an_instance_fails_before_and_passes_after_its_patch(swe, tmp_path):
     assert task["verify"]["command"] == "python -m unittest -v t.test_m"
     assert list(task["verify"]["files"]) == ["t/test_m.py"]
     assert task["verify"]["remove"] == ["t/old.py"]
-    with workspace(task["repo"], house=find_house()) as copy:
+    with workspace(task["repo"], house=find_agent_sandbox()) as copy:
         verdict = verify(copy, task["verify"])
         assert (verdict.passed, verdict.failed) == (("test_old (t.test_m.T)",), ("test_new (t.test_m.T)",))
         assert copy.run(["git", "apply", "-"], stdin=row["patch"].encode()).ok

@@ -17,7 +17,7 @@ from context_bench.compression.compressors import compressor_for, compressor_of
 from context_bench.compression.compressors.command import CommandFilter
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, ServerFailed, TimedOut
 from context_bench.llm.background import run_sync
-from context_bench.systems.recorded import NotRecorded
+from context_bench.systems.recorded_answers import NotRecorded
 from context_bench.testing.compressor_contract import acheck_compressor, check_compressor
 
 PREFIX = [

@@ -16,7 +16,7 @@ import pytest
 import minihub
 from context_bench.core.errors import PreflightFailed
 from context_bench.datasets import load, spec
-from context_bench.datasets.fields import lettered
+from context_bench.datasets.prepare import lettered
 from context_bench.evaluators import MathEquivalence, MultipleChoiceAccuracy
 from minihub import MiniHub, MiniRepo, catalogue_fixtures, fixture_rows
 

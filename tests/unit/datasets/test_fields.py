@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from context_bench.datasets.fields import FieldFault, compile_field, lettered
+from context_bench.datasets.prepare import lettered
+from context_bench.datasets.spec import FieldFault, compile_field
 
 ROW = {
     "a": {"b": [10, {"c": "deep"}]},

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.datasets.fields import compile_field
+from context_bench.datasets.spec import compile_field
 from context_bench.datasets.undescribed import any_context, choose_files, guess_fields
 
 

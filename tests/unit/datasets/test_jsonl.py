@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import count_tokens
 from context_bench.datasets import load, load_jsonl
-from context_bench.datasets.jsonl import JsonlExamples
+from context_bench.datasets.examples import JsonlExamples
 
 
 @pytest.fixture
@@ -227,16 +227,16 @@ def test_an_id_that_was_passed_over_is_still_taken(write):
         examples.skip(2)
 
 
-def test_what_is_told_of_a_file_is_what_is_in_it_and_how_much_of_it_is_read(write, tmp_path):
-    def told(path, n=None):
-        return load(str(path), n=n).origin().told
+def test_the_origin_of_a_file_is_its_content_and_how_much_of_it_is_read(write, tmp_path):
+    def facts(path, n=None):
+        return load(str(path), n=n).origin().facts
 
     path = write(line(id=1))
-    assert told(path) == told(write(line(id=1), "other.jsonl")) != told(path, n=1)
+    assert facts(path) == facts(write(line(id=1), "other.jsonl")) != facts(path, n=1)
     before = load(str(path))
     assert before.origin().unchanged()
     write(line(id=1))
     assert not before.origin().unchanged()
     write(line(id=2))
-    assert told(path) != before.origin().told
+    assert facts(path) != before.origin().facts
     assert replace(before, _read=lambda: iter([])).origin() is None

@@ -8,7 +8,7 @@ import pytest
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import count_tokens
 from context_bench.datasets import load, pydocs
-from context_bench.datasets.pydocs.text import Renaming, folded, installed_topics, paragraphs, sentences, statement
+from context_bench.datasets.pydocs import Renaming, folded, installed_topics, paragraphs, sentences, statement
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_renaming_is_consistent_and_keeps_forms():
     )
     renaming = Renaming(["3.9", "guard", "ValueError", "252", "sys.stdout", "__len__"], text, random.Random(1))
     out = renaming.apply(text)
-    twins = renaming.twins
+    twins = renaming.made_up
     assert out == (
         f"Changed in version {twins['3.9']}: {twins['guard'].capitalize()}s raise {twins['ValueError']}. A "
         f"{twins['guard']}, "

@@ -24,8 +24,7 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.text import best_match
 from context_bench.core.tokens import VocabularyCounter
 from context_bench.datasets import datasets_known, describe, load
-from context_bench.datasets.synthetic import KINDS, NAME, Suite, suite
-from context_bench.datasets.synthetic.text import SHORTEST
+from context_bench.datasets.synthetic import KINDS, NAME, SHORTEST, Suite, suite
 from context_bench.datasets.synthetic.world import Draw, number_word, roman
 from context_bench.evaluators import AnswerQuality
 

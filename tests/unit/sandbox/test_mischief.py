@@ -17,7 +17,7 @@ import pytest
 
 from context_bench.agents.systems import Agent
 from context_bench.core.errors import CopyUnusable, SandboxFailed
-from context_bench.sandbox import find_house, workspace
+from context_bench.sandbox import find_agent_sandbox, workspace
 from context_bench.sandbox import workspace_files as placing
 from context_bench.sandbox.supervision import size_of
 from context_bench.sandbox.workspace_files import fresh_folder, left_by_agent, remove_tree
@@ -107,7 +107,7 @@ def test_no_room_is_nobodys_doing_unless_the_agent_took_it(own_tmp, monkeypatch)
     class Full:
         free = 0
 
-    with workspace(TASK["repo"], house=find_house()) as made:
+    with workspace(TASK["repo"], house=find_agent_sandbox()) as made:
         monkeypatch.setattr(workspaces, "_DIFF", "--no-such-option")
         with pytest.raises(CopyUnusable):
             made.patch()

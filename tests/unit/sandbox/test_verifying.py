@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.sandbox import Bounds, NoSandbox, find_house, verify, workspace
+from context_bench.sandbox import Bounds, NoSandbox, find_agent_sandbox, verify, workspace
 from context_bench.sandbox.verification import plain_name, results
 
 TEST = """
@@ -39,7 +39,7 @@ SOLVE = "printf 'def add(a, b):\\n    return a + b\\n' > pkg/add.py"
 
 @pytest.fixture(scope="module")
 def house():
-    return find_house()
+    return find_agent_sandbox()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from context_bench.sandbox import (
     Container,
     Limits,
     Unit,
-    find_house,
+    find_agent_sandbox,
     find_sandbox,
     run,
     seccomp,
@@ -155,7 +155,7 @@ async def test_without_the_filter_the_same_attempts_succeed():
     open_to_all = Bubblewrap(shutil.which("bwrap"), filtered=False)
     attempts = ("nested user namespace with a tmpfs", "unshare 0x10000000", "vsock", "io_uring", "memfd_secret")
     assert not agent_finds(open_to_all, dict.fromkeys(attempts, DONE))
-    assert "nested user namespaces possible" in open_to_all.walls()
+    assert "nested user namespaces possible" in open_to_all.description()
 
 
 # --- what is held together
@@ -270,12 +270,14 @@ def test_a_fork_bomb_is_over_at_its_limit(kind):
 @pytest.mark.program("bwrap")
 def test_the_run_says_which_walls_stood():
     path = shutil.which("bwrap")
-    said = Bubblewrap(path, as_root=ROOT, groups=ControlGroups(2, {"memory": Path("/x"), "pids": Path("/x")})).walls()
+    said = Bubblewrap(
+        path, as_root=ROOT, groups=ControlGroups(2, {"memory": Path("/x"), "pids": Path("/x")})
+    ).description()
     assert said == (
         "Sandbox: bubblewrap; system calls filtered by seccomp; no nested user namespaces; memory and processes "
         "limited by cgroup v2."
     )
-    weak = Bubblewrap(path, filtered=False, groups=None).walls()
+    weak = Bubblewrap(path, filtered=False, groups=None).description()
     for missing in (
         "NOT filtered",
         "nested user namespaces possible",
@@ -283,7 +285,8 @@ def test_the_run_says_which_walls_stood():
     ):
         assert missing in weak
     assert (
-        "memory limited by resource limits" in Bubblewrap(path, groups=ControlGroups(1, {"pids": Path("/x")})).walls()
+        "memory limited by resource limits"
+        in Bubblewrap(path, groups=ControlGroups(1, {"pids": Path("/x")})).description()
     )
 
 
@@ -319,7 +322,7 @@ HONEST = {
 
 def agents_kinds():
     """Those that agents are put into: as root and not, with control groups and without."""
-    found = find_house()
+    found = find_agent_sandbox()
     return [found, replace(found, groups=None)]
 
 
@@ -355,7 +358,7 @@ def test_root_becomes_a_user_of_no_rights(tmp_path):
         (tmp_path / name).mkdir(mode=mode)
         (tmp_path / name / "secret").write_text("x")
         (tmp_path / name / "secret").chmod(0o600)
-    with workspace(FILES, house=find_house(), readable=[tmp_path / "open"]) as copy:
+    with workspace(FILES, house=find_agent_sandbox(), readable=[tmp_path / "open"]) as copy:
         copy.write("later.txt", b"x")
         done = copy.run(
             ["sh", "-c", f"id -u; whoami; echo y >> later.txt && cat later.txt; cat {tmp_path}/open/secret || echo no"]
@@ -365,10 +368,10 @@ def test_root_becomes_a_user_of_no_rights(tmp_path):
         assert int(user) >= 1_900_000_000 if ROOT else int(user) == 1000
         assert "+y" not in copy.patch()
         assert "xy" in copy.patch()
-        assert "as root" not in copy.walls
-    with workspace(FILES, house=find_house(), readable=[tmp_path / "closed"]) as copy:
+        assert "as root" not in copy.description
+    with workspace(FILES, house=find_agent_sandbox(), readable=[tmp_path / "closed"]) as copy:
         assert copy.run(["cat", f"{tmp_path}/closed/secret"]).stdout_tail == "x", "what it was given to read, it reads"
-        assert ("as root without capabilities" in copy.walls) == ROOT
+        assert ("as root without capabilities" in copy.description) == ROOT
 
 
 # --- as another user
@@ -378,8 +381,8 @@ AS_USER = """
 import asyncio, sys
 sys.path[:0] = sys.argv[1:2]
 import test_walls as t
-from context_bench.sandbox import Bounds, find_house, find_sandbox, workspace
-house = find_house()
+from context_bench.sandbox import Bounds, find_agent_sandbox, find_sandbox, workspace
+house = find_agent_sandbox()
 assert t.os.geteuid() == t.NOBODY
 found = asyncio.run(t.program_finds(asyncio.run(find_sandbox())))
 assert not found, found
@@ -388,7 +391,7 @@ with workspace(t.FILES, house=house, bounds=Bounds(processes=60)) as copy:
     done = copy.run(["bash", "-c", "f() { f | f & }; f; sleep 30"], timeout=30.0)
     assert done.killed == "processes" or not done.ok, done
     assert done.seconds < 20, done
-print(house.walls())
+print(house.description())
 """
 
 
@@ -512,7 +515,7 @@ async def test_no_control_group_is_left(tmp_path):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with workspace(FILES, house=find_house()) as copy:
+    with workspace(FILES, house=find_agent_sandbox()) as copy:
         copy.run("sleep 60 & sleep 60", timeout=0.3)
     assert not [name for name in left() if mine in name]
 
@@ -557,8 +560,8 @@ def ended(pid):
 
 RUNNER = """
 import sys
-from context_bench.sandbox import find_house, workspace
-with workspace({"kind": "files", "files": {"a": "x"}}, house=find_house()) as copy:
+from context_bench.sandbox import find_agent_sandbox, workspace
+with workspace({"kind": "files", "files": {"a": "x"}}, house=find_agent_sandbox()) as copy:
     print("begun", flush=True)
     copy.run("setsid sleep 60 & sleep 60", env={"MARK": sys.argv[1]})
 """
@@ -574,7 +577,7 @@ def test_nothing_runs_on_when_we_are_killed():
     owner.wait()
     owner.stdout.close()
     assert becomes(lambda: marked(word) == 0)
-    with workspace(FILES, house=find_house()):  # takes away what was left on the disk
+    with workspace(FILES, house=find_agent_sandbox()):  # takes away what was left on the disk
         find_groups.__wrapped__()
     assert not [name for name in left() if f"-{owner.pid}-" in name]
 

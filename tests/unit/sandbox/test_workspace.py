@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.core.errors import BadInput, MissingProgram, SandboxFailed, SetupFailed
-from context_bench.sandbox import Bounds, Bubblewrap, Container, NoSandbox, find_house, workspace
+from context_bench.sandbox import Bounds, Bubblewrap, Container, NoSandbox, find_agent_sandbox, workspace
 
 pytestmark = pytest.mark.program("bwrap")
 SMALL = Bounds(memory=256 * 2**20, disk=32 * 2**20, processes=40)
@@ -24,7 +24,7 @@ AT = {"GIT_AUTHOR_DATE": "2021-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2021-01-
 
 @pytest.fixture(scope="module")
 def house():
-    return find_house()
+    return find_agent_sandbox()
 
 
 @pytest.fixture
@@ -400,8 +400,8 @@ def test_without_walls_it_refuses_unless_asked_not_to(only):
     with pytest.raises(
         MissingProgram, match=r"only in a sandbox.*apt-get install bubblewrap.*Tried: bwrap is not installed"
     ):
-        find_house()
-    house = find_house(unsafe=True)
+        find_agent_sandbox()
+    house = find_agent_sandbox(unsafe=True)
     assert isinstance(house, NoSandbox)
     assert not house.contained
 
@@ -409,10 +409,10 @@ def test_without_walls_it_refuses_unless_asked_not_to(only):
 def test_walls_that_do_not_stand_are_not_used(only):
     program(only, "bwrap", "#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n")
     with pytest.raises(MissingProgram, match="No permissions to create"):
-        find_house()
+        find_agent_sandbox()
     program(only, "bwrap", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
     with pytest.raises(MissingProgram, match="bubblewrap: "):
-        find_house()
+        find_agent_sandbox()
 
 
 def test_walls_that_fall_are_no_fault_of_the_agent(folder, tmp_path):
@@ -460,7 +460,7 @@ os.execv(order[0], [*order, "--remount-ro", "/", "--chdir", take("--workdir")[0]
 
 def test_docker_where_bubblewrap_is_not(only, folder, monkeypatch):
     program(only, "docker", DOCKER)
-    house = find_house()
+    house = find_agent_sandbox()
     assert isinstance(house, Container)
     assert (house.name, house.image) == ("docker", "python:3-slim")
     with workspace({"kind": "folder", "path": str(folder)}, house=house) as copy:
@@ -491,7 +491,7 @@ def test_without_walls_it_still_works_in_a_copy_and_ends_what_it_leaves(folder, 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     name = f"cb-{uuid.uuid4().hex}"
     with unsafe(folder) as copy:
-        assert (copy.house, copy.contained, copy.inside) == ("none", False, str(copy.path))
+        assert (copy.sandbox, copy.contained, copy.inside) == ("none", False, str(copy.path))
         done = copy.run("pwd; echo ~; echo x >> notes.txt; env")
         assert done.stdout_tail.startswith(f"{copy.path}\n{copy.home}\n")
         assert "sk-secret" not in done.stdout_tail

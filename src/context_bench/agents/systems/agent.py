@@ -249,7 +249,7 @@ class Agent:
             return await self._work(example, made, mark)
 
     async def _work(self, example: Example, made: Workspace, mark: Mark | None) -> Example:
-        facts: dict[str, Any] = {"sandbox": made.house, "walls": made.walls}
+        facts: dict[str, Any] = {"sandbox": made.sandbox, "walls": made.description}
         if self.command is None:
             return await self._verified(example, made, facts, {})
         finished, broken = await self._agent(example, made, mark)
@@ -295,11 +295,11 @@ class Agent:
     @asynccontextmanager
     async def _workspace(self, example: Example, mark: Mark | None) -> AsyncIterator[Workspace]:
         """The copy, made and removed in threads; what runs in it is ended first if this is cancelled."""
-        from context_bench.sandbox import find_house, workspace
+        from context_bench.sandbox import find_agent_sandbox, workspace
 
         image = example.get("image")
         if image not in self._houses:
-            self._houses[image] = await _in_thread(lambda: find_house(unsafe=self._unsafe, image=image))
+            self._houses[image] = await _in_thread(lambda: find_agent_sandbox(unsafe=self._unsafe, image=image))
         setup = self._setup(example, mark)
         opened = workspace(
             example["repo"], house=self._houses[image], bounds=self._bounds, readable=self._readable, setup=setup

@@ -356,7 +356,7 @@ def _proxies(options: CompressOptions, environment: RunEnvironment, prices: Any)
 def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
     """Settings with which every arm of a tapped run asks."""
     from context_bench.session.upstream import is_local
-    from context_bench.systems.shared import WIRES
+    from context_bench.systems.openai_proxy import WIRES
 
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
     return {

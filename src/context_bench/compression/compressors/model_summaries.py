@@ -18,11 +18,11 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems.context import check_limit
-from context_bench.systems.shared import OfModel
+from context_bench.systems.text_model import TextModel
 from context_bench.wire.conversation import ChatMessage
 
 
-class WrittenByModel(OfModel):
+class WrittenByModel(TextModel):
     """A compressor that asks a model behind `relay` (an OpenAI-compatible URL; `api_key` defaults to `OPENAI_API_KEY`),
     at temperature 0.
 

@@ -13,7 +13,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
-from context_bench.systems.recorded import NotRecorded
+from context_bench.systems.recorded_answers import NotRecorded
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 from context_bench.wire.request import SYSTEM_ROLES
 

@@ -23,14 +23,25 @@ from context_bench.core.plugins import parse_spec
 from context_bench.core.records import Example
 from context_bench.core.tokens import DEFAULT_ENCODING, TokenCounter, VocabularyCounter, encoding_of
 from context_bench.datasets.pydocs import overlap
-from context_bench.datasets.synthetic.text import SHORTEST, Text, compose
-from context_bench.datasets.synthetic.world import CONSTRAINT, KINDS, Asked, World, lexicon
+from context_bench.datasets.synthetic.world import (
+    CONSTRAINT,
+    KINDS,
+    Draw,
+    Piece,
+    World,
+    WorldQuestion,
+    capital,
+    lexicon,
+)
 
 NAME = "bundled:long-context"
 VERSION = 1  # of the generator: another number, other texts
 TOKENS = 4000  # a length that the bundled model reads
 CONTEXTS = 40  # how many texts there are when nobody says how many examples are wanted
 LONGEST = 10_000_000
+SHORTEST = 1200  # tokens: what the six questions need, with their near misses
+SECTION = 450  # tokens of a section, about
+FACTS = 0.4  # share of the text that facts take, asked ones included; the rest is prose
 
 __all__ = ["KINDS", "NAME", "VERSION", "Suite", "about", "suite"]
 
@@ -93,7 +104,7 @@ class Suite:
         text = compose(world, self.tokens, self.counter)
         return [self._example(index, asked, text) for asked in world.asked if asked.kind in self.kinds]
 
-    def _example(self, index: int, asked: Asked, text: Text) -> Example:
+    def _example(self, index: int, asked: WorldQuestion, text: Text) -> Example:
         ask = lexicon()["ask"]
         evidence, near = (sorted(text.spans[id(piece)] for piece in pieces) for pieces in (asked.needs, asked.near))
         compared = " ".join(piece.text for piece in asked.needs or asked.near)
@@ -171,3 +182,115 @@ def about() -> dict[str, Any]:
         "configs": [*KINDS, "tokens=…", "counter=…"],
         "licence": "MIT",
     }
+
+
+@dataclass(slots=True)
+class Text:
+    """A finished text, its length in tokens, and where each sentence stands (`spans[id(piece)]`: begin and end in
+    characters).
+    """
+
+    text: str
+    tokens: int
+    spans: dict[int, tuple[int, int]]
+
+
+def compose(world: World, tokens: int, counter: TokenCounter) -> Text:
+    """The text of `world` with at most `tokens` tokens, and hardly fewer. Raises `BadInput` if what is asked does not
+    fit.
+    """
+    prose = _Prose(world.draw)
+    sections = max(5, tokens // SECTION)
+    spent = _cost([*world.opening, *world.pieces], counter) + sections * 9
+    for added in world.more():
+        if spent >= FACTS * tokens:
+            world.pieces = [piece for piece in world.pieces if piece not in added]
+            break
+        spent += _cost(added, counter)
+    filler: list[tuple[Piece, int]] = []
+    while spent < tokens:
+        piece = prose.sentence()
+        filler.append((piece, cost := counter.count(f" {piece.text}")))
+        spent += cost
+    return _fitted(_Layout(world.draw, sections), world, filler, tokens, counter)
+
+
+def _cost(pieces: list[Piece], counter: TokenCounter) -> int:
+    return sum(counter.count(f" {piece.text}") for piece in pieces)
+
+
+def _fitted(layout: _Layout, world: World, filler: list[tuple[Piece, int]], tokens: int, counter: TokenCounter) -> Text:
+    """Prose is taken out until the text is short enough."""
+    while True:
+        text, spans = layout.render(world.opening, [*world.pieces, *(piece for piece, _ in filler)])
+        over = (found := counter.count(text)) - tokens
+        if over <= 0:
+            return Text(text, found, spans)
+        while over > 0:
+            if not filler:
+                raise BadInput(
+                    f"{tokens} tokens are too few for the six questions and what they need; try {found + 100} or more"
+                )
+            over -= filler.pop()[1]
+
+
+class _Prose:
+    """Sentences about nothing that is asked, none twice in a row of many."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw, self._words = draw, lexicon()["filler"]
+        self._said: set[str] = set()
+
+    def sentence(self) -> Piece:
+        for _ in range(8):  # in a very long text repetition is bearable, an endless search is not
+            slots = {name: self._draw.pick(values) for name, values in self._words.items() if name != "forms"}
+            text = capital(self._draw.pick(self._words["forms"]).format(**slots)) + "."
+            if text not in self._said:
+                break
+        self._said.add(text)
+        return Piece(text, self._draw.below(1 << 30) / (1 << 30))
+
+
+class _Layout:
+    """Title, opening, and sections of equal length in the order of `at`."""
+
+    def __init__(self, draw: Draw, sections: int) -> None:
+        frame = lexicon()["frame"]
+        self._title = frame["title"].format(town=lexicon()["parts"]["starts"].split()[draw.below(40)] + "mouth")
+        self._opening = frame["opening"]
+        papers = draw.shuffled(frame["papers"])
+        self._headings = [f"{papers[i % len(papers)]}, week {i + 1}" for i in range(sections)]
+        self._lengths = [4 + draw.below(4) for _ in range(61)]  # sentences of the paragraphs, over and over
+
+    def render(self, opening: list[Piece], pieces: list[Piece]) -> tuple[str, dict[int, tuple[int, int]]]:
+        """The text, and where each piece is in it."""
+        ordered = sorted(pieces, key=lambda piece: piece.at)
+        blocks: list[str | list[Piece]] = [self._title, self._opening, opening]
+        paragraph = 0
+        for number, heading in enumerate(self._headings):
+            begin, end = (len(ordered) * i // len(self._headings) for i in (number, number + 1))
+            blocks.append(heading)
+            while begin < end:
+                stop = min(end, begin + self._lengths[paragraph % len(self._lengths)])
+                blocks.append(ordered[begin:stop])
+                begin, paragraph = stop, paragraph + 1
+        return _joined(blocks)
+
+
+def _joined(blocks: list[str | list[Piece]]) -> tuple[str, dict[int, tuple[int, int]]]:
+    parts: list[str] = []
+    spans: dict[int, tuple[int, int]] = {}
+    length = 0
+    for block in blocks:
+        between = "\n\n"
+        for piece in [block] if isinstance(block, str) else block:
+            text = piece if isinstance(piece, str) else piece.text
+            if parts:
+                parts.append(between)
+                length += len(between)
+            if not isinstance(piece, str):
+                spans[id(piece)] = (length, length + len(text))
+            parts.append(text)
+            length += len(text)
+            between = " "
+    return "".join(parts), spans

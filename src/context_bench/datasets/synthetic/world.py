@@ -108,7 +108,7 @@ class Names:
         """A firm; some begin with a small "the"."""
         return self._formed("firm")
 
-    def house(self) -> str:
+    def dwelling(self) -> str:
         """A house with a name."""
         return self._formed("house")
 
@@ -124,7 +124,7 @@ class Names:
         """A ship without its article, `None` when there are no more."""
         return self._vessels.pop() if self._vessels else None
 
-    def rooms(self, count: int) -> Sequence[str]:
+    def storerooms(self, count: int) -> Sequence[str]:
         """`count` rooms without their article; a room may come again in another call."""
         return self._draw.shuffled(self._rooms)[:count]
 
@@ -160,7 +160,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Asked:
+class WorldQuestion:
     """One question: its kind and form, the accepted answers (best first), and the sentences it is about."""
 
     kind: str
@@ -215,7 +215,7 @@ class World:
             for _ in range(3):
                 self._arrival(self.draw.pick(self._goods), self.names.town())
             if self._objects:
-                self._moves(self._objects.pop(), 1 + self.draw.below(3))
+                self._relocations(self._objects.pop(), 1 + self.draw.below(3))
             yield self.pieces[before:]
 
     # Sentences.
@@ -278,7 +278,7 @@ class World:
 
     # The six kinds.
 
-    def _span(self, index: int) -> Asked:
+    def _span(self, index: int) -> WorldQuestion:
         relation = ("keeper", "launched", "opened", "crew", "rent")[index % 5]
         if relation in _SHIP_FACTS:
             return self._span_of_ship(relation)
@@ -286,13 +286,15 @@ class World:
         near = self._lookalikes(relation, shop)
         piece, value = self._shop_fact(relation, shop)
         answers = [f"{value} florins", value] if relation == "rent" else [value]
-        return Asked(SPAN, relation, self._question(relation, shop=self._shop_asked(shop)), answers, [piece], near)
+        return WorldQuestion(
+            SPAN, relation, self._question(relation, shop=self._shop_asked(shop)), answers, [piece], near
+        )
 
-    def _span_of_ship(self, relation: str) -> Asked:
+    def _span_of_ship(self, relation: str) -> WorldQuestion:
         vessel, *others = (self._vessel() for _ in range(3))
         near = [self._ship_fact(relation, other)[0] for other in others]
         piece, value = self._ship_fact(relation, vessel)
-        return Asked(SPAN, relation, self._question(relation, vessel=vessel), [value], [piece], near)
+        return WorldQuestion(SPAN, relation, self._question(relation, vessel=vessel), [value], [piece], near)
 
     def _vessel(self) -> str:
         vessel = self.names.vessel()
@@ -306,7 +308,7 @@ class World:
         value = str(next(self._numbers[relation]))
         return self._sentence(relation, vessel=vessel, value=value), value
 
-    def _hops(self, index: int) -> Asked:
+    def _hops(self, index: int) -> WorldQuestion:
         hops = 2 + index % 3
         if index // 3 % 2:
             shop = self._shop()
@@ -321,7 +323,7 @@ class World:
             start = self._question("skipper", vessel=vessel)
         rest, answer = self._chain(first, hops)
         question = self._question(f"hops{hops}", start=start[0].lower() + start[1:])
-        return Asked(HOPS, f"{hops} hops", question, [answer], [first[0], *rest], near)
+        return WorldQuestion(HOPS, f"{hops} hops", question, [answer], [first[0], *rest], near)
 
     def _say_command(self, vessel: str) -> tuple[Piece, str]:
         person = self.names.person()
@@ -329,7 +331,7 @@ class World:
 
     def _chain(self, first: tuple[Piece, str], hops: int) -> tuple[list[Piece], str]:
         """A person → house (→ firm (→ town)): the sentences after `first`, and where they lead."""
-        house = self.names.house()
+        house = self.names.dwelling()
         said, end = [self._sentence("lodging", person=first[1], house=house)], house
         if hops > 2:
             firm = end = self.names.firm()
@@ -339,7 +341,7 @@ class World:
                 said.append(self._sentence("bank", firm=firm, town=end))
         return said, end
 
-    def _aggregate(self, index: int, tokens: int) -> Asked:
+    def _aggregate(self, index: int, tokens: int) -> WorldQuestion:
         good = self._goods.pop()
         count = max(FEWEST, 4 + 2 * (tokens // 4000).bit_length())
         top = (count + 6) // 4  # the smallest number by which one of four towns can lead with all others behind
@@ -355,26 +357,28 @@ class World:
             "count": [str(count), number_word(count)],
             "most": [towns[0]],
         }[form]
-        return Asked(AGGREGATE, form, self._question(form, good=lexicon()["goods"][good]), answers, needs, near)
+        return WorldQuestion(AGGREGATE, form, self._question(form, good=lexicon()["goods"][good]), answers, needs, near)
 
     def _arrival(self, good: str, town: str, value: int | None = None) -> Piece:
         return self._sentence(
             "arrival", value=2 + self.draw.below(18) if value is None else value, good=good, town=town
         )
 
-    def _updates(self, index: int) -> Asked:
+    def _updates(self, index: int) -> WorldQuestion:
         thing = self._objects.pop()
         changes = 3 + index % 3
-        said, room = self._moves(thing, changes)
-        self._moves(self._objects.pop(), 2)
+        said, room = self._relocations(thing, changes)
+        self._relocations(self._objects.pop(), 2)
         question = self._question("room", object=lexicon()["objects"][thing])
-        return Asked(UPDATES, f"{changes} changes", question, [f"the {room}", room], [said[-2]], [*said[:-2], said[-1]])
+        return WorldQuestion(
+            UPDATES, f"{changes} changes", question, [f"the {room}", room], [said[-2]], [*said[:-2], said[-1]]
+        )
 
-    def _moves(self, thing: str, changes: int) -> tuple[list[Piece], str]:
+    def _relocations(self, thing: str, changes: int) -> tuple[list[Piece], str]:
         """A first place, `changes` changes of it, and a last one that did not happen; the sentences in order, and the
         room in the end.
         """
-        rooms = self.names.rooms(changes + 2)
+        rooms = self.names.storerooms(changes + 2)
         times = sorted(self._anywhere() for _ in rooms)
         relations = ["placed", *["moved"] * changes, "mooted"]
         said = [
@@ -397,7 +401,7 @@ class World:
         )
         return rules
 
-    def _constraint(self, index: int) -> Asked:
+    def _constraint(self, index: int) -> WorldQuestion:
         relation = ("hands", "policy", "shut", "licence")[index % 4]
         form, rule = self.rules[relation]
         shop = self._shop()
@@ -410,9 +414,11 @@ class World:
             near += [self._sentence("mark", firm=self.names.firm(), value=self.names.mark()) for _ in range(2)]
             value = mark
         answers = _obeying(form, value)
-        return Asked(CONSTRAINT, form, self._question(relation, shop=self._shop_asked(shop)), answers, needs, near)
+        return WorldQuestion(
+            CONSTRAINT, form, self._question(relation, shop=self._shop_asked(shop)), answers, needs, near
+        )
 
-    def _absent(self, index: int) -> Asked:
+    def _absent(self, index: int) -> WorldQuestion:
         relation = ("keeper", "opened", "rent")[index % 3]
         shop = self._shop()
         near = self._lookalikes(relation, shop)
@@ -421,7 +427,7 @@ class World:
             near += [self._shop_fact(other, shop)[0] for other in ("keeper", "opened", "rent") if other != relation]
         question = self._question(relation, shop=self._shop_asked(shop))
         answers = list(lexicon()["unsaid"]["answers"])
-        return Asked(ABSENT, "no such fact" if known else "no such place", question, answers, [], near)
+        return WorldQuestion(ABSENT, "no such fact" if known else "no such place", question, answers, [], near)
 
 
 _RANGES = (("opened", 1700, 1900), ("rent", 21, 200), ("hands", 11, 98), ("crew", 11, 98))

@@ -16,8 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import Example
-from context_bench.datasets.examples import tidy
-from context_bench.datasets.loaded import LoadedDataset
+from context_bench.datasets.examples import LoadedDataset, tidy
 from context_bench.memory.datasets.formats import shapes, sniff
 from context_bench.memory.datasets.haystacks import Dirt, Distinct, Document, Haystack, Question
 from context_bench.memory.datasets.overlays import Overlay, read_overlay

@@ -204,7 +204,7 @@ def published(known: Published, config: str | None) -> Source:
     return Source(streams, facts, lambda: [f.sha256 for snapshot in found for f in snapshot.files if f.sha256])
 
 
-def _of_snapshot(found: hub.Snapshot, wanted: int | None) -> Iterator[Document]:
+def _of_snapshot(found: hub.HubSnapshot, wanted: int | None) -> Iterator[Document]:
     for file in found.files:
         for number, row in enumerate(replace(found, files=(file,)).rows(wanted)):
             yield Document(row, file.path, number)

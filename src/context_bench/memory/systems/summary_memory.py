@@ -17,12 +17,12 @@ from context_bench.core.protocols import Prices
 from context_bench.core.tokens import counter_for
 from context_bench.memory.protocol import Hit, Item, Receipt, known_by, known_until
 from context_bench.memory.systems.bm25 import BM25
-from context_bench.systems.shared import OfModel
+from context_bench.systems.text_model import TextModel
 
 MEMORIES = {"summary_regenerative": "RegenerativeSummary", "summary_anchored": "AnchoredSummary"}
 
 
-class Written(OfModel):
+class Written(TextModel):
     """A memory that a model writes. `relay`: base URL of the model; `api_key` defaults to `OPENAI_API_KEY`.
 
     New items are put to the model in parts of at most `part_tokens` (o200k_base; a longer item is its own part), at

@@ -119,7 +119,7 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
 
 def _sessions(options: ReplayOptions, skipped: Any) -> Any:
     from context_bench.datasets.recorded import RecordedSessions
-    from context_bench.systems.shared import WIRES
+    from context_bench.systems.openai_proxy import WIRES
 
     wire = WIRES[options.wire] if options.wire else None
     return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
-from context_bench.datasets.loaded import LoadedDataset
+from context_bench.datasets.examples import LoadedDataset
 from context_bench.memory.datasets.recall_lab.lab_plan import TYPES, VERSION, Fact, Plan, Question, Stream
 from context_bench.memory.datasets.recall_lab.language import LANGUAGES, words
 from context_bench.memory.protocol import Item, conversation, packed
