@@ -289,7 +289,7 @@ def _formats() -> str:
             table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.calls))),
             "## What came of patches\n",
             "For `trace score --results`.\n",
-            table(head, rows("transcripts.solved", solved.formats())),
+            table(head, rows("transcripts.formats", solved.formats())),
             "## Recorded answers\n",
             "For `import`.\n",
             table(head, answers),

@@ -75,9 +75,8 @@ from context_bench.tap.forwarded import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.websocket import Talk
 from context_bench.traces import editloc, gold, symbols
+from context_bench.transcripts import answers, solved, trace
 from context_bench.transcripts import session_files as read
-from context_bench.transcripts import solved, trace
-from context_bench.transcripts.answers import answer_files as answers
 from context_bench.transcripts.traces import trace_files as traces
 from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import library as asking

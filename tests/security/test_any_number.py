@@ -25,7 +25,7 @@ from context_bench.core.records import Forwarded, Usage
 from context_bench.core.usage import Form, forwarded_of, usage_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap.control_api import as_json
-from context_bench.transcripts.answers import answer_files as answers
+from context_bench.transcripts import answers
 from context_bench.wire.apis.read import parse_reply
 from context_bench.wire.sse import StreamReader
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
-from context_bench.shell.budget import Budget, BudgetSpent
 from context_bench.shell.files import Files
 from context_bench.shell.model import (
+    Budget,
+    BudgetSpent,
     FileLine,
     Kind,
     LineStream,
@@ -46,7 +47,7 @@ def read_shell(
     `None`: not recorded, "": nothing was shown. `budget`: what may be spent on all commands of the log that this is one
     of; left out: on this one alone. Never raises, whatever the text; needs the packages of the extra `traces`.
     """
-    from context_bench.shell.builtins import named_files
+    from context_bench.shell.commands import named_files
     from context_bench.shell.running import Shell
 
     left = Budget() if budget is None else budget.lend()
@@ -69,7 +70,7 @@ def read_shell(
             [*(UnknownLines(part.path) for part in named_files(files, command[:_LONGEST])), UnknownLines(None)]
         )
     if exit_code is not None and output is None and exit_code != 0 and status == 0:
-        stream = stream.blurred()
+        stream = stream.unknown_selection()
     found = ShellReads(kind="exec", new_cwd=cwd if (where := files.where()) is None else where)
     found.edits, found.changes = tuple(sorted(files.edits)), dict(sorted(files.edits.items()))
     found.unresolved = tuple(name for name in files.unresolved if name not in files.pipes)

@@ -8,8 +8,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 
-from context_bench.shell.call import CommandCall, Result, parse_options
-from context_bench.shell.model import FileLine, LineStream, Unknown, UnknownLines, plain
+from context_bench.shell.model import (
+    CommandCall,
+    FileLine,
+    LineStream,
+    Result,
+    Unknown,
+    UnknownLines,
+    parse_options,
+    plain,
+)
 
 _VALUED = (
     "label exclude exclude-from ignore-matching-lines show-function-line width starting-file horizon-lines "
@@ -71,7 +79,7 @@ def _of_both(old: LineStream, new: LineStream) -> LineStream:
 def aside(call: CommandCall) -> Result:
     """Other programs that show two files beside one another, in a form of their own."""
     streams, status = call.inputs([arg for arg in call.args if not arg.startswith(("-", "+"))])
-    shown = [part for _, stream in streams for part in stream.blurred().parts]
+    shown = [part for _, stream in streams for part in stream.unknown_selection().parts]
     return LineStream(shown, ordered=False), status or None
 
 
@@ -151,14 +159,14 @@ def shown_sides(
     """
     if not any(_CHANGE.fullmatch(line) or _HUNK.match(line) or _CONTEXT.fullmatch(line) for line in lines):
         return None
-    known: list[FileLine] = []
+    same: list[FileLine] = []
     other: list[FileLine] = []
     for side, number, text in _numbered(lines):
         if not 1 <= number <= len(sides[side]):
             return None
         line = sides[side][number - 1]
-        (known if tidy(line.text or "") == tidy(text) else other).append(line)
-    return known, other
+        (same if tidy(line.text or "") == tidy(text) else other).append(line)
+    return same, other
 
 
 def _numbered(lines: Sequence[str]) -> Iterator[_Shown]:

@@ -12,8 +12,7 @@ from collections.abc import Collection
 from copy import copy
 from weakref import WeakKeyDictionary
 
-from context_bench.shell.budget import Budget
-from context_bench.shell.model import UNKNOWN, Change, FileLine, LineStream, UnknownLines
+from context_bench.shell.model import UNKNOWN, Budget, Change, FileLine, LineStream, UnknownLines
 from context_bench.shell.repo import FilesByPath
 
 _WHY = r"(?:No such file or directory|Is a directory|Not a directory|Permission denied)"
@@ -50,8 +49,8 @@ _LARGE = 16 << 20
 _KEPT = 256
 _LONGEST = 10_000
 _DRIVE = re.compile(r"([A-Za-z]):/")
+#: Where the repository lies when its real place is not known.
 ROOT = "/\x01"
-"""Where the repository lies when its real place is not known."""
 
 
 class Tree:
@@ -70,13 +69,12 @@ class Tree:
                     break
                 self.dirs.add(path)
         self._lines: dict[str, list[FileLine] | None] = {}
+        #: Of files that outputs were compared with: their lines, these as they are compared, and the numbers of each
+        #: such text.
         self.compared: dict[str, tuple[list[FileLine], list[str], dict[str, list[int]]]] = {}
-        """Of files that outputs were compared with: their lines, these as they are compared, and the numbers of each
-        such text.
-        """
         self.tails: dict[str, list[str]] | None = None
+        #: Names of the files, without their folders.
         self.names = frozenset(path.rpartition("/")[2] for path in self.paths)
-        """Names of the files, without their folders."""
 
     def with_files_of(self, repo: FilesByPath) -> Tree:
         """The same paths with the files of another repository."""
@@ -174,14 +172,14 @@ class Files:
         self.written: dict[str, LineStream | None] = {}
         self.edits: dict[str, Change] = {}
         self.unresolved: dict[str, None] = {}
+        #: Where files were looked for that are not there.
         self.absent: dict[str, None] = {}
-        """Where files were looked for that are not there."""
         files, folders = complaints(output) if self.tree is None else ([], [])
         self._refused, self._closed = frozenset(files), frozenset(folders)
+        #: Files the command that runs has opened.
         self.opened: list[str] = []
-        """Files the command that runs has opened."""
+        #: A `cd` may or may not have worked: relative paths are guesses from here on.
         self.doubt = False
-        """A `cd` may or may not have worked: relative paths are guesses from here on."""
 
     # -- names -------------------------------------------------------------
 
@@ -223,11 +221,11 @@ class Files:
         known = _CONTAINER_ROOTS.match(at + "/")
         if known:
             inner = at[known.end() :]
-            if self.known(inner):
+            if self.exists(inner):
                 return inner
         return self.tree.by_suffix(at)
 
-    def known(self, path: str) -> bool:
+    def exists(self, path: str) -> bool:
         return self.tree is not None and (path in self.tree.paths or path in self.tree.dirs)
 
     def is_dir(self, path: str) -> bool | None:

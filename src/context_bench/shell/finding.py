@@ -6,12 +6,11 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from context_bench.shell.call import CommandCall, Result, parse_options
-from context_bench.shell.model import FileLine, LineStream, Unknown, UnknownLines
+from context_bench.shell.model import CommandCall, FileLine, LineStream, Result, Unknown, UnknownLines, parse_options
 from context_bench.shell.patterns import glob
 
+#: (the name as find prints it, its last part, is a directory, depth) → whether it fits.
 Test = Callable[[str, str, bool, int], bool]
-"""(the name as find prints it, its last part, is a directory, depth) → whether it fits."""
 
 
 def ls(call: CommandCall) -> Result:

@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from context_bench.shell import comparing, finding, search
-from context_bench.shell.call import CommandCall, Result, parse_options
-from context_bench.shell.model import Change, FileLine, LineStream, Part, Unknown, UnknownLines
+from context_bench.shell.model import (
+    Change,
+    CommandCall,
+    FileLine,
+    LineStream,
+    Part,
+    Result,
+    Unknown,
+    UnknownLines,
+    parse_options,
+)
 from context_bench.shell.text_commands import picked
-
-_SILENT = {"add", "commit", "config", "fetch", "init", "tag", "push"}
 
 
 def git(call: CommandCall) -> Result:
     """Run a git command; its name is "git NAME"."""
-    name = call.name[4:]
-    if name == "grep":
-        return search.git_grep(call)
-    if name == "ls-files":
-        return finding.ls_files(call)
-    if name in ("show", "cat-file"):
-        return _show(call)
-    if name == "blame":
-        return _blame(call)
-    if name == "diff" and "--no-index" in call.args:
-        return comparing.diff(call)
-    if name in ("diff", "log", "stash", "format-patch"):
-        return _named(call)
-    if name in ("checkout", "restore", "reset", "clean", "pull", "merge", "rebase", "switch"):
-        for path in _paths(call):
-            call.files.edits[path] = "part"
-            call.files.written[path] = LineStream([UnknownLines(path)])
-        return LineStream([UnknownLines(None)]), None
-    if name in ("apply", "am"):
-        patched(call)
-        return LineStream(), None
-    if name in ("rm", "mv"):
-        _taken_away(call, name == "mv")
-        return LineStream(), None
-    if name == "status":
-        return LineStream([UnknownLines(None)]), 0
-    return (LineStream(), 0) if name in _SILENT else (LineStream([UnknownLines(None)]), None)
+    command = _COMMANDS.get(call.name[4:])
+    return command(call) if command is not None else (LineStream([UnknownLines(None)]), None)
 
 
-def _taken_away(call: CommandCall, moved: bool) -> None:
+def _silent(call: CommandCall) -> Result:
+    return LineStream(), 0
+
+
+def _status(call: CommandCall) -> Result:
+    return LineStream([UnknownLines(None)]), 0
+
+
+def _diff(call: CommandCall) -> Result:
+    return comparing.diff(call) if "--no-index" in call.args else _named(call)
+
+
+def _changed(call: CommandCall) -> Result:
+    """checkout, restore and the like: the files named are others afterwards."""
+    for path in _paths(call):
+        call.files.edits[path] = "part"
+        call.files.written[path] = LineStream([UnknownLines(path)])
+    return LineStream([UnknownLines(None)]), None
+
+
+def _applied(call: CommandCall) -> Result:
+    patched(call)
+    return LineStream(), None
+
+
+def _taken_away(call: CommandCall) -> Result:
     """Apply git rm and git mv. Without a repository, every name that is no option is taken for a file."""
-    files = call.files
+    files, moved = call.files, call.name == "git mv"
     names = [arg for arg in call.args if not arg.startswith("-")]
     for name in names[:-1] if moved else ([] if "--cached" in call.args else names):
         path = files.resolve(name)
@@ -58,6 +66,7 @@ def _taken_away(call: CommandCall, moved: bool) -> None:
             target = f"{place.rstrip('/')}/{name.rstrip('/').rsplit('/', 1)[-1]}" if into else place
             files.edits[target] = "whole"
             files.written[target] = LineStream([UnknownLines(target)])
+    return LineStream(), None
 
 
 def _paths(call: CommandCall) -> list[str]:
@@ -107,11 +116,24 @@ def _blame(call: CommandCall) -> Result:
         last = int(found[1]) + int(found[3]) - 1 if found[2] else int(found[3])
         stream = picked(stream, int(found[1]), last, call.files.budget)
     if len(given.rest) > 1 and given.rest[0] != "HEAD":
-        return stream.blurred(), 0
+        return stream.unknown_selection(), 0
     parts: list[Part] = [part._replace(text=None) if isinstance(part, FileLine) else part for part in stream.parts]
     return LineStream(parts), 0
 
 
+_COMMANDS: dict[str, Callable[[CommandCall], Result]] = {
+    "grep": search.git_grep,
+    "ls-files": finding.ls_files,
+    "blame": _blame,
+    "diff": _diff,
+    "status": _status,
+    **dict.fromkeys(("show", "cat-file"), _show),
+    **dict.fromkeys(("log", "stash", "format-patch"), _named),
+    **dict.fromkeys(("checkout", "restore", "reset", "clean", "pull", "merge", "rebase", "switch"), _changed),
+    **dict.fromkeys(("apply", "am"), _applied),
+    **dict.fromkeys(("rm", "mv"), _taken_away),
+    **dict.fromkeys(("add", "commit", "config", "fetch", "init", "tag", "push"), _silent),
+}
 _PATCHED: dict[str | None, Change] = {"Add": "whole", "Delete": "gone"}
 _NAMED = re.compile(
     r"(\+\+\+|---|rename from|rename to|\*\*\* (?:Update|Add|Delete) File:|\*\*\* Move to:) (?:[ab]/)?(\S+)"

@@ -25,8 +25,8 @@ _HUNK = re.compile(r"^@@ -(\d{1,7})(?:,(\d{1,7}))? \+\d+(?:,\d+)? @@")
 _MOST = 20_000
 _SHORTEST = 2
 _MOST_SPOTS = 200
+#: Lines are compared no more often than this to explain one output.
 _EFFORT = 2_000_000
-"""Lines are compared no more often than this to explain one output."""
 
 
 @dataclass
@@ -38,8 +38,8 @@ class ShownLines:
     how: str = "output_matched"
     truncated: bool = False
     mismatch: bool = False
+    #: Files of which the output is known to show nothing.
     blank: set[str] = field(default_factory=set)
-    """Files of which the output is known to show nothing."""
 
     def add(self, path: str | None, number: int) -> None:
         if path is not None and number:
@@ -368,7 +368,7 @@ class OutputReader:
             named = _NAMED.match(text)
             path = self.names.get(named["path"]) if named else None
             if named and path is None:
-                path = _known(self.tree, named["path"])
+                path = _in_tree(self.tree, named["path"])
             numbered = _NUMBERED.match(text)
             if named and path is not None:
                 found = self._line(path, int(named["number"]), named["text"])
@@ -403,7 +403,7 @@ class OutputReader:
             header = re.match(r"^--- (?:a/)?(\S+)", text)
             hunk = _HUNK.match(text)
             if header and left <= 0:
-                path = _known(self.tree, header[1])
+                path = _in_tree(self.tree, header[1])
             elif hunk:
                 number, left = int(hunk[1]), int(hunk[2] or 1)
             elif path is not None and left > 0 and (text[:1] in (" ", "-") or not text):
@@ -506,6 +506,6 @@ def _compared(tree: Tree, path: str) -> tuple[list[str], dict[str, list[int]]]:
     return known[1], known[2]
 
 
-def _known(tree: Tree, name: str) -> str | None:
+def _in_tree(tree: Tree, name: str) -> str | None:
     name = name.replace("\\", "/").removeprefix("./")
     return name if name in tree.paths else None

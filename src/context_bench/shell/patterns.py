@@ -1,14 +1,20 @@
-"""Patterns of shells and searching tools, as Python's regular expressions."""
+"""Patterns of shells and searching tools, as Python's regular expressions.
+
+The cost of a regular expression is bounded from the expression: the number of ways in which its parts can share a text.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import pairwise
+from re import _constants as names  # type: ignore[attr-defined]  # the only reader of Python's own syntax there is
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
 
-from context_bench.shell.budget import Budget, Ways
-from context_bench.shell.model import UNKNOWN, Unknown
+from context_bench.shell.model import UNKNOWN, Budget, Unknown
 
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",  # noqa: E501
@@ -17,12 +23,12 @@ _CLASSES = {
 _LONGEST = 2000
 _MOST_DOUBLED = 4
 _FOLDERS = "(?:.*/)?"
+#: So many steps of matching are nothing to think about.
 _QUICK = 20_000
-"""So many steps of matching are nothing to think about."""
+#: More steps than this are not taken to find out whether a line matches.
 _SLOW = 3_000_000
-"""More steps than this are not taken to find out whether a line matches."""
+#: More steps than this are never taken for one line.
 _SLOWEST = 100_000_000
-"""More steps than this are never taken for one line."""
 _LARGE = 1 << 20
 _CLASS = re.compile(r"\\[a-zA-Z]|\(\?i\)")
 _ONLY_PYTHON = re.compile(r"\\[1-9]|\(\?[^:]|\\\\Z")
@@ -78,6 +84,91 @@ def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
         raise Unknown from None
 
 
+#: (c, k): a part matches from one place in at most c·nᵏ ways, n being the length of the text; c infinite:
+#: exponentially many.
+_Bound = tuple[float, int]
+_ONE: _Bound = (1.0, 0)
+_ENDLESS: _Bound = (math.inf, 0)
+_REPEATS = (names.MAX_REPEAT, names.MIN_REPEAT, names.POSSESSIVE_REPEAT)
+_SINGLE = (names.LITERAL, names.NOT_LITERAL, names.ANY, names.IN, names.AT)
+
+
+class Ways:
+    """Facts about matching that a pattern's syntax gives."""
+
+    def __init__(self, compiled: re.Pattern[str]) -> None:
+        tree = list(parser.parse(compiled.pattern, compiled.flags & re.I))
+        self._most = _sequence(tree)
+        self._anchored = bool(tree) and tree[0] == (names.AT, names.AT_BEGINNING)
+        #: Texts that every match holds.
+        self.needed: list[str] = [] if compiled.flags & re.I else list(_needed(tree))
+
+    def steps(self, length: int) -> float:
+        """The most steps a search through a text of this length may take, as far as it goes about."""
+        count, power = self._most
+        ways = count * float(length + 1) ** power
+        return length + ways if self._anchored else (length + 1) * ways
+
+
+def _sequence(tree: Iterable[Any]) -> _Bound:
+    count, power = _ONE
+    for part in tree:
+        more, by = _part(part)
+        count, power = min(count * more, math.inf), power + by
+    return count, power
+
+
+def _part(part: tuple[Any, Any]) -> _Bound:
+    kind, value = part
+    if kind in _SINGLE:
+        return _ONE
+    if kind is names.SUBPATTERN:
+        return _sequence(value[3])
+    if kind is names.BRANCH:
+        bounds = [_sequence(one) for one in value[1]]
+        power = max(by for _, by in bounds)
+        counts = [count for count, _ in bounds]
+        return (max if _distinct(value[1]) else sum)(counts), power
+    if kind in _REPEATS:
+        low, high, inside = value
+        return _repeated(int(low), None if high is names.MAXREPEAT else int(high), _sequence(inside))
+    return _ENDLESS  # what looks around or refers back
+
+
+def _repeated(low: int, high: int | None, inside: _Bound) -> _Bound:
+    if inside == _ONE:
+        return (1.0, 1) if high is None else (float(high - low + 1), 0)
+    if high is None or high > 9:
+        return _ENDLESS
+    count, power = inside
+    return count**high * (high - low + 1), power * high
+
+
+def _distinct(branches: list[Any]) -> bool:
+    """True if the first letter says which branch it is."""
+    firsts = [one[0] if len(one) else None for one in branches]
+    if any(first is None or first[0] is not names.LITERAL for first in firsts):
+        return False
+    return len({first[1] for first in firsts if first is not None}) == len(firsts)
+
+
+def _needed(tree: Iterable[Any]) -> Iterable[str]:
+    letters: list[str] = []
+    for kind, value in tree:
+        if kind is names.LITERAL:
+            letters.append(chr(value))
+            continue
+        if letters:
+            yield "".join(letters)
+            letters = []
+        if kind is names.SUBPATTERN and not value[1] and not value[2]:
+            yield from _needed(value[3])
+        elif kind in _REPEATS and value[0] > 0:
+            yield from _needed(value[2])
+    if letters:
+        yield "".join(letters)
+
+
 class Pattern:
     """A regular expression, and the care that is taken with it: Python's matching backtracks, and logs are hostile.
 
@@ -93,8 +184,8 @@ class Pattern:
         self._linear = linear
         self._ways = ways
         self._budget = Budget()
+        #: True if it matches somewhere in a text.
         self.found: Callable[[str], object] = self._found
-        """True if it matches somewhere in a text."""
 
     def prepare(self, texts: list[str], size: int, budget: Budget) -> Callable[[str], object]:
         """Pay for a look at these texts of `size` letters in all; gives what tells whether it matches somewhere in one

@@ -9,10 +9,22 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.shell.budget import LINE, Budget
-from context_bench.shell.call import CommandCall, Result, joined, parse_options
 from context_bench.shell.files import Files
-from context_bench.shell.model import UNKNOWN, FileLine, LineStream, Part, Unknown, UnknownLines, open_ended
+from context_bench.shell.model import (
+    LINE,
+    UNKNOWN,
+    Budget,
+    CommandCall,
+    FileLine,
+    LineStream,
+    Part,
+    Result,
+    Unknown,
+    UnknownLines,
+    joined,
+    open_ended,
+    parse_options,
+)
 from context_bench.shell.patterns import Pattern, regex
 from context_bench.shell.sed import Sed
 from context_bench.shell.text_commands import unrolled
@@ -41,8 +53,8 @@ class Awk:
             name: int(text) if text.isdigit() and len(text) < 10 else text for name, text in variables.items()
         }
         self.program, self.at = program, 0
+        #: No rule looks at text.
         self.numeric = True
-        """No rule looks at text."""
         self.numbers: list[int] = [0]
         self.patterns: list[Pattern] = []
         self.budget = budget
@@ -333,11 +345,11 @@ def _compute(operator: str, left: int, right: int) -> Any:
 def _changed(program: Sed, stream: LineStream) -> LineStream:
     """Content of a file after the program; unknown if its text is."""
     if program.unknown:
-        return stream.blurred()
+        return stream.unknown_selection()
     try:
         return LineStream(program.run(stream.texts()), stream.ordered)
     except Unknown:
-        return stream.blurred()
+        return stream.unknown_selection()
 
 
 def sed(call: CommandCall) -> Result:

@@ -12,12 +12,24 @@ from functools import cache, partial
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from context_bench.shell.budget import LINE, Budget, BudgetSpent
-from context_bench.shell.builtins import other
-from context_bench.shell.call import CommandCall, Result, Status
-from context_bench.shell.commands import OF_SHELL, SIMPLE, kind_of
+from context_bench.shell.commands import OF_SHELL, SIMPLE, kind_of, other
 from context_bench.shell.files import Files
-from context_bench.shell.model import UNKNOWN, FileLine, LineStream, Part, ShellExit, Unknown, UnknownLines, rendered
+from context_bench.shell.model import (
+    LINE,
+    UNKNOWN,
+    Budget,
+    BudgetSpent,
+    CommandCall,
+    FileLine,
+    LineStream,
+    Part,
+    Result,
+    ShellExit,
+    Status,
+    Unknown,
+    UnknownLines,
+    rendered,
+)
 from context_bench.shell.statements import STATEMENTS
 from context_bench.shell.words import Words, plain_words, spelled
 
@@ -73,12 +85,12 @@ class Shell:
         self.variables: dict[str, str] = {}
         self.functions: dict[str, Node] = {}
         self.words = Words(files, self.variables, self._substituted, self._piped)
+        #: Texts that variables or words hold, and the lines they were.
         self.captured: list[tuple[str, LineStream]] = []
-        """Texts that variables or words hold, and the lines they were."""
+        #: What `popd` goes back to.
         self.stack: list[str | None] = []
-        """What `popd` goes back to."""
+        #: The directory before the last change.
         self.left: str | None = None
-        """The directory before the last change."""
         self.kinds: set[str] = set()
         self._steps = self._depth = 0
 
@@ -151,7 +163,7 @@ class Shell:
             made, status = stop.shown, None
         if self.files.cwd != before:
             self.files.doubt = True
-        return made.blurred() if made.parts else made, status
+        return made.unknown_selection() if made.parts else made, status
 
     def alone(self, node: Node, stdin: LineStream | None) -> Result:
         """Run one part of a pipeline: where it ends the shell, it ends no other part."""
@@ -225,7 +237,7 @@ class Shell:
         if not paths:
             paths = [path for arg in call.args if (path := self.files.resolve(arg)) and self.files.is_file(path)]
         named = [UnknownLines(path) for path in dict.fromkeys(paths)]
-        flowing = call.stdin.blurred().parts if call.stdin is not None else []
+        flowing = call.stdin.unknown_selection().parts if call.stdin is not None else []
         parts: list[Part] = [*named, *flowing]
         return LineStream(parts or [UnknownLines(None)], ordered=False)
 

@@ -7,8 +7,17 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from context_bench.shell.call import CommandCall, Options, Result, parse_options
-from context_bench.shell.model import FileLine, LineStream, Part, Unknown, UnknownLines
+from context_bench.shell.model import (
+    CommandCall,
+    CommandOptions,
+    FileLine,
+    LineStream,
+    Part,
+    Result,
+    Unknown,
+    UnknownLines,
+    parse_options,
+)
 from context_bench.shell.patterns import Pattern, glob, regex
 
 _GREP_LONG = "regexp file max-count after-context before-context context include exclude exclude-dir color colour binary-files devices directories label"
@@ -26,7 +35,7 @@ _RG_KNOWN = set("nNHIislcovwxFPAaBCmqegtTSuUp.") - {"U", "p"} | {
     "line-number", "no-line-number", "with-filename", "no-filename", "ignore-case", "smart-case", "case-sensitive", "files-with-matches",
     "files-without-match", "count", "only-matching", "invert-match", "word-regexp", "line-regexp", "fixed-strings", "pcre2", "after-context",
     "before-context", "context", "max-count", "quiet", "regexp", "glob", "type", "type-not", "hidden", "no-ignore", "files", "color", "no-heading",
-    "text", "sort", "sortr", "max-depth", "no-messages", "unrestricted", "max-columns", "threads", "no-config", "trim", "column",
+    "text", "sort", "sortr", "max-depth", "no-messages", "unrestricted", "threads", "no-config",
 }  # fmt: skip
 _TYPES = {
     "py": ("*.py", "*.pyi"), "python": ("*.py", "*.pyi"), "js": ("*.js", "*.jsx", "*.cjs", "*.mjs", "*.vue"), "ts": ("*.ts", "*.tsx", "*.cts", "*.mts"),
@@ -34,6 +43,14 @@ _TYPES = {
     "json": ("*.json", "*.sarif"), "yaml": ("*.yaml", "*.yml"), "toml": ("*.toml", "Cargo.lock"), "css": ("*.css", "*.scss"), "html": ("*.htm", "*.html", "*.ejs"),
 }  # fmt: skip
 _MOST_ALTERNATIVES = 200
+#: Forms of the output beside lines, and the options that ask for them, in the order in which they win.
+_SHOWN = (
+    ("nothing", "q", "quiet", "silent"),
+    ("files", "l", "files-with-matches"),
+    ("missing", "L", "files-without-match"),  # names of files without a match
+    ("count", "c", "count"),
+    ("only", "o", "only-matching"),  # the match alone
+)
 
 
 @dataclass
@@ -47,8 +64,7 @@ class LineSearch:
     most: int | None = None
     numbers: bool = False
     names: bool = False
-    show: str = "lines"
-    """"lines", "files", "missing" (names of files without a match), "count", "only" (the match alone), "nothing"."""
+    show: str = "lines"  # or one of `_SHOWN`
 
     def hits(self, texts: list[str], matches: Callable[[str], object]) -> list[int]:
         found: list[int] = []
@@ -92,105 +108,111 @@ class LineSearch:
 
 def grep(call: CommandCall) -> Result:
     """Lines that match (grep and its kin)."""
-    args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
-    given = parse_options(args, "ABCmefdD", _GREP_LONG)
-    names = list(given.rest)
-    patterns = given.values("e", "regexp")
-    if not patterns and not given.has("f", "file"):
-        if not names:
-            return LineStream(), 2
-        patterns = [names.pop(0)]
+    given = parse_options(_with_context(call.args), "ABCmefdD", _GREP_LONG)
+    asked = _asked(given, given.has("f", "file"))
+    if asked is None:
+        return LineStream(), 2
+    patterns, names = asked
     recursive = given.has("r", "R", "recursive", "dereference-recursive") or call.name == "rgrep"
-    if recursive and not names:
-        names = ["."]
-    wanted = _wanted(call, names, given, recursive)
-    if set(given.given) - _GREP_KNOWN:
-        return blurred(wanted, call)
-    kind = (
-        "fixed"
-        if given.has("F", "fixed-strings") or call.name == "fgrep"
-        else "extended"
-        if given.has("E", "extended-regexp") or call.name == "egrep"
-        else "perl"
-        if given.has("P", "perl-regexp")
-        else "basic"
-    )
+    names = names or ["."] * recursive
     named = (len(names) > 1 or recursive or given.has("H", "with-filename")) and not given.has("h", "no-filename")
-    return searched(
-        call,
-        given,
-        patterns,
-        kind,
-        wanted,
-        named,
-        given.has("n", "line-number"),
-        bool(recursive),
-        given.has("i", "ignore-case"),
+    wanted = _wanted(call, names, given, recursive)
+    return _searched(call, given, patterns, wanted, _kind(call, given), named, _GREP_KNOWN, recursive)
+
+
+def _with_context(args: list[str]) -> list[str]:
+    """`-3` is `-C3`."""
+    return [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in args]
+
+
+def _asked(given: CommandOptions, elsewhere: bool) -> tuple[list[str], list[str]] | None:
+    """The patterns and the files that a search names; `None` if no pattern is there. `elsewhere`: the first word is no
+    pattern.
+    """
+    patterns = given.values("e", "regexp")
+    if patterns or elsewhere:
+        return patterns, list(given.rest)
+    return (given.rest[:1], given.rest[1:]) if given.rest else None
+
+
+def _kind(call: CommandCall, given: CommandOptions) -> str:
+    """Dialect of the patterns."""
+    kinds = (
+        ("fixed", "fgrep", "F", "fixed-strings"),
+        ("extended", "egrep", "E", "extended-regexp"),
+        ("perl", "", "P", "perl-regexp"),
     )
+    return next((kind for kind, name, *flags in kinds if call.name == name or given.has(*flags)), "basic")
 
 
-def _wanted(call: CommandCall, names: list[str], given: Options, recursive: bool) -> list[tuple[str, str | None]]:
+def _wanted(
+    call: CommandCall, names: list[str], given: CommandOptions, recursive: bool
+) -> list[tuple[str, str | None]]:
     """(how the tool names it, path in the repository) of the files to look at; path `None`: standard input or a pipe."""
     included = [glob(one) for one in given.values("include")]
     excluded = [glob(one) for one in given.values("exclude")]
     no_dirs = [glob(one.rstrip("/")) for one in given.values("exclude-dir")]
+
+    def fits(inner: list[str]) -> bool:
+        return (
+            (not included or any(one.match(inner[-1]) for one in included))
+            and not any(one.match(inner[-1]) for one in excluded)
+            and not any(one.match(part) for one in no_dirs for part in inner[:-1])
+        )
+
     found: list[tuple[str, str | None]] = []
     for name in names:
-        path = None if name in call.files.pipes or name == "-" else call.files.resolve(name)
-        if path is None:
-            found.append((name, None))
-            continue
-        if call.files.is_dir(path) and path not in call.files.written:
-            if not recursive:
-                continue
-            for below in call.files.below(path):
-                inner = below[len(path) :].lstrip("/").split("/")
-                if included and not any(one.match(inner[-1]) for one in included):
-                    continue
-                if any(one.match(inner[-1]) for one in excluded) or any(
-                    one.match(part) for one in no_dirs for part in inner[:-1]
-                ):
-                    continue
-                found.append((call.files.spelled(name, path, below), below))
-        else:
+        path = _path(call, name)
+        if path is None or not call.files.is_dir(path) or path in call.files.written:
             found.append((name, path))
+        elif recursive:
+            found += [
+                (call.files.spelled(name, path, below), below)
+                for below in call.files.below(path)
+                if fits(below[len(path) :].lstrip("/").split("/"))
+            ]
     return found
 
 
-def blurred(wanted: list[tuple[str, str | None]], call: CommandCall) -> Result:
+def _path(call: CommandCall, name: str) -> str | None:
+    """The path of a name; `None` for standard input, a pipe, or what lies outside of the repository."""
+    return None if name in call.files.pipes or name == "-" else call.files.resolve(name)
+
+
+def _some_of(wanted: list[tuple[str, str | None]], call: CommandCall) -> Result:
     """An unknown selection; a whole tree that was looked through is not a list of files that were read."""
+    if not wanted and call.stdin is not None:
+        return call.stdin.unknown_selection(), None
     parts: list[Part] = [
         UnknownLines(path, weak=len(wanted) > 1)
         for _, path in wanted[:500]
         if path is not None and call.files.is_file(path) is not False
     ]
-    if not wanted and call.stdin is not None:
-        return call.stdin.blurred(), None
     return LineStream([*parts, UnknownLines(None)]), None
 
 
-def searched(
+def _searched(
     call: CommandCall,
-    given: Options,
+    given: CommandOptions,
     patterns: list[str],
-    kind: str,
     wanted: list[tuple[str, str | None]],
+    kind: str,
     named: bool,
-    numbers: bool,
-    many: bool,
-    ignore: bool,
+    known: set[str],
+    many: bool = False,
 ) -> Result:
-    """Run the search, or say that its result is not known."""
+    """Run the search, or say that its result is not known. `known`: the options that are understood."""
+    if set(given.given) - known:
+        return _some_of(wanted, call)
     try:
-        search = _search(given, patterns, kind, named, numbers, ignore)
-        return _run(call, search, wanted, many)
+        return _run(call, _search(given, patterns, kind, named), wanted, many)
     except Unknown:
         if given.has("l", "files-with-matches", "L", "files-without-match", "c", "count", "q", "quiet", "silent"):
             return LineStream([UnknownLines(None)]), None
-        return blurred(wanted, call)
+        return _some_of(wanted, call)
 
 
-def _search(given: Options, patterns: list[str], kind: str, named: bool, numbers: bool, ignore: bool) -> LineSearch:
+def _search(given: CommandOptions, patterns: list[str], kind: str, named: bool) -> LineSearch:
     if given.has("f", "file", "z"):
         raise Unknown
     around = given.number("C", "context") or 0
@@ -202,26 +224,19 @@ def _search(given: Options, patterns: list[str], kind: str, named: bool, numbers
         if len(patterns) > 1
         else patterns[0]
     )
-    search = LineSearch(
+    smart = given.has("S", "smart-case") and not any(re.search(r"(?<!\\)[A-Z]", one) for one in patterns)
+    ignore = given.has("i", "ignore-case") or smart
+    shows = (show for show, *flags in _SHOWN if given.has(*flags))
+    return LineSearch(
         regex(joined, kind, ignore, given.has("w", "word-regexp"), given.has("x", "line-regexp")),
         inverted=given.has("v", "invert-match"),
         before=around if before is None else before,
         after=around if after is None else after,
         most=given.number("m", "max-count"),
-        numbers=numbers,
+        numbers=given.has("n", "line-number") and not given.has("N", "no-line-number"),
         names=named,
+        show=next(shows, "lines"),
     )
-    for show, *flags in (
-        ("nothing", "q", "quiet", "silent"),
-        ("files", "l", "files-with-matches"),
-        ("missing", "L", "files-without-match"),
-        ("count", "c", "count"),
-        ("only", "o", "only-matching"),
-    ):
-        if given.has(*flags):
-            search.show = show
-            break
-    return search
 
 
 def _sources(
@@ -269,80 +284,48 @@ def _run(call: CommandCall, search: LineSearch, wanted: list[tuple[str, str | No
 def rg(call: CommandCall) -> Result:
     """Lines that match (ripgrep)."""
     given = parse_options(call.args, "ABCmefgtTEjMrd", _RG_LONG)
-    names = list(given.rest)
     listing = given.has("files")
-    patterns = given.values("e", "regexp")
-    if not patterns and not listing:
-        if not names:
-            return LineStream(), 2
-        patterns = [names.pop(0)]
-    from_pipe = not names and call.stdin is not None and not listing
+    asked = _asked(given, listing)
+    if asked is None:
+        return LineStream(), 2
+    patterns, names = asked
     keep = _rg_filter(given)
-    bases = names or ([] if from_pipe else ["."])
+    bases = names or ([] if call.stdin is not None and not listing else ["."])
     wanted: list[tuple[str, str | None]] = []
+    many = False
     for name in bases:
-        path = None if name in call.files.pipes or name == "-" else call.files.resolve(name)
-        if path is not None and call.files.is_dir(path):
-            for below in call.files.below(path):
-                inner = below[len(path) :].lstrip("/")
-                if keep(inner):
-                    wanted.append((call.files.spelled(name, path, below) if names else inner, below))
-        else:
+        path = _path(call, name)
+        if path is None or not call.files.is_dir(path):
             wanted.append((name, path))
-    many = any((path := call.files.resolve(name)) is not None and call.files.is_dir(path) for name in bases)
+            continue
+        many = True
+        for below in call.files.below(path):
+            if keep(inner := below[len(path) :].lstrip("/")):
+                wanted.append((call.files.spelled(name, path, below) if names else inner, below))
     if listing:
         return LineStream([FileLine(path, 0, name) for name, path in wanted if path], ordered=False), 0
-    if set(given.given) - _RG_KNOWN or given.has("trim", "column", "max-columns", "M"):
-        return blurred(wanted, call)
     kind = "fixed" if given.has("F", "fixed-strings") else "perl"
-    ignore = given.has("i", "ignore-case") or (
-        given.has("S", "smart-case") and not any(re.search(r"(?<!\\)[A-Z]", one) for one in patterns)
-    )
     named = (many or len(wanted) > 1 or given.has("H", "with-filename")) and not given.has("I", "no-filename")
-    return searched(
-        call,
-        given,
-        patterns,
-        kind,
-        wanted,
-        named,
-        given.has("n", "line-number") and not given.has("N", "no-line-number"),
-        many,
-        ignore,
-    )
+    return _searched(call, given, patterns, wanted, kind, named, _RG_KNOWN, many)
 
 
-def _rg_filter(given: Options) -> Callable[[str], bool]:
+def _rg_filter(given: CommandOptions) -> Callable[[str], bool]:
     """Filter for the files that ripgrep reads in a directory. Ignore files are not consulted: what is committed is
     rarely ignored.
     """
-    hidden = (
-        given.has("hidden", ".")
-        or given.has("uu", "uuu")
-        or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
-    )
-    wants = [one for one in given.values("g", "glob") if not one.startswith("!")]
-    bans = [one[1:] for one in given.values("g", "glob") if one.startswith("!")]
-    types = given.values("t", "type")
-    if any(name not in _TYPES for name in [*types, *given.values("T", "type-not")]) or given.has(
-        "iglob", "max-depth", "d"
-    ):
+    hidden = given.has("hidden", ".", "uu", "uuu") or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
+    types, no_types = given.values("t", "type"), given.values("T", "type-not")
+    if not _TYPES.keys() >= {*types, *no_types} or given.has("iglob", "max-depth", "d"):
         raise Unknown
-    for name in types:
-        wants_of_type = _TYPES[name]
-        wants += wants_of_type
-    bans += [one for name in given.values("T", "type-not") for one in _TYPES[name]]
-
-    wants = [one for written in wants for one in _alternatives(written)]
-    bans = [one for written in bans for one in _alternatives(written)]
+    globs = given.values("g", "glob")
+    wants = [one for one in globs if not one.startswith("!")] + [one for name in types for one in _TYPES[name]]
+    bans = [one[1:] for one in globs if one.startswith("!")] + [one for name in no_types for one in _TYPES[name]]
+    wants, bans = ([one for written in each for one in _alternatives(written)] for each in (wants, bans))
 
     def fits(path: str, pattern: str) -> bool:
-        anchored = "/" in pattern.rstrip("/")
-        compiled = glob(pattern.strip("/"))
-        parts = path.split("/")
-        ends = range(1, len(parts) + 1)
-        if anchored:
-            return any(compiled.match("/".join(parts[:end])) for end in ends)
+        compiled, parts = glob(pattern.strip("/")), path.split("/")
+        if "/" in pattern.rstrip("/"):
+            parts = ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
         return any(compiled.match(part) for part in parts)
 
     def keep(path: str) -> bool:
@@ -371,54 +354,30 @@ def _alternatives(pattern: str) -> list[str]:
 
 def git_grep(call: CommandCall) -> Result:
     """Matches of git grep in committed files below the working directory."""
-    args = [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in call.args]
+    args = _with_context(call.args)
     given = parse_options(args, "ABCmefO", _GREP_LONG)
-    names = list(given.rest)
-    patterns = given.values("e", "regexp")
-    if not patterns:
-        if not names:
-            return LineStream(), 128
-        patterns = [names.pop(0)]
+    asked = _asked(given, False)
+    if asked is None:
+        return LineStream(), 128
+    patterns, names = asked
+    paths = [call.files.resolve(name) for name in names]
     if "--" in args:
-        after = args[args.index("--") + 1 :]
-        if len(names) > len(after):
-            raise Unknown  # a revision
-    elif any(
-        call.files.resolve(name) is None
-        or (not call.files.known(call.files.resolve(name) or "") and not re.search(r"[*?\[]", name))
-        for name in names
-    ):
-        raise Unknown
+        revised = len(names) > len(args) - args.index("--") - 1
+    else:
+        revised = any(
+            path is None or not (call.files.exists(path) or re.search(r"[*?\[]", name))
+            for name, path in zip(names, paths, strict=True)
+        )
     base = call.files.resolve(".")
-    if base is None:
+    if revised or base is None:
         raise Unknown
     wanted: list[tuple[str, str | None]] = []
     for below in call.files.below(base):
         inner = below[len(base) :].lstrip("/")
         if not names or any(_pathspec(call, name, base, below, inner) for name in names):
             wanted.append((inner, below))
-    if set(given.given) - _GREP_KNOWN:
-        return blurred(wanted, call)
-    kind = (
-        "fixed"
-        if given.has("F", "fixed-strings")
-        else "extended"
-        if given.has("E", "extended-regexp")
-        else "perl"
-        if given.has("P", "perl-regexp")
-        else "basic"
-    )
-    return searched(
-        call,
-        given,
-        patterns,
-        kind,
-        wanted,
-        not given.has("h", "no-filename"),
-        given.has("n", "line-number"),
-        False,
-        given.has("i", "ignore-case"),
-    )
+    kind, named = _kind(call, given), not given.has("h", "no-filename")
+    return _searched(call, given, patterns, wanted, kind, named, _GREP_KNOWN)
 
 
 def _pathspec(call: CommandCall, name: str, base: str, below: str, inner: str) -> bool:

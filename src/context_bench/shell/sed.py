@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from context_bench.shell.budget import Budget
-from context_bench.shell.call import parse_options
-from context_bench.shell.model import UNKNOWN, FileLine, Part, Unknown, UnknownLines
+from context_bench.shell.model import UNKNOWN, Budget, FileLine, Part, Unknown, UnknownLines, parse_options
 from context_bench.shell.patterns import Pattern, regex
 
 

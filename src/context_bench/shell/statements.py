@@ -9,9 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from context_bench.shell.budget import LINE
-from context_bench.shell.call import Result, Status
-from context_bench.shell.model import MOST_ROUNDS, UNKNOWN, LineStream, Unknown, plain
+from context_bench.shell.model import LINE, MOST_ROUNDS, UNKNOWN, LineStream, Result, Status, Unknown, plain
 from context_bench.shell.patterns import glob
 from context_bench.shell.words import text_of
 
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from context_bench.shell.running import Shell
 
 _REDIRECTS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
+#: What is written here is seen.
 _SEEN = ("/dev/stdout", "/dev/stderr", "/dev/tty")
-"""What is written here is seen."""
 
 
 class Redirections:
@@ -30,12 +28,12 @@ class Redirections:
 
     def __init__(self, shell: Shell, stdin: LineStream | None) -> None:
         self.shell, self.stdin = shell, stdin
+        #: A file to read is not there.
         self.missing = False
-        """A file to read is not there."""
+        #: Words of the command that stand behind a redirection, and that the parser takes for its own.
         self.strays: list[Node] = []
-        """Words of the command that stand behind a redirection, and that the parser takes for its own."""
+        #: The pipeline that goes on behind the head of a here-document.
         self.onward: Node | None = None
-        """The pipeline that goes on behind the head of a here-document."""
         self._targets: list[tuple[str, bool]] = []
 
     def take(self, node: Node) -> None:
@@ -378,6 +376,7 @@ def _descendants(node: Node) -> list[Node]:
     return out
 
 
+#: What runs each kind of node; the shell gives the nodes' names.
 STATEMENTS: dict[str, Callable[[Shell, Node, LineStream | None], Result]] = {
     "c_style_for_statement": _c_style_for_statement,
     "case_statement": _case_statement,
@@ -400,4 +399,3 @@ STATEMENTS: dict[str, Callable[[Shell, Node, LineStream | None], Result]] = {
     "variable_assignments": _block,
     "while_statement": _while_statement,
 }
-"""What runs each kind of node; the shell gives the nodes' names."""

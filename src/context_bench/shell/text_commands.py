@@ -10,17 +10,21 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from context_bench.shell.budget import Budget
-from context_bench.shell.call import CommandCall, Options, Result, joined, parse_options
 from context_bench.shell.model import (
     UNKNOWN,
+    Budget,
+    CommandCall,
+    CommandOptions,
     FileLine,
     LineStream,
     Part,
+    Result,
     Unknown,
     UnknownLines,
     all_lines,
+    joined,
     open_ended,
+    parse_options,
     plain,
 )
 
@@ -234,7 +238,7 @@ def _last_bytes(stream: LineStream, count: str) -> LineStream:
     return LineStream(out)
 
 
-def _per_file(call: CommandCall, given: Options, pick: Callable[[LineStream], LineStream]) -> Result:
+def _per_file(call: CommandCall, given: CommandOptions, pick: Callable[[LineStream], LineStream]) -> Result:
     """Both head and tail: each file by itself, under its name if there are several."""
     streams, status = call.inputs(given.rest)
     titled = (len(given.rest) > 1 or given.has("v", "verbose")) and not given.has("q", "quiet", "silent")
@@ -358,8 +362,8 @@ def nl(call: CommandCall) -> Result:
     return number_lines(stream, numbered(width, tab), style == "t", gap), status
 
 
+#: Letters of options with a value.
 _VALUED = {"fold": "w", "expand": "t", "unexpand": "t", "column": "csoNRHWTEO"}
-"""Letters of options with a value."""
 #: Programs whose first argument is what they look for, or what they do.
 _PROGRAMMED = ("jq", "yq", "ag", "ack")
 _FILE = re.compile(r"[\w@+./~-]*[\w-]\.\w+|[\w@+~.-]*(?:/[\w@+.~-]+)+")
@@ -394,7 +398,7 @@ def other_form(call: CommandCall) -> Result:
             if arg in call.files.pipes or arg in guessed or (arg in plain and _is_file(call, arg))
         ]
     )
-    return joined(streams).blurred(), status
+    return joined(streams).unknown_selection(), status
 
 
 def _is_file(call: CommandCall, name: str) -> bool:

@@ -8,17 +8,16 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from context_bench.shell.budget import Budget
 from context_bench.shell.files import Files
-from context_bench.shell.model import UNKNOWN, Unknown
+from context_bench.shell.model import UNKNOWN, Budget, Unknown
 from context_bench.shell.patterns import glob
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _MOST_WORDS = 2000
+#: Steps that a word counts for: it is read, and looked for among the files.
 _WORK = 400
-"""Steps that a word counts for: it is read, and looked for among the files."""
 _SPECIAL = re.compile(r"([\\*?\[\]{},~])")
 _BRACE = re.compile(r"\\.|[{},]", re.S)
 _RANGE = re.compile(r"\d{1,6}\.\.\d{1,6}")

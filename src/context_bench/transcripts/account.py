@@ -16,8 +16,6 @@ Tokens are counted by our tokenizer, except where they are called *stated*. Noth
 
 from __future__ import annotations
 
-import random
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import lru_cache, partial
@@ -136,6 +134,8 @@ def made_text(words: int) -> str:
     """A text of about so many words, the same at each call, that says nothing: it stands for instructions that a log
     does not hold.
     """
+    import random
+
     draw, vocabulary = random.Random(words), str(_facts()["made_words"]).split()
     sentences = [_OPENING]
     while words > 0:
@@ -251,6 +251,8 @@ def _hour(stated: Usage, session: Session) -> bool:
 
 @lru_cache(maxsize=1)
 def _facts() -> dict[str, Any]:
+    import tomllib
+
     return tomllib.loads(Path(__file__).with_name("clients.toml").read_text("utf-8"))
 
 

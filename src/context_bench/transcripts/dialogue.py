@@ -181,13 +181,13 @@ def items_of(line: Logged) -> list[Any]:
 class Dialogue:
     """One conversation, fed request by request.
 
-    `waiting`: calls of replies that no request has repeated yet. `known`: ids and texts of answers that were taken.
+    `waiting`: calls of replies that no request has repeated yet. `taken`: ids and texts of answers that were taken.
     `before`: the items of the request before.
     """
 
     one: Transcript
     waiting: dict[str, ToolCall] = field(default_factory=dict)
-    known: dict[str, ToolCall] = field(default_factory=dict)
+    taken: dict[str, ToolCall] = field(default_factory=dict)
     before: list[Any] = field(default_factory=list)
     plain: ToolCall | None = None  # the command in plain text that the next message answers
 
@@ -219,14 +219,16 @@ class Dialogue:
         self, part: ModelInput | ModelOutput | CallOutput, t: float | None, text_mode: bool, *, again: bool
     ) -> None:
         if isinstance(part, ModelOutput):
-            self._said(part, t, text_mode, again)
+            self._answered(part, t, text_mode, again)
         elif isinstance(part, CallOutput):
             call = self.one.find(part.ident)
             if call is not None:
-                if not call.answered and (told := _SHELL_FOLDER.search(part.content[-2000:])):
-                    self.one.ended_in(told[1], call)
-                output, code, call.cut = observation(part.content, {}) if not call.answered else ("", None, call.cut)
-                call.answer(output, failed=part.failed, exit_code=code)
+                if not call.answered and (folder := _SHELL_FOLDER.search(part.content[-2000:])):
+                    self.one.note_folder(folder[1], call)
+                text_shown, code, call.cut = (
+                    observation(part.content, {}) if not call.answered else ("", None, call.cut)
+                )
+                call.answer(text_shown, failed=part.failed, exit_code=code)
             else:
                 self.one.skip("a result without its call")
         elif self.plain is not None:
@@ -234,33 +236,33 @@ class Dialogue:
             self.plain.answer(output, exit_code=code)
             self.plain = None
 
-    def _said(self, said: ModelOutput, t: float | None, text_mode: bool, again: bool) -> None:
+    def _answered(self, output: ModelOutput, t: float | None, text_mode: bool, again: bool) -> None:
         """An answer, or a part of it: from a reply, or (`again`) as a request repeats it."""
         self.plain = None
-        for ident, name, arguments, folder in said.calls:
+        call: ToolCall | None
+        for ident, name, arguments, folder in output.calls:
             key = ident or task_key(f"{name} {arguments}")
             if self._taken(key, again) is None:
-                call = self.one.call(name, arguments, key, t=t, cwd=folder)
-                self._take(key, call, again)
-        commands = fenced(said.text) if text_mode and not said.calls else []
+                self._take(key, self.one.call(name, arguments, key, t=t, cwd=folder), again)
+        commands = fenced(output.text) if text_mode and not output.calls else []
         for command in commands:
-            key = task_key(said.text)
-            if (known := self._taken(key, again)) is None:
-                known = self.one.call(tool_of(command), {"command": command}, None, t=t)
-                self._take(key, known, again)
+            key = task_key(output.text)
+            if (call := self._taken(key, again)) is None:
+                call = self.one.call(tool_of(command), {"command": command}, None, t=t)
+                self._take(key, call, again)
                 self.one.lasting_shell = False
-            self.plain = known if again and not known.answered else None
+            self.plain = call if again and not call.answered else None
         if not again:
-            claims(said.text, self.one)
+            claims(output.text, self.one)
 
     def _taken(self, key: str, again: bool) -> ToolCall | None:
         """The call of that key, if this is it again."""
         if again and key in self.waiting:
             return self.waiting.pop(key)
-        return self.known.get(key) if again else None
+        return self.taken.get(key) if again else None
 
     def _take(self, key: str, call: ToolCall, again: bool) -> None:
-        self.known[key] = call
+        self.taken[key] = call
         if not again:
             self.waiting[key] = call
 

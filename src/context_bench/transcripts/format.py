@@ -1,5 +1,5 @@
-"""Log files and their formats. A format is one value: a name, a way to recognise it, and a reader that makes
-transcripts of a file.
+"""Log files and their formats. A format is one value: a name, a way to recognise it, and a reader of the file. It
+stands in a file of `formats/`, which nothing else has to name.
 
 `LogSource` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not
 JSON are counted; none raises. The small functions read values as logs write them: a text, an object or a list; anything
@@ -9,15 +9,14 @@ else is `None`, or empty.
 from __future__ import annotations
 
 import codecs
-import importlib
-import pkgutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import orjson
 
@@ -32,22 +31,24 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 Place = tuple[int, int]  # of a value in its file: offset and length of its line in bytes (or index in the document, -1)
 
 
+View = Literal["whole", "session", "trace"]
+
+
 @dataclass
 class LogSource:
     """A log file. `skipped` counts what was passed over since the last `fresh()`, by reason."""
 
     path: Path
     skipped: Counter[str] = field(default_factory=Counter)
-    calls_only: bool = False
-    """A trace is to be made: a reader may leave out what was said between the calls."""
+    #: What is to be made of the file: a reader may leave out of its transcripts what this view has no use for.
+    view: View = "whole"
     _document: list[Any] | None = field(default=None, repr=False)
     _by_lines: bool | None = field(default=None, repr=False)
+    #: What `sample` read, the rest of the file, and what was skipped on the way: the first reading goes on from
+    #: there.
     _begun: tuple[deque[tuple[Place, Any]], Iterator[tuple[Place, Any]], Counter[str]] | None = field(
         default=None, repr=False
     )
-    """What `sample` read, the rest of the file, and what was skipped on the way: the first reading goes on from
-    there.
-    """
 
     def sample(self) -> list[Any]:
         """The first values of the file: what its format is recognised by."""
@@ -201,6 +202,11 @@ class Peek:
         value = self.sample[0] if self.sample else None
         return value if isinstance(value, dict) else {}
 
+    @property
+    def is_archive(self) -> bool:
+        """True if the file begins as a ZIP archive does."""
+        return self.start.startswith(b"PK\x03\x04")
+
 
 def peek_at(source: LogSource) -> Peek:
     """The beginning of a file. `BadInput` if it cannot be read."""
@@ -213,12 +219,12 @@ def peek_at(source: LogSource) -> Peek:
 
 @dataclass(frozen=True)
 class Format(Generic[T]):
-    """One format. Its module holds it as `FORMAT`; nothing else has to name it.
+    """One format: a `FORMAT` gives transcripts, `ANSWERS` recorded answers, a `REPORT` verdicts on patches.
 
     `rank`: formats are tried from the lowest to the highest, the particular before the general. `conversation`: the log
     holds what the model was sent and said, so that a session of it can be sent again. `calls`: a trace can be made of
     it. `beside` names more files of the run that a file begins; `is_beside` recognises these. `is_part` recognises a
-    file of a folder that is one run, and `of_folder` reads that folder.
+    file of a folder that is one run, and `of_folder` reads that folder. `by_score` reads the verdict by a score.
     """
 
     name: str
@@ -231,20 +237,56 @@ class Format(Generic[T]):
     is_beside: Callable[[Path], bool] | None = None
     is_part: Callable[[Path], bool] | None = None
     of_folder: Callable[[Path], Any] | None = None
+    by_score: Callable[[LogSource, str | None], T] | None = None
 
 
 @cache
-def formats_in(package: str) -> dict[str, Format[Any]]:
-    """Every format in a package by its module's name, in the order in which they are tried."""
-    names = [f"{package}.{module.name}" for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    found = {name: getattr(importlib.import_module(name), "FORMAT", None) for name in names}
-    listed = [(name.rpartition(".")[2], one) for name, one in found.items() if isinstance(one, Format)]
-    return dict(sorted(listed, key=lambda pair: pair[1].rank))
+def formats_in(constant: str) -> dict[str, Format[Any]]:
+    """The formats of one kind by their modules' names, in the order in which they are tried. A file without this
+    constant is not loaded.
+    """
+    files = sorted(Path(__file__).with_name("formats").glob("*.py"))
+    names = [file.stem for file in files if f"\n{constant} = " in file.read_text("utf-8")]
+    found = {name: getattr(import_module(f"{__package__}.formats.{name}"), constant) for name in names}
+    return dict(sorted(found.items(), key=lambda pair: pair[1].rank))
 
 
-def format_of(peek: Peek, formats: Iterable[Format[T]]) -> Format[T] | None:
-    """The first of these formats that recognises the file."""
-    return next((one for one in formats if one.sniff(peek)), None)
+_TRIED = ". Formats tried: "
+
+
+def recognised(peek: Peek, formats: Mapping[str, Format[T]], refusal: str) -> tuple[str, Format[T]]:
+    """The name and the first of these formats that recognises the file. `BadInput` for a file of none."""
+    found = next(((name, one) for name, one in formats.items() if one.sniff(peek)), None)
+    if found is None:
+        raise BadInput(f"{peek.path}: {refusal}: {sample_text(peek.sample)}{_TRIED}{', '.join(formats)}")
+    return found
+
+
+def read_each(
+    paths: Iterable[Path],
+    read: Callable[[Path], Iterable[T]],
+    refusal: str,
+    *,
+    endings: Iterable[str],
+    on_skip: Callable[[BadInput], None] | None = None,
+) -> Iterator[T]:
+    """Contents of the files in a folder. A file that cannot be read is reported to `on_skip`; if all files are such,
+    `BadInput` says why. `endings`: of the files that were looked for.
+    """
+    empty, faults = True, list[BadInput]()
+    for path in paths:
+        try:
+            for content in read(path):
+                empty = False
+                yield content
+        except BadInput as error:
+            reason, tried, _ = str(error).partition(_TRIED)  # the formats tried are the same for all files
+            faults.append(BadInput(reason) if tried else error)
+            if on_skip:
+                on_skip(faults[-1])
+    if empty:
+        why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(endings)}"
+        raise BadInput(f"{refusal}:\n{why}")
 
 
 def text(value: Any) -> str | None:

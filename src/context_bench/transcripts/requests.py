@@ -30,16 +30,16 @@ from context_bench.wire.request import SYSTEM_ROLES
 #: Where a log line holds the body, and where the reply.
 REQUEST = ("request", "body", "params")
 REPLY = ("response", "reply")
-TOLD = ("session_id", "sessionId", "conversation_id", "thread_id", "trace_id")
+_SESSION_KEYS = ("session_id", "sessionId", "conversation_id", "thread_id", "trace_id")
 #: Fields of a log line that are the log's and not the body's, where a line is both.
-COLUMNS = frozenset({*REPLY, *TOLD, "id", "timestamp"})
+COLUMNS = frozenset({*REPLY, *_SESSION_KEYS, "id", "timestamp"})
 #: What gateways log among a body's fields and no wire has there: who asked, with which key.
 _LOGINS = frozenset({"headers", "extra_headers", "default_headers", "http_headers", "api_key", "authorization"})
 
 
 @dataclass(slots=True)
 class Logged:
-    """One line of a request log. `told`: what the log itself calls the session. `whole`: it holds a finished
+    """One line of a request log. `session`: its name in the log. `whole`: it holds a finished
     conversation, replies and all.
 
     `reply`: the assistant's chat message. `at` in seconds since any fixed moment. `answer_id`: what the provider calls
@@ -54,7 +54,7 @@ class Logged:
     at: float | None = None
     headers: dict[str, str] = field(default_factory=dict)
     path: str = ""
-    told: str | None = None
+    session: str | None = None
     whole: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
     answer_id: str | None = None
@@ -95,13 +95,15 @@ def request_and_reply(
     return row, body, inner
 
 
-def told_session(*holders: Any) -> str | None:
+def session_named(*holders: Any) -> str | None:
     """Name of the session in a log line, its body or its metadata."""
     for holder in holders:
         if isinstance(holder, Mapping):
             metadata = holder.get("metadata")
-            names = [holder.get(name) for name in (*TOLD, "prompt_cache_key")]
-            names += [metadata.get(name) for name in (*TOLD, "user_id")] if isinstance(metadata, Mapping) else []
+            names = [holder.get(name) for name in (*_SESSION_KEYS, "prompt_cache_key")]
+            names += (
+                [metadata.get(name) for name in (*_SESSION_KEYS, "user_id")] if isinstance(metadata, Mapping) else []
+            )
             for name in (*names, holder.get("user")):
                 if isinstance(name, str) and name:
                     return _without_person(name)
@@ -116,8 +118,8 @@ def _without_person(name: str) -> str:
 
 def transcripts_of(source: LogSource, name: str, read: Reader) -> Iterator[Transcript]:
     """The runs of a request log, in order of their first lines."""
-    for number, (told, places) in enumerate(conversations(source, read), 1):
-        yield transcript_of(source, name, read, told or f"{source.path.stem}-{number}", places)
+    for number, (session, places) in enumerate(conversations(source, read), 1):
+        yield transcript_of(source, name, read, session or f"{source.path.stem}-{number}", places)
 
 
 def transcript_of(source: LogSource, name: str, read: Reader, ident: str, places: list[Place]) -> Transcript:
@@ -131,7 +133,7 @@ def transcript_of(source: LogSource, name: str, read: Reader, ident: str, places
 class _Thread:
     """A conversation that is still open: where its lines are, and how long it was at its beginning and at the last."""
 
-    told: str | None
+    session: str | None
     places: list[Place]
     first: int
     last: str
@@ -163,12 +165,16 @@ def _groups(source: LogSource, read: Reader) -> list[tuple[str | None, list[Plac
             continue
         items = _items(line)
         same = stable_hash([line.wire, items])
-        key = stable_hash([line.told, line.wire, *_opening(line)])
+        key = stable_hash([line.session, line.wire, *_opening(line)])
         thread = opened.get(key)
         if line.follows in answered:
             thread = answered[line.follows]
-        elif line.whole or thread is None or (line.told is None and len(items) <= thread.first and same != thread.last):
-            thread = _Thread(line.told, [], len(items), same)
+        elif (
+            line.whole
+            or thread is None
+            or (line.session is None and len(items) <= thread.first and same != thread.last)
+        ):
+            thread = _Thread(line.session, [], len(items), same)
             groups.append(thread)
         if not line.whole:
             opened[key] = thread
@@ -186,11 +192,11 @@ def _named(groups: list[_Thread]) -> list[tuple[str | None, list[Place]]]:
     seen: dict[str, int] = {}
     named: list[tuple[str | None, list[Place]]] = []
     for thread in groups:
-        told = thread.told
-        if told is not None:
-            seen[told] = seen.get(told, 0) + 1
-            told = told if seen[told] == 1 else f"{told}#{seen[told]}"
-        named.append((told, thread.places))
+        session = thread.session
+        if session is not None:
+            seen[session] = seen.get(session, 0) + 1
+            session = session if seen[session] == 1 else f"{session}#{seen[session]}"
+        named.append((session, thread.places))
     return named
 
 
@@ -230,29 +236,29 @@ def _sent(one: Transcript, lines: list[Logged]) -> list[SessionRequest]:
             if request.recorded_reply:
                 request.recorded_reply.usage = first.usage
         return requests
-    known: dict[str, Any] = {}
-    requests = [_request(line, first.at, known) for line in lines]
+    shared: dict[str, Any] = {}
+    requests = [_request(line, first.at, shared) for line in lines]
     for request, later in pairwise(requests):
         if request.recorded_reply is None:
             request.recorded_reply = _answer_in(request, later)
     return requests
 
 
-def _request(line: Logged, start: float | None, known: dict[str, Any]) -> SessionRequest:
+def _request(line: Logged, start: float | None, shared: dict[str, Any]) -> SessionRequest:
     reply = None
     if line.reply is not None:
         reply = RecordedReply.of(line.reply, usage=line.usage, model=line.model or line.body.get("model"))
     at = line.at - start if line.at is not None and start is not None else None
     headers = {**WIRE_HEADERS.get(line.wire, {}), **line.headers}
-    return verbatim(line.wire, _shared(line, known), recorded_reply=reply, at=at, headers=headers, path=line.path)
+    return verbatim(line.wire, _shared(line, shared), recorded_reply=reply, at=at, headers=headers, path=line.path)
 
 
-def _shared(line: Logged, known: dict[str, Any]) -> dict[str, Any]:
+def _shared(line: Logged, shared: dict[str, Any]) -> dict[str, Any]:
     """The body with every message (and tool list) that an earlier body had too as that very object."""
     body = line.body
     for name in (ITEMS.get(line.wire, ""), "tools", "system"):
         if isinstance(body.get(name), list):
-            body[name] = [known.setdefault(canonical_json(item), item) for item in body[name]]
+            body[name] = [shared.setdefault(canonical_json(item), item) for item in body[name]]
     return body
 
 

@@ -159,7 +159,7 @@ class Session:
         if not self.requests:
             return []
         last = self.requests[-1]
-        return [*last.messages, *([_said(last.recorded_reply)] if last.recorded_reply else []), *self.after]
+        return [*last.messages, *([_as_message(last.recorded_reply)] if last.recorded_reply else []), *self.after]
 
     def tool_uses(self) -> Iterator[ToolUse]:
         """Every tool call that the model made, in order, with the output that was recorded for it."""
@@ -186,7 +186,7 @@ class Session:
         return found
 
 
-def _said(reply: RecordedReply) -> ChatMessage:
+def _as_message(reply: RecordedReply) -> ChatMessage:
     message: ChatMessage = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
         message["tool_calls"] = [

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.format import CALLS, ENDINGS, Format, LogSource, format_of, is_note, peek_at, sample_text
+from context_bench.transcripts.format import (
+    CALLS,
+    ENDINGS,
+    Format,
+    LogSource,
+    is_note,
+    peek_at,
+    read_each,
+    recognised,
+    sample_text,
+)
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.pairs import Pair as Pair
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, conversation, reconstructed
@@ -190,7 +200,6 @@ class _View:
         ]
 
 
-_TRIED = ". Formats tried: "
 Read = Format[Iterator[Transcript]]
 
 
@@ -228,46 +237,31 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
 def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Read, LogSource]:
     """A file, and its format among those that are wanted. `BadInput` for a file of none."""
     peek = peek_at(LogSource(path))
-    tried = {name: one for name, one in formats().items() if wanted(one)}
-    found = format_of(peek, tried.values())
-    if found is None:
-        raise BadInput(f"{path}: {refusal}: {sample_text(peek.sample)}{_TRIED}{', '.join(tried)}")
-    return found, peek.source
+    return recognised(peek, {name: one for name, one in formats().items() if wanted(one)}, refusal)[1], peek.source
 
 
 def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
-    endings = CALLS if agents else ENDINGS
     files = sorted(
         path
         for path in folder.rglob("*")
-        if path.name.lower().endswith(endings) and path.is_file() and not is_note(path)
+        if path.name.lower().endswith(CALLS if agents else ENDINGS) and path.is_file() and not is_note(path)
     )
-    found, faults = 0, []
-    known: set[tuple[str, int]] = set()
-    for path in files:
-        try:
-            for one in _file(path, agents):
-                found += 1
-                if not _again(one, known):
-                    yield one
-        except BadInput as error:
-            faults.append(in_short(error))
-            if on_skip:
-                on_skip(faults[-1])
-    if not found:
-        why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(ENDINGS)}"
-        raise BadInput(f"no recorded sessions in the folder {folder}:\n{why}")
+    refusal = f"no recorded sessions in the folder {folder}"
+    seen: set[tuple[str, int]] = set()
+    for one in read_each(files, lambda path: _file(path, agents), refusal, endings=ENDINGS, on_skip=on_skip):
+        if not _again(one, seen):
+            yield one
 
 
-def _again(one: Session, known: set[tuple[str, int]]) -> bool:
+def _again(one: Session, seen: set[tuple[str, int]]) -> bool:
     """True if the session was read before: opencode's database and an export beside it hold the same one, which counts
     once.
     """
     if not str(one.meta.get("format")).startswith("opencode"):
         return False
     key = (one.id, len(one.requests))
-    again = key in known
-    known.add(key)
+    again = key in seen
+    seen.add(key)
     return again
 
 
@@ -276,6 +270,7 @@ def _file(path: Path, agents: bool) -> Iterator[Session]:
         raise BadInput(f"{path}: empty file: nothing was recorded")
     try:
         found, source = opened(path, lambda one: one.conversation, "not a log that can be read")
+        source.view = "session"
     except BadInput:
         if not agents:
             raise
@@ -323,9 +318,3 @@ def name_of(path: Path) -> str:
         if path.name.endswith(ending):
             return path.name.removesuffix(ending) or path.absolute().parent.name
     return path.name
-
-
-def in_short(fault: BadInput) -> BadInput:
-    """Shorten the fault of one file among many: drop the list of formats, which is the same for all of them."""
-    said, mark, _ = str(fault).partition(_TRIED)
-    return BadInput(said) if mark else fault

@@ -274,30 +274,30 @@ def rereads(events: Iterable[Event]) -> Rereads:
     """Count over the events of one run, in order. What was read before an edit of the same file is new again after
     it.
     """
-    known: dict[str, LineRanges] = {}
+    before: dict[str, LineRanges] = {}
     found = Rereads()
     for event in events:
         if event.path is None or not event.ok:
             continue
         if event.kind == "edit":
-            known.pop(event.path, None)
+            before.pop(event.path, None)
         elif event.strength == "shown" and event.ranges is not None:
-            found += _read(event, known)
+            found += _read(event, before)
     return found
 
 
-def _read(event: Event, known: dict[str, LineRanges]) -> Rereads:
+def _read(event: Event, shown: dict[str, LineRanges]) -> Rereads:
     assert event.path is not None
-    before = known.get(event.path, [])
+    before = shown.get(event.path, [])
     whole = event.ranges == "all"
-    shown: LineRanges = _ALL if event.ranges == "all" else merged([_pair(pair) for pair in event.ranges or ()])
-    if not shown:
+    lines: LineRanges = _ALL if event.ranges == "all" else merged([_pair(pair) for pair in event.ranges or ()])
+    if not lines:
         return Rereads()
-    known[event.path] = merged([*before, *shown])
-    new = without(shown, before)
+    shown[event.path] = merged([*before, *lines])
+    new = without(lines, before)
     if whole:
         return Rereads(1, int(not new))
-    return Rereads(1, int(not new), size(shown), size(common(shown, before)))
+    return Rereads(1, int(not new), size(lines), size(common(lines, before)))
 
 
 def _pair(pair: Iterable[int]) -> Range:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import whole
 from context_bench.core.records import Usage
-from context_bench.shell.repo import FilesByPath
 from context_bench.transcripts.format import LogSource, mapping, parsed, texts
 from context_bench.transcripts.session import SessionRequest
 from context_bench.transcripts.trace import Event, Ranges
+
+if TYPE_CHECKING:
+    from context_bench.shell.repo import FilesByPath
 
 _MOVING = re.compile(r"\b(?:cd|pushd|popd)\b")
 _CONTAINER = re.compile(r"/testbed(?=/|$)|/workspace/[^/]+(?=/|$)")
@@ -153,7 +155,7 @@ class Message:
     thoughts: str = ""
     seal: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
-    acts: list[ToolCall] = field(default_factory=list)
+    acts: Sequence[ToolCall] = ()
     usage: Usage | None = None
     cost: float | None = None
     model: str | None = None
@@ -231,8 +233,8 @@ class Transcript:
     turns: int = 0
     processed: int | None = None
     answer_id: str | None = None
+    #: Where the shell was after each command, as far as the log tells, and (`begun`) before the first.
     folders: list[str] = field(default_factory=list)
-    """Where the shell was after each command, as far as the log tells, and (`begun`) before the first."""
     begun: bool = False
     _open: dict[str, ToolCall] = field(default_factory=dict)
 
@@ -326,7 +328,7 @@ class Transcript:
         """The last call with this id."""
         return self._open.get(ident) if isinstance(ident, str) else None
 
-    def ended_in(self, folder: str, call: ToolCall | None) -> None:
+    def note_folder(self, folder: str, call: ToolCall | None) -> None:
         """Note the folder that the shell was in after a call; of the first one it is worked out where it began."""
         command = mapping(call.arguments).get("command") if call is not None else None
         if call is not None and not self.folders and isinstance(command, str):

@@ -16,7 +16,6 @@ PLACES = [
     "engine",
     "evaluators",
     "transcripts",
-    "transcripts.answers",
     "memory",
     "memory.systems",
     "core.probing",

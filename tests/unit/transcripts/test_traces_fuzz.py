@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts import read_sessions
-from context_bench.transcripts.format import LogSource, peek_at
-from context_bench.transcripts.format import format_of as found_format
+from context_bench.transcripts.format import LogSource, peek_at, recognised
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session import Session
 from context_bench.transcripts.trace import Event, Trace
@@ -112,8 +111,11 @@ def format_of(data: bytes) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         path.write_bytes(data)
-        found = found_format(peek_at(LogSource(path)), [one for one in formats().values() if one.calls])
-        return next((name for name, one in formats().items() if one is found), None)
+        tried = {name: one for name, one in formats().items() if one.calls}
+        try:
+            return recognised(peek_at(LogSource(path)), tried, "unknown")[0]
+        except BadInput:
+            return None
 
 
 for _told in (

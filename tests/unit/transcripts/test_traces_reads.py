@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.traces import ToolCall, Vocabulary, Workspace, events_of_call, outputs
+from context_bench.transcripts.traces import RunWorkspace, ToolCall, Vocabulary, events_of_call, outputs
 from context_bench.transcripts.traces.trace_files import trace_of
 from context_bench.transcripts.traces.vocabulary import located, root_of
 from context_bench.transcripts.transcript import run
@@ -20,13 +20,13 @@ REPO = Snapshot({"src/a.py": ("\n".join(FILE) + "\n").encode(), "src/sub/b.py": 
 
 
 def events(
-    tool: str, arguments: Any, output: str | None = "", place: Workspace | None = None, **more: Any
+    tool: str, arguments: Any, output: str | None = "", place: RunWorkspace | None = None, **more: Any
 ) -> list[Event]:
     call = ToolCall(tool, arguments, "c", output, **more)
-    return events_of_call(call, 1, place or Workspace("/w", cwd="/w"))
+    return events_of_call(call, 1, place or RunWorkspace("/w", cwd="/w"))
 
 
-def ranges(tool: str, arguments: Any, output: str | None = "", place: Workspace | None = None, **more: Any) -> Any:
+def ranges(tool: str, arguments: Any, output: str | None = "", place: RunWorkspace | None = None, **more: Any) -> Any:
     (event,) = events(tool, arguments, output, place, **more)
     assert event.path == "src/a.py"
     return event.ranges
@@ -71,7 +71,7 @@ def test_numbers_in_the_output(output: str, expected: Any) -> None:
 
 
 def test_the_output_beats_the_arguments_and_the_difference_is_counted() -> None:
-    place = Workspace("/w")
+    place = RunWorkspace("/w")
     (event,) = events("Read", {"file_path": "src/a.py", "offset": 1, "limit": 100}, "5\ta\n6\tb\n", place)
     assert (event.ranges, event.provenance) == (((5, 6),), "output_numbered")
     assert not place.counts
@@ -81,7 +81,7 @@ def test_the_output_beats_the_arguments_and_the_difference_is_counted() -> None:
 
 
 def test_text_without_numbers_is_found_in_the_file() -> None:
-    place = Workspace("/w", REPO)
+    place = RunWorkspace("/w", REPO)
     (event,) = events("Read", {"file_path": "src/a.py", "offset": 1, "limit": 9}, "line 7\nline 8\n", place)
     assert (event.ranges, event.provenance) == (((7, 8),), "output_matched")
     (event,) = events("Read", {"file_path": "src/a.py"}, "\n".join(FILE), place)
@@ -121,7 +121,7 @@ def test_a_file_that_speaks_of_errors_did_not_fail() -> None:
 def test_a_call_without_a_result_is_a_claim() -> None:
     (event,) = events("Read", {"file_path": "src/a.py"}, None)
     assert event.strength == "claimed"
-    (event,) = events("Read", {"file_path": "src/a.py"}, None, Workspace("/w", outputs=False))
+    (event,) = events("Read", {"file_path": "src/a.py"}, None, RunWorkspace("/w", outputs=False))
     assert event.strength == "shown"
 
 
@@ -162,7 +162,7 @@ def test_lists_and_folders_are_listed() -> None:
         ("list", "src/sub/b.py", "listed"),
     ]
     (event,) = events(
-        "str_replace_editor", {"command": "view", "path": "/w/src"}, "/w/src\n/w/src/a.py\n", Workspace("/w", REPO)
+        "str_replace_editor", {"command": "view", "path": "/w/src"}, "/w/src\n/w/src/a.py\n", RunWorkspace("/w", REPO)
     )
     assert (event.kind, event.path) == ("list", "src")
 
@@ -182,14 +182,17 @@ def test_patches_name_their_files() -> None:
 def test_commands_go_through_the_shell() -> None:
     output = "Exit code: 0\nWall time: 0 seconds\nOutput:\nline 3\nline 4\n"
     found = events(
-        "shell", {"command": ["bash", "-lc", "sed -n 3,4p a.py"], "workdir": "/w/src"}, output, Workspace("/w", REPO)
+        "shell", {"command": ["bash", "-lc", "sed -n 3,4p a.py"], "workdir": "/w/src"}, output, RunWorkspace("/w", REPO)
     )
     assert [(e.kind, e.path, e.ranges) for e in found] == [("exec", None, None), ("read", "src/a.py", ((3, 4),))]
     failed = events(
-        "bash", {"command": "cat src/none.py"}, "cat: src/none.py: No such file or directory\n", Workspace("/w", REPO)
+        "bash",
+        {"command": "cat src/none.py"},
+        "cat: src/none.py: No such file or directory\n",
+        RunWorkspace("/w", REPO),
     )
     assert [(e.kind, e.path, e.ok) for e in failed if e.kind == "read"] == [("read", "src/none.py", False)]
-    lasting = Workspace("/w", REPO, lasting_shell=True, cwd="/w")
+    lasting = RunWorkspace("/w", REPO, lasting_shell=True, cwd="/w")
     events("Bash", {"command": "cd src"}, "", lasting)
     (_, event) = events("Bash", {"command": "sed -n 2p a.py"}, "line 2\n", lasting)
     assert (event.path, event.ranges) == ("src/a.py", ((2, 2),))
@@ -223,7 +226,7 @@ def test_tools_of_the_users_come_first(tmp_path: Path) -> None:
         'end = "to", base = 0 }]\n'
     )
     table.write_text(rule)
-    place = Workspace("/w", vocabulary=Vocabulary.load(table))
+    place = RunWorkspace("/w", vocabulary=Vocabulary.load(table))
     assert ranges("peek", {"where": "src/a.py", "from": 2, "to": 5}, "text", place) == ((3, 5),)
     assert ranges("Grep", {"where": "src/a.py"}, "text", place) == "all"
     assert ranges("Read", {"file_path": "src/a.py"}, "text", place) == "all"

@@ -17,10 +17,10 @@ from context_bench.compression.probe import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
 from context_bench.core.jsontext import load_json
-from context_bench.shell.budget import Budget
+from context_bench.shell.model import Budget
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.traces.events import command_of, events_of_call, parts_of
-from context_bench.transcripts.traces.tool_calls import Workspace
+from context_bench.transcripts.traces.tool_calls import RunWorkspace
 from context_bench.transcripts.traces.vocabulary import cleaned, is_absolute, root_of
 from context_bench.transcripts.transcript import ToolCall
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
@@ -165,7 +165,7 @@ def acts_of(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Itera
 
 
 def _of_call(call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[str, str]]:
-    place = Workspace(cwd)
+    place = RunWorkspace(cwd)
     row, _ = place.vocabulary.find(call.tool)
     if row is not None and row.kind_of(call.arguments) == "exec":
         commands = [(part, command) for part in parts_of(call, row) if (command := command_of(part, row)) is not None]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from context_bench.traces import TraceResults
     from context_bench.traces.reports.trace_summary import TraceSummary
     from context_bench.traces.row_file import StatusOf
-    from context_bench.transcripts.solved import Solved
+    from context_bench.transcripts.solved import SolvedTasks
 
 
 #: The set of traces that were given no name.
@@ -191,7 +191,7 @@ def _hold(summary: TraceSummary, limits: Sequence[tuple[str, float]]) -> None:
     hold(checks)
 
 
-def status_of(solved: Mapping[str, Sequence[Solved]]) -> StatusOf | None:
+def status_of(solved: Mapping[str, Sequence[SolvedTasks]]) -> StatusOf | None:
     """Make the function that gives scoring the reported status of each run; `None` without reports."""
     if not solved:
         return None
@@ -203,7 +203,7 @@ def status_of(solved: Mapping[str, Sequence[Solved]]) -> StatusOf | None:
     return status
 
 
-def _outcome(solved: Mapping[str, Sequence[Solved]], run: str, gold: Any) -> Any:
+def _outcome(solved: Mapping[str, Sequence[SolvedTasks]], run: str, gold: Any) -> Any:
     """Status of a task by the reports of a set: the first that knows whether it was solved, else the first that knows
     the task.
     """
@@ -214,7 +214,7 @@ def _outcome(solved: Mapping[str, Sequence[Solved]], run: str, gold: Any) -> Any
     return next((one for one in told if one.status != "unknown"), told[0] if told else None)
 
 
-def patches_of(solved: Mapping[str, Sequence[Solved]], golds: Any) -> dict[str, dict[str, str]]:
+def patches_of(solved: Mapping[str, Sequence[SolvedTasks]], golds: Any) -> dict[str, dict[str, str]]:
     """The patches among the reports, by set and task: predictions say where a log without a patch has edited."""
     out: dict[str, dict[str, str]] = {}
     for run, reports in solved.items():
@@ -226,7 +226,7 @@ def patches_of(solved: Mapping[str, Sequence[Solved]], golds: Any) -> dict[str, 
 
 
 def summarised(
-    found: TraceResults, gold: Path, solved: Mapping[str, Sequence[Solved]], threshold: float, exclude_infra: bool
+    found: TraceResults, gold: Path, solved: Mapping[str, Sequence[SolvedTasks]], threshold: float, exclude_infra: bool
 ) -> TraceSummary:
     """The summary of all rows, with what the reports say of tasks that no trace is about."""
     from context_bench.traces.job import golds_sha
@@ -257,7 +257,7 @@ def summarised(
 
 
 def _judged(
-    found: TraceResults, solved: Mapping[str, Sequence[Solved]]
+    found: TraceResults, solved: Mapping[str, Sequence[SolvedTasks]]
 ) -> tuple[dict[str, list[Any]], dict[str, set[str]]]:
     """By set: tasks of the gold that the harness judged and no trace is about, and tasks whose machinery failed."""
     from context_bench.stats.solving import Case

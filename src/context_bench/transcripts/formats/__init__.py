@@ -1,4 +1,7 @@
-"""Log formats of agents and gateways, one module each; each reader makes `Transcript`s."""
+"""Log formats of agents and gateways, answers and reports of harnesses, one module each.
+
+A module declares what it reads: a `FORMAT` makes transcripts, `ANSWERS` recorded answers, a `REPORT` verdicts.
+"""
 
 from __future__ import annotations
 
@@ -9,5 +12,5 @@ from context_bench.transcripts.transcript import Transcript
 
 
 def formats() -> dict[str, Format[Iterator[Transcript]]]:
-    """Every format by its module's name, in the order in which they are tried."""
-    return formats_in(__name__)
+    """Every format of transcripts by its module's name, in the order in which they are tried."""
+    return formats_in("FORMAT")

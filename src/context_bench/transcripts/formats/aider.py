@@ -158,7 +158,7 @@ def _lines(source: LogSource) -> Iterator[str]:
 
 
 @dataclass
-class _Said:
+class _Speech:
     """A text being read: whose it is, and its lines. `open`: the program's text has not ended yet."""
 
     whose: str = "program"
@@ -173,13 +173,13 @@ class _Chat:
         self.one = Transcript(ident, NAME, NAME, named=False, outputs=False, retrace=log_calls)
         self.one.assumed = ["system", "the files in the chat", "repository map"]
         self.one.meta["chat"] = ident
-        self.now = _Said()
+        self.now = _Speech()
         self.asked = False
         self.reply: Message | None = None
         self.acts: list[ToolCall] = []
         self.before = ""  # what the program said last
         self.command = ""
-        self.told: list[str] = []
+        self.notes: list[str] = []
 
     def line(self, line: str) -> None:
         """Read one line."""
@@ -206,7 +206,7 @@ class _Chat:
         if whose == self.now.whose:
             return
         said, lines = self.now.whose, self.now.lines
-        self.now = _Said(whose)
+        self.now = _Speech(whose)
         body = "\n".join(lines).strip("\n")
         if said == "user" and body.strip():
             self._user(body)
@@ -227,12 +227,12 @@ class _Chat:
 
     def _model(self, body: str) -> None:
         if not self.asked:  # the program asked by itself
-            failed = next((told for told in self.told if _REFLECTED.match(told)), None)
+            failed = next((note for note in self.notes if _REFLECTED.match(note)), None)
             self._settle()
             if failed is None and "prompt" not in self.one.assumed:
                 self.one.assumed.append("prompt")
             self._ask(failed or NO_PROMPT)
-        self.asked, self.told = False, []
+        self.asked, self.notes = False, []
         self.reply = self.one.add(Message("assistant", body, made=True, model=self.one.model))
 
     def _program(self, line: str) -> None:
@@ -240,16 +240,16 @@ class _Chat:
         self.now.lines.append(line)
         self.now.open = not line.endswith("  ")
         if not self.now.open:
-            told = "\n".join(self.now.lines).rstrip()
+            text = "\n".join(self.now.lines).rstrip()
             self.now.lines = []
-            self._heard(told)
-            self.told.append(told)
-            del self.told[:-50]
-            self.before = told
+            self._heard(text)
+            self.notes.append(text)
+            del self.notes[:-50]
+            self.before = text
 
-    def _heard(self, told: str) -> None:
+    def _heard(self, text: str) -> None:
         """Note what the program tells of the run."""
-        first = told.partition("\n")[0].rstrip()
+        first = text.partition("\n")[0].rstrip()
         if version := _VERSION.match(first):
             self.one.version = version[1]
         elif model := _MODEL.match(first):
@@ -280,9 +280,9 @@ class _Chat:
         """Decide, by what the program said after the last reply, which of its edits were made."""
         if self.reply is not None:
             applied = {
-                hit[1].strip() for told in self.told if (hit := _APPLIED.match(told.partition("\n")[0].rstrip()))
+                hit[1].strip() for note in self.notes if (hit := _APPLIED.match(note.partition("\n")[0].rstrip()))
             }
-            failed = next((told for told in self.told if _REFLECTED.match(told)), "")
+            failed = next((note for note in self.notes if _REFLECTED.match(note)), "")
             self.reply.acts = edits_of(str(self.reply.content), applied, failed)
             self.reply = None
 

@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.numbers import moment
 from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.requests import Logged, request_and_reply, told_session, transcripts_of
+from context_bench.transcripts.requests import Logged, request_and_reply, session_named, transcripts_of
 from context_bench.transcripts.transcript import Transcript
 from context_bench.wire.conversation import reply_message
 
@@ -49,7 +49,7 @@ def logged(value: Any) -> Logged | str:
         reply=reply_message("anthropic", inner),
         usage=usage_of(inner.get("usage"), ANTHROPIC) if inner is not None else None,
         at=moment(row.get("timestamp")),
-        told=told_session(row, body),
+        session=session_named(row, body),
         whole=inner is None and len(messages) > 1 and messages[-1].get("role") == "assistant" and "model" not in body,
         meta={"line_id": row["id"]} if isinstance(row.get("id"), str | int) else {},
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 from context_bench.core.numbers import money
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.formats._claude import ClaudeRun
+from context_bench.transcripts.format import Format, LogSource, Peek, View, mapping, sequence, text
+from context_bench.transcripts.formats.claude_code_transcript import ClaudeRun
 from context_bench.transcripts.transcript import Transcript
 
 NAME = "claude-code-stream"
@@ -40,17 +40,17 @@ def _is_ours(value: Mapping[str, Any]) -> bool:
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """The runs of the file, told apart by their session ids, and those of their sub-agents."""
-    return from_values(source.values(), source.skip)
+    return from_values(source.values(), source.skip, source.view)
 
 
-def from_values(values: Iterable[Any], skip: Callable[[str], None]) -> Iterator[Transcript]:
+def from_values(values: Iterable[Any], skip: Callable[[str], None], view: View = "whole") -> Iterator[Transcript]:
     """The same, of values."""
     runs: dict[str, ClaudeRun] = {}
     for value in values:
         name = text(mapping(value).get("session_id")) or next(reversed(runs), "")
         run = runs.get(name)
         if run is None:
-            run = runs[name] = ClaudeRun(log_format=NAME)
+            run = runs[name] = ClaudeRun(log_format=NAME, view=view)
             run.one.format = NAME
             run.thread(None, name)
         if why := _take(mapping(value), run, name):

@@ -2,18 +2,29 @@
 
 Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are
 counted. A sub-agent inline (`isSidechain`) is a session of its own, and part of its run's trace. Bodies were not
-recorded: see `_claude`.
+recorded.
+
+One answer of the model is spread over several lines with the same `message.id` and the same usage. Everything said
+before an answer's first line is what the model was sent for it. A compaction starts a new context; a prompt that
+continues from an earlier message (a rewind) drops what came after that one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from context_bench.transcripts.format import Format, LogSource, Peek, is_note, mapping, text
-from context_bench.transcripts.formats._claude import ClaudeRun
-from context_bench.transcripts.transcript import Transcript
+from context_bench.core.numbers import moment
+from context_bench.core.records import Usage
+from context_bench.core.tokens import counter_for
+from context_bench.core.usage import ANTHROPIC, usage_of
+from context_bench.transcripts.account import is_placeholder
+from context_bench.transcripts.format import Format, LogSource, Peek, View, is_note, mapping, text, texts
+from context_bench.transcripts.session import RecordedReply, reply_tokens
+from context_bench.transcripts.transcript import NO_PROMPT, Context, Message, Transcript, run
+from context_bench.wire.conversation import MAX_TOKENS, reply_message
 
 NAME = "claude-code-transcript"
 _SPOKEN = ("user", "assistant")
@@ -47,6 +58,238 @@ _BOOKKEEPING = frozenset(
         "worktree-state",
     }
 )
+_USES = ("tool_use", "server_tool_use", "mcp_tool_use")
+_RESULTS = ("tool_result", "mcp_tool_result")
+
+
+class ClaudeThread:
+    """One conversation of a run (the main one, or a sub-agent's), fed line by line into its transcript."""
+
+    def __init__(self, one: Transcript) -> None:
+        self.one = one
+        one.wire, one.assumed, one.tools, one.head = (
+            "anthropic",
+            ["system", "max_tokens", "tools"],
+            [],
+            {"max_tokens": MAX_TOKENS},
+        )
+        self._start = 0  # messages in contexts that were compacted
+        self._answer: Message | None = None
+        self._context: Context | None = None
+        self._places: dict[str, int] = {}
+
+    def assistant(
+        self, message: Mapping[str, Any], blocks: list[dict[str, Any]], usage: Usage | None, at: float | None
+    ) -> Message | None:
+        """Read a line with (a part of) an answer; returns the answer."""
+        if not blocks:
+            return None
+        named, answer = text(message.get("id")), self._answer
+        if (
+            answer is None
+            or answer.items is None
+            or named is None
+            or answer.ident != named
+            or self._context is not self.one.context
+        ):
+            answer = self._new(at, named, message.get("model"))
+        content = answer.items[0]["content"] if answer.items else []
+        content += [block for block in blocks if block not in content] if content else blocks
+        answer.usage = usage or answer.usage
+        answer.finish = text(message.get("stop_reason")) or answer.finish
+        return answer
+
+    def user(self, blocks: list[dict[str, Any]], ident: str | None, parent: str | None) -> None:
+        """Read a line with a prompt or with tools' results."""
+        if not blocks:
+            return
+        one, place = self.one, self._places.get(parent) if parent is not None else None
+        rewound = place is not None and self._start < place < self._length()
+        if place is not None and rewound and not any(block.get("type") == "tool_result" for block in blocks):
+            one.restart(one.context.messages[: place - self._start])
+            one.meta["rewinds"] = one.meta.get("rewinds", 0) + 1
+        said = one.context.messages
+        if said and said[-1].role == "user" and said[-1].items:
+            joined = [*said[-1].items[0]["content"], *blocks]
+            said[-1] = replace(said[-1], items=[{"role": "user", "content": joined}])
+        else:
+            one.add(Message("user", items=[{"role": "user", "content": blocks}]))
+        self.passed(ident)
+
+    def compacted(self) -> None:
+        """Start a new context with what comes now."""
+        if self.one.context.messages and not self.one.closed:
+            self._start = self._length()
+            self.one.restart([])
+            self.one.meta["compactions"] = self.one.meta.get("compactions", 0) + 1
+
+    def passed(self, ident: str | None) -> None:
+        """Note where a line stands that others may point to."""
+        if ident is not None:
+            self._places[ident] = self._length()
+
+    def _length(self) -> int:
+        return self._start + len(self.one.context.messages)
+
+    def _new(self, at: float | None, ident: str | None, model: Any) -> Message:
+        one = self.one
+        if not one.context.messages:
+            one.assumed += [] if "prompt" in one.assumed else ["prompt"]
+            one.add(Message("user", items=[{"role": "user", "content": [{"type": "text", "text": NO_PROMPT}]}]))
+        answer = Message("assistant", ident=ident, made=True, at=at, model=model if isinstance(model, str) else None)
+        answer.items = [{"role": "assistant", "content": []}]
+        self._answer, self._context = one.add(answer), one.context
+        return answer
+
+
+@dataclass
+class ClaudeRun:
+    """One run, fed message by message: its main thread and its sub-agents', whose calls stand in one order.
+
+    `placeholders`: blocks of the answers whose output tokens are no count.
+    """
+
+    one: Transcript = field(default_factory=lambda: run("claude-code", None, lasting_shell=True))
+    log_format: str = NAME
+    view: View = "whole"
+    threads: dict[str | None, ClaudeThread] = field(default_factory=dict)
+    _usage: dict[str, Usage] = field(default_factory=dict)
+    _placeholders: dict[str, list[Any]] = field(default_factory=dict)
+    _models: dict[str, None] = field(default_factory=dict)
+    _lines: set[str] = field(default_factory=set)
+    _answer: str | None = None
+    _processed: int | None = None
+
+    def thread(self, name: str | None, ident: str) -> ClaudeThread:
+        """The thread of a sub-agent by its name, or the main one (`None`)."""
+        found = self.threads.get(name)
+        if found is None:
+            one = self.one if name is None else run(self.one.agent, None, helper=True, format=self.one.format)
+            one.ident, one.meta["sidechain"] = ident, name is not None
+            found = self.threads[name] = ClaudeThread(one)
+        return found
+
+    def repeated(self, ident: Any) -> bool:
+        """True if a line of this id was read before (a resumed session repeats lines)."""
+        if not isinstance(ident, str) or not ident:
+            return False
+        known = ident in self._lines
+        self._lines.add(ident)
+        return known
+
+    def assistant(
+        self, thread: ClaudeThread, line: Mapping[str, Any], message: Mapping[str, Any], cwd: str | None = None
+    ) -> None:
+        """Read a line with a part of an answer."""
+        one, name, own = self.one, text(message.get("id")), text(line.get("uuid"))
+        if name is None or name != self._answer:
+            one.turns, self._answer = one.turns + 1, name
+            one.processed = self._processed
+        usage, t = usage_of(message.get("usage"), ANTHROPIC), moment(line.get("timestamp"))
+        blocks = _blocks(message.get("content"))
+        answer = None if self.view == "trace" else thread.assistant(message, blocks, usage, t)
+        if answer is not None:
+            thread.passed(own)
+        if (model := text(message.get("model"))) is not None:
+            one.model = one.model or model
+            self._models.setdefault(model)
+        if self.view == "session":
+            return
+        one.at(t)
+        if usage is not None:
+            self._count(name or f"line {one.turns}", usage, line, message)
+        facts = {"t": t, "sidechain": thread.one is not one, "place": own, "lasting_cwd": cwd}
+        for block in blocks:
+            if block.get("type") in _USES and one.find(block.get("id")) is None:
+                call = one.call(block.get("name"), block.get("input"), block.get("id"), **facts)
+                if answer is not None:
+                    answer.calls.append(call)
+
+    def user(
+        self,
+        thread: ClaudeThread,
+        line: Mapping[str, Any],
+        message: Mapping[str, Any],
+        structured: Any,
+        parent: str | None,
+    ) -> None:
+        """Read a line with a prompt or with results of tools."""
+        blocks = _blocks(message.get("content"))
+        if self.view != "trace":
+            thread.user(blocks, text(line.get("uuid")), parent)
+        if self.view == "session":
+            return
+        self.one.at(moment(line.get("timestamp")))
+        results = [block for block in blocks if block.get("type") in _RESULTS]
+        for block in results:
+            call = self.one.find(block.get("tool_use_id"))
+            if call is None:
+                self.one.strays["a result without its call"] += 1
+                continue
+            failed = True if block.get("is_error") else None
+            call.answer(
+                texts(block.get("content")) or "", failed=failed, structured=structured if len(results) == 1 else None
+            )
+
+    def _count(self, key: str, usage: Usage, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:
+        """Take the usage of an answer, and keep what it says as long as its output tokens are a placeholder."""
+        old = self._usage.get(key)
+        self._usage[key] = new = _larger(old, usage)
+        self._processed = (self._processed or 0) + _tokens(new) - (_tokens(old) if old else 0)
+        if is_placeholder(self.log_format, text(line.get("version")), text(message.get("stop_reason"))):
+            said, content = self._placeholders.setdefault(key, []), message.get("content")
+            said += [block for block in (content if isinstance(content, list) else []) if block not in said]
+        else:
+            self._placeholders.pop(key, None)
+
+    def transcripts(self) -> Iterator[Transcript]:
+        """The run, and those of its sub-agents, in the order in which they began."""
+        one = self.one
+        one.models = list(self._models) if len(self._models) > 1 else None
+        one.retrace = self._total
+        yield from (thread.one for thread in self.threads.values())
+        if None not in self.threads and one.filled:
+            yield one
+
+    def _total(self, one: Transcript) -> None:
+        """Sum up usage over answers if no line told the total; output tokens that are placeholders are counted by
+        us.
+        """
+        if one.usage is not None or not self._usage:
+            return
+        count = counter_for(one.model).count
+        for key, said in self._placeholders.items():
+            reply = RecordedReply.of(reply_message("anthropic", {"role": "assistant", "content": said}) or {})
+            made = reply_tokens(reply.text, reply.tool_calls, count)
+            self._usage[key] = replace(self._usage[key], output_tokens=made)
+        if self._placeholders:
+            one.notes.append(
+                f"output tokens ≈: this version of the client logs a placeholder for {len(self._placeholders):,} "
+                "replies, "
+                "their texts were counted"
+            )
+        one.usage = sum(self._usage.values(), Usage())
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    """Content as blocks; empty texts, which the wire refuses, are left out."""
+    blocks = (
+        [{"type": "text", "text": content}]
+        if isinstance(content, str)
+        else content
+        if isinstance(content, list)
+        else []
+    )
+    return [b for b in blocks if isinstance(b, dict) and not (b.get("type") == "text" and not b.get("text"))]
+
+
+def _tokens(usage: Usage) -> int:
+    return (usage.input_tokens or 0) + (usage.output_tokens or 0)
+
+
+def _larger(old: Usage | None, new: Usage) -> Usage:
+    """Lines of one answer repeat its usage; the last ones may have grown."""
+    return new if old is None or (new.output_tokens or 0) >= (old.output_tokens or 0) else old
 
 
 def sniff(peek: Peek) -> bool:
@@ -72,7 +315,7 @@ def with_helpers(source: LogSource) -> Iterator[Transcript]:
     runs: dict[str, ClaudeRun] = {}
     _lines(source, runs)
     for path in sorted((source.path.with_suffix("") / "subagents").glob("*.jsonl")):
-        other = LogSource(path, calls_only=source.calls_only)
+        other = LogSource(path, view=source.view)
         _lines(other, runs)
         source.skipped.update(other.skipped)
     yield from _finished(runs)
@@ -88,10 +331,10 @@ def is_beside(path: Path) -> bool:
 
 
 def _finished(runs: dict[str, ClaudeRun]) -> Iterator[Transcript]:
-    for run in runs.values():
-        if all(call.t is not None for call in run.one.calls):
-            run.one.calls.sort(key=lambda call: call.t or 0.0)
-        yield from run.transcripts()
+    for claude in runs.values():
+        if all(call.t is not None for call in claude.one.calls):
+            claude.one.calls.sort(key=lambda call: call.t or 0.0)
+        yield from claude.transcripts()
 
 
 def _lines(source: LogSource, runs: dict[str, ClaudeRun]) -> None:
@@ -102,7 +345,7 @@ def _lines(source: LogSource, runs: dict[str, ClaudeRun]) -> None:
         else:
             run = runs.get(session)
             if run is None:
-                run = runs[session] = ClaudeRun(calls_only=source.calls_only)
+                run = runs[session] = ClaudeRun(view=source.view)
                 run.one.format = NAME
             why = _take(value, run, session)
         if why:

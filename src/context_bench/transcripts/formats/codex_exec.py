@@ -12,7 +12,7 @@ from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import whole
 from context_bench.core.usage import OPENAI, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
-from context_bench.transcripts.formats._codex import Items
+from context_bench.transcripts.formats.codex_rollout import CodexItems
 from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "codex-exec"
@@ -52,7 +52,7 @@ class _Thread:
     def __init__(self, ident: str | None) -> None:
         self.one = run("codex", None, format=NAME)
         self.one.ident = ident or ""
-        self.items = Items(self.one)
+        self.items = CodexItems(self.one)
         self.length = 0  # items of the conversation
 
     def take(self, line: Mapping[str, Any]) -> str | None:

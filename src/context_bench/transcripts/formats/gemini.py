@@ -100,7 +100,7 @@ def _result(value: Any) -> tuple[str | None, bool | None]:
     return texts(value), None
 
 
-def _said(row: Mapping[str, Any], one: Transcript, t: float | None) -> None:
+def _stream_message(row: Mapping[str, Any], one: Transcript, t: float | None) -> None:
     """Read a message of a stream, where the model's come whole or piece by piece."""
     said = texts(row.get("content"))
     if row.get("role") != "assistant":
@@ -127,7 +127,7 @@ def _streamed(row: Mapping[str, Any], one: Transcript) -> None:
             one.skip("a result without its call")
     elif kind == "message":
         one.turns += row.get("role") == "assistant" and not row.get("delta")
-        _said(row, one, t)
+        _stream_message(row, one, t)
     else:
         one.usage = usage_of(row.get("stats"), GEMINI_TOTAL)
 

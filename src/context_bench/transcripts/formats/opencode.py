@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.core.numbers import moment, money, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
-from context_bench.transcripts.formats._opencode import usage_of
+from context_bench.transcripts.formats.opencode_export import usage_of
 from context_bench.transcripts.transcript import Transcript, run
 
 NAME = "opencode"

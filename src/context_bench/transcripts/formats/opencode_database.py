@@ -14,7 +14,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping
-from context_bench.transcripts.formats._opencode import Told, family_roots, joined, transcript_of
+from context_bench.transcripts.formats.opencode_export import MessageRecord, family_roots, joined, transcript_of
 from context_bench.transcripts.transcript import Transcript
 
 NAME = "opencode-database"
@@ -120,7 +120,7 @@ def _sessions(base: sqlite3.Connection, source: LogSource) -> Iterator[dict[str,
             source.skip("a session without an id")
 
 
-def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iterator[Told]:
+def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iterator[MessageRecord]:
     """A session's messages with their parts, in order."""
     parts: dict[str, list[Mapping[str, Any]]] = {}
     for message, ident, data in _rows(

@@ -1,14 +1,260 @@
-"""Output of `opencode export`: `{"info": …, "messages": [{"info": …, "parts": […]}]}`, one session a document."""
+"""Output of `opencode export`: `{"info": …, "messages": [{"info": …, "parts": […]}]}`, one session a document.
+
+The program's database holds the same objects. An assistant's message is one reply of the model (older programs put
+several into one, told apart by their steps) and holds the results of its calls. The system prompt and the tools are not
+kept. A compaction is a message with a part `compaction`, answered by a summary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any
 
-from context_bench.transcripts.format import Format, LogSource, Peek, mapping
-from context_bench.transcripts.formats._opencode import joined, told, transcript_of
-from context_bench.transcripts.transcript import Transcript
+from context_bench.core.numbers import count, moment, money, whole
+from context_bench.core.records import Usage
+from context_bench.core.usage import OPENCODE
+from context_bench.core.usage import usage_of as read_usage
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
+from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls
 
 NAME = "opencode-export"
+#: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
+_SO_FAR = "What did we do so far?"
+_CLEARED = "[Old tool result content cleared]"
+_INTERRUPTED = "[Tool execution was interrupted]"
+_WIRES = {"anthropic": "anthropic", "openai": "openai-responses"}
+#: Parts that say nothing of the conversation.
+_ASIDE = ("snapshot", "patch", "agent", "retry", "step-finish", "subtask")
+_MOST_MESSAGES = 50_000
+_MOST_DROPPED = 5_000
+
+Skip = Callable[[str], None]
+MessageRecord = tuple[Mapping[str, Any], list[Mapping[str, Any]]]  # a message's own record, and its parts
+
+
+def transcript_of(info: Mapping[str, Any], messages: Iterable[MessageRecord], skip: Skip) -> Transcript:
+    """One session, from its own record and its messages in order."""
+    one = Transcript(str(info.get("id") or ""), "opencode", "opencode", named=text(info.get("id")) is not None)
+    one.cwd, one.version, one.parent = (
+        text(info.get("directory")),
+        text(info.get("version")),
+        text(info.get("parentID")),
+    )
+    one.assumed, one.retrace = ["system", "tools"], log_calls
+    if one.parent:
+        one.meta["sidechain"] = True
+    _Reading(one, skip).read(messages)
+    return one
+
+
+class _Reading:
+    """One session being read.
+
+    `places`: the first message that each record became. `cleared`: when outputs were dropped, by their calls, and `due`
+    the next such moment. `asked`: the compaction that waits for its summary.
+    """
+
+    def __init__(self, one: Transcript, skip: Skip) -> None:
+        self.one, self.skip = one, skip
+        self.places: dict[str, Message] = {}
+        self.cleared: dict[int, float] = {}
+        self.due = inf
+        self.asked: tuple[str, str | None] | None = None
+
+    def read(self, messages: Iterable[MessageRecord]) -> None:
+        for number, (info, parts) in enumerate(messages):
+            if number >= _MOST_MESSAGES:
+                self.skip("messages beyond the most that are read")
+            elif info.get("role") == "user":
+                self._user(info, parts)
+            elif info.get("role") == "assistant":
+                self._assistant(info, parts)
+            else:
+                self.skip(f"role {str(info.get('role'))[:40]}")
+
+    def _user(self, info: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> None:
+        compaction = next((part for part in parts if part.get("type") == "compaction"), None)
+        if compaction is not None:
+            self.asked = (str(info.get("id")), text(compaction.get("tail_start_id")))
+            return
+        content = [made for part in parts if (made := self._given(part)) is not None]
+        if content:
+            plain = len(content) == 1 and content[0].get("type") == "text"
+            self._add(info, Message("user", content[0]["text"] if plain else content, at=_created(info)))
+
+    def _given(self, part: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A part of the user's as the model was sent it."""
+        kind, said = part.get("type"), part.get("text")
+        if kind == "text":
+            return (
+                {"type": "text", "text": said} if isinstance(said, str) and said and not part.get("ignored") else None
+            )
+        if kind == "file":
+            mime, url = str(part.get("mime")), part.get("url")
+            if mime.startswith("image/") and isinstance(url, str):
+                return {"type": "image_url", "image_url": {"url": url}}
+            if mime not in ("text/plain", "application/x-directory"):  # those two are there as text
+                self.skip(f"a file of type {mime[:40]}")
+        elif kind not in _ASIDE:
+            self.skip(f"part {str(kind)[:40]}")
+        return None
+
+    def _assistant(self, info: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> None:
+        made = [message for step in _steps(parts) if (message := self._reply(info, step)) is not None]
+        if not made:
+            self.skip("an answer that failed" if info.get("error") else "an answer with nothing in it")
+            return
+        if len(made) == 1:  # the message's own figures are those of its one step, and there where the step has none
+            made[0].usage = made[0].usage or usage_of(info.get("tokens"))
+            made[0].cost = made[0].cost if made[0].cost is not None else money(info.get("cost"))
+        self.one.model = self.one.model or made[0].model
+        self.one.wire = _WIRES.get(str(info.get("providerID")), self.one.wire)
+        if info.get("summary") is True and self.asked is not None:
+            self._compacted(made[-1])
+            return
+        for message in made:
+            self._drop_outputs(message.at)
+            self._add(info, message)
+
+    def _reply(self, info: Mapping[str, Any], parts: list[Mapping[str, Any]]) -> Message | None:
+        message = Message(
+            "assistant", made=True, model=text(info.get("modelID")), at=_created(info), finish=text(info.get("finish"))
+        )
+        said: list[str] = []
+        for part in parts:
+            kind = part.get("type")
+            if kind == "text" and isinstance(part.get("text"), str) and part["text"]:
+                said.append(part["text"])
+            elif kind == "reasoning":
+                message.thoughts += ("\n" if message.thoughts else "") + str(part.get("text") or "")
+                message.seal = (
+                    text(mapping(mapping(part.get("metadata")).get("anthropic")).get("signature")) or message.seal
+                )
+            elif kind == "tool":
+                message.calls.append(self._call(part, info))
+            elif kind == "step-finish":
+                message.usage, message.cost = usage_of(part.get("tokens")), money(part.get("cost"))
+                message.finish = text(part.get("reason")) or message.finish
+            elif kind not in (*_ASIDE, "text", "step-start"):
+                self.skip(f"part {str(kind)[:40]}")
+        message.content = said[0] if len(said) == 1 else [{"type": "text", "text": one} for one in said] or None
+        return message if message.content or message.calls or message.thoughts else None
+
+    def _call(self, part: Mapping[str, Any], info: Mapping[str, Any]) -> ToolCall:
+        state, time = mapping(part.get("state")), mapping(mapping(part.get("state")).get("time"))
+        meta, status = mapping(state.get("metadata")), state.get("status")
+        call = ToolCall(
+            str(part.get("tool")), parsed(state.get("input")), text(part.get("callID")), t=moment(time.get("start"))
+        )
+        call.place, call.cwd = text(part.get("id")), text(mapping(info.get("path")).get("cwd"))
+        call.t = call.t if call.t is not None else _created(info)
+        call.cut = bool(meta.get("truncated"))
+        if status == "completed":
+            call.answer(texts(state.get("output")) or "", exit_code=whole(meta.get("exit")), structured=meta)
+        elif status == "error":
+            begun = meta.get("output") if meta.get("interrupted") is True else None
+            call.answer(text(begun) or text(state.get("error")) or "", failed=True, structured=meta)
+        else:
+            call.answer(_INTERRUPTED, failed=True)
+        if (when := moment(time.get("compacted"))) is not None and len(self.cleared) < _MOST_DROPPED:
+            self.cleared[id(call)] = when
+            self.due = min(self.due, when)
+        return call
+
+    def _add(self, info: Mapping[str, Any], message: Message) -> None:
+        message.ident = text(info.get("id"))
+        self.places.setdefault(str(info.get("id")), message)
+        self.one.add(message)
+
+    def _drop_outputs(self, at: float | None) -> None:
+        """Old outputs that the program had dropped by then are sent as dropped from here on."""
+        if at is None or at < self.due or self.one.closed:
+            return
+        due = {call for call, when in self.cleared.items() if when <= at}
+        self.cleared = {call: when for call, when in self.cleared.items() if call not in due}
+        self.due = min(self.cleared.values(), default=inf)
+        before = self.one.context.messages
+        if any(id(call) in due for message in before for call in message.calls):
+            self.one.restart([_dropped(message, due) for message in before])
+
+    def _compacted(self, summary: Message) -> None:
+        """Continue from the summary and the messages kept with it; the log does not keep the request for the
+        summary.
+        """
+        _, tail = self.asked or ("", None)
+        self.asked = None
+        if "prompt" not in self.one.assumed:
+            self.one.assumed.append("prompt")
+        before = self.one.context.messages
+        start = next(
+            (place for place, message in enumerate(before) if message is self.places.get(tail or "")), len(before)
+        )
+        self.one.restart([Message("user", NO_PROMPT)])
+        self.one.add(summary)
+        self.one.restart([Message("user", _SO_FAR), replace(summary, made=False), *before[start:]])
+
+
+def _dropped(message: Message, due: set[int]) -> Message:
+    if not any(id(call) in due for call in message.calls):
+        return message
+    return replace(
+        message, calls=[replace(call, output=_CLEARED) if id(call) in due else call for call in message.calls]
+    )
+
+
+def _steps(parts: list[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """The parts of each reply in a message."""
+    step: list[Mapping[str, Any]] = []
+    for part in parts:
+        if part.get("type") == "step-start" and step:
+            yield step
+            step = []
+        step.append(part)
+    if step:
+        yield step
+
+
+def _created(info: Mapping[str, Any]) -> float | None:
+    return moment(mapping(info.get("time")).get("created"))
+
+
+def usage_of(raw: Any) -> Usage | None:
+    """Usage of a reply as opencode states it: `input` leaves out the cached tokens, `output` (where `total` shows it)
+    the thoughts.
+    """
+    usage, total = read_usage(raw, OPENCODE), count(mapping(raw).get("total"))
+    if usage is None:
+        return None
+    made, thought = usage.output_tokens, usage.reasoning_tokens
+    if usage.input_tokens is not None and made is not None and thought and total == usage.input_tokens + made + thought:
+        usage.output_tokens = made + thought
+    return usage
+
+
+def family_roots(parents: Mapping[str, str | None]) -> dict[str, str]:
+    """Session → the one that it helped in the end (itself, if none of these), by session → the one that started it."""
+    roots: dict[str, str] = {}
+    for name in parents:
+        way = {name: None}
+        at = name
+        while at not in roots and (above := parents.get(at)) is not None and above in parents and above not in way:
+            at = above
+            way[at] = None
+        root = roots.get(at, at)
+        roots.update(dict.fromkeys(way, root))
+    return roots
+
+
+def joined(transcripts: Iterable[Transcript]) -> Iterator[Transcript]:
+    """Each run with those that helped it."""
+    known = {one.ident: one for one in transcripts}
+    roots = family_roots({name: one.parent for name, one in known.items()})
+    for name, one in known.items():
+        if roots[name] in known and roots[name] != name:
+            known[roots[name]].within.append(one)
+    yield from (one for name, one in known.items() if roots[name] not in known or roots[name] == name)
 
 
 def sniff(peek: Peek) -> bool:
@@ -30,9 +276,13 @@ def read(source: LogSource) -> Iterator[Transcript]:
 def _each(source: LogSource) -> Iterator[Transcript]:
     for value in map(mapping, source.values()):
         if isinstance(value.get("info"), dict) and isinstance(value.get("messages"), list):
-            yield transcript_of(value["info"], told(value["messages"]), source.skip)
+            yield transcript_of(value["info"], map(_record, value["messages"]), source.skip)
         else:
             source.skip("not a session")
+
+
+def _record(message: Any) -> MessageRecord:
+    return mapping(mapping(message).get("info")), list(map(mapping, sequence(mapping(message).get("parts"))))
 
 
 FORMAT = Format(NAME, 30, sniff, read, conversation=True)

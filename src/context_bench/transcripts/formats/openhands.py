@@ -137,7 +137,7 @@ def _observation(event: Mapping[str, Any], one: Transcript, by_id: dict[Any, Too
     extras = mapping(event.get("extras"))
     meta = mapping(extras.get("metadata"))
     if (after := text(meta.get("working_dir"))) is not None:
-        one.ended_in(after, call)
+        one.note_folder(after, call)
     if call is None:
         return
     code = whole(meta.get("exit_code", extras.get("exit_code")))
@@ -176,7 +176,7 @@ def _v1(event: Mapping[str, Any], one: Transcript, t: float | None) -> None:
             return
         meta = mapping(seen.get("metadata"))
         if (after := text(meta.get("working_dir"))) is not None:
-            one.ended_in(after, call)
+            one.note_folder(after, call)
         code = whole(seen.get("exit_code", meta.get("exit_code")))
         output = texts(seen.get("content", seen.get("output")))
         call.answer(output or "", failed=True if seen.get("is_error") else None, exit_code=None if code == -1 else code)

@@ -59,15 +59,15 @@ def read(source: LogSource) -> Iterator[Transcript]:
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[_Block, list[str]]]:
     """The heads of each block that has an end, in the order of their ends."""
-    known: dict[_Block, list[str]] = {}
+    opened: dict[_Block, list[str]] = {}
     for line in lines:
         if "---" in line:
             for block in _BLOCKS:
                 if f"--- BEGIN {block} ---" in line:
-                    known.setdefault(block, [])
-                elif f"--- END {block} ---" in line and block in known:
-                    yield block, known.pop(block)
-        for heads in known.values():
+                    opened.setdefault(block, [])
+                elif f"--- END {block} ---" in line and block in opened:
+                    yield block, opened.pop(block)
+        for heads in opened.values():
             if _FILE.match(line) or _LINES.match(line):
                 heads.append(line)
 

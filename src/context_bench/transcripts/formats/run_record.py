@@ -45,11 +45,11 @@ def read(source: LogSource) -> Iterator[Transcript]:
                 source.skip("a record without a run")
                 continue
             one = run(str(record.get("agent") or ""), record.get("instance_id"))
-        yield _told(one, record)
+        yield _with_record(one, record)
         yield from takewhile(lambda part: part.helper, found)
 
 
-def _told(one: Transcript, record: Mapping[str, Any]) -> Transcript:
+def _with_record(one: Transcript, record: Mapping[str, Any]) -> Transcript:
     if (name := text(record.get("instance_id"))) is not None:
         one.ident, one.named = name, True
     one.cwd = text(record.get("workspace_path")) or one.cwd
@@ -59,18 +59,18 @@ def _told(one: Transcript, record: Mapping[str, Any]) -> Transcript:
     return one
 
 
-def _final(told: Mapping[str, Any]) -> list[Event]:
+def _final(output: Mapping[str, Any]) -> list[Event]:
     """The context that the agent lists itself."""
     lines: dict[str, list[tuple[int, int]]] = {}
-    for span in map(mapping, sequence(told.get("retrieved_context_spans"))):
+    for span in map(mapping, sequence(output.get("retrieved_context_spans"))):
         first, last, path = whole(span.get("start")), whole(span.get("end")), text(span.get("file"))
         if path and first is not None and last is not None:
             lines.setdefault(path, []).append((first, last))
     names: dict[str, list[str]] = {}
-    for symbol in map(mapping, sequence(told.get("retrieved_context_symbols"))):
+    for symbol in map(mapping, sequence(output.get("retrieved_context_symbols"))):
         if (path := text(symbol.get("file"))) and (name := text(symbol.get("name"))):
             names.setdefault(path, []).append(name)
-    files = [path for path in sequence(told.get("retrieved_context_files")) if isinstance(path, str) and path]
+    files = [path for path in sequence(output.get("retrieved_context_files")) if isinstance(path, str) and path]
     every = dict.fromkeys([*files, *lines, *names])
     return [
         claim(path, tuple(lines[path]) if path in lines else None, 1, "final_output", tuple(names.get(path, ())))

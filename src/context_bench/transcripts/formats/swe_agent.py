@@ -68,11 +68,11 @@ class Editor:
     def call(self, name: str, action: str, output: str, state: Mapping[str, Any]) -> ToolCall:
         """The call that a command of the editor is, with what it shows afterwards."""
         shown = windows(output)
-        known = text(state.get("open_file"))
-        if self.path is None and known not in (None, "n/a"):
-            self.path = known
+        stated = text(state.get("open_file"))
+        if self.path is None and stated not in (None, "n/a"):
+            self.path = stated
         if name in SHOWING:
-            return self._showing(name, action, output, shown)
+            return self._viewed(name, action, output, shown)
         call = self._edit(name, action, shown)
         call.answer(output, failed=_failed(name, output, shown))
         self._now(shown, call)
@@ -81,7 +81,7 @@ class Editor:
             call.then.answer(shown[-1].shown())
         return call
 
-    def _showing(self, name: str, action: str, output: str, shown: list[EditorWindow]) -> ToolCall:
+    def _viewed(self, name: str, action: str, output: str, shown: list[EditorWindow]) -> ToolCall:
         words = _words(action)
         named = words[1] if name == "open" and len(words) > 1 else None
         path = shown[-1].path if shown else named or self.path

@@ -24,7 +24,7 @@ _LIMIT = 16 * 1024 * 1024
 
 def sniff(peek: Peek) -> bool:
     """True if the first object lists files that were viewed and their lines."""
-    return told_by(peek.path) or _lists(peek.first)
+    return _is_text_list(peek.path) or _lists(peek.first)
 
 
 def _lists(first: Mapping[str, Any]) -> bool:
@@ -33,7 +33,7 @@ def _lists(first: Mapping[str, Any]) -> bool:
     )
 
 
-def told_by(path: Path) -> bool:
+def _is_text_list(path: Path) -> bool:
     """True if a file in plain text is such a list."""
     if not path.name.endswith(_ENDING) or path.stat().st_size > _LIMIT:
         return False
@@ -43,7 +43,7 @@ def told_by(path: Path) -> bool:
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
-    if told_by(source.path):
+    if _is_text_list(source.path):
         source.skipped.clear()  # it is no JSON, and need not be
         one = run("swe-agent", None)
         one.final = spans(source.path.read_text("utf-8", "replace"), 1, "patch_context")

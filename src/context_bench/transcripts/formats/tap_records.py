@@ -27,7 +27,7 @@ from context_bench.transcripts.dialogue import (
     task_key,
 )
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, mapping, parsed, text
-from context_bench.transcripts.requests import NO_BODY, Logged, conversations, told_session, transcript_of
+from context_bench.transcripts.requests import NO_BODY, Logged, conversations, session_named, transcript_of
 from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
 from context_bench.wire.conversation import ITEMS, WIRES, reply_message
 
@@ -71,7 +71,7 @@ def logged(value: Any) -> Logged | str:
         at=moment(value.get("started")),
         headers=headers,
         path=text(value.get("path")) or "",
-        told=f"mark-{hash_text(mark, 12)}" if mark else told_session(body),
+        session=f"mark-{hash_text(mark, 12)}" if mark else session_named(body),
         meta={"policy": facts["policy"]},
         answer_id=text(mapping(value.get("reply")).get("id")),
         follows=text(body.get("previous_response_id")),
@@ -83,8 +83,8 @@ def read(source: LogSource) -> Iterator[Transcript]:
     can.
     """
     log = _Log(source)
-    for number, (told, places) in enumerate(log.groups, 1):
-        one = transcript_of(source, NAME, logged, told or f"{source.path.stem}-{number}", places)
+    for number, (session, places) in enumerate(log.groups, 1):
+        one = transcript_of(source, NAME, logged, session or f"{source.path.stem}-{number}", places)
         one.retrace = lambda one, number=number: log.retrace(one, number - 1)
         yield one
 
@@ -93,7 +93,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
 class _Thread:
     """One conversation of the file. `task`: the key of its first prompt where a call of another one gave it."""
 
-    told: str | None
+    session: str | None
     places: list[Place]
     tools: bool
     task: str | None
@@ -115,7 +115,7 @@ class _Log:
     @cached_property
     def threads(self) -> list[_Thread]:
         """The conversations with what the first record of each shows."""
-        return [self._thread(told, places) for told, places in self.groups]
+        return [self._thread(session, places) for session, places in self.groups]
 
     @cached_property
     def children(self) -> dict[str, list[_Thread]]:
@@ -141,7 +141,7 @@ class _Log:
         thread = self.threads[number]
         one.helper = not any(thread is other for other in self.runs)
         if not one.helper:
-            one.named = len(self.runs) > 1 and thread.told is not None
+            one.named = len(self.runs) > 1 and thread.session is not None
             self._fill(one, thread)
 
     def _fill(self, one: Transcript, thread: _Thread) -> None:
@@ -161,7 +161,7 @@ class _Log:
                     break
         one.calls = calls
 
-    def _thread(self, told: str | None, places: list[Place]) -> _Thread:
+    def _thread(self, session: str | None, places: list[Place]) -> _Thread:
         value = next(self.source.at(places[:1]))
         line = logged(value)
         assert isinstance(line, Logged), "only lines that were read have a place"
@@ -180,7 +180,7 @@ class _Log:
             if isinstance(one, ModelOutput)
         )
         task = next((key for part in prompts if (key := task_key(part)) in self.tasks), None)
-        return _Thread(told, places, bool(line.body.get("tools") or line.body.get("functions")) or any(blocks), task)
+        return _Thread(session, places, bool(line.body.get("tools") or line.body.get("functions")) or any(blocks), task)
 
 
 def _reply(line: Logged, value: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 from context_bench.core.numbers import whole
+from context_bench.shell.model import ranges_of
 from context_bench.shell.repo import FilesByPath
 from context_bench.transcripts.format import mapping, sequence
 from context_bench.transcripts.trace import Ranges
@@ -198,7 +199,7 @@ class EditedText:
             places = (
                 place for first, last in ranges for place in range(max(0, first - 1), min(last, len(self.numbers)))
             )
-        return _runs({self.numbers[place] for place in places} - {0})
+        return ranges_of({self.numbers[place] for place in places} - {0})
 
 
 @dataclass
@@ -212,13 +213,13 @@ class Edits:
     repo: FilesByPath
     texts: dict[str, EditedText] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     _before: dict[str, list[EditedText]] = field(default_factory=dict)
     _paths: tuple[Any, frozenset[str]] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.texts or self.lost or self.gone or self.names)
+        return bool(self.texts or self.lost or self.removed or self.names)
 
     # -- the repository as it is now -----------------------------------------
 
@@ -226,13 +227,13 @@ class Edits:
         """A file as it is now; of a lost one, as it was."""
         if path in self.texts:
             return self.texts[path].data()
-        return None if path in self.gone else self.repo.blob(self.names.get(path, path))
+        return None if path in self.removed else self.repo.blob(self.names.get(path, path))
 
     def paths(self) -> Collection[str]:
         """The files there are now."""
-        state = (frozenset(self.texts), frozenset(self.gone), frozenset(self.names))
+        state = (frozenset(self.texts), frozenset(self.removed), frozenset(self.names))
         if self._paths is None or self._paths[0] != state:
-            self._paths = state, frozenset({*self.repo.paths(), *self.texts, *self.names} - self.gone)
+            self._paths = state, frozenset({*self.repo.paths(), *self.texts, *self.names} - self.removed)
         return self._paths[1]
 
     @property
@@ -245,7 +246,7 @@ class Edits:
     @property
     def differing(self) -> Collection[str]:
         """Paths whose text is known to be another than in the base, or that have gone or come."""
-        return {*self.texts, *self.gone, *self.names}
+        return {*self.texts, *self.removed, *self.names}
 
     def origin(self, path: str) -> str:
         """The name a file has in the base."""
@@ -273,7 +274,7 @@ class Edits:
         places = [(a, length) for a, b, length in _blocks(base, shown) if any(shown[b : b + length])]
         if 2 * sum(length for _, length in places) < len(shown):
             return None
-        return _runs({number for a, length in places for number in range(a + 1, a + length + 1)})
+        return ranges_of({number for a, length in places for number in range(a + 1, a + length + 1)})
 
     # -- edits ----------------------------------------------------------------
 
@@ -361,14 +362,14 @@ class Edits:
             self.lost.discard(source)
             self.lost.add(target)
         self.names.pop(source, None)
-        self.gone.discard(target)
-        self.gone.add(source)
+        self.removed.discard(target)
+        self.removed.add(source)
         if origin in self.repo.paths():
             self.names[target] = origin
 
-    def moves(self, command: str, gone: Collection[str]) -> set[str]:
-        """Follow renames by `mv` and `git mv` in a command, after which the files `gone` are so; the names before and
-        after.
+    def follow_moves(self, command: str, gone: Collection[str]) -> set[str]:
+        """Follow renames by `mv` and `git mv` in a command, after which the files `gone` are no more; the names before
+        and after.
         """
         done: set[str] = set()
         for words in _MOVE.findall(command):
@@ -393,7 +394,7 @@ class Edits:
     def lose(self, path: str) -> None:
         """The file was changed, nobody knows how."""
         self.texts.pop(path, None)
-        self.gone.discard(path)
+        self.removed.discard(path)
         self.lost.add(path)
 
     def remove(self, path: str) -> None:
@@ -401,26 +402,26 @@ class Edits:
         self.texts.pop(path, None)
         self.lost.discard(path)
         self.names.pop(path, None)
-        self.gone.add(path)
+        self.removed.add(path)
 
     def restore(self, path: str) -> None:
         """The file is as in the base again."""
         self.texts.pop(path, None)
         self.lost.discard(path)
-        self.gone.discard(path)
+        self.removed.discard(path)
 
     def _write(self, path: str, content: str) -> None:
         """The file has this content now; lines that stay the same keep their numbers."""
         text = self._open(path) or EditedText([], [])
         text.put(0, len(text.lines), split(content))
         self.texts[path] = text
-        self.gone.discard(path)
+        self.removed.discard(path)
 
     def _open(self, path: str) -> EditedText | None:
         """The text of a file that is about to be changed; `None` where nobody knows it."""
         text = self.texts.get(path)
         if text is None:
-            if path in self.lost or path in self.gone:
+            if path in self.lost or path in self.removed:
                 return None
             data = self.repo.blob(self.origin(path))
             if data is None or data.count(b"\n") > _MOST_LINES or b"\0" in data[:8192]:
@@ -512,13 +513,3 @@ def _blocks(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int, int]]:
     # lines that come often are dear to match where there are many
     matcher = SequenceMatcher(None, a, b, autojunk=len(a) * len(b) > _FEW_COMPARED)
     return [(block.a, block.b, block.size) for block in matcher.get_matching_blocks() if block.size]
-
-
-def _runs(numbers: Collection[int]) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return tuple(found)

@@ -1,6 +1,6 @@
 """One tool call as events: reads, searches, listings and edits, their evidence, and whether they reached the model.
 
-The output counts before the arguments; if they disagree, the output wins and `Workspace.counts` says so. Lines are
+The output counts before the arguments; if they disagree, the output wins and `RunWorkspace.counts` says so. Lines are
 those of the files at the start of the run; an edit moves the lines of later calls. A tool that does several things in
 one call is split, each part with its share of the result.
 """
@@ -15,13 +15,14 @@ from typing import Any
 
 from context_bench.shell import ShellReads, read_shell
 from context_bench.shell.files import complaints
+from context_bench.shell.model import ranges_of
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.trace import Event, EventKind, Ranges
 from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.edited import Edits, numbered
 from context_bench.transcripts.traces.tool_calls import (
     Handled,
-    Workspace,
+    RunWorkspace,
     events_of_edit,
     events_of_list,
     events_of_read,
@@ -172,7 +173,7 @@ def _looked_at(one: Handled, result: ShellReads, cwd: str, base: str) -> list[Ev
         if not result.ok or path in absent or path in others:
             failed.append(path)
             continue
-        if lines == "unknown" and kind == "search" and place.known is None:
+        if lines == "unknown" and kind == "search" and place.repo_paths is None:
             events += _printed(one, path, base)
         elif path != ".":
             ranges: Ranges = None if lines == "unknown" else lines
@@ -193,7 +194,7 @@ def _printed(one: Handled, searched: str, base: str) -> list[Event]:
         path = one.place.locate(name, base)
         if path is not None and (path == searched or path.startswith(below)) and not path.startswith(("/", "../")):
             events.append(
-                one.event("search", path, outputs.runs([n for n in numbers if n > 0]), "output_numbered", cut=hits.cut)
+                one.event("search", path, ranges_of([n for n in numbers if n > 0]), "output_numbered", cut=hits.cut)
             )
     return events or ([one.event("search", searched, None, "command", "listed")] if searched != "." else [])
 
@@ -250,7 +251,7 @@ def _results(output: str | None, number: int) -> list[Any]:
 _MOST_LINES = 100_000
 
 
-def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
+def events_of_call(call: ToolCall, step: int, place: RunWorkspace) -> list[Event]:
     """The events of one call; at least one, so that steps can be counted. A tool that the table does not name is
     `other` and counted.
     """
@@ -268,7 +269,7 @@ def events_of_call(call: ToolCall, step: int, place: Workspace) -> list[Event]:
     ]
 
 
-def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: Workspace) -> list[Event]:
+def _events(call: ToolCall, row: ToolRow, foreign: bool, step: int, place: RunWorkspace) -> list[Event]:
     """Events of one part of a call."""
     one = Handled(call, step, row, place, foreign, _bounded(call))
     kind = row.kind_of(call.arguments)
@@ -342,7 +343,9 @@ def _carry_out(one: Handled, edits: Edits, kind: str, changed: list[str]) -> Non
 
 def _after_command(one: Handled, edits: Edits, changed: list[str], locate: Callable[[str], str | None]) -> None:
     gone = [path for path in changed if one.changes.get(path) == "gone"]
-    done = edits.patch(one.command, locate) if "*** Begin Patch" in one.command else edits.moves(one.command, gone)
+    done = (
+        edits.patch(one.command, locate) if "*** Begin Patch" in one.command else edits.follow_moves(one.command, gone)
+    )
     for path in changed:
         if path in done:
             continue

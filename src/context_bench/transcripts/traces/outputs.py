@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from context_bench.core.jsontext import load_json
+from context_bench.shell.model import ranges_of
 
 #: Lines as the tools print them: a number, right-aligned or not, then an arrow, a tab, a colon or a bar.
 _NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?| ?\| ?)")
@@ -37,7 +38,7 @@ _LARGEST = 99_999_998
 
 
 @dataclass(frozen=True, slots=True)
-class ShownLines:
+class NumberedLines:
     """Lines of one file that an output shows. `ranges`: by its own numbers (`None`: it has none). `lines`: its text,
     line by line.
     """
@@ -60,16 +61,16 @@ class SearchHits:
     cut: bool = False
 
 
-def shown(text: str) -> ShownLines:
+def shown(text: str) -> NumberedLines:
     """Lines of its file that the output of a reading tool shows."""
     lines = text.removesuffix("\n").split("\n")
     cut = _may_be_cut(text) and any(_CUT.match(line) for line in _ends(lines))
     if told := _SHOWING.search(text[:2000]):
         first, last = int(told[1]), int(told[2])
-        return ShownLines(((first, last),) if 0 < first <= last else None, _body(lines), True)
+        return NumberedLines(((first, last),) if 0 < first <= last else None, _body(lines), True)
     numbers = _numbers(lines)
-    return ShownLines(
-        runs(numbers) if numbers else None,
+    return NumberedLines(
+        ranges_of(numbers) if numbers else None,
         lines,
         cut or (_may_be_cut(text) and any(_CUT.match(line) for line in lines if len(line) < 300)),
     )
@@ -79,20 +80,6 @@ def _may_be_cut(text: str) -> bool:
     """True if a note that something was cut can be in it: a look at each line is much dearer."""
     low = text.lower()
     return any(word in low for word in _CUT_WORDS)
-
-
-def runs(numbers: list[int]) -> tuple[tuple[int, int], ...]:
-    """Numbers as ranges."""
-    found: list[tuple[int, int]] = []
-    unique = sorted(set(numbers))
-    if unique and unique[-1] - unique[0] + 1 == len(unique):
-        return ((unique[0], unique[-1]),)
-    for number in unique:
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return tuple(found)
 
 
 def before_cut(lines: list[str]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.numbers import whole
-from context_bench.shell.budget import Budget
+from context_bench.shell.model import Budget, ranges_of
 from context_bench.shell.repo import FilesByPath
 from context_bench.transcripts.format import mapping, sequence
 from context_bench.transcripts.trace import Event, EventKind, Provenance, Ranges, Strength
@@ -24,7 +24,7 @@ from context_bench.transcripts.transcript import ToolCall
 
 
 @dataclass
-class Workspace:
+class RunWorkspace:
     """The folders and files of a run's calls. `counts` collects facts about the evidence of its reads.
 
     `roots`: folders that turned out to hold the repository, where the log names none, by how often. `first_test`: the
@@ -40,13 +40,13 @@ class Workspace:
     cwd: str | None = None
     roots: Counter[str] = field(default_factory=Counter)
     first_test: str | None = None
-    known: Collection[str] | None = field(init=False, default=None)
+    repo_paths: Collection[str] | None = field(init=False, default=None)
     edits: Edits | None = field(init=False, default=None)
+    #: What reading the run's commands may still cost.
     budget: Budget = field(init=False, default_factory=Budget.of_log)
-    """What reading the run's commands may still cost."""
 
     def __post_init__(self) -> None:
-        self.known = frozenset(self.repo.paths()) if self.repo is not None else None
+        self.repo_paths = frozenset(self.repo.paths()) if self.repo is not None else None
         self.edits = Edits(self.repo) if self.repo is not None else None
 
     @property
@@ -56,7 +56,7 @@ class Workspace:
 
     def locate(self, path: str, cwd: str | None = None) -> str | None:
         """The path from the repository's root; see `paths.located`."""
-        found = located(path, cwd or self.cwd, self.root, self.known)
+        found = located(path, cwd or self.cwd, self.root, self.repo_paths)
         if found is None:
             self.counts["paths that are none"] += 1
         elif self.root is None and path.startswith("/") and not found.startswith("/") and path.endswith("/" + found):
@@ -71,12 +71,12 @@ class Handled:
     call: ToolCall
     step: int
     row: ToolRow
-    place: Workspace
+    place: RunWorkspace
     foreign: bool
     text: str | None
     command: str = ""
+    #: What a command did to each file that it changed.
     changes: dict[str, str] = field(default_factory=dict)
-    """What a command did to each file that it changed."""
 
     def event(
         self,
@@ -251,7 +251,7 @@ def _folder_listing(one: Handled, path: str) -> bool:
     """True if what was viewed is a folder: an editor lists its files."""
     text = one.text or ""
     return "files and directories up to" in text[:400] or (
-        one.place.known is not None and _is_folder(path, one.place.known)
+        one.place.repo_paths is not None and _is_folder(path, one.place.repo_paths)
     )
 
 
@@ -265,7 +265,7 @@ def _within(seen: tuple[tuple[int, int], ...], asked: Ranges) -> bool:
     return all(any(first <= a and b <= last for first, last in asked) for a, b in seen)
 
 
-def _matched(one: Handled, path: str, seen: outputs.ShownLines, asked: Ranges) -> Ranges:
+def _matched(one: Handled, path: str, seen: outputs.NumberedLines, asked: Ranges) -> Ranges:
     """Lines at which the shown text stands in the file: at the place asked for, else where it occurs once."""
     now = one.place.now
     blob = now.blob(path) if now is not None and path in now.paths() else None
@@ -321,9 +321,9 @@ def _search_shown(one: Handled, text: str, paths: list[str], provenance: Provena
         if (path := one.place.locate(name, base)) is not None:
             lines.setdefault(path, []).extend(number for number in numbers if number > 0)
     for path, numbers in lines.items():
-        events.append(one.event("search", path, outputs.runs(numbers), provenance, cut=hits.cut))
+        events.append(one.event("search", path, ranges_of(numbers), provenance, cut=hits.cut))
     if not lines and len(paths) == 1 and (numbers := outputs.line_numbers(text)) and not hits.files:
-        return [one.event("search", paths[0], outputs.runs(numbers), provenance, cut=hits.cut)]
+        return [one.event("search", paths[0], ranges_of(numbers), provenance, cut=hits.cut)]
     for name in hits.files:
         if (path := one.place.locate(name, base)) is not None and path not in lines:
             events.append(one.event("search", path, None, provenance, "listed", cut=hits.cut))

@@ -8,12 +8,12 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.format import CALLS, LogSource
+from context_bench.transcripts.format import CALLS, LogSource, read_each
 from context_bench.transcripts.formats import formats
-from context_bench.transcripts.session_files import in_short, name_of, opened
+from context_bench.transcripts.session_files import name_of, opened
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.events import events_of_call
-from context_bench.transcripts.traces.tool_calls import Workspace
+from context_bench.transcripts.traces.tool_calls import RunWorkspace
 from context_bench.transcripts.traces.vocabulary import Vocabulary, located, root_of, worked_in
 from context_bench.transcripts.transcript import FACTS, Transcript, root_among
 
@@ -53,7 +53,7 @@ def trace_of(one: Transcript, vocabulary: Vocabulary | None = None, repo: Repos 
         trace.notes.append("the folder of the repository is where it lies now, which the calls name")
     if trace.cwd is None:
         trace.cwd = root_among(one.folders, files, begun=one.begun)
-    place = Workspace(
+    place = RunWorkspace(
         trace.cwd,
         files,
         vocabulary or Vocabulary.load(),
@@ -76,7 +76,7 @@ def trace_of(one: Transcript, vocabulary: Vocabulary | None = None, repo: Repos 
     return trace
 
 
-def _rooted(trace: Trace, place: Workspace) -> None:
+def _rooted(trace: Trace, place: RunWorkspace) -> None:
     """Infer the agent's folder from paths that it wrote in both ways, if the log does not name it."""
     events = [event for event in (*trace.events, *(trace.final or ())) if event.path]
     named = [event.path for event in events if event.path]
@@ -103,7 +103,7 @@ def _rooted(trace: Trace, place: Workspace) -> None:
 def transcripts(path: Path) -> Iterator[Transcript]:
     """The runs of one file, in its own format, with their calls. `BadInput` for a file of none."""
     found, source = opened(path, lambda one: one.calls, "not a trace that can be read")
-    source.calls_only = True
+    source.view = "trace"
     last: Transcript | None = None
     number = 0
     for one in (found.beside or found.read)(source):
@@ -161,36 +161,19 @@ def _in_folder(path: Path) -> Callable[[Path], Transcript] | None:
     return None
 
 
-def _of_folder(folder: Path) -> Transcript:
-    """The run of a folder that `units` takes for one."""
+def _of_unit(unit: Path) -> Iterator[Transcript]:
+    """The runs of a file, or the one run of a folder that `units` takes for one."""
+    if not unit.is_dir():
+        yield from transcripts(unit)
+        return
     reader = next(
-        found for path in sorted(folder.iterdir()) if path.is_file() and (found := _in_folder(path)) is not None
+        reader for path in sorted(unit.iterdir()) if path.is_file() and (reader := _in_folder(path)) is not None
     )
-    one = reader(folder)
-    one.ident = one.ident or _folder_name(folder)
-    return one
+    one = reader(unit)
+    one.ident = one.ident or (unit.parent.name if unit.name == "events" else unit.name)
+    yield one
 
 
 def _folder(folder: Path, on_skip: Callable[[BadInput], None] | None) -> Iterator[Transcript]:
-    found, faults = 0, list[BadInput]()
-    for unit in units(folder):
-        try:
-            if unit.is_dir():
-                one = _of_folder(unit)
-                found += 1
-                yield one
-                continue
-            for one in transcripts(unit):
-                found += 1
-                yield one
-        except BadInput as error:
-            faults.append(in_short(error))
-            if on_skip:
-                on_skip(faults[-1])
-    if not found:
-        why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(ENDINGS)}"
-        raise BadInput(f"no traces in the folder {folder}:\n{why}")
-
-
-def _folder_name(folder: Path) -> str:
-    return folder.parent.name if folder.name == "events" else folder.name
+    refusal = f"no traces in the folder {folder}"
+    return read_each(units(folder), _of_unit, refusal, endings=ENDINGS, on_skip=on_skip)

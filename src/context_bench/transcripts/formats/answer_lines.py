@@ -14,7 +14,7 @@ from typing import Any
 from context_bench.core.numbers import count, duration, money, scores
 from context_bench.core.records import Example
 from context_bench.core.usage import ROW, usage_of
-from context_bench.transcripts.answers.answer_files import (
+from context_bench.transcripts.answers import (
     NO_TRIAL,
     AnswerLog,
     RecordedAnswer,
@@ -25,7 +25,6 @@ from context_bench.transcripts.answers.answer_files import (
 )
 from context_bench.transcripts.format import Format, LogSource, Peek, text
 
-SOURCE = "jsonl"
 _ANSWERED = ("response", "error", "errors", "output")
 #: Names that other programs use for our fields, in order of preference.
 _ALIASES = {
@@ -60,7 +59,7 @@ def sniff(peek: Peek) -> bool:
 
 def read(source: LogSource) -> AnswerLog:
     """The answers in a file of JSON lines."""
-    log = AnswerLog(SOURCE, iter(()))
+    log = AnswerLog("jsonl", iter(()))
     log.answers = _answers(log, source)
     return log
 
@@ -145,4 +144,4 @@ def _error(value: dict[str, Any]) -> str | None:
     return text(told) or text(value.get("error"))
 
 
-FORMAT = Format("jsonl", 30, sniff, read)
+ANSWERS = Format("jsonl", 30, sniff, read)

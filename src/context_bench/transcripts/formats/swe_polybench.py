@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping, names
-
-NAME = "SWE-PolyBench result"
+from context_bench.transcripts.solved import PatchOutcome, Row, names, report
 
 
-def sniff(peek: Peek) -> bool:
-    """True if the file is a result of an instance or of a run."""
-    row = peek.first
+def _is_report(row: Row) -> bool:
     return _is_instance(row) or _is_run(row)
 
 
-def read(source: LogSource) -> Iterator[PatchOutcome]:
-    """Every id that the file names."""
-    for row in map(mapping, source.values()):
-        if _is_instance(row):
-            yield _instance(row)
-        elif _is_run(row):
-            empty = set(names(row.get("no_generation")))
-            yield from (PatchOutcome(name, "resolved") for name in names(row["resolved"]))
-            for name in names(row["not_resolved"]):
-                yield PatchOutcome(name, "unresolved", reason="empty_patch" if name in empty else None)
-        else:
-            source.skip("not a result")
+def _outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    if _is_instance(row):
+        yield _instance(row)
+    elif _is_run(row):
+        empty = set(names(row.get("no_generation")))
+        yield from (PatchOutcome(name, "resolved") for name in names(row["resolved"]))
+        for name in names(row["not_resolved"]):
+            yield PatchOutcome(name, "unresolved", reason="empty_patch" if name in empty else None)
+    else:
+        yield "not a result"
 
 
-def _is_instance(row: dict[str, Any]) -> bool:
+def _is_instance(row: Row) -> bool:
     return (
         isinstance(row.get("instance_id"), str)
         and isinstance(row.get("all_f2p_passed"), bool)
@@ -39,11 +31,11 @@ def _is_instance(row: dict[str, Any]) -> bool:
     )
 
 
-def _is_run(row: dict[str, Any]) -> bool:
+def _is_run(row: Row) -> bool:
     return isinstance(row.get("resolved"), list) and isinstance(row.get("not_resolved"), list)
 
 
-def _instance(row: dict[str, Any]) -> PatchOutcome:
+def _instance(row: Row) -> PatchOutcome:
     name = row["instance_id"]
     if row["all_f2p_passed"] and row["no_p2p_failed"] and row.get("resolved") is not False:
         return PatchOutcome(name, "resolved")
@@ -61,4 +53,4 @@ def _instance(row: dict[str, Any]) -> PatchOutcome:
     return PatchOutcome(name, "unresolved", reason="failing: " + ", ".join(failed) if failed else None)
 
 
-FORMAT = Format(NAME, 30, sniff, read)
+REPORT = report("SWE-PolyBench result", 30, _is_report, _outcomes)

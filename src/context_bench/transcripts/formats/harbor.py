@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from context_bench.core.numbers import score
-from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
+from context_bench.transcripts.solved import PatchOutcome, Row, mapping, report
 
-NAME = "Harbor trial result"
 #: Exceptions of the machinery: the agent had no chance. What the agent or its patch may have caused is not among them.
 _MACHINERY = re.compile(r"Environment|Docker|Daytona|Modal|Sandbox|AgentSetup|Download|Upload|AddTestsDir")
 
 
-def sniff(peek: Peek) -> bool:
-    """True if the file is the result of a trial."""
-    return _is_trial(peek.first)
-
-
-def read(source: LogSource) -> Iterator[PatchOutcome]:
-    """The trials of the file: mostly one."""
-    for row in map(mapping, source.values()):
-        if _is_trial(row):
-            yield _outcome(row)
-        else:
-            source.skip("not the result of a trial")
-
-
-def _is_trial(row: dict[str, Any]) -> bool:
+def _is_trial(row: Row) -> bool:
     return isinstance(row.get("task_name"), str) and any(
         key in row for key in ("verifier_result", "exception_info", "reward")
     )
 
 
-def _outcome(row: dict[str, Any]) -> PatchOutcome:
+def _outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    yield _outcome(row) if _is_trial(row) else "not the result of a trial"
+
+
+def _outcome(row: Row) -> PatchOutcome:
     name, trial = row["task_name"], row.get("trial_name")
     # a task of a registry is called `owner/name`; its own id is the name
     aliases = tuple(
@@ -55,7 +42,7 @@ def _outcome(row: dict[str, Any]) -> PatchOutcome:
     return PatchOutcome(name, "unknown", reason="no reward", aliases=aliases)
 
 
-def _reward(row: dict[str, Any]) -> float | None:
+def _reward(row: Row) -> float | None:
     """The reward named so; of several without that name, none."""
     verdict = mapping(row.get("verifier_result"))
     rewards = mapping(verdict.get("rewards"))
@@ -65,4 +52,4 @@ def _reward(row: dict[str, Any]) -> float | None:
     return score(value)
 
 
-FORMAT = Format(NAME, 40, sniff, read)
+REPORT = report("Harbor trial result", 40, _is_trial, _outcomes)

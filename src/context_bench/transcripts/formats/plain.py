@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from context_bench.stats.solving import STATUSES, Status
-from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.solved.patch_reports import PatchOutcome, mapping
+from context_bench.transcripts.solved import PatchOutcome, Row, report
 
-NAME = "lines of {instance_id, resolved}"
 _IDS = ("instance_id", "inst_id", "task_id", "id")
 _WORDS: dict[str, Status] = {
     **{name: name for name in STATUSES},
@@ -19,33 +16,27 @@ _WORDS: dict[str, Status] = {
 }
 
 
-def sniff(peek: Peek) -> bool:
-    """True if the first object has an id and a verdict."""
-    row = peek.first
+def _is_verdict(row: Row) -> bool:
     return _name(row) is not None and _status(row) is not None
 
 
-def read(source: LogSource) -> Iterator[PatchOutcome]:
-    """One outcome per line."""
-    for row in map(mapping, source.values()):
-        name, status = _name(row), _status(row)
-        if name is None or status is None:
-            source.skip("no id" if name is None else "no verdict")
-            continue
-        told, why = row.get("status"), row.get("reason")
-        infra = (
-            row.get("infra") is True
-            or row.get("infra_failure") is True
-            or (isinstance(told, str) and told.lower().startswith("infra"))
-        )
-        yield PatchOutcome(name, status, infra, str(why)[:200] if why else None)
+def _outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    name, status = _name(row), _status(row)
+    if name is None or status is None:
+        yield "no id" if name is None else "no verdict"
+        return
+    stated, why = row.get("status"), row.get("reason")
+    infra = any(row.get(key) is True for key in ("infra", "infra_failure")) or (
+        isinstance(stated, str) and stated.lower().startswith("infra")
+    )
+    yield PatchOutcome(name, status, infra, str(why)[:200] if why else None)
 
 
-def _name(row: dict[str, Any]) -> str | None:
+def _name(row: Row) -> str | None:
     return next((str(row[key]) for key in _IDS if isinstance(row.get(key), str | int) and row[key] != ""), None)
 
 
-def _status(row: dict[str, Any]) -> Status | None:
+def _status(row: Row) -> Status | None:
     for key in ("resolved", "status"):
         value = row.get(key)
         if isinstance(value, bool):
@@ -57,4 +48,4 @@ def _status(row: dict[str, Any]) -> Status | None:
     return "unknown" if "resolved" in row and row["resolved"] is None else None
 
 
-FORMAT = Format(NAME, 90, sniff, read)
+REPORT = report("lines of {instance_id, resolved}", 90, _is_verdict, _outcomes)

@@ -1,14 +1,25 @@
-"""One task's outcome, and the outcomes of a run by any of the ids of a task; reports that list ids by verdict."""
+"""Verdicts of harnesses on patches: the solved tasks of a run, from any report of §11 of the specification of traces.
+
+Nothing is run here. `load_solved` reads a report, or a folder of them, recognised by their content. `SolvedTasks.find`
+joins by id, in any spelling of the id. A kind of report is a file of `formats/` with a `REPORT`, which says how its
+objects are recognised and which outcomes they hold.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from context_bench.stats.solving import Status
+from context_bench.core.errors import BadInput
+from context_bench.transcripts.format import Format, LogSource, formats_in, peek_at, recognised
+
+if TYPE_CHECKING:
+    from context_bench.stats.solving import Status
 
 _PULL = re.compile(r"^([^/]+)/([^/:]+):pr-(\d+)$")
 
@@ -51,7 +62,7 @@ class PatchOutcome:
 
 
 @dataclass(slots=True)
-class Solved:
+class SolvedTasks:
     """The outcomes of a run. `sources`: how many came from which kind of report; `skipped`: what could not be used, by
     reason.
 
@@ -74,7 +85,7 @@ class Solved:
             self._by_id.setdefault(form, []).append(outcome)
 
     def find(self, *ids: str | None) -> PatchOutcome | None:
-        """The outcome known by the first of these ids that is known, in any spelling; trials that differ are `unknown`
+        """The outcome of the first of these ids that has one, in any spelling; trials that differ are `unknown`
         together.
         """
         for name in ids:
@@ -90,9 +101,9 @@ class Solved:
 
     def counts(self) -> dict[str, int]:
         """Number of outcomes of each status, and of failures of the machinery."""
-        tally = Counter(one.status for one in self.outcomes)
+        by_status = Counter(outcome.status for outcome in self.outcomes)
         return {
-            **{name: tally[name] for name in ("resolved", "unresolved", "error", "unknown")},
+            **{name: by_status[name] for name in ("resolved", "unresolved", "error", "unknown")},
             "infra": self.infra_count,
         }
 
@@ -110,11 +121,32 @@ class Solved:
 
 def _together(trials: list[PatchOutcome]) -> PatchOutcome:
     """Verdict on which several trials of one task agree. A failure of the machinery says nothing against the others."""
-    told = [one for one in trials if not one.infra] or trials
-    if len({one.status for one in told}) == 1:
-        return told[0] if len({one.patch for one in told}) == 1 else replace(told[0], patch=None)
-    resolved = sum(one.resolved for one in told)
-    return PatchOutcome(trials[0].instance_id, "unknown", reason=f"{resolved} of {len(told)} trials resolved")
+    judged = [trial for trial in trials if not trial.infra] or trials
+    if len({trial.status for trial in judged}) == 1:
+        return judged[0] if len({trial.patch for trial in judged}) == 1 else replace(judged[0], patch=None)
+    resolved = sum(trial.resolved for trial in judged)
+    return PatchOutcome(trials[0].instance_id, "unknown", reason=f"{resolved} of {len(judged)} trials resolved")
+
+
+Row = dict[str, Any]
+
+
+def report(
+    name: str, rank: int, is_report: Callable[[Row], bool], outcomes: Callable[[Row], Iterable[PatchOutcome | str]]
+) -> Format[Iterator[PatchOutcome]]:
+    """The format of a report: `is_report` recognises its first object, and `outcomes` reads each of its objects. A text
+    among the outcomes is the reason for which a part of the object is passed over.
+    """
+
+    def read(source: LogSource) -> Iterator[PatchOutcome]:
+        for row in map(mapping, source.values()):
+            for outcome in outcomes(row):
+                if isinstance(outcome, PatchOutcome):
+                    yield outcome
+                else:
+                    source.skip(outcome)
+
+    return Format(name, rank, lambda peek: is_report(peek.first), read)
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -161,5 +193,71 @@ def listed(row: Mapping[str, Any]) -> Iterator[PatchOutcome]:
         for name in names(row.get(key)):
             if name not in done:
                 done.add(name)
-                told = reasons.get(name)
-                yield PatchOutcome(name, status, name in infra, str(told)[:200] if told else why)
+                reason = reasons.get(name)
+                yield PatchOutcome(name, status, name in infra, str(reason)[:200] if reason else why)
+
+
+_ENDINGS = (".json", ".jsonl", ".ndjson", ".eval")
+#: Files above this size in a folder are trajectories, not reports.
+_FOLDER_LIMIT = 256 * 1024 * 1024
+
+
+def formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
+    """Every kind of report by its module's name, in the order in which they are tried.
+
+    In the same order they count where several name one id: the closest to the verdict first; predictions, which have
+    none, last.
+    """
+    return formats_in("REPORT")
+
+
+def load_solved(path: str | Path, *, scorer: str | None = None) -> SolvedTasks:
+    """Load the verdicts on the patches of a run, from a report or a folder of reports. Nothing is run.
+
+    In a folder every file that is a report counts. An id that reports of several kinds name is taken from the kind
+    closest to the verdict on the run; several reports of one kind on one id are its trials. `scorer`: the score of an
+    Inspect log that is the verdict. Raises `BadInput` where there is no report, with what was seen.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        name, found, source = _file(place, scorer)
+        out = SolvedTasks(skipped=source.skipped)
+        for one in found:
+            out.add(one, name)
+        if not out.outcomes:
+            raise BadInput(
+                f"{place}: a file of {formats()[name].name}, but no task in it; skipped: "
+                f"{dict(source.skipped) or 'nothing'}"
+            )
+        return out
+    return _folder(place, scorer)
+
+
+def _folder(folder: Path, scorer: str | None) -> SolvedTasks:
+    out, faults = SolvedTasks(), list[str]()
+    found: dict[str, list[PatchOutcome]] = {}
+    for file in sorted(file for file in folder.rglob("*") if file.suffix.lower() in _ENDINGS and file.is_file()):
+        if file.name == "infra_errors.json" or file.stat().st_size > _FOLDER_LIMIT:
+            continue  # read with what it stands beside
+        try:
+            name, outcomes, source = _file(file, scorer)
+        except BadInput as error:
+            faults.append(str(error))
+            out.skipped["not a report"] += 1
+            continue
+        found.setdefault(name, []).extend(outcomes)
+        out.skipped.update(source.skipped)
+    for name in sorted(found, key=lambda name: (name == "predictions", formats()[name].rank)):
+        for one in [one for one in found[name] if out.find(one.instance_id) is None]:
+            out.add(one, name)
+    if not out.outcomes:
+        why = "\n".join(f"  - {fault}" for fault in faults[:5]) or f"  - no files that end in {', '.join(_ENDINGS)}"
+        raise BadInput(f"no reports on patches in the folder {folder}:\n{why}")
+    return out
+
+
+def _file(path: Path, scorer: str | None) -> tuple[str, list[PatchOutcome], LogSource]:
+    peek = peek_at(LogSource(path))
+    name, kind = recognised(peek, formats(), "no report on patches")
+    read = kind.read if kind.by_score is None or scorer is None else partial(kind.by_score, scorer=scorer)
+    return name, list(read(peek.source)), peek.source

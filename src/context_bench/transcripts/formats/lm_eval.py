@@ -18,7 +18,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import score
 from context_bench.core.records import Example
-from context_bench.transcripts.answers.answer_files import (
+from context_bench.transcripts.answers import (
     LETTERS,
     AnswerLog,
     RecordedAnswer,
@@ -28,7 +28,6 @@ from context_bench.transcripts.answers.answer_files import (
 )
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, text
 
-SOURCE = "lm_eval"
 _NAME = re.compile(r"samples_(?P<task>.+?)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.:-]+)")
 #: What a sample holds besides its metrics.
 _KEPT = {
@@ -58,7 +57,7 @@ def read(source: LogSource) -> AnswerLog:
             if isinstance(about.get(key), str | int | float)
         },
     }
-    log = AnswerLog(SOURCE, iter(()), {**facts, **({"model": model} if model else {})})
+    log = AnswerLog("lm_eval", iter(()), {**facts, **({"model": model} if model else {})})
     log.answers = _answers(log, source, task, model or "lm-eval")
     return log
 
@@ -241,4 +240,4 @@ def _scores(entry: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
     return found
 
 
-FORMAT = Format("lm-eval", 20, sniff, read)
+ANSWERS = Format("lm-eval", 20, sniff, read)

@@ -1,4 +1,7 @@
-"""Recorded answers of another harness, from any file: the log with its answers, and its format by its content."""
+"""Results of other harnesses, from any file: questions, answers and scores, one `RecordedAnswer` each.
+
+A format of answers is a file of `formats/` with an `ANSWERS`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST, count
 from context_bench.core.records import Example, Usage
-from context_bench.transcripts.format import Format, LogSource, format_of, formats_in, peek_at, sample_text
-from context_bench.transcripts.inspect_files import is_archive
+from context_bench.transcripts.format import Format, LogSource, formats_in, peek_at, recognised
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -92,7 +94,7 @@ def id_of(value: Any, position: int) -> str | int:
 
 def formats() -> dict[str, Format[AnswerLog]]:
     """Every format of answers by its name, in the order in which they are tried."""
-    return {one.name: one for one in formats_in(__package__).values()}
+    return {one.name: one for one in formats_in("ANSWERS").values()}
 
 
 def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # noqa: A002
@@ -101,13 +103,12 @@ def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # n
 
     `format` skips the guess. Raises `BadInput` for a file that is none of these, with what was seen in it.
     """
-    place, known = Path(path), formats()
-    if format is not None and format not in known:
-        raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(known)}")
-    peek = peek_at(LogSource(place))
-    if is_archive(peek.start) and format not in (None, "inspect"):
-        raise BadInput(f"{place} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
-    found = known[format] if format is not None else format_of(peek, known.values())
-    if found is None:
-        raise BadInput(f"{place}: no recorded answers: {sample_text(peek.sample)}. Formats tried: {', '.join(known)}")
-    return found.read(peek.source)
+    by_name = formats()
+    if format is not None and format not in by_name:
+        raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(by_name)}")
+    peek = peek_at(LogSource(Path(path)))
+    if format is None:
+        return recognised(peek, by_name, "no recorded answers")[1].read(peek.source)
+    if peek.is_archive and format != "inspect":
+        raise BadInput(f"{path} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
+    return by_name[format].read(peek.source)
