@@ -261,7 +261,7 @@ def _formats() -> str:
     from context_bench.reports.output import FORMATS as REPORTS
     from context_bench.session.reporting import writers
     from context_bench.transcripts import answers as recorded
-    from context_bench.transcripts import solved
+    from context_bench.transcripts import patch_verdicts
     from context_bench.transcripts.formats import formats
 
     def rows(folder: str, names: Iterable[str]) -> list[tuple[str, str]]:
@@ -289,7 +289,7 @@ def _formats() -> str:
             table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.calls))),
             "## What came of patches\n",
             "For `trace score --results`.\n",
-            table(head, rows("transcripts.formats", solved.formats())),
+            table(head, rows("transcripts.formats", patch_verdicts.formats())),
             "## Recorded answers\n",
             "For `import`.\n",
             table(head, answers),

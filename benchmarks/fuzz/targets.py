@@ -75,7 +75,7 @@ from context_bench.tap.forwarded import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.websocket import Talk
 from context_bench.traces import editloc, gold, symbols
-from context_bench.transcripts import answers, solved, trace
+from context_bench.transcripts import answers, patch_verdicts, trace
 from context_bench.transcripts import session_files as read
 from context_bench.transcripts.traces import trace_files as traces
 from context_bench.transcripts.traces import vocabulary
@@ -478,7 +478,7 @@ TARGETS: dict[str, Target] = {
     "text-traces": _in_file("patch_context.txt", lambda path: list(traces.load_traces(path))),
     "answers": _in_file("log.eval", lambda path: sum(1 for _ in answers.read_answers(path).answers)),
     "answer-lines": _in_file("log.jsonl", lambda path: sum(1 for _ in answers.read_answers(path).answers)),
-    "reports": _in_file("report.json", solved.load_solved),
+    "reports": _in_file("report.json", patch_verdicts.load_solved),
     "gold": _in_file("gold.jsonl", gold.load_gold),
     "repository": _in_file("repo.zip", _repository),
     "symbols": lambda data: [symbols.definitions(data, f"a.{ending}") for ending in ("py", "go", "ts", "java")],

@@ -32,13 +32,11 @@ _PHRASES = ("No such file", "no such file", "s a directory", "Not a directory", 
 def complaints(text: str) -> tuple[list[str], list[str]]:
     """Files that programs say they could not read, and folders that the shell could not go to, as printed."""
     files: dict[str, None] = {}
-    folders: dict[str, None] = {}
-    if any(phrase in text for phrase in _PHRASES):
-        for hit in _COMPLAINT.finditer(text):
-            name = hit["name"] or hit["alone"] or hit["last"]
-            moving = (hit["by"] or "").rstrip(": ") in ("cd", "pushd") or hit["shell"]
-            (folders if moving else files)[name] = None
-    return list(files), list(folders)
+    dirs: dict[str, None] = {}
+    for hit in _COMPLAINT.finditer(text) if any(phrase in text for phrase in _PHRASES) else ():
+        moving = (hit["by"] or "").rstrip(": ") in ("cd", "pushd") or hit["shell"]
+        (dirs if moving else files)[hit["name"] or hit["alone"] or hit["last"]] = None
+    return list(files), list(dirs)
 
 
 _CONTAINER_ROOTS = re.compile(

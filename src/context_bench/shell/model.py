@@ -133,7 +133,7 @@ def all_lines(parts: Sequence[Part]) -> bool:
     return set(map(type, parts)) <= _LINES
 
 
-def open_ended(parts: Sequence[Part]) -> bool:
+def unbounded(parts: Sequence[Part]) -> bool:
     """True if one of the parts stands for the rest of a file of unknown length."""
     if all_lines(parts):  # the usual case, without a look at each from here
         return any(map(_REST, parts))

@@ -22,8 +22,8 @@ from context_bench.shell.model import (
     Unknown,
     UnknownLines,
     joined,
-    open_ended,
     parse_options,
+    unbounded,
 )
 from context_bench.shell.patterns import Pattern, regex
 from context_bench.shell.sed import Sed
@@ -363,9 +363,9 @@ def sed(call: CommandCall) -> Result:
     out = LineStream()
     groups = [stream for _, stream in streams] if program.separate else [joined(streams)]
     for stream in groups:
-        lines = unrolled(stream, program.highest() + 1, call.files.budget) if open_ended(stream.parts) else stream.parts
+        lines = unrolled(stream, program.highest() + 1, call.files.budget) if unbounded(stream.parts) else stream.parts
         checked = LineStream(lines, stream.ordered).lines()
-        if open_ended(checked[:-1]) or (not stream.ordered and program.counts()):
+        if unbounded(checked[:-1]) or (not stream.ordered and program.counts()):
             raise Unknown
         out.extend(LineStream(program.run(checked), stream.ordered))
     return out, 2 if status else 0

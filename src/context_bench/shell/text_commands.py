@@ -23,9 +23,9 @@ from context_bench.shell.model import (
     UnknownLines,
     all_lines,
     joined,
-    open_ended,
     parse_options,
     plain,
+    unbounded,
 )
 
 
@@ -94,7 +94,7 @@ def picked(stream: LineStream, first: int, last: int | None, budget: Budget) -> 
 
 def unrolled(stream: LineStream, upto: int, budget: Budget) -> list[Part]:
     """The parts, an open file among them written out up to its line `upto`."""
-    if not open_ended(stream.parts):
+    if not unbounded(stream.parts):
         return stream.parts
     if upto > _FURTHEST:
         raise Unknown
@@ -116,7 +116,7 @@ def cut_out(parts: list[Part], ordered: bool, first: int, last: int | None) -> L
     chosen = parts[first - 1 : last]
     before = parts[:last] if last is not None else parts
     # lines of an unknown number, or after an open file, have no known position
-    for at, part in enumerate(before) if open_ended(before) or not all_lines(before) else ():
+    for at, part in enumerate(before) if unbounded(before) or not all_lines(before) else ():
         if isinstance(part, UnknownLines) and (at < len(before) - 1 or last is not None or first > 1):
             raise Unknown
         if isinstance(part, FileLine) and part.rest and at < len(parts) - 1:

@@ -234,7 +234,7 @@ class Transcript:
     processed: int | None = None
     answer_id: str | None = None
     #: Where the shell was after each command, as far as the log tells, and (`begun`) before the first.
-    folders: list[str] = field(default_factory=list)
+    shell_dirs: list[str] = field(default_factory=list)
     begun: bool = False
     _open: dict[str, ToolCall] = field(default_factory=dict)
 
@@ -316,7 +316,7 @@ class Transcript:
             ident if isinstance(ident, str) else None,
             **more,
         )
-        made.lasting_cwd = made.lasting_cwd or (self.folders[-1] if self.folders else None)
+        made.lasting_cwd = made.lasting_cwd or (self.shell_dirs[-1] if self.shell_dirs else None)
         made.turn = made.turn if made.turn is not None else self.turns or None
         made.tokens_before = made.tokens_before if made.tokens_before is not None else self.processed
         self.calls.append(made)
@@ -331,12 +331,12 @@ class Transcript:
     def note_folder(self, folder: str, call: ToolCall | None) -> None:
         """Note the folder that the shell was in after a call; of the first one it is worked out where it began."""
         command = mapping(call.arguments).get("command") if call is not None else None
-        if call is not None and not self.folders and isinstance(command, str):
+        if call is not None and not self.shell_dirs and isinstance(command, str):
             call.lasting_cwd = folder_before(command, folder)
             self.begun = call.lasting_cwd is not None
-            self.folders += [call.lasting_cwd] if call.lasting_cwd else []
-        if self.folders[-1:] != [folder]:
-            self.folders.append(folder)
+            self.shell_dirs += [call.lasting_cwd] if call.lasting_cwd else []
+        if self.shell_dirs[-1:] != [folder]:
+            self.shell_dirs.append(folder)
 
     def at(self, stamp: float | None) -> float | None:
         """Note that something happened then; returns the moment."""

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.solved import formats, load_solved
+from context_bench.transcripts.patch_verdicts import formats, load_solved
 
 KEYS = [
     "instance_id",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from context_bench.core.numbers import score
-from context_bench.transcripts.solved import PatchOutcome, Row, mapping, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, mapping, report
 
 #: Exceptions of the machinery: the agent had no chance. What the agent or its patch may have caused is not among them.
 _MACHINERY = re.compile(r"Environment|Docker|Daytona|Modal|Sandbox|AgentSetup|Download|Upload|AddTestsDir")

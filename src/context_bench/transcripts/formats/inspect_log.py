@@ -42,7 +42,7 @@ from context_bench.transcripts.format import (
     text,
     texts,
 )
-from context_bench.transcripts.solved import PatchOutcome
+from context_bench.transcripts.patch_verdicts import PatchOutcome
 from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
 if TYPE_CHECKING:

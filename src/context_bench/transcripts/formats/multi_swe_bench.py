@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_bench.transcripts.solved import PatchOutcome, Row, is_listing, listed, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, is_listing, listed, report
 
 
 def _is_report(row: Row) -> bool:

@@ -122,11 +122,11 @@ class _Reading:
         message = Message(
             "assistant", made=True, model=text(info.get("modelID")), at=_created(info), finish=text(info.get("finish"))
         )
-        said: list[str] = []
+        spoken: list[str] = []
         for part in parts:
             kind = part.get("type")
             if kind == "text" and isinstance(part.get("text"), str) and part["text"]:
-                said.append(part["text"])
+                spoken.append(part["text"])
             elif kind == "reasoning":
                 message.thoughts += ("\n" if message.thoughts else "") + str(part.get("text") or "")
                 message.seal = (
@@ -139,7 +139,7 @@ class _Reading:
                 message.finish = text(part.get("reason")) or message.finish
             elif kind not in (*_ASIDE, "text", "step-start"):
                 self.skip(f"part {str(kind)[:40]}")
-        message.content = said[0] if len(said) == 1 else [{"type": "text", "text": one} for one in said] or None
+        message.content = spoken[0] if len(spoken) == 1 else [{"type": "text", "text": one} for one in spoken] or None
         return message if message.content or message.calls or message.thoughts else None
 
     def _call(self, part: Mapping[str, Any], info: Mapping[str, Any]) -> ToolCall:

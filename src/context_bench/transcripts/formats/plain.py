@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from context_bench.stats.solving import STATUSES, Status
-from context_bench.transcripts.solved import PatchOutcome, Row, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, report
 
 _IDS = ("instance_id", "inst_id", "task_id", "id")
 _WORDS: dict[str, Status] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.solved import PatchOutcome, Row, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, report
 
 
 def _is_one(row: Row) -> bool:

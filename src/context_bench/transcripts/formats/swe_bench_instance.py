@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from context_bench.transcripts.solved import PatchOutcome, Row, mapping, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, mapping, report
 
 _TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from context_bench.core.jsontext import load_json
 from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.solved import PatchOutcome, mapping
+from context_bench.transcripts.patch_verdicts import PatchOutcome, mapping
 
 NAME = "SWE-bench Pro results"
 _BESIDE = "infra_errors.json"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_bench.transcripts.solved import PatchOutcome, Row, is_listing, listed, names, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, is_listing, listed, names, report
 
 _OLD = (
     "generated",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_bench.transcripts.solved import PatchOutcome, Row, names, report
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, names, report
 
 
 def _is_report(row: Row) -> bool:

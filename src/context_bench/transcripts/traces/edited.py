@@ -367,7 +367,7 @@ class Edits:
         if origin in self.repo.paths():
             self.names[target] = origin
 
-    def follow_moves(self, command: str, gone: Collection[str]) -> set[str]:
+    def follow_renames(self, command: str, gone: Collection[str]) -> set[str]:
         """Follow renames by `mv` and `git mv` in a command, after which the files `gone` are no more; the names before
         and after.
         """

@@ -343,9 +343,8 @@ def _carry_out(one: Handled, edits: Edits, kind: str, changed: list[str]) -> Non
 
 def _after_command(one: Handled, edits: Edits, changed: list[str], locate: Callable[[str], str | None]) -> None:
     gone = [path for path in changed if one.changes.get(path) == "gone"]
-    done = (
-        edits.patch(one.command, locate) if "*** Begin Patch" in one.command else edits.follow_moves(one.command, gone)
-    )
+    patched = "*** Begin Patch" in one.command
+    done = edits.patch(one.command, locate) if patched else edits.follow_renames(one.command, gone)
     for path in changed:
         if path in done:
             continue

@@ -52,7 +52,7 @@ def trace_of(one: Transcript, vocabulary: Vocabulary | None = None, repo: Repos 
         trace.cwd = folder
         trace.notes.append("the folder of the repository is where it lies now, which the calls name")
     if trace.cwd is None:
-        trace.cwd = root_among(one.folders, files, begun=one.begun)
+        trace.cwd = root_among(one.shell_dirs, files, begun=one.begun)
     place = RunWorkspace(
         trace.cwd,
         files,

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,5 +258,6 @@ def _folder(folder: Path, scorer: str | None) -> SolvedTasks:
 def _file(path: Path, scorer: str | None) -> tuple[str, list[PatchOutcome], LogSource]:
     peek = peek_at(LogSource(path))
     name, kind = recognised(peek, formats(), "no report on patches")
-    read = kind.read if kind.by_score is None or scorer is None else partial(kind.by_score, scorer=scorer)
-    return name, list(read(peek.source)), peek.source
+    if kind.by_score is None or scorer is None:
+        return name, list(kind.read(peek.source)), peek.source
+    return name, list(kind.by_score(peek.source, scorer)), peek.source
