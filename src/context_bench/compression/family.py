@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from context_bench.compression.compressors import COMPRESSORS
 from context_bench.core.families import Command, Export, Family, Sections, Stored
+from context_bench.core.lazy import DeclaredNames
 from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
@@ -69,10 +71,9 @@ FAMILY = Family(
         ),
     },
     systems=COMPRESSORS.with_more({"sentence": "context_bench.compression.systems.sentence:SentenceReader"}),
-    evaluators={
-        "probe_atoms": "context_bench.compression.evaluators.probe_atoms:ProbeAtoms",
-        "rubric_judge": "context_bench.judge.rubric_judge:RubricJudge",
-    },
+    evaluators=DeclaredNames(
+        "context_bench.compression.evaluators", Path(__file__).parent / "evaluators", "EVALUATORS"
+    ),
     offers={
         "compressors": "context_bench.compression.compressors:COMPRESSORS",
         "adapted_compressors": "context_bench.compression.compressors:ADAPTED",

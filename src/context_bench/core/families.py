@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import DeclaredNames
 from context_bench.core.registry import registry
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ BUILTINS = (
     "context_bench.compression.family:FAMILY",
     "context_bench.traces.family:FAMILY",
 )
+
+#: Folders of the platform whose files declare plug-ins of a kind, as in `METRICS = {"latency": "Latency"}`.
+_FOLDERS = {"evaluator": ("evaluators", "judge"), "metric": ("metrics",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +213,17 @@ def brought(kind: str) -> dict[str, str]:
 
 
 def built_in_names(kind: str) -> dict[str, str]:
-    """Name → place of what the families of this package bring."""
-    return _tables(kind, built_in())
+    """Name → place of what the files of the platform declare, and of what the families of this package bring."""
+    return {name: place for table in platform_tables(kind) for name, place in table.items()} | _tables(kind, built_in())
+
+
+def platform_tables(kind: str) -> list[DeclaredNames]:
+    """Names that files of the platform declare, by folder. In a folder of plug-ins a new file is all that it takes."""
+    package = Path(__file__).parents[1]
+    return [
+        DeclaredNames(f"context_bench.{folder}", package / folder, f"{kind}s".upper())
+        for folder in _FOLDERS.get(kind, ())
+    ]
 
 
 def offered(name: str) -> Any:

@@ -33,6 +33,21 @@ def lazy(module: str, paths: Iterable[str]) -> tuple[Callable[[str], Any], Calla
     return found, names
 
 
+def declarations(folder: str | Path, constant: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name of the module, value) of each file of a folder that declares a constant; nothing is imported.
+
+    The value is a dict, written as a literal at the margin. If it runs over several lines, its last bracket stands at
+    the margin too.
+    """
+    from ast import literal_eval
+
+    end = r"\}(?=[ \t]*(?:#[^\n]*)?$)"
+    literal = re.compile(rf"^{constant} = (\{{(?:[^\n]*{end}|.*?^{end}))", re.MULTILINE | re.DOTALL)
+    for file in sorted(Path(folder).glob("*.py")):
+        if declared := literal.search(file.read_text("utf-8")):
+            yield file.stem, literal_eval(declared[1])
+
+
 class DeclaredNames(Mapping[str, str]):
     """Public name → "package.module:object", from the constants that the files of a package declare; nothing is
     imported.
@@ -41,25 +56,23 @@ class DeclaredNames(Mapping[str, str]):
     is read when the table is first used. `more`: names beside those.
     """
 
-    def __init__(self, package: str, folder: str, constant: str, more: Mapping[str, str] | None = None) -> None:
-        self._package, self._folder, self._constant, self._more = package, folder, constant, more or {}
+    def __init__(self, package: str, folder: str | Path, constant: str, more: Mapping[str, str] | None = None) -> None:
+        self.folder, self._package, self._constant, self._more = folder, package, constant, more or {}
 
     @cached_property
     def _places(self) -> dict[str, str]:
-        from ast import literal_eval
-
-        line = re.compile(rf"^{self._constant} = (\{{[^}}]*\}})", re.MULTILINE)
-        places: dict[str, str] = {}
-        for file in sorted(Path(self._folder).glob("*.py")):
-            if declared := line.search(file.read_text("utf-8")):
-                places |= {
-                    name: f"{self._package}.{file.stem}:{target}" for name, target in literal_eval(declared[1]).items()
-                }
-        return {**places, **self._more}
+        return {
+            **{
+                name: f"{self._package}.{module}:{target}"
+                for module, targets in declarations(self.folder, self._constant)
+                for name, target in targets.items()
+            },
+            **self._more,
+        }
 
     def with_more(self, more: Mapping[str, str]) -> DeclaredNames:
         """The same names and some others."""
-        return DeclaredNames(self._package, self._folder, self._constant, {**self._more, **more})
+        return DeclaredNames(self._package, self.folder, self._constant, {**self._more, **more})
 
     def __getitem__(self, name: str) -> str:
         return self._places[name]

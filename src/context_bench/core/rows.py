@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -107,6 +107,42 @@ def tallied(tally: RowTally, rows: Iterable[EvalRow]) -> dict[str, float]:
     for row in rows:
         tally.add(row)
     return tally.result()
+
+
+#: A generator that is sent row after row, then `None`, and returns the numbers.
+Fold = Generator[None, EvalRow | None, dict[str, float]]
+
+
+class OnePass:
+    """Base of metrics that hold no rows. A metric has `_fold`, which reads them."""
+
+    def _fold(self) -> Fold:
+        raise NotImplementedError
+
+    def tally(self) -> RowTally:
+        """For computing in one pass, without holding rows."""
+        return _Folding(self._fold())
+
+    def compute(self, rows: Iterable[EvalRow]) -> dict[str, float]:
+        """The metric's numbers for `rows`."""
+        return tallied(self.tally(), rows)
+
+
+class _Folding:
+    """A fold as a tally."""
+
+    def __init__(self, fold: Fold) -> None:
+        next(fold)
+        self.add = fold.send
+        self._numbers: dict[str, float] | None = None
+
+    def result(self) -> dict[str, float]:
+        if self._numbers is None:
+            try:
+                self.add(None)
+            except StopIteration as end:
+                self._numbers = end.value
+        return self._numbers or {}
 
 
 def _place(record: SetupRecord) -> tuple[str, int, str | int]:

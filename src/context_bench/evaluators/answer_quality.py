@@ -7,6 +7,9 @@ from typing import Any
 from context_bench.core.records import Example
 from context_bench.core.text import best_match
 
+EVALUATORS = {"answer": "AnswerQuality"}
+MEASURES = {"f1 exact_match recall contains": {"unit": "score", "better": "higher", "place": "quality"}}
+
 
 class AnswerQuality:
     """`f1`, `exact_match`, `recall`, `contains` of the response against the gold answer, each in [0, 1], by SQuAD's

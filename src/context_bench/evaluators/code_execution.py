@@ -17,6 +17,9 @@ from context_bench.core.records import Example
 from context_bench.llm.background import run_sync
 from context_bench.sandbox import Limits, Outcome, Sandbox, Unit, find_sandbox, run
 
+EVALUATORS = {"code_execution": "CodeExecution"}
+MEASURES = {"pass_at_1": {"unit": "score", "better": "higher", "place": "quality"}}
+
 _PARTS = ("code_packing.py", "code_sides.py", "code_program.py")
 _PROGRAM = Unit(*map(Path(__file__).with_name, _PARTS), apart=("tests",))
 

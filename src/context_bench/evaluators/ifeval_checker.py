@@ -31,6 +31,11 @@ from context_bench.core.errors import EvaluatorFailed
 from context_bench.core.numbers import real
 from context_bench.core.records import Example
 
+EVALUATORS = {"ifeval": "IFEvalChecker"}
+MEASURES = {
+    "ifeval_*": {"unit": "score", "better": "higher", "place": "quality"},
+}
+
 Wanted = Mapping[str, Any]
 Check = Callable[[str], bool]
 

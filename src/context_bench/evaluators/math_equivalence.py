@@ -24,6 +24,12 @@ from context_bench.core.records import Example
 from context_bench.evaluators import _mathtext
 from context_bench.evaluators.answer_quality import golds
 
+EVALUATORS = {"math": "MathEquivalence"}
+MEASURES = {
+    "math_equiv": {"unit": "score", "better": "higher", "place": "quality"},
+    "math_from_prose": {"unit": "score", "place": "quality"},
+}
+
 _CHILD = Path(__file__).with_name("_symbols_child.py")
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR")
 

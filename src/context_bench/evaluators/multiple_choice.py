@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 
 from context_bench.core.records import Example
 
+EVALUATORS = {"multiple_choice": "MultipleChoiceAccuracy"}
+MEASURES = {"mc_accuracy": {"unit": "score", "better": "higher", "place": "quality"}}
+
 LETTERS = "ABCDEFGHIJ"
 _OPEN, _CLOSE = "\ue000", "\ue001"  # private characters around a letter whose form says that it is a label
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)

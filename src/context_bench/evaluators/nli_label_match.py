@@ -18,6 +18,9 @@ from typing import NamedTuple
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
 
+EVALUATORS = {"nli": "NLILabelMatch"}
+MEASURES = {"nli_accuracy": {"unit": "score", "better": "higher", "place": "quality"}}
+
 ENTAILMENT, CONTRADICTION, NEUTRAL = "entailment", "contradiction", "not mentioned"
 _YES_NO = {"yes": ENTAILMENT, "y": ENTAILMENT, "no": CONTRADICTION, "n": CONTRADICTION}
 _NOT = r"(?:not|n[o']t|never|cannot|hardly|fails?\s+to|without)"

@@ -16,6 +16,9 @@ from context_bench.core.records import Example
 from context_bench.core.text import words
 from context_bench.evaluators.answer_quality import golds
 
+EVALUATORS = {"summarization": "SummarizationQuality"}
+MEASURES = {"rouge_l_precision rouge_l_recall rouge_l_f1": {"unit": "score", "better": "higher", "place": "quality"}}
+
 FIELDS = ("rouge_l_precision", "rouge_l_recall", "rouge_l_f1")
 _ASCII = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 

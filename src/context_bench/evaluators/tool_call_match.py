@@ -21,6 +21,9 @@ from typing import Any
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Example
 
+EVALUATORS = {"tool_call": "ToolCallMatch"}
+MEASURES = {"tool_call tool_name tool_arguments": {"unit": "score", "better": "higher", "place": "quality"}}
+
 LONGEST = 100_000  # characters of a reply that are searched
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _TAGGED = re.compile(

@@ -92,67 +92,82 @@ class JudgeStats:
             self.empty += "The reply holds no answer" in call.error
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Endpoint of a judging model; all as of `ChatClient`. `api_key`: else the variable OPENAI_API_KEY, else none is
-    sent.
+class Judge(ABC):
+    """Base of judges: asks a model behind an OpenAI-compatible endpoint, with a prompt for each pair.
+
+    `api_key`: else the variable OPENAI_API_KEY, else none is sent. `adapt`: where the endpoint refuses `max_tokens` or
+    `temperature`, go on with `max_completion_tokens` and without temperature. `extra`: further fields of each request.
+    `cache_only`: nothing is sent; what is not cached fails. The rest: as of `ChatClient`.
     """
 
-    base_url: str
-    api_key: str | None = field(repr=False)
-    timeout: float
-    max_retries: int
-    retry_base_delay: float
-    prices: Prices | None
-    limiter: Limiter | None
-    clock: Clock
-
-    def client(self, max_retries: int) -> ChatClient:
-        """A client that tries again so many times."""
-        return ChatClient(
-            self.base_url,
-            api_key=self.api_key or os.environ.get("OPENAI_API_KEY") or None,
-            timeout=self.timeout,
-            max_retries=max_retries,
-            retry_base_delay=self.retry_base_delay,
-            prices=self.prices,
-            limiter=self.limiter,
-            clock=self.clock,
-        )
-
-
-class JudgeCalls:
-    """Asks a judging model. `adapt`: where the endpoint refuses `max_tokens` or `temperature`, go on with
-    `max_completion_tokens` and without temperature. `cache`: replies to remember by content; only ones that could be
-    read are kept. `cache_only`: nothing is sent; what is not remembered fails.
-    """
+    name = ""
+    version = "1"
+    #: The template of `prompt_for`.
+    prompt = ""
+    #: Replies by content, so that nothing is asked twice; only those that could be read are kept. `None`: no cache.
+    cache: ReplyCache | None
+    #: Counts of the calls so far.
+    stats: JudgeStats
 
     def __init__(
         self,
-        line: Line,
+        base_url: str,
         model: str,
+        api_key: str | None,
+        timeout: float,
         *,
         max_tokens: int,
-        adapt: bool,
         max_completion_tokens: int,
+        adapt: bool,
+        max_retries: int,
+        retry_base_delay: float,
+        prices: Prices | None,
+        limiter: Limiter | None,
         cache: ReplyCache | None,
+        clock: Clock,
         extra: dict[str, Any] | None = None,
         cache_only: bool = False,
     ) -> None:
-        self.cache_only = cache_only
-        self.model, self.adapt, self.cache, self.stats = model, adapt, cache, JudgeStats()
+        settings: dict[str, Any] = {"timeout": timeout, "retry_base_delay": retry_base_delay, "prices": prices}
+        settings |= {"api_key": api_key or os.environ.get("OPENAI_API_KEY") or None, "limiter": limiter, "clock": clock}
+        self._patient = ChatClient(base_url, max_retries=max_retries, **settings)
+        self._once = ChatClient(base_url, max_retries=0, **settings)
+        self.base_url, self.model, self.timeout, self.adapt = base_url.rstrip("/"), model, timeout, adapt
+        self.cache, self.cache_only, self.stats = cache, cache_only, JudgeStats()
         self._max_tokens, self._max_completion_tokens, self._extra = max_tokens, max_completion_tokens, extra or {}
-        self._patient, self._once = line.client(line.max_retries), line.client(0)
-        self.base_url = self._patient.base_url
-        self._endpoint = bare_url(endpoint(line.base_url, ChatRequest({}).path))
+        self._endpoint = bare_url(endpoint(base_url, ChatRequest({}).path))
 
-    async def ask(
+    @abstractmethod
+    def prompt_for(self, original: Example, processed: Example) -> str:
+        """The prompt about a pair."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Facts that determine the scores; no key."""
+        return {
+            "class": type(self).__name__,
+            "version": self.version,
+            "base_url": self._patient.base_url,
+            "model": self.model,
+            "prompt": hash_text(self.prompt, 16),
+            "adapt": self.adapt,
+        }
+
+    def worst_case(self, original: Example, response_tokens: int) -> float | None:
+        """Dollars that judging a response of at most so many tokens can cost; `None` where no price is known."""
+        return self._worst_case(self.prompt_for(original, {"response": ""}), response_tokens)
+
+    async def aclose(self) -> None:
+        """Close kept-open connections of this event loop."""
+        await self._patient.aclose()
+        await self._once.aclose()
+
+    async def _ask(
         self, prompt: str | Question, read: Callable[[Reply], T], *, once: bool = False, fresh: bool = False
     ) -> T:
-        """The result of `read` for the judge's reply to `prompt`. Replies that `read` raises for are not remembered.
+        """The result of `read` for the judge's reply to `prompt`. Replies that `read` raises for are not cached.
 
-        `once`: no second attempt; `fresh`: ask, whatever is remembered. The calls go to the ledger if a judge's is
-        open, else to one of their own. Raises `EvaluatorFailed`, and what `read` raises.
+        `once`: no second attempt; `fresh`: ask, whatever is cached. The calls go to the ledger if a judge's is open,
+        else to one of their own. Raises `EvaluatorFailed`, and what `read` raises.
         """
         open_now = current_ledger()
         ours = open_now is not None and open_now.account in ("judge", "preflight")
@@ -161,7 +176,7 @@ class JudgeCalls:
         try:
             with open_ledger(ledger):
                 return await self._adapting(
-                    prompt, read, self._once if once else self._patient, None if fresh else self.cache
+                    _question(prompt), read, self._once if once else self._patient, None if fresh else self.cache
                 )
         except SystemFailed as error:
             raise EvaluatorFailed(f"{type(error).__name__}: {error}") from error
@@ -170,13 +185,12 @@ class JudgeCalls:
                 self.stats.count(call)
 
     async def _adapting(
-        self, prompt: str | Question, read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None
+        self, question: Question, read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None
     ) -> T:
-        key = stable_hash(["judge", self._endpoint, self._meant(prompt)])
         while True:
-            body = self._body(prompt)
+            body = self._body(question)
             try:
-                return await self._remembering(key, body, read, client, cache)
+                return await self._cached(question, body, read, client, cache)
             except Refused as error:
                 if not self._gave_way(body, str(error)):
                     raise
@@ -185,60 +199,53 @@ class JudgeCalls:
         """True if the request can be sent again without what the endpoint said that it does not take."""
         for name, named in _DISPENSABLE.items():
             if name in body and (name == "response_format" or self.adapt) and named.search(refusal):
-                self.stats.dropped += (
-                    [name] if name not in self.stats.dropped else []
-                )  # others in flight may have met the same
+                if name not in self.stats.dropped:  # others in flight may have met the same
+                    self.stats.dropped.append(name)
                 return True
         if self.adapt and "max_tokens" in body and _PARAMETERS.search(refusal):
             self.stats.adapted = True
             return True
         return False
 
-    async def _remembering(
-        self, key: str, body: dict[str, Any], read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None
+    async def _cached(
+        self,
+        question: Question,
+        body: dict[str, Any],
+        read: Callable[[Reply], T],
+        client: ChatClient,
+        cache: ReplyCache | None,
     ) -> T:
         if cache is None and not self.cache_only:
             return read(await self._sent(body, client))
-        known = None if cache is None else await asyncio.to_thread(cache.get, key)
-        if known is not None:
-            found = read(
-                Reply(text=known.get("text"), finish_reason=known.get("finish_reason"), logprobs=known.get("logprobs"))
-            )
+        key = stable_hash(["judge", self._endpoint, self._intended(question)])
+        cached = None if cache is None else await asyncio.to_thread(cache.get, key)
+        if cached is not None:
+            text, reason = cached.get("text"), cached.get("finish_reason")
+            result = read(Reply(text=text, finish_reason=reason, logprobs=cached.get("logprobs")))
             self.stats.cache_hits += 1
-            return found
+            return result
         if cache is None or self.cache_only:
             raise EvaluatorFailed(f"no reply of {self.model} to this is remembered, and none is asked for (cache_only)")
         reply = await self._sent(body, client)
-        found = read(reply)
-        told = {
-            "text": reply.text,
-            "finish_reason": reply.finish_reason,
-            "logprobs": reply.logprobs,
-            "model": reply.model,
-        }
-        await asyncio.to_thread(cache.put, key, told)
-        return found
+        result = read(reply)
+        kept = {name: getattr(reply, name) for name in ("text", "finish_reason", "logprobs", "model")}
+        await asyncio.to_thread(cache.put, key, kept)
+        return result
 
     async def _sent(self, body: dict[str, Any], client: ChatClient) -> Reply:
         reply = await client.send(ChatRequest(body))
         self.stats.finish_reasons[str(reply.finish_reason)] += 1
         return reply
 
-    def _meant(self, prompt: str | Question) -> dict[str, Any]:
-        """The request as it would be if the endpoint took everything: what replies are remembered by, whatever had to
-        be left out.
+    def _intended(self, question: Question) -> dict[str, Any]:
+        """The request as it would be if the endpoint took everything: the key of cached replies, whatever had to be
+        left out.
         """
-        question = _question(prompt)
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": question.messages,
-            "temperature": 0,
-            "max_tokens": self._max_tokens,
-        }
-        return body | self._extra | question.more
+        settings = {"temperature": 0, "max_tokens": self._max_tokens}
+        return {"model": self.model, "messages": question.messages, **settings, **self._extra, **question.more}
 
-    def _body(self, prompt: str | Question) -> dict[str, Any]:
-        body = self._meant(prompt)
+    def _body(self, question: Question) -> dict[str, Any]:
+        body = self._intended(question)
         if self.stats.adapted:
             del body["temperature"], body["max_tokens"]
             body |= {"max_completion_tokens": self._max_completion_tokens}
@@ -248,14 +255,14 @@ class JudgeCalls:
                 body.pop("top_logprobs", None)
         return body
 
-    async def try_out(self, prompts: Mapping[str, str | Question], read: Callable[[Reply], T]) -> dict[str, T]:
+    async def _try_out(self, prompts: Mapping[str, str | Question], read: Callable[[Reply], T]) -> dict[str, T]:
         """The result of `read` for the reply to each prompt, asked afresh for the preflight; `PreflightFailed` if there
         is none.
         """
         around = current_ledger() or Ledger()
         with open_ledger(Ledger(account="preflight", spend=around.spend, calls=around.calls, brief=True)):
             try:
-                return {kind: await self.ask(prompt, read, fresh=True) for kind, prompt in prompts.items()}
+                return {kind: await self._ask(prompt, read, fresh=True) for kind, prompt in prompts.items()}
             except EvaluatorFailed as error:
                 hint = (
                     ""
@@ -263,76 +270,12 @@ class JudgeCalls:
                     else " (adapt=True leaves such parameters out)"
                 )
                 raise PreflightFailed(
-                    f"the judge {self.model} at {self.base_url} cannot be used: {error}{hint}"
+                    f"the judge {self.model} at {self._patient.base_url} cannot be used: {error}{hint}"
                 ) from error
 
-    def worst_case(self, prompt: str | Question, response_tokens: int) -> float | None:
-        """Dollars that one judgement of a response of at most so many tokens can cost; `None` where no price is
-        known.
-        """
-        return worst_case(ChatRequest(self._body(prompt)), self._patient.prices, more=response_tokens)
-
-    async def aclose(self) -> None:
-        """Close kept-open connections of this event loop."""
-        await self._patient.aclose()
-        await self._once.aclose()
-
-
-class Judge(ABC):
-    """Protocol of all judges: a line to a model, a prompt for each pair, the facts that make the scores what they
-    are.
-    """
-
-    name = ""
-    version = "1"
-    #: The template of `prompt_for`.
-    prompt = ""
-
-    def __init__(self, line: Line, model: str, **calling: Any) -> None:
-        """`calling`: the arguments of `JudgeCalls`."""
-        self._calls = JudgeCalls(line, model, **calling)
-        self.base_url, self.model, self.timeout, self.adapt = (
-            line.base_url.rstrip("/"),
-            model,
-            line.timeout,
-            self._calls.adapt,
-        )
-
-    @abstractmethod
-    def prompt_for(self, original: Example, processed: Example) -> str:
-        """The prompt about a pair."""
-
-    @property
-    def stats(self) -> JudgeStats:
-        """Counts of the calls so far."""
-        return self._calls.stats
-
-    @property
-    def cache(self) -> ReplyCache | None:
-        """Cache of replies by content, so that nothing is asked twice; `None` = no cache."""
-        return self._calls.cache
-
-    @cache.setter
-    def cache(self, cache: ReplyCache | None) -> None:
-        self._calls.cache = cache
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Facts that determine the scores; no key."""
-        told = {
-            "class": type(self).__name__,
-            "version": self.version,
-            "base_url": self._calls.base_url,
-            "model": self.model,
-        }
-        return {**told, "prompt": hash_text(self.prompt, 16), "adapt": self.adapt}
-
-    def worst_case(self, original: Example, response_tokens: int) -> float | None:
-        """Dollars that judging a response of at most so many tokens can cost; `None` where no price is known."""
-        return self._calls.worst_case(self.prompt_for(original, {"response": ""}), response_tokens)
-
-    async def aclose(self) -> None:
-        """Close kept-open connections of this event loop."""
-        await self._calls.aclose()
+    def _worst_case(self, prompt: str | Question, response_tokens: int) -> float | None:
+        """As `worst_case`, for a prompt."""
+        return worst_case(ChatRequest(self._body(_question(prompt))), self._patient.prices, more=response_tokens)
 
     def _unread(self, what: str, reply: Reply) -> JudgeUnreadable:
         """The error for a reply without a verdict, which is counted."""

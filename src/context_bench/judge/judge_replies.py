@@ -15,7 +15,7 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import PreflightFailed
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
-from context_bench.judge.base import Judge, Line
+from context_bench.judge.base import Judge
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating, weighted_rating
 from context_bench.wire.apis.read import Reply
@@ -149,15 +149,26 @@ class YesNoJudge(Judge):
         cache: ReplyCache | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        line = Line(base_url, api_key, timeout, max_retries, retry_base_delay, prices, limiter, clock)
         super().__init__(
-            line, model, max_tokens=64, adapt=adapt, max_completion_tokens=max_completion_tokens, cache=cache
+            base_url,
+            model,
+            api_key,
+            timeout,
+            max_tokens=64,
+            max_completion_tokens=max_completion_tokens,
+            adapt=adapt,
+            max_retries=max_retries,
+            retry_base_delay=retry_base_delay,
+            prices=prices,
+            limiter=limiter,
+            cache=cache,
+            clock=clock,
         )
 
     async def preflight(self) -> None:
         """The judge must tell a known yes from a known no; else `PreflightFailed`."""
         prompts = {str(number): self.prompt_for(*pair[:2]) for number, pair in enumerate(self.known)}
-        said = list((await self._calls.try_out(prompts, self._strictly)).values())
+        said = list((await self._try_out(prompts, self._strictly)).values())
         if said != [yes for _, _, yes in self.known]:
             wrong = ", ".join("YES" if yes else "NO" for yes in said)
             raise PreflightFailed(

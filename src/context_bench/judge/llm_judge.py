@@ -10,12 +10,18 @@ from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable, Prefligh
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
-from context_bench.judge.base import Judge, JudgeStats, Line, fenced, response_of
+from context_bench.judge.base import Judge, JudgeStats, fenced, response_of
 from context_bench.judge.judge_replies import first_rating, strict_rating, weighted
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating
 from context_bench.wire.apis.read import Reply
+
+EVALUATORS = {"llm_judge": "LLMJudge"}
+MEASURES = {
+    "judge_score judge_rating judge_weighted": {"unit": "score", "better": "higher", "place": "quality"},
+    "judge_failed judge_parse judge_entropy": {"unit": "score", "better": "lower", "place": "quality"},
+}
 
 __all__ = ["PROMPT", "JudgeStats", "Judgement", "LLMJudge", "first_rating", "prompt_for", "strict_rating"]
 
@@ -110,16 +116,21 @@ class LLMJudge(Judge):
         cache: ReplyCache | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        line = Line(base_url, api_key, timeout, max_retries, retry_base_delay, prices, limiter, clock)
-        extra = {"logprobs": True, "top_logprobs": 20} if logprobs else None
         super().__init__(
-            line,
+            base_url,
             model,
+            api_key,
+            timeout,
             max_tokens=16,
-            adapt=adapt,
             max_completion_tokens=max_completion_tokens,
+            adapt=adapt,
+            max_retries=max_retries,
+            retry_base_delay=retry_base_delay,
+            prices=prices,
+            limiter=limiter,
             cache=cache,
-            extra=extra,
+            clock=clock,
+            extra={"logprobs": True, "top_logprobs": 20} if logprobs else None,
         )
         self.diagnostics, self.strict, self.logprobs = diagnostics, strict, logprobs
 
@@ -139,7 +150,7 @@ class LLMJudge(Judge):
         if not response_of(processed):
             return {"judge_score": 0.0}
         try:
-            return self._told(run_sync(self._calls.ask(prompt_for(original, processed), self._read, once=True)))
+            return self._told(run_sync(self._ask(prompt_for(original, processed), self._read, once=True)))
         except EvaluatorFailed as error:
             return {"judge_score": 0.0} | self._not_told(error)
 
@@ -147,14 +158,14 @@ class LLMJudge(Judge):
         """As `score`, but a failure raises `EvaluatorFailed` (`JudgeUnreadable` for a reply without a rating)."""
         if not response_of(processed):
             return {"judge_score": 0.0}
-        return self._told(await self._calls.ask(prompt_for(original, processed), self._read))
+        return self._told(await self._ask(prompt_for(original, processed), self._read))
 
     async def preflight(self) -> None:
         """Three known items must come back in order, a right answer above a wrong and an empty-ish one; else
         `PreflightFailed`.
         """
         prompts = {kind: prompt_for(_KNOWN, {"response": response}) for kind, response in _KNOWN_RESPONSES.items()}
-        found = {kind: judgement.score for kind, judgement in (await self._calls.try_out(prompts, self._read)).items()}
+        found = {kind: judgement.score for kind, judgement in (await self._try_out(prompts, self._read)).items()}
         if found["right"] <= max(found["wrong"], found["empty-ish"]):
             said = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
             raise PreflightFailed(

@@ -17,7 +17,7 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
-from context_bench.judge.base import Judge, Line, Question, response_of
+from context_bench.judge.base import Judge, Question, response_of
 from context_bench.judge.rubric_judge import judge_input
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
@@ -125,9 +125,22 @@ class PairwiseJudge(Judge):
         cache_only: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        line = Line(base_url, api_key, timeout, max_retries, retry_base_delay, prices, limiter, clock)
-        limits = {"max_tokens": max_tokens, "max_completion_tokens": max_tokens}
-        super().__init__(line, model, adapt=adapt, cache=cache, cache_only=cache_only, **limits)
+        super().__init__(
+            base_url,
+            model,
+            api_key,
+            timeout,
+            max_tokens=max_tokens,
+            max_completion_tokens=max_tokens,
+            adapt=adapt,
+            max_retries=max_retries,
+            retry_base_delay=retry_base_delay,
+            prices=prices,
+            limiter=limiter,
+            cache=cache,
+            clock=clock,
+            cache_only=cache_only,
+        )
         self.seed = seed
 
     def fingerprint(self) -> dict[str, Any]:
@@ -152,7 +165,7 @@ class PairwiseJudge(Judge):
             "forward": self.question_for(_KNOWN, _RIGHT, _WRONG),
             "backward": self.question_for(_KNOWN, _WRONG, _RIGHT),
         }
-        found = await self._calls.try_out(orders, self._read)
+        found = await self._try_out(orders, self._read)
         if found != {"forward": "first", "backward": "second"}:
             raise PreflightFailed(
                 f"the judge {self.model} does not prefer a right answer to a wrong one in both orders; use another "
@@ -178,7 +191,7 @@ class PairwiseJudge(Judge):
         return Question([{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": prompt}])
 
     async def _winner(self, example: Example, first: Example, second: Example) -> Winner:
-        return await self._calls.ask(self.question_for(example, first, second), self._read)
+        return await self._ask(self.question_for(example, first, second), self._read)
 
     def _read(self, reply: Reply) -> Winner:
         said = last_object(reply.text or "", "winner")

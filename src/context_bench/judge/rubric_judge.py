@@ -31,12 +31,15 @@ from context_bench.core.rubric import (
 from context_bench.core.templates import load_toml, load_yaml
 from context_bench.core.tokens import utf8_safe
 from context_bench.evaluators.answer_quality import golds
-from context_bench.judge.base import Judge, Line, Question, response_of
+from context_bench.judge.base import Judge, Question, response_of
 from context_bench.judge.blinding import VISIBILITIES, normalised
 from context_bench.judge.judge_replies import weighted_scores
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.wire.apis.read import Reply
+
+EVALUATORS = {"rubric_judge": "RubricJudge"}
+MEASURES = {"rubric_overall": {"unit": "score", "better": "higher", "place": "quality"}}
 
 __all__ = ["Graded", "RubricJudge", "rubric_of"]
 
@@ -172,10 +175,23 @@ class RubricJudge(Judge):
             raise BadInput(f"visibility is {visibility!r}; expected {', '.join(VISIBILITIES)}")
         if replicates < 1:
             raise BadInput(f"replicates is {replicates}; expected at least 1")
-        line = Line(base_url, api_key, timeout, max_retries, retry_base_delay, prices, limiter, clock)
-        extra = {"logprobs": True, "top_logprobs": 20} if logprobs else None
-        limits = {"max_tokens": max_tokens, "max_completion_tokens": max_tokens}
-        super().__init__(line, model, adapt=adapt, cache=cache, cache_only=cache_only, extra=extra, **limits)
+        super().__init__(
+            base_url,
+            model,
+            api_key,
+            timeout,
+            max_tokens=max_tokens,
+            max_completion_tokens=max_tokens,
+            adapt=adapt,
+            max_retries=max_retries,
+            retry_base_delay=retry_base_delay,
+            prices=prices,
+            limiter=limiter,
+            cache=cache,
+            clock=clock,
+            extra={"logprobs": True, "top_logprobs": 20} if logprobs else None,
+            cache_only=cache_only,
+        )
         self.rubric = rubric_of(rubric)
         self.criteria, self.visibility, self.seed = criteria, visibility, seed
         self.logprobs, self.replicates = logprobs, replicates
@@ -232,7 +248,7 @@ class RubricJudge(Judge):
             kind: self.question_for(_KNOWN, {**seen, "response": text}) for kind, text in _KNOWN_RESPONSES.items()
         }
         asked = [c.id for c in self.asked_of(_KNOWN)]
-        replies = await self._calls.try_out(prompts, lambda reply: self._read(reply, asked, ""))
+        replies = await self._try_out(prompts, lambda reply: self._read(reply, asked, ""))
         found = {
             kind: aggregate_rubric(read.found.scores, self.rubric.weights).overall for kind, read in replies.items()
         }
@@ -276,9 +292,9 @@ class RubricJudge(Judge):
 
     async def ask(self, question: Question, read: Callable[[Reply], T], *, fresh: bool = False) -> T:
         """The result of `read` for this judge's reply to another question, such as an audit's. Raises as
-        `JudgeCalls.ask`.
+        `ascore`.
         """
-        return await self._calls.ask(question, read, fresh=fresh)
+        return await self._ask(question, read, fresh=fresh)
 
     def seeing(self, visibility: Visibility) -> RubricJudge:
         """The same judge on the same line, with another view of what it judges."""
@@ -291,7 +307,7 @@ class RubricJudge(Judge):
         without a price.
         """
         seen = {"response": "", "context": str(original.get("session") or original.get("context") or "")}
-        once = self._calls.worst_case(self.question_for(original, seen), response_tokens)
+        once = self._worst_case(self.question_for(original, seen), response_tokens)
         return None if once is None else once * self.replicates
 
     def _schema(self, asked: Sequence[Criterion]) -> dict[str, Any]:
@@ -315,7 +331,7 @@ class RubricJudge(Judge):
         question = self.question_for(original, processed, replicate)
         asked = [criterion.id for criterion in self.asked_of(original)]
         judged = response_of(processed) + "\n" + str(processed.get("context") or "")
-        first = await self._calls.ask(question, lambda reply: self._read(reply, asked, judged), fresh=fresh)
+        first = await self._ask(question, lambda reply: self._read(reply, asked, judged), fresh=fresh)
         if first.found.scores:
             return self._counted(first)
         turn = [
@@ -323,7 +339,7 @@ class RubricJudge(Judge):
             {"role": "user", "content": REPAIR.format(error=first.found.error)},
         ]
         again = Question([*question.messages, *turn], question.more)
-        second = await self._calls.ask(again, lambda reply: self._readable(reply, asked, judged), fresh=fresh)
+        second = await self._ask(again, lambda reply: self._readable(reply, asked, judged), fresh=fresh)
         self.stats.repaired += 1
         return self._counted(second)
 

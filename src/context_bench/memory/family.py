@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.families import Command, Datasets, Export, Family, Sections
+from context_bench.core.lazy import DeclaredNames
 from context_bench.core.records import EvalRow, Result, SetupRecord
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILY"]
 
+_HERE = Path(__file__).parent
 #: Scores that only runs of memories have.
 _SCORES = frozenset(
     ("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k")
@@ -125,21 +128,8 @@ FAMILY = Family(
         "memory_schemes": "context_bench.memory.systems:SCHEMES",
     },
     datasets=Datasets("memory:", _owns, _load, _names, _describe),
-    evaluators={
-        "abstention": "context_bench.memory.evaluators.abstention:Abstention",
-        "answer_variants": "context_bench.memory.evaluators.answer_variants:AnswerVariants",
-        "false_memory": "context_bench.memory.evaluators.false_memory_rate:FalseMemoryRate",
-        "locomo": "context_bench.memory.evaluators.locomo:LocomoOfficial",
-        "memory_judge": "context_bench.memory.evaluators.memory_judge:MemoryJudge",
-        "memory_use": "context_bench.memory.evaluators.memory_use:MemoryUse",
-        "retrieval": "context_bench.memory.evaluators.retrieval:Retrieval",
-        "updates": "context_bench.memory.evaluators.updates:Updates",
-    },
-    metrics={
-        "abstention": "context_bench.memory.metrics.abstention_rates:AbstentionRates",
-        "memory_cost": "context_bench.memory.metrics.memory_cost:MemoryCost",
-        "memory_spread": "context_bench.memory.metrics.memory_spread:MemorySpread",
-    },
+    evaluators=DeclaredNames("context_bench.memory.evaluators", _HERE / "evaluators", "EVALUATORS"),
+    metrics=DeclaredNames("context_bench.memory.metrics", _HERE / "metrics", "METRICS"),
     notes=_notes,
     setup_totals=_setup_totals,
     in_order=frozenset(("full_context", "oracle")),  # what they hand over is in the order of the conversation

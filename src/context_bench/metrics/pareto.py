@@ -9,6 +9,9 @@ from typing import ClassVar
 from context_bench.core.records import EvalRow
 from context_bench.stats.pareto import rank_systems
 
+METRICS = {"pareto_rank": "ParetoRank"}
+MEASURES = {"pareto_rank": {"better": "lower"}}
+
 
 @dataclass
 class ParetoRank:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb
 from typing import ClassVar
 
 from context_bench.core.errors import BadInput
-from context_bench.core.records import EvalRow
-from context_bench.core.rows import score, tallied
+from context_bench.core.rows import Fold, OnePass, score
+
+METRICS = {"pass_at_k": "PassAtK"}
+MEASURES = {"pass_at_*": {"better": "higher"}}
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -25,7 +26,7 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 @dataclass
-class PassAtK:
+class PassAtK(OnePass):
     """`pass_at_<k>` for each k: `pass_at_k` of the trials of one example, averaged over examples.
 
     A trial passes if its `score_field` is 1. Trials without the score (a failed system) are no tries; examples with
@@ -50,32 +51,13 @@ class PassAtK:
             raise BadInput(f"PassAtK: k={self.k!r}; expected whole numbers from 1, such as (1, 5)")
         self.k = self.ks = found
 
-    def tally(self) -> _Tries:
-        """For computing in one pass, without holding rows."""
-        return _Tries(self.score_field, self.ks)
-
-    def compute(self, rows: Iterable[EvalRow]) -> dict[str, float]:
-        return tallied(self.tally(), rows)
-
-
-class _Tries:
-    """Tries and passes of each example."""
-
-    def __init__(self, field: str, ks: tuple[int, ...]) -> None:
-        self.field, self.ks = field, ks
-        self.counts: dict[tuple[str, str], tuple[int, int]] = {}
-
-    def add(self, row: EvalRow) -> None:
-        value = score(row, self.field)
-        if value is not None:
-            key = (row.dataset, f"{type(row.example_id).__name__}:{row.example_id}")  # 1 and "1" are two examples
-            n, c = self.counts.get(key, (0, 0))
-            self.counts[key] = (n + 1, c + (value >= 1.0))
-
-    def result(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for k in self.ks:
-            values = [pass_at_k(n, c, k) for n, c in self.counts.values() if n >= k]
-            if values:
-                found[f"pass_at_{k}"] = sum(values) / len(values)
-        return found
+    def _fold(self) -> Fold:
+        tries: dict[tuple[str, str], tuple[int, int]] = {}  # (dataset, example) → trials with the score, passes
+        while (row := (yield)) is not None:
+            value = score(row, self.score_field)
+            if value is not None:
+                key = (row.dataset, f"{type(row.example_id).__name__}:{row.example_id}")  # 1 and "1" are two examples
+                n, c = tries.get(key, (0, 0))
+                tries[key] = (n + 1, c + (value >= 1.0))
+        values = {k: [pass_at_k(n, c, k) for n, c in tries.values() if n >= k] for k in self.ks}
+        return {f"pass_at_{k}": sum(each) / len(each) for k, each in values.items() if each}

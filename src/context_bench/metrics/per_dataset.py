@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import score, tallied
+from context_bench.core.rows import Fold, OnePass, score
+
+METRICS = {"per_dataset": "PerDatasetBreakdown"}
+MEASURES = {"dataset:*": {"better": "higher"}}
 
 
 @dataclass
-class PerDatasetBreakdown:
+class PerDatasetBreakdown(OnePass):
     """`dataset:<tag>`: mean of `score_field` over the dataset's rows that have it, sorted by tag; rows without a tag
     are `dataset:unknown`.
 
@@ -21,25 +24,19 @@ class PerDatasetBreakdown:
     score_field: str = "f1"
     name: ClassVar[str] = "per_dataset"
 
-    def tally(self) -> _Groups:
-        """For computing in one pass, without holding rows."""
-        return _Groups(self.score_field)
-
-    def compute(self, rows: Iterable[EvalRow]) -> dict[str, float]:
-        return tallied(self.tally(), rows)
+    def _fold(self) -> Fold:
+        sums = yield from sums_by(self.score_field, lambda row: row.dataset or "unknown")
+        return {f"dataset:{tag}": total / n for tag, (total, n) in sorted(sums.items())}
 
 
-@dataclass(slots=True)
-class _Groups:
-    read: str
-    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    def add(self, row: EvalRow) -> None:
-        value = score(row, self.read)
+def sums_by(
+    score_field: str, key: Callable[[EvalRow], str]
+) -> Generator[None, EvalRow | None, dict[str, tuple[float, int]]]:
+    """Sum and number of a score by a key of its rows. Part of a fold."""
+    sums: dict[str, tuple[float, int]] = {}
+    while (row := (yield)) is not None:
+        value = score(row, score_field)
         if value is not None:
-            tag = row.dataset or "unknown"
-            total, n = self.sums.get(tag, (0.0, 0))
-            self.sums[tag] = total + value, n + 1
-
-    def result(self) -> dict[str, float]:
-        return {f"dataset:{tag}": total / n for tag, (total, n) in sorted(self.sums.items())}
+            total, n = sums.get(key(row), (0.0, 0))
+            sums[key(row)] = total + value, n + 1
+    return sums

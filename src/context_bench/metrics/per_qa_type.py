@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from context_bench.core.records import EvalRow
-from context_bench.core.rows import qa_type, score, tallied
+from context_bench.core.rows import Fold, OnePass, qa_type
+from context_bench.metrics.per_dataset import sums_by
+
+METRICS = {"per_qa_type": "PerQATypeMetric"}
 
 
 @dataclass
-class PerQATypeMetric:
+class PerQATypeMetric(OnePass):
     """`<score_field>_<type>`: mean of the score over the rows of each `metadata["qa_type"]` (absent = `unknown`),
     sorted by type; `<score_field>_mean`: over all of them. Rows without the score are left out; no scored row gives
     `{}`.
@@ -20,30 +21,10 @@ class PerQATypeMetric:
     score_field: str = "f1"
     name: ClassVar[str] = "per_qa_type"
 
-    def tally(self) -> _Types:
-        """For computing in one pass, without holding rows."""
-        return _Types(self.score_field)
-
-    def compute(self, rows: Iterable[EvalRow]) -> dict[str, float]:
-        return tallied(self.tally(), rows)
-
-
-@dataclass(slots=True)
-class _Types:
-    read: str
-    sums: dict[str, tuple[float, int]] = field(default_factory=dict)
-
-    def add(self, row: EvalRow) -> None:
-        value = score(row, self.read)
-        if value is not None:
-            kind = qa_type(row)
-            total, n = self.sums.get(kind, (0.0, 0))
-            self.sums[kind] = total + value, n + 1
-
-    def result(self) -> dict[str, float]:
-        if not self.sums:
+    def _fold(self) -> Fold:
+        sums = yield from sums_by(self.score_field, qa_type)
+        if not sums:
             return {}
-        found = {f"{self.read}_{kind}": total / n for kind, (total, n) in sorted(self.sums.items())}
-        return found | {
-            f"{self.read}_mean": sum(total for total, _ in self.sums.values()) / sum(n for _, n in self.sums.values())
-        }
+        totals, counts = zip(*sums.values(), strict=True)
+        means = {f"{self.score_field}_{kind}": total / n for kind, (total, n) in sorted(sums.items())}
+        return means | {f"{self.score_field}_mean": sum(totals) / sum(counts)}

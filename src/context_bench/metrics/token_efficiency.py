@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
-from context_bench.core.rows import score, tallied
+from context_bench.core.rows import Fold, OnePass, score
+
+METRICS = {"token_efficiency": "TokenEfficiencyMetric"}
+MEASURES = {
+    "token_efficiency token_efficiency_raw": {"better": "higher"},
+    "mean_ingest_latency mean_query_latency": {"unit": "seconds", "better": "lower", "place": "time"},
+}
 
 _MEANS = ("mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency")
 
 
 @dataclass
-class TokenEfficiencyMetric:
+class TokenEfficiencyMetric(OnePass):
     """`token_efficiency` = mean score · (100 / mean input tokens)^0.1, and `token_efficiency_raw` = mean score per
     1,000 input tokens.
 
@@ -28,39 +34,27 @@ class TokenEfficiencyMetric:
     score_field: str = "f1"
     name: ClassVar[str] = "token_efficiency"
 
-    def tally(self) -> _Efficiency:
-        """For computing in one pass, without holding rows."""
-        return _Efficiency(self.score_field)
-
     def compute(self, rows: Iterable[EvalRow]) -> dict[str, float]:
-        return dict.fromkeys(("token_efficiency", *_MEANS), 0.0) | tallied(self.tally(), rows)
+        return dict.fromkeys(("token_efficiency", *_MEANS), 0.0) | super().compute(rows)
 
-
-@dataclass(slots=True)
-class _Efficiency:
-    read: str
-    sums: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, row: EvalRow) -> None:
-        known = (
-            score(row, self.read),
-            real(row.input_tokens),
-            real(row.metadata.get("ingest_latency")),
-            real(row.metadata.get("query_latency")),
-        )
-        for name, value in zip(_MEANS, known, strict=True):
-            if value is not None:
-                self.sums[name] = self.sums.get(name, 0.0) + value
-                self.counts[name] = self.counts.get(name, 0) + 1
-
-    def result(self) -> dict[str, float]:
-        means = {name: self.sums[name] / self.counts[name] for name in _MEANS if name in self.sums}
+    def _fold(self) -> Fold:
+        sums, counts = dict.fromkeys(_MEANS, 0.0), dict.fromkeys(_MEANS, 0)
+        while (row := (yield)) is not None:
+            values = (
+                score(row, self.score_field),
+                real(row.input_tokens),
+                real(row.metadata.get("ingest_latency")),
+                real(row.metadata.get("query_latency")),
+            )
+            for name, value in zip(_MEANS, values, strict=True):
+                if value is not None:
+                    sums[name] += value
+                    counts[name] += 1
+        means = {name: sums[name] / n for name, n in counts.items() if n}
         if "mean_score" not in means or "mean_input_tokens" not in means:
             return means
         quality, tokens = means["mean_score"], means["mean_input_tokens"]
-        usable = quality > 0 and tokens > 0
-        found = {"token_efficiency": quality * (100 / tokens) ** 0.1 if usable else 0.0}
+        indices = {"token_efficiency": quality * (100 / tokens) ** 0.1 if quality > 0 and tokens > 0 else 0.0}
         if tokens > 0:
-            found["token_efficiency_raw"] = quality / (tokens / 1000)
-        return found | means
+            indices["token_efficiency_raw"] = quality / (tokens / 1000)
+        return indices | means

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from context_bench.core.measures import Unit as Unit
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord, figures_of
 from context_bench.reports.pictures import Chart as Chart
 from context_bench.reports.pictures import Point as Point
 
 MISSING = "—"  # what was not measured
 
-Unit = Literal["score", "share", "tokens", "usd", "seconds", "count", "number", "p"]
 Tone = Literal["good", "bad", "neutral"]
 Details = Callable[[EvalRow], Mapping[str, Any] | None]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from context_bench.core.families import Command, Family, Kept, Sections, Stored
+from context_bench.core.lazy import DeclaredNames
 from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
@@ -66,7 +68,7 @@ FAMILY = Family(
             "context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"
         ),
     },
-    evaluators={"next_action": "context_bench.traffic.evaluators.next_action:NextAction"},
+    evaluators=DeclaredNames("context_bench.traffic.evaluators", Path(__file__).parent / "evaluators", "EVALUATORS"),
     offers={"replay": "context_bench.traffic.command.replay:replay_from"},
     unscored=lambda about: not about.get("level"),
     complete=_complete,

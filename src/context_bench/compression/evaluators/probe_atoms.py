@@ -21,6 +21,13 @@ from context_bench.core.records import Example
 from context_bench.core.text import stem, tokens
 from context_bench.wire.atoms import atoms
 
+EVALUATORS = {"probe_atoms": "ProbeAtoms"}
+MEASURES = {
+    "probe_score": {"unit": "score", "better": "higher", "place": "quality"},
+    "probe_rating probe_recall": {"unit": "score", "better": "higher", "place": "probe-types"},
+    "probe_contradiction": {"unit": "score", "better": "lower", "place": "probe-types"},
+}
+
 BETA = 2.0  # finding a fact counts as much more than leaving a foreign one out
 _SAID = 0.8  # share of a phrase's words that must stand in one sentence
 _PHRASE = 3  # words from which an atom may be said with other words between

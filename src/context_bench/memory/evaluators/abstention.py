@@ -10,6 +10,13 @@ import re
 from context_bench.core.records import Example
 from context_bench.core.text import normalise
 
+EVALUATORS = {"abstention": "Abstention"}
+MEASURES = {
+    "abstained": {"unit": "share", "place": "memory"},
+    "abstention_recall": {"unit": "share", "better": "higher", "place": "memory"},
+    "needless_abstention": {"unit": "share", "better": "lower", "place": "memory"},
+}
+
 _OPENING = re.compile(
     r"(?:(?:im |i am )?sorry(?: but)? |unfortunately |answer (?:is )?|based on [\w ]{0,60}? )?"
     r"(?:not (?:mentioned|specified|stated|provided|known|available|answerable|enough information|in "

@@ -6,6 +6,9 @@ from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
 from context_bench.memory.cortex import containment as cortex
 
+EVALUATORS = {"answer_variants": "AnswerVariants"}
+MEASURES = {"f1_cortex f1_mem0_set contains_text": {"unit": "score", "better": "higher", "place": "quality"}}
+
 _MEM0_MARKS = str.maketrans(dict.fromkeys(".,!?", " "))
 
 

@@ -10,6 +10,9 @@ from context_bench.judge.base import fenced, response_of
 from context_bench.judge.judge_replies import YesNoJudge
 from context_bench.llm.background import run_sync
 
+EVALUATORS = {"false_memory": "FalseMemoryRate"}
+MEASURES = {"false_memory": {"unit": "score", "better": "lower", "place": "quality"}}
+
 PROMPT = """You check an answer to a question about a conversation for invented memories. Does the answer contain specific claims \
 (names, dates, places, numbers, events, preferences) that are absent from the conversation below and do not follow from it? Saying that \
 something was not mentioned is no claim.
@@ -69,9 +72,7 @@ class FalseMemoryRate(YesNoJudge):
             return {"false_memory": 0.0}
         try:
             return {
-                "false_memory": float(
-                    run_sync(self._calls.ask(self.prompt_for(original, processed), self._as_documented))
-                )
+                "false_memory": float(run_sync(self._ask(self.prompt_for(original, processed), self._as_documented)))
             }
         except EvaluatorFailed:
             return {"false_memory": 0.0}
@@ -82,7 +83,7 @@ class FalseMemoryRate(YesNoJudge):
         """
         if not response_of(processed).strip():
             return {"false_memory": 0.0}
-        return {"false_memory": float(await self._calls.ask(self.prompt_for(original, processed), self._strictly))}
+        return {"false_memory": float(await self._ask(self.prompt_for(original, processed), self._strictly))}
 
     def prompt_for(self, original: Example, processed: Example) -> str:
         question = str(original.get("question") or "")

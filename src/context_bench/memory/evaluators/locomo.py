@@ -16,6 +16,9 @@ from context_bench.core.records import Example
 from context_bench.core.text import stem
 from context_bench.evaluators.answer_quality import golds
 
+EVALUATORS = {"locomo": "LocomoOfficial"}
+MEASURES = {"locomo_f1": {"unit": "score", "better": "higher", "place": "quality"}}
+
 #: Category numbers of the published file and what they mean, by the paper's counts and the scorer's comments; many
 #: harnesses differ.
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}

@@ -9,6 +9,9 @@ from context_bench.judge.base import fenced, response_of
 from context_bench.judge.judge_replies import YesNoJudge
 from context_bench.llm.background import run_sync
 
+EVALUATORS = {"memory_judge": "MemoryJudge"}
+MEASURES = {"memory_judge memory_judge_raw": {"unit": "score", "better": "higher", "place": "quality"}}
+
 PROMPT = """You compare an answer with the gold answer to a question about an earlier conversation. Does the answer convey the same \
 essential information as the gold answer? Other wording, more detail and other forms of the same date or number do not matter; a \
 different fact, a missing essential fact or a refusal do. Where several gold answers are given, one of them is enough.
@@ -66,7 +69,7 @@ class MemoryJudge(YesNoJudge):
         if (certain := self._certain(original, processed)) is not None:
             return _scores(certain)
         try:
-            return _scores(float(run_sync(self._calls.ask(self.prompt_for(original, processed), self._as_documented))))
+            return _scores(float(run_sync(self._ask(self.prompt_for(original, processed), self._as_documented))))
         except EvaluatorFailed:
             return _scores(0.0)
 
@@ -76,7 +79,7 @@ class MemoryJudge(YesNoJudge):
         """
         if (certain := self._certain(original, processed)) is not None:
             return _scores(certain)
-        return _scores(float(await self._calls.ask(self.prompt_for(original, processed), self._strictly)))
+        return _scores(float(await self._ask(self.prompt_for(original, processed), self._strictly)))
 
     def prompt_for(self, original: Example, processed: Example) -> str:
         question, gold = str(original.get("question") or ""), "\n".join(golds(original))

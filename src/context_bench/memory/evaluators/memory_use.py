@@ -14,6 +14,16 @@ from context_bench.core.tokens import count_tokens
 from context_bench.memory.protocol import dated, unpacking
 from context_bench.memory.ranking import duplicate_share, echoes, near_duplicates, repeats_question
 
+EVALUATORS = {"memory_use": "MemoryUse"}
+MEASURES = {
+    "retrieved_tokens": {"unit": "tokens", "better": "lower", "place": "memory"},
+    "context_share": {"unit": "share", "better": "lower", "place": "memory"},
+    "near_duplicate_share duplicate_source_share": {"unit": "share", "better": "lower", "place": "memory"},
+    "recall_loop_share query_echo_share": {"unit": "share", "better": "lower", "place": "memory"},
+    "hit_count": {"unit": "count", "place": "memory"},
+    "search_seconds answer_seconds overhead_seconds": {"unit": "seconds", "better": "lower", "place": "memory"},
+}
+
 _TOLD = ("retrieved_tokens", "search_seconds", "answer_seconds", "overhead_seconds")
 
 

@@ -13,6 +13,16 @@ from context_bench.core.records import Example
 from context_bench.memory import ranking as measure
 from context_bench.memory.protocol import unpacking
 
+EVALUATORS = {"retrieval": "Retrieval"}
+MEASURES = {
+    "hit_at_* recall_at_* all_at_* ndcg_at_*": {"unit": "score", "better": "higher", "place": "memory"},
+    "precision_*at_* mrr map": {"unit": "score", "better": "higher", "place": "memory"},
+    "session_*_at_* session_mrr": {"unit": "score", "better": "higher", "place": "memory"},
+    "evidence_recall session_evidence_recall": {"unit": "score", "better": "higher", "place": "memory"},
+    "evidence_items": {"unit": "count", "place": "memory"},
+    "evidence_found": {"unit": "count", "better": "higher", "place": "memory"},
+}
+
 _LONG = 3  # turns from which a hit that is a whole session can no longer be taken for a pair of turns
 
 

@@ -8,6 +8,13 @@ from typing import Any
 from context_bench.core.records import Example
 from context_bench.core.text import contains
 
+EVALUATORS = {"updates": "Updates"}
+MEASURES = {
+    "current_at_1 as_of_at_1 current_above_stale": {"unit": "score", "better": "higher", "place": "memory"},
+    "answer_current": {"unit": "score", "better": "higher", "place": "memory"},
+    "stale_in_top_k stale_over_current answer_stale": {"unit": "score", "better": "lower", "place": "memory"},
+}
+
 
 class Updates:
     """Of examples with `versions` (a list of `{"value", "source", "current"}`: all values a fact has had, the ids of

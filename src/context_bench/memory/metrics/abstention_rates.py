@@ -10,6 +10,13 @@ from context_bench.core.records import EvalRow
 from context_bench.core.rows import tallied
 from context_bench.memory.figures import Declined
 
+METRICS = {"abstention": "AbstentionRates"}
+MEASURES = {
+    "abstention_precision abstention_recall abstention_f1": {"unit": "score", "better": "higher", "place": "memory"},
+    "coverage answered_accuracy": {"unit": "score", "better": "higher", "place": "memory"},
+    "abstention_f1_always": {"unit": "score", "place": "memory"},
+}
+
 
 @dataclass
 class AbstentionRates:

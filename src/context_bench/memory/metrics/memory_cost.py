@@ -10,6 +10,17 @@ from context_bench.core.records import EvalRow
 from context_bench.core.rows import tallied
 from context_bench.memory.figures import Use
 
+METRICS = {"memory_cost": "MemoryCost"}
+MEASURES = {
+    "retrieved_tokens tokens_per_fact_used": {"unit": "tokens", "better": "lower", "place": "memory"},
+    "context_share": {"unit": "share", "better": "lower", "place": "memory"},
+    "facts_used": {"unit": "count", "better": "higher", "place": "memory"},
+    "query_usd_per_fact_used": {"unit": "usd", "better": "lower", "place": "memory"},
+    "score_per_1k_tokens": {"unit": "number", "better": "higher", "place": "memory"},
+    "search_n search_first_n answer_n overhead_n": {"unit": "count", "place": "memory"},
+    "search_p* search_first_p* answer_p* overhead_p*": {"unit": "seconds", "better": "lower", "place": "memory"},
+}
+
 
 @dataclass
 class MemoryCost:

@@ -10,6 +10,13 @@ from typing import ClassVar
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import score, tallied
 
+METRICS = {"memory_spread": "MemorySpread"}
+MEASURES = {
+    "spread_trials": {"unit": "count", "place": "memory"},
+    "spread_*": {"unit": "score", "better": "lower", "place": "memory"},
+    "same_hits same_answers": {"unit": "share", "better": "higher", "place": "memory"},
+}
+
 _FOUND = "evidence_recall"
 
 

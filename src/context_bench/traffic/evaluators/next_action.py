@@ -8,6 +8,11 @@ from typing import Any
 from context_bench.core.records import Example
 from context_bench.wire.actions import Action, agreement
 
+EVALUATORS = {"next_action": "NextAction"}
+MEASURES = {
+    "action_match tool_match argument_match text_f1": {"unit": "score", "better": "higher", "place": "agreement"},
+}
+
 
 class NextAction:
     """`action_match`, `tool_match`, `argument_match`, `text_f1`: does the reply do what the recording did next (see

@@ -1,0 +1,107 @@
+"""Measures: title, unit, direction and place in a report of a score or of a number of a summary, each declared by the
+file that computes it.
+
+```python
+METRICS = {"longest": "Longest"}  # of an evaluator: EVALUATORS
+MEASURES = {"longest_answer": {"title": "longest answer", "unit": "tokens", "better": "lower", "place": "tokens"}}
+```
+
+A key may hold several names with blanks between. The files of this package are read, not imported. An installed package
+declares `MEASURES` in the module of its class.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from typing import Any, Literal
+
+from context_bench.core.families import brought, built_in, platform_tables
+from context_bench.core.lazy import DeclaredNames, declarations
+from context_bench.core.plugins import load_object
+from context_bench.core.registry import registry
+
+Unit = Literal["score", "share", "tokens", "usd", "seconds", "count", "number", "p"]
+_KINDS = ("evaluator", "metric")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How reports show a score of a row, or a number of a summary.
+
+    Attributes:
+        title: of its column; without one, its name.
+        unit: how it is printed.
+        better: "higher" or "lower" values are better, or "" where neither is.
+        place: id of the section that shows it. "metrics" is the section of all metrics, "quality" that of scores.
+        about: explains the column.
+    """
+
+    title: str = ""
+    unit: Unit = "number"
+    better: Literal["higher", "lower", ""] = ""
+    place: str = "metrics"
+    about: str = ""
+
+
+class Measures:
+    """The measures that are declared: in this package, in installed ones, and beside the classes of `plugins`, the
+    evaluators and metrics at hand.
+    """
+
+    def __init__(self, plugins: Iterable[Any] = ()) -> None:
+        self._rows = dict(_built_in())
+        for plugin in (*_of_others(), *plugins):
+            self._rows |= _declared_beside(plugin)
+
+    def of(self, name: str) -> Measure | None:
+        """The measure of a score or number. A declared name may hold `*`, as in `pass_at_*`."""
+        if (measure := self._rows.get(name)) is not None:
+            return measure
+        return next((measure for form, measure in self._rows.items() if "*" in form and fnmatchcase(name, form)), None)
+
+
+@cache
+def _built_in() -> Mapping[str, Measure]:
+    found = [rows for folder in _folders() for _, rows in declarations(folder, "MEASURES")]
+    return {name: measure for rows in found for name, measure in _read(rows).items()}
+
+
+def _read(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Measure]:
+    return {name: Measure(**row) for names, row in rows.items() for name in names.split()}
+
+
+def _folders() -> Iterator[Any]:
+    """Folders of this package with files that declare evaluators or metrics."""
+    for kind in _KINDS:
+        families = (getattr(family, f"{kind}s") for family in built_in())
+        yield from (table.folder for table in (*platform_tables(kind), *families) if isinstance(table, DeclaredNames))
+
+
+def _of_others() -> Iterator[Any]:
+    """Evaluators and metrics that users registered or installed packages offer. One that cannot be loaded is left
+    out: whoever uses it is told the reason.
+    """
+    for kind in _KINDS:
+        yield from (registry.get(kind, name) for name in registry.list(kind))
+        loads = [load for _, load in registry.offered(kind)]
+        loads += [partial(load_object, place) for place in brought(kind).values()]
+        for load in loads:
+            try:
+                yield load()
+            except Exception as error:
+                warnings.warn(f"a {kind} is left out: {type(error).__name__}: {error}", stacklevel=2)
+
+
+def _declared_beside(plugin: Any) -> dict[str, Measure]:
+    """The measures that the module of a plug-in's class declares."""
+    module = sys.modules.get(getattr(plugin, "__module__", None) or "")
+    try:
+        return _read(getattr(module, "MEASURES", {}))
+    except (AttributeError, TypeError) as error:
+        warnings.warn(f"MEASURES of {plugin.__module__} is left out: {error}", stacklevel=2)
+        return {}
