@@ -28,8 +28,8 @@ from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
 from context_bench.engine.plan import Outcome, Score, WorkItem, planned_arms, planned_evaluators
 from context_bench.engine.redaction import secrets_of
+from context_bench.engine.store.run_records import DONE
 from context_bench.engine.store.run_writer import ExampleRow, Writer
-from context_bench.engine.store.store import DONE
 
 CHUNK = 2_000
 

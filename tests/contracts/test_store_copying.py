@@ -9,9 +9,8 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call
 from context_bench.engine import copy_run, list_runs, open_store, purge, rescore, rows, run_of, setups, spent
-from context_bench.engine.store import schema
+from context_bench.engine.store import copied_rows, schema
 from context_bench.engine.store.browsing import listed
-from context_bench.engine.store.copying import transfer as copied_rows
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.metrics import MeanScore
 from context_bench.reports.output import render

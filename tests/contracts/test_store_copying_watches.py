@@ -11,7 +11,7 @@ from context_bench.core.errors import BadInput, StoreUnusable, UnknownName
 from context_bench.core.records import Forwarded
 from context_bench.engine import copy_replies, copy_watch, list_watches, open_store, open_watch, watch_of, watched
 from context_bench.engine.redaction import Secrets
-from context_bench.engine.store.copying import transfer as copied_rows
+from context_bench.engine.store import copied_rows
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.reply_cache import StoredReplies
 from context_bench.wire.turns import Turn

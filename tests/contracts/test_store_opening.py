@@ -17,7 +17,7 @@ from context_bench.engine import list_runs, open_store, open_watch, rows
 from context_bench.engine.store import schema
 from context_bench.engine.store import schema as migrating
 from context_bench.engine.store.browsing import open_reading
-from context_bench.engine.store.opening import database_of
+from context_bench.engine.store.store import database_of
 from postgres_server import program_of
 
 server_needed = pytest.mark.program("initdb")

@@ -17,7 +17,7 @@ from context_bench.core.clock import ManualClock
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows, run_of
 from context_bench.engine.encoding import unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.store import spent
+from context_bench.engine.store.run_records import spent
 from context_bench.evaluators import AnswerQuality
 from context_bench.llm.chat import ChatClient
 from context_bench.systems import OpenAIProxy

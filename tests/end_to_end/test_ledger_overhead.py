@@ -15,7 +15,7 @@ from context_bench.cli.app import run_line
 from context_bench.core.records import Usage
 from context_bench.engine import open_store, spent
 from context_bench.engine.store import schema
-from context_bench.engine.store.store import list_runs
+from context_bench.engine.store.run_records import list_runs
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.wire.apis.shared import Reply

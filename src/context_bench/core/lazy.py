@@ -48,6 +48,17 @@ def declarations(folder: str | Path, constant: str) -> Iterator[tuple[str, dict[
             yield file.stem, literal_eval(declared[1])
 
 
+class LazyModule:
+    """A module that is imported when one of its names is first used, for modules that take long to load."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = self.__dict__[name] = getattr(import_module(self._module), name)  # later uses do not come here
+        return value
+
+
 class DeclaredNames(Mapping[str, str]):
     """Public name → "package.module:object", from the constants that the files of a package declare; nothing is
     imported.

@@ -10,12 +10,13 @@ import re
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from context_bench.core.families import families_of
 from context_bench.core.iterables import by_count
 from context_bench.core.numbers import real
-from context_bench.core.records import EvalRow, SetupRecord
+from context_bench.core.records import EvalRow, SetupRecord, plain
 from context_bench.core.roles import roles_in
 
 #: Names of facts in `EvalRow.usage`, the first that is a number counts.
@@ -233,3 +234,40 @@ def without_ranks(rows: Iterable[EvalRow]) -> Iterator[EvalRow]:
     """The rows without scores of the order of hits."""
     for row in rows:
         yield replace(row, scores={name: value for name, value in row.scores.items() if not of_rank(name)})
+
+
+# --- equal content ---
+
+_TIMED = ("ttft", "in_flight", "waited", "seconds", "calls", "prefix_tokens")
+
+
+def canonical(row: EvalRow) -> dict[str, Any]:
+    """What a row says, without what differs between two equal runs: times, numbers of attempts, order of arrival."""
+    facts: dict[str, Any] = plain(row)
+    facts.pop("latency", None)
+    return facts | {name: _untimed(facts[name]) for name in ("usage", "wire", "metadata")}
+
+
+def _untimed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _untimed(item) for key, item in value.items() if key not in _TIMED}
+    return value
+
+
+def differences(first: Iterable[EvalRow], second: Iterable[EvalRow], limit: int = 20) -> list[str]:
+    """Differences in content between two runs, as sentences (at most `limit`); empty = equal content."""
+    sentences: list[str] = []
+    for number, (a, b) in enumerate(zip_longest(first, second)):
+        if len(sentences) >= limit:
+            break
+        if a is None or b is None:
+            sentences.append(f"row {number}: only in the {'first' if b is None else 'second'} run")
+            break
+        left, right = canonical(a), canonical(b)
+        sentences += [
+            f"row {number} ({a.system}, {a.example_id!r}, trial {a.trial}): {key} {left.get(key)!r} ≠ "
+            f"{right.get(key)!r}"
+            for key in left.keys() | right.keys()
+            if left.get(key) != right.get(key)
+        ]
+    return sentences

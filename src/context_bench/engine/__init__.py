@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from context_bench.core.rows import canonical, differences
     from context_bench.engine.driver import Executed, execute, rescore
     from context_bench.engine.plan import Arm, RunSettings
     from context_bench.engine.progress import Progress, RichProgress
-    from context_bench.engine.store.cleaning import purge
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
-    from context_bench.engine.store.reading import canonical, differences, rows, same_examples
+    from context_bench.engine.store.reading import rows, same_examples
     from context_bench.engine.store.reply_cache import StoredReplies
     from context_bench.engine.store.row_details import export, setups
-    from context_bench.engine.store.store import RunRecord, Store, list_runs, open_store, run_of, set_manifest, spent
+    from context_bench.engine.store.run_records import RunRecord, list_runs, purge, run_of, set_manifest, spent
+    from context_bench.engine.store.store import Store, open_store
     from context_bench.engine.store.watches import (
         WatchLog,
         WatchRecord,
@@ -77,26 +78,26 @@ __getattr__, __dir__ = lazy(
         ".driver:Executed",
         ".driver:execute",
         ".driver:rescore",
-        ".store.cleaning:purge",
+        ".store.run_records:purge",
         ".store.copying:Copied",
         ".store.copying:CopiedWatch",
         ".store.copying:copy_replies",
         ".store.copying:copy_run",
         ".store.copying:copy_watch",
-        ".store.reading:canonical",
-        ".store.reading:differences",
+        "context_bench.core.rows:canonical",
+        "context_bench.core.rows:differences",
         ".store.row_details:export",
         ".store.reading:rows",
         ".store.reading:same_examples",
         ".store.reply_cache:StoredReplies",
         ".store.row_details:setups",
-        ".store.store:RunRecord",
+        ".store.run_records:RunRecord",
         ".store.store:Store",
-        ".store.store:list_runs",
+        ".store.run_records:list_runs",
         ".store.store:open_store",
-        ".store.store:run_of",
-        ".store.store:set_manifest",
-        ".store.store:spent",
+        ".store.run_records:run_of",
+        ".store.run_records:set_manifest",
+        ".store.run_records:spent",
         ".store.watches:WatchLog",
         ".store.watches:WatchRecord",
         ".store.watches:list_watches",

@@ -13,6 +13,8 @@ from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import COMPLETION, COST, TTFT, qa_type
@@ -51,8 +53,6 @@ class Numbers:
 
     def whole(self, length: int) -> NDArray[Any]:
         """The column as float64."""
-        import numpy as np
-
         found, at = np.empty(length), 0
         for values, places in self._chunks:
             found[at : at + _CHUNK] = values if places is None else values[places]
@@ -68,8 +68,6 @@ class Numbers:
                 self._keep()
 
     def _keep(self) -> None:
-        import numpy as np
-
         values, places = np.unique(np.array(self._tail), return_inverse=True)
         few = next(
             ((kind, most) for kind, most in ((np.uint8, 256), (np.uint16, _CHUNK // 2)) if len(values) <= most), None
@@ -112,15 +110,11 @@ class Columns:
 
     def knows(self, name: str) -> NDArray[Any]:
         """True for the rows that have that measure."""
-        import numpy as np
-
         found: NDArray[Any] = ~np.isnan(self.measure(name))
         return found
 
     def whole(self, name: str) -> NDArray[Any]:
         """`datasets`, `types`, `trials`, `errored` or `failed` of every row."""
-        import numpy as np
-
         found = np.zeros(len(self), dtype=np.dtype(_SMALL[name]))
         known = self.small[name]
         found[: len(known)] = known
@@ -128,14 +122,10 @@ class Columns:
 
     def kinds(self, name: str) -> list[int]:
         """The `datasets` or `types` there are, in order."""
-        import numpy as np
-
         return [int(each) for each in np.unique(self.whole(name))]
 
     def keys(self) -> NDArray[Any]:
         """Numbers for (example, trial), by which the rows of two systems are matched."""
-        import numpy as np
-
         if "keys" not in self._known:
             self._number_repeats()
             pairs = zip(self.examples, self.whole("trials").tolist(), strict=True)
@@ -166,8 +156,6 @@ class Columns:
         """Tell apart examples of the same id: the second of them in one trial is another example, in every trial the
         same one.
         """
-        import numpy as np
-
         if "numbered" in self._known or not len(self):
             return
         self._known["numbered"] = True
@@ -185,15 +173,11 @@ class Columns:
 
 
 def _whole(column: Numbers | None, length: int) -> NDArray[Any]:
-    import numpy as np
-
     return np.full(length, math.nan) if column is None else column.whole(length)
 
 
 def _codes(found: array[int]) -> NDArray[Any]:
     """Numbers as 0…G−1, in their order."""
-    import numpy as np
-
     if not len(found):
         return np.empty(0, dtype=np.int32)
     values = np.frombuffer(found, dtype=np.uint64)
@@ -215,8 +199,6 @@ def averaged(
     """One value per example (the mean over its trials) with its cluster as 0…G−1. `units`: the rows' examples, where
     any has several.
     """
-    import numpy as np
-
     if units is not None:
         inverse = compact(units)
         counts = np.bincount(inverse)
@@ -229,8 +211,6 @@ def averaged(
 
 def compact(codes: NDArray[Any]) -> NDArray[Any]:
     """The same in the same order, as 0…G−1 without gaps."""
-    import numpy as np
-
     if not len(codes):
         return codes
     there = np.zeros(int(codes.max()) + 1, dtype=bool)
@@ -271,8 +251,6 @@ class Gatherer:
     def _scores(
         self, columns: dict[str, Numbers], scores: list[dict[str, float]], datasets: list[int], place: int
     ) -> None:
-        import numpy as np
-
         alone = datasets[0] if len(set(datasets)) == 1 else None
         for name in dict.fromkeys(chain.from_iterable(scores)):
             values = _finite([each.get(name) for each in scores])
@@ -304,8 +282,6 @@ def _examples(columns: Columns, rows: Sequence[EvalRow], shapes: Sequence[str]) 
 
 def _put(columns: dict[str, Numbers], name: str, place: int, values: NDArray[Any]) -> bool:
     """Put numbers into the column of that name, which is made when there is a number for it; false if there is none."""
-    import numpy as np
-
     if np.isnan(values).all():
         return False
     if name not in columns:
@@ -328,8 +304,6 @@ def _measured(rows: Sequence[EvalRow], failed: Sequence[bool]) -> Iterator[tuple
 
 def _first(facts: Sequence[dict[str, Any]], name: str, *others: str) -> NDArray[Any]:
     """Of each row the first of these facts that is a number."""
-    import numpy as np
-
     found = _finite([each.get(name) for each in facts])
     for other in others:
         missing = np.isnan(found)
@@ -345,8 +319,6 @@ _NUMBERS = frozenset((int, float, bool, type(None)))
 
 def _finite(values: list[Any]) -> NDArray[Any]:
     """Values as float64, NaN for what is no finite number."""
-    import numpy as np
-
     try:
         if not _NUMBERS.issuperset(map(type, values)):
             raise OverflowError

@@ -39,8 +39,9 @@ from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.reading import Stored, stored_by_id, stored_ids
 from context_bench.engine.store.reply_cache import StoredReplies, caching_replies
+from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
 from context_bench.engine.store.run_writer import Writer, identity_of
-from context_bench.engine.store.store import DONE, INTERRUPTED, STOPPED, RunRecord, Store, run_of
+from context_bench.engine.store.store import Store
 from context_bench.engine.work import WorkerThread, tap_lost
 
 __all__ = [

@@ -6,8 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from context_bench.core.records import Estimate
 from context_bench.engine.aggregates import Columns, Gatherer, averaged, compact
+from context_bench.stats.bootstrap import bootstrap_mean, ratio_intervals_of
+from context_bench.stats.intervals import bounded, quantile_interval
 from context_bench.stats.means import MIN_CLUSTERS
 
 if TYPE_CHECKING:
@@ -88,8 +92,6 @@ def _by_group(
 
 def owed(columns: Columns, gatherer: Gatherer, name: str) -> NDArray[Any]:
     """Rows that should have this score and do not, because something failed on them."""
-    import numpy as np
-
     carriers = [number for number, names in gatherer.fields.items() if name in names]
     missing: NDArray[Any] = np.isnan(columns.numbers(name)) & (columns.whole("errored") > 0)
     return missing & np.isin(columns.whole("datasets"), carriers)
@@ -109,8 +111,6 @@ def score_estimate(
 
     In [0, 1]: score interval (Wilson's for 0/1) and bounds over failures; else bootstrap-t.
     """
-    import numpy as np
-
     scores, missing = columns.numbers(name), owed(columns, gatherer, name)
     known = ~np.isnan(scores)
     if within is not None:
@@ -136,10 +136,6 @@ def score_estimate(
 
 
 def _interval(estimate: Estimate, values: NDArray[Any], codes: NDArray[Any], in_range: bool, seed: int) -> None:
-    import numpy as np
-
-    from context_bench.stats.intervals import bounded
-    from context_bench.stats.means import bootstrap_mean
 
     if in_range:
         gathered = bounded(values, codes, low=0.0, high=1.0)
@@ -154,7 +150,6 @@ def _interval(estimate: Estimate, values: NDArray[Any], codes: NDArray[Any], in_
 
 def _amounts(columns: Columns) -> Parts:
     """Tokens, money and seconds as ratios of sums."""
-    import numpy as np
 
     def saved() -> Part:
         sent, forwarded = columns.measure("sent"), columns.measure("forwarded")
@@ -183,7 +178,6 @@ def _amounts(columns: Columns) -> Parts:
 
 def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
     """Tokens, and money where every answered row has a price, per row that passes."""
-    import numpy as np
 
     def passed() -> NDArray[Any]:
         found: NDArray[Any] = (columns.numbers(metric.score_field) >= metric.threshold).astype(float)
@@ -205,8 +199,6 @@ def _cost_of_pass(metric: Any, columns: Columns) -> Parts:
 
 def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     """Ratios of sums over clusters, all from one draw."""
-    from context_bench.stats.bootstrap import ratio_intervals_of
-
     found: dict[str, Estimate] = {}
     sums = _cluster_sums(parts, columns, found)
     enough = len(columns) >= MIN_CLUSTERS and int(columns.clusters().max()) + 1 >= MIN_CLUSTERS
@@ -223,8 +215,6 @@ def _cluster_sums(
     """Top and bottom of each part by cluster; its ratio goes into `found`. Parts that nothing is known of are left out
     of both.
     """
-    import numpy as np
-
     codes = columns.clusters()
     for name, made in parts.items():
         top, bottom, where = made()
@@ -247,18 +237,12 @@ def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
 
 def _groups(codes: NDArray[Any]) -> int:
     """The number of different ones."""
-    import numpy as np
-
     there = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=bool)
     there[codes] = True
     return int(np.count_nonzero(there))
 
 
 def _times(columns: Columns) -> dict[str, Estimate]:
-    import numpy as np
-
-    from context_bench.stats.means import quantile_interval
-
     found: dict[str, Estimate] = {}
     for name in ("latency", "ttft"):
         known = columns.knows(name)

@@ -21,12 +21,13 @@ from context_bench.core.errors import Stop
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.engine.commit import GroupCommit, RunStatistics
 from context_bench.engine.executors.local import Executor, IsolatedInstance, Local, NodeLost, Raised, offers_set_up
+from context_bench.engine.observe import TEXT_FIELDS
 from context_bench.engine.plan import Batch, PlannedArm, RunSettings, SetUp
 from context_bench.engine.process import OneThread, Waiting, enough_descriptors
 from context_bench.engine.progress import Progress
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.run_writer import Writer
-from context_bench.engine.work import TEXT_FIELDS, WorkerContext, WorkerThread, refused, setup_failed
+from context_bench.engine.work import WorkerContext, WorkerThread, refused, setup_failed
 
 #: What changed about each endpoint's limit so far: endpoint → `[at, limit, reason]`.
 Limits = Callable[[], Mapping[str, Sequence[Sequence[Any]]]]

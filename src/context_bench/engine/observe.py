@@ -8,16 +8,23 @@ Keys of `EvalRow.wire` (only with a tap; absent = unknown): `source`, `sent`, `f
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
+from context_bench.core import calling
+from context_bench.core.numbers import count
 from context_bench.core.protocols import Prices
-from context_bench.core.records import Account, Call, Forwarded, Usage
-from context_bench.wire.request import Change, changes, facts
+from context_bench.core.records import Account, Call, Example, Forwarded, Usage
+from context_bench.core.tokens import count_tokens_dict, counter_for
+from context_bench.engine.plan import Outcome, PlannedArm
+from context_bench.wire.request import Change, changes, count_request, facts
 
+#: Fields of an example whose tokens are compared where no others are chosen.
+TEXT_FIELDS = ("context",)
 CHAT = ("openai-chat", "openai-responses", "anthropic")
 #: Billed below this share of an exact count means that the provider cut the prompt without saying so.
 TRUNCATED_BELOW = 0.8
@@ -280,3 +287,107 @@ def _text_changed(call: Call, sent: dict[str, Any], record: Forwarded) -> bool:
     if _plain(record) and "texts" in record.facts:
         return bool(sent["texts"] != record.facts["texts"])
     return bool(call.sent_tokens != record.tokens)
+
+
+# --- tokens of a row ---
+
+
+def fill_in_tokens(
+    outcome: Outcome,
+    arm: PlannedArm,
+    processed: Example | None,
+    example: Example,
+    in_full: int | None,
+    text_fields: Sequence[str],
+) -> None:
+    """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that
+    came back.
+
+    *Sent* is before anything was taken away: `in_full` of a system of ours that shortens before it asks; of one that is
+    not an endpoint and asked by itself, what it asked and what its context lost before. (What a memory is given it does
+    not send, it remembers.)
+    """
+    asked = sent_tokens(outcome.calls) if outcome.calls else None
+    outcome.input_tokens = asked if in_full is None else in_full
+    if (
+        asked is not None
+        and in_full is None
+        and processed is not None
+        and asks_in_own_words(arm)
+        and not hasattr(arm.system, "memory")
+    ):
+        outcome.input_tokens = asked + max(
+            0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS)
+        )
+    if outcome.input_tokens is None and not arm.played_back and not getattr(arm.system, "calls_elsewhere", False):
+        outcome.input_tokens = count_tokens_dict(example, text_fields)
+    if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
+        outcome.output_tokens, outcome.source = tokens, "tap"
+    elif any(record.tokens is None for record in outcome.forwarded):
+        outcome.source = "tap"  # it was seen, and cannot be counted
+    elif outcome.calls:
+        outcome.output_tokens, outcome.source = billed_tokens(outcome.calls), "usage"
+    elif processed is not None:
+        _count_returned(outcome, processed, example, text_fields)
+    if outcome.wire:
+        outcome.wire["source"] = outcome.source
+    if outcome.output_tokens is None and not outcome.wire:
+        outcome.source = None
+
+
+def asks_in_own_words(arm: PlannedArm) -> bool:
+    """A system that asks in words of its own: what it would have asked of the whole example nobody can build."""
+    return not arm.played_back and calling.method(arm.system, "shaped", "request_without_context_tokens") is None
+
+
+def _count_returned(outcome: Outcome, processed: Example, example: Example, text_fields: Sequence[str]) -> None:
+    usage = processed.get("api_usage")
+    told = count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
+    if told is not None and usage != example.get("api_usage"):
+        outcome.output_tokens, outcome.source = told, "usage"
+        return
+    if not any(name in processed for name in text_fields):
+        return  # only an answer came back: what it was made of nobody knows, and it is not nothing
+    outcome.output_tokens, outcome.source = count_tokens_dict(processed, text_fields), "context"
+
+
+def returned_tokens(processed: Example, *, counting: bool) -> int | None:
+    """Tokens of the context that a system made of the example's; `None` where it gave none back that is its own."""
+    told = processed.get("compressed")
+    after = count(told.get("tokens_after")) if isinstance(told, Mapping) else None
+    if after is not None:
+        return after
+    return count_tokens_dict(processed, TEXT_FIELDS) if counting and "context" in processed else None
+
+
+async def context_tokens(
+    system: Any, example: Example, source: str | None, forwarded: int | None, returned: int | None
+) -> int | None:
+    """Tokens of the context part that went on: what was forwarded less the same request without its context, never
+    below 0.
+    """
+    if source == "context":
+        return returned
+    if forwarded is None:
+        return None
+    try:
+        rest = await _without_context(system, example)
+    except Exception:  # a plug-in that cannot say is a budget that is not known
+        return None
+    return None if rest is None else max(0, forwarded - rest)
+
+
+async def _without_context(system: Any, example: Example) -> int | None:
+    own = calling.method(system, "request_without_context_tokens")
+    if own is not None:
+        found = own(example)
+        return int(await found if asyncio.iscoroutine(found) else found)
+    shaped = calling.method(system, "shaped")
+    if shaped is None:
+        return None
+    from context_bench.llm.shapes import without_context
+    from context_bench.wire.apis.read import parse_request
+
+    request = shaped(without_context(example))
+    parsed = parse_request(request.wire, request.body)
+    return count_request(parsed, counter_for(parsed.model)).total

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from cachetools import FIFOCache
 
 from context_bench.core.records import Comparison
@@ -168,8 +169,6 @@ class Comparer:
 
     def _as_large(self, first: str, second: str) -> bool:
         """Did as many tokens go on from the two, on the rows of both?"""
-        import numpy as np
-
         _, at_one, at_two = self._rows_of_both(first, second)
         a, b = self.columns[first].measure("forwarded")[at_one], self.columns[second].measure("forwarded")[at_two]
         known = ~np.isnan(a) & ~np.isnan(b)
@@ -236,8 +235,6 @@ class Comparer:
 
     def _margin(self) -> float | None:
         """The margin given, else the default, which only scores in [0, 1] have."""
-        import numpy as np
-
         if self.margin is not None:
             return self.margin
         known = np.concatenate([columns.numbers(self.score_field) for columns in self.columns.values()])
@@ -303,8 +300,6 @@ class Comparer:
         """Scores of two systems on the rows both have, matched by dataset, example, position and trial; trials are
         averaged.
         """
-        import numpy as np
-
         one, two = self.columns[first], self.columns[second]
         keys, at_one, at_two = self._rows_of_both(first, second)
         wanted = np.ones(len(keys), dtype=bool)
@@ -339,8 +334,6 @@ class Comparer:
         """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds
         ask again.
         """
-        import numpy as np
-
         if (first, second) not in self._matched:
             one, two = self.columns[first].keys(), self.columns[second].keys()
             keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)

@@ -7,10 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from context_bench.core.errors import BadInput
+from context_bench.engine.observe import context_tokens
 from context_bench.engine.plan import Batch, DependencyGroup, Outcome, PlannedArm, WorkItem, output_key
 from context_bench.engine.planner import Planning
 from context_bench.engine.store.run_writer import Writer
-from context_bench.engine.work import context_tokens
 
 #: Examples planned in one go: as many as workers ask for, within these bounds. A slow source gives smaller chunks: work
 #: begins at once.

@@ -28,22 +28,21 @@ from context_bench.core.ledger import Ledger, Mark, open_ledger
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
-from context_bench.core.tokens import count_tokens_dict, counter_for
 from context_bench.engine.observe import (
+    TEXT_FIELDS,
     added_calls,
-    billed_tokens,
+    asks_in_own_words,
     calls_seen,
-    forwarded_tokens,
+    context_tokens,
+    fill_in_tokens,
     observed,
-    sent_tokens,
+    returned_tokens,
     usage_of,
 )
 from context_bench.engine.plan import Outcome, PlannedArm, SetUp, WorkItem
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
-from context_bench.wire.request import count_request
 
-TEXT_FIELDS = ("context",)
 #: Fields of an example by which rows are told apart in reports.
 _KINDS = ("qa_type",)
 _CONTAINERS = (dict, list)
@@ -91,7 +90,7 @@ class WorkerThread:
 class _Answer:
     """The system's answer, before anything is counted."""
 
-    found: Any = None
+    returned: Any = None
     error: str | None = None
     stop: Stop | None = None
     elapsed: float = 0.0  # seconds on the clock
@@ -179,27 +178,27 @@ async def set_up(
     finally:
         setup.calls, setup.usage, setup.seconds = answer.calls, usage_of(answer.calls), answer.elapsed
         setup.forwarded, setup.mark = answer.records or [], None if answer.mark is None else answer.mark.token
-    added_by_proxy = added_calls(answer.calls, setup.forwarded, getattr(arm.system, "prices", None))
-    await _charge(worker_context.spend, added_by_proxy)
-    setup.calls = answer.calls + added_by_proxy
+    by_proxy = added_calls(answer.calls, setup.forwarded, getattr(arm.system, "prices", None))
+    await _charge(worker_context.spend, by_proxy)
+    setup.calls = answer.calls + by_proxy
     setup.usage = usage_of(setup.calls)
-    setup.output = dict(answer.found) if isinstance(answer.found, Mapping) else {}
+    setup.output = dict(answer.returned) if isinstance(answer.returned, Mapping) else {}
     setup.stop = answer.stop
     if answer.stop is not None:
         setup.error = describe(answer.stop)
     elif answer.error is not None:
         setup.error = setup_failed(answer.error)
-    elif answer.found is not None and not isinstance(answer.found, Mapping):
-        told = type(answer.found).__name__
+    elif answer.returned is not None and not isinstance(answer.returned, Mapping):
+        kind = type(answer.returned).__name__
         setup.error = setup_failed(
-            describe(BadReply(f"the set-up of system {arm.name!r} returned {told}, expected a mapping or nothing"))
+            describe(BadReply(f"the set-up of system {arm.name!r} returned {kind}, expected a mapping or nothing"))
         )
 
 
 def setup_failed(error: str) -> str:
     """A failure of a group's set-up, as its rows show it."""
-    known = (SetupFailed.__name__, NoBudget.__name__)
-    return error if error.startswith(known) else describe(SetupFailed(error))
+    named = error.startswith((SetupFailed.__name__, NoBudget.__name__))
+    return error if named else describe(SetupFailed(error))
 
 
 async def judge(
@@ -226,16 +225,15 @@ async def judge(
         outcome.scores.append(score)
 
 
-# --- the system
-# ------------------------------------------------------------------------
+# --- the system ---
 
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """Seconds that something may take, and what is said when it takes longer."""
+    """Seconds that something may take, and the message of the failure when it takes longer."""
 
     seconds: float | None
-    said: str
+    message: str
 
 
 async def _watched(
@@ -266,7 +264,7 @@ async def _watched(
     )
     try:
         with open_ledger(ledger):
-            answer.found = await _within(limit, act, thread)
+            answer.returned = await _within(limit, act, thread)
     except STOPS as error:
         answer.stop = error
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -302,7 +300,7 @@ async def _within(limit: _Limit, act: Callable[[], Awaitable[Any]], thread: Work
         if not scope.expired():
             raise
         thread.replace_thread()
-        raise TimedOut(limit.said.format(limit.seconds)) from None
+        raise TimedOut(limit.message.format(limit.seconds)) from None
 
 
 def _conversation(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> str:
@@ -352,56 +350,47 @@ def isolated(value: Any) -> Any:
     return value
 
 
-# --- what is kept of it
-# ------------------------------------------------------------------------
+# --- what is kept of it ---
 
 
 async def _describe(worker_context: WorkerContext, outcome: Outcome, answer: _Answer, example: Example) -> None:
     """Fill in output, tokens, usage, wire and metadata."""
-    own = worker_context.arms[outcome.unit.arm].system
-    if answer.records and getattr(own, "calls_elsewhere", False):
-        answer.calls = [*answer.calls, *(seen := calls_seen(answer.records, getattr(own, "prices", None)))]
+    arm, records = worker_context.arms[outcome.unit.arm], answer.records or []
+    if records and getattr(arm.system, "calls_elsewhere", False):
+        seen = calls_seen(records, getattr(arm.system, "prices", None))
+        answer.calls = [*answer.calls, *seen]
         await _charge(worker_context.spend, seen)
     outcome.calls = answer.calls
-    if answer.records and (added_by_proxy := added_calls(answer.calls, answer.records, getattr(own, "prices", None))):
-        await _charge(worker_context.spend, added_by_proxy)
-        outcome.calls = answer.calls + added_by_proxy
+    if records and (by_proxy := added_calls(answer.calls, records, getattr(arm.system, "prices", None))):
+        await _charge(worker_context.spend, by_proxy)
+        outcome.calls = answer.calls + by_proxy
     outcome.usage = usage_of(outcome.calls)
     outcome.latency = max(0.0, answer.elapsed - answer.waited)
-    if worker_context.arms[outcome.unit.arm].played_back:
+    if arm.played_back:
         outcome.latency = sum(call.seconds for call in answer.calls) or None
-    outcome.forwarded = answer.records or []
+    outcome.forwarded = records
     if answer.mark is not None:
         outcome.mark = answer.mark.token
-    processed = answer.found
+    processed = answer.returned
     if processed is not None:
         outcome.output = added(example, processed)
-        outcome.metadata |= _told(processed) | _after_done(answer.calls)
+        outcome.metadata |= _metadata(processed) | _after_done(answer.calls)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
-    _count(worker_context, outcome, processed, example, answer.in_full)
-    if (
-        processed is not None
-        and answer.records
-        and (capture := calling.method(own, "after_capture", "behind")) is not None
-    ):
-        _join(outcome, told := capture(example, outcome.output_tokens, answer.calls, answer.records))
-        outcome.context_tokens = told.get("context_tokens")
-    elif processed is not None and _of_its_own(worker_context.arms[outcome.unit.arm]):
-        counting = outcome.source == "context" or (
-            worker_context.arms[outcome.unit.arm].feeds and "context" in outcome.output
-        )
-        outcome.context_tokens = _returned(processed, counting=counting)
-    elif worker_context.arms[outcome.unit.arm].feeds and outcome.error is None:
+    fill_in_tokens(outcome, arm, processed, example, answer.in_full, worker_context.text_fields)
+    capture = calling.method(arm.system, "after_capture", "behind") if processed is not None and records else None
+    if capture is not None:
+        facts = capture(example, outcome.output_tokens, answer.calls, records)
+        for place, name in ((outcome.metadata, "metadata"), (outcome.wire, "wire"), (outcome.output, "output")):
+            place.update(facts.get(name) or {})
+        outcome.context_tokens = facts.get("context_tokens")
+    elif processed is not None and asks_in_own_words(arm):
+        counting = outcome.source == "context" or (arm.feeds and "context" in outcome.output)
+        outcome.context_tokens = returned_tokens(processed, counting=counting)
+    elif arm.feeds and outcome.error is None:
         outcome.context_tokens = await context_tokens(
-            own, example, outcome.source, outcome.output_tokens, outcome.context_tokens
+            arm.system, example, outcome.source, outcome.output_tokens, outcome.context_tokens
         )
-
-
-def _join(outcome: Outcome, told: Mapping[str, Any]) -> None:
-    """What a system can say of its answer only when it is known what the tap saw: see `ThroughProxy.after_capture`."""
-    for place, values in ((outcome.metadata, "metadata"), (outcome.wire, "wire"), (outcome.output, "output")):
-        place.update(told.get(values) or {})
 
 
 async def _charge(spend: Spend | None, calls: Sequence[Call]) -> None:
@@ -412,103 +401,6 @@ async def _charge(spend: Spend | None, calls: Sequence[Call]) -> None:
         with suppress(CostCapReached):
             if spend is not None:
                 spend.settle(await spend.reserve(0.0), cost)
-
-
-def _count(
-    worker_context: WorkerContext, outcome: Outcome, processed: Example | None, example: Example, in_full: int | None
-) -> None:
-    """Sent and forwarded tokens, and where the second comes from: tap, else the provider's usage, else the context that
-    came back.
-
-    *Sent* is before anything was taken away: `in_full` of a system of ours that shortens before it asks; of one that is
-    not an endpoint and asked by itself, what it asked and what its context lost before. (What a memory is given it does
-    not send, it remembers.)
-    """
-    own = worker_context.arms[outcome.unit.arm]
-    asked = sent_tokens(outcome.calls) if outcome.calls else None
-    outcome.input_tokens = asked if in_full is None else in_full
-    if (
-        asked is not None
-        and in_full is None
-        and processed is not None
-        and _of_its_own(own)
-        and not hasattr(own.system, "memory")
-    ):
-        outcome.input_tokens = asked + max(
-            0, count_tokens_dict(example, TEXT_FIELDS) - count_tokens_dict(processed, TEXT_FIELDS)
-        )
-    if outcome.input_tokens is None and not own.played_back and not getattr(own.system, "calls_elsewhere", False):
-        outcome.input_tokens = count_tokens_dict(example, worker_context.text_fields)
-    if outcome.forwarded and (tokens := forwarded_tokens(outcome.forwarded, outcome.calls)) is not None:
-        outcome.output_tokens, outcome.source = tokens, "tap"
-    elif any(record.tokens is None for record in outcome.forwarded):
-        outcome.source = "tap"  # it was seen, and cannot be counted
-    elif outcome.calls:
-        outcome.output_tokens, outcome.source = billed_tokens(outcome.calls), "usage"
-    elif processed is not None:
-        _count_returned(worker_context, outcome, processed, example)
-    if outcome.wire:
-        outcome.wire["source"] = outcome.source
-    if outcome.output_tokens is None and not outcome.wire:
-        outcome.source = None
-
-
-def _of_its_own(arm: PlannedArm) -> bool:
-    """A system that asks in words of its own: what it would have asked of the whole example nobody can build."""
-    return not arm.played_back and calling.method(arm.system, "shaped", "request_without_context_tokens") is None
-
-
-def _count_returned(worker_context: WorkerContext, outcome: Outcome, processed: Example, example: Example) -> None:
-    usage = processed.get("api_usage")
-    told = count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
-    if told is not None and usage != example.get("api_usage"):
-        outcome.output_tokens, outcome.source = told, "usage"
-        return
-    if not any(name in processed for name in worker_context.text_fields):
-        return  # only an answer came back: what it was made of nobody knows, and it is not nothing
-    outcome.output_tokens, outcome.source = count_tokens_dict(processed, worker_context.text_fields), "context"
-
-
-def _returned(processed: Example, *, counting: bool) -> int | None:
-    """Tokens of the context that a system made of the example's; `None` where it gave none back that is its own."""
-    told = processed.get("compressed")
-    after = count(told.get("tokens_after")) if isinstance(told, Mapping) else None
-    if after is not None:
-        return after
-    return count_tokens_dict(processed, TEXT_FIELDS) if counting and "context" in processed else None
-
-
-async def context_tokens(
-    system: Any, example: Example, source: str | None, forwarded: int | None, returned: int | None
-) -> int | None:
-    """Tokens of the context part that went on: what was forwarded less the same request without its context, never
-    below 0.
-    """
-    if source == "context":
-        return returned
-    if forwarded is None:
-        return None
-    try:
-        rest = await _without_context(system, example)
-    except Exception:  # a plug-in that cannot say is a budget that is not known
-        return None
-    return None if rest is None else max(0, forwarded - rest)
-
-
-async def _without_context(system: Any, example: Example) -> int | None:
-    own = calling.method(system, "request_without_context_tokens")
-    if own is not None:
-        found = own(example)
-        return int(await found if asyncio.iscoroutine(found) else found)
-    shaped = calling.method(system, "shaped")
-    if shaped is None:
-        return None
-    from context_bench.llm.shapes import without_context
-    from context_bench.wire.apis.read import parse_request
-
-    request = shaped(without_context(example))
-    parsed = parse_request(request.wire, request.body)
-    return count_request(parsed, counter_for(parsed.model)).total
 
 
 def added(example: Example, processed: Example) -> Example:
@@ -532,39 +424,34 @@ def _labels(arm: PlannedArm, unit: WorkItem) -> dict[str, Any]:
     """Facts about an arm that each of its rows holds."""
     labels: dict[str, Any] = {}
     for name in ("shape", "model"):
-        found = getattr(arm.system, name, None)
-        if isinstance(found, str):
-            labels[name] = found
+        value = getattr(arm.system, name, None)
+        if isinstance(value, str):
+            labels[name] = value
     labels |= arm.arm.labels
     if unit.budget is not None:
         labels["budget"] = unit.budget
-    return labels | {name: found for name in _KINDS if isinstance(found := unit.example.get(name), str)}
+    return labels | {name: kind for name in _KINDS if isinstance(kind := unit.example.get(name), str)}
 
 
-def _told(processed: Example) -> dict[str, Any]:
-    """Usage and finish reason as documented for row metadata, and what the system itself says of this answer under
-    `facts`.
-    """
+def _metadata(processed: Example) -> dict[str, Any]:
+    """Usage and finish reason as documented for row metadata, and the system's own `facts` of this answer."""
     facts, usage = processed.get("facts"), processed.get("api_usage")
-    told: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if facts is not None and isinstance(facts, Mapping):
-        told = {str(name): fact for name, fact in facts.items() if fact is not None}
+        metadata = {str(name): fact for name, fact in facts.items() if fact is not None}
     if usage is not None and isinstance(usage, Mapping):
-        told |= {name: tokens for name in _USAGE_FIELDS if (tokens := count(usage.get(name, 0))) is not None}
+        metadata |= {name: tokens for name in _USAGE_FIELDS if (tokens := count(usage.get(name, 0))) is not None}
     reason = processed.get("finish_reason")
     if isinstance(reason, str):
-        told["finish_reason"] = reason
-    return told
+        metadata["finish_reason"] = reason
+    return metadata
 
 
 def _after_done(calls: Sequence[Call]) -> dict[str, Any]:
     """What streams of this answer sent after their end, in all: none of it is in the answer. The calls' replies have
     its beginning.
     """
-    aside = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
-    told = [each for each in aside if isinstance(each, Mapping)]
-    return (
-        {"after_done": {name: sum(int(each.get(name, 0)) for each in told) for name in ("events", "bytes")}}
-        if told
-        else {}
-    )
+    replies = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
+    late = [after for after in replies if isinstance(after, Mapping)]
+    sums = {name: sum(int(after.get(name, 0)) for after in late) for name in ("events", "bytes")}
+    return {"after_done": sums} if late else {}

@@ -7,17 +7,21 @@ of all columns, so that further columns are nearly free.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import LazyModule
 from context_bench.stats.distributions import quantile, upper_tail
 from context_bench.stats.means import MIN_CLUSTERS, codes_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.random import Generator
     from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
 RESAMPLES = 10_000
 _CHUNK_CELLS = 100_000
@@ -31,8 +35,6 @@ _ONE_THREAD, _ACROSS = 2**18, 16
 
 def resampled_sums(columns: NDArray[Any], resamples: int = RESAMPLES, seed: int = 0) -> NDArray[Any]:
     """`columns` (clusters × k) → sums (resamples × k) over G clusters drawn with replacement. Same seed, same draws."""
-    import numpy as np
-
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     groups, width = columns.shape
     sums = np.empty((resamples, width))
@@ -59,8 +61,6 @@ def _product(times: NDArray[Any], columns: NDArray[Any], out: NDArray[Any]) -> N
 
 def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[Any]]:
     """Draws of each of `groups`, chunk by chunk of resamples; a chunk is overwritten by the next."""
-    import numpy as np
-
     generator = np.random.Generator(np.random.SFC64(seed % 2**64))
     step = max(1, min(resamples, _CHUNK_CELLS // groups))
     times = np.empty((step, groups))
@@ -75,8 +75,6 @@ def _places(generator: Generator, groups: int, rows: int) -> Iterable[NDArray[An
     """So many places below `groups`, `rows` times. Of blocks, what `integers` gives, from its own bits in a tenth of
     the time.
     """
-    import numpy as np
-
     if groups != _BLOCKS:
         kind = np.uint16 if groups <= 2**16 else np.uint32
         return (generator.integers(0, groups, groups, dtype=kind) for _ in range(rows))
@@ -88,15 +86,11 @@ def _places(generator: Generator, groups: int, rows: int) -> Iterable[NDArray[An
 @lru_cache(maxsize=8)
 def _kept_draws(groups: int, resamples: int, seed: int) -> list[NDArray[Any]]:
     """The same of few groups, drawn once: a report asks for dozens of intervals over the same examples."""
-    import numpy as np
-
     return [times.astype(np.uint8) for times in _draws(groups, resamples, seed)]
 
 
 def cluster_sums(codes: NDArray[Any], *columns: NDArray[Any]) -> NDArray[Any]:
     """Sums of each column within each cluster: (clusters × columns)."""
-    import numpy as np
-
     return np.column_stack([np.bincount(codes, column) for column in columns])
 
 
@@ -123,8 +117,6 @@ def ratio_intervals_of(
     """`ratio_intervals` of pairs (top, bottom) that are made one after the other: of many clusters only one pair is
     held.
     """
-    import numpy as np
-
     tops, bottoms, nearest, groups, t = [], [], [], 0, math.inf
     for top, bottom in parts:
         if len(top) != groups:
@@ -153,16 +145,12 @@ def blocked(sums: NDArray[Any], seed: int) -> NDArray[Any]:
     """Many clusters as 2,048 blocks put together at random: sums over drawn blocks vary, and are skewed, as sums over
     clusters are.
     """
-    import numpy as np
-
     return sums if len(sums) < _MANY else np.bincount(_block_of(len(sums), seed), sums)
 
 
 @lru_cache(maxsize=1)
 def _block_of(groups: int, seed: int) -> NDArray[Any]:
     """The block of each of many clusters; the last answer is kept, since every column of a report asks for it."""
-    import numpy as np
-
     return (np.random.Generator(np.random.SFC64(seed % 2**64)).permutation(groups) % _BLOCKS).astype(np.uint16)
 
 
@@ -183,6 +171,75 @@ def ratio_interval(
 ) -> tuple[float, float] | None:
     """`ratio_intervals` of one column."""
     return ratio_intervals(top[:, None], bottom[:, None], confidence, resamples=resamples, seed=seed)[0]
+
+
+def bootstrap_mean(
+    values: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    confidence: float = 0.95,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """Cluster-bootstrap interval of a mean without known range: bootstrap-t, never narrower than Student's t.
+
+    `None` below 6 clusters or where all clusters say the same. From 2,048 clusters on, what is drawn are blocks of
+    clusters. Not for pass rates and other scores with a known range: see `bounded`.
+    """
+    array = np.asarray(values, dtype=float)
+    codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
+    sizes = np.bincount(codes).astype(float)
+    groups, n, mean = len(sizes), len(array), float(array.mean())
+    if groups < MIN_CLUSTERS:
+        return None
+    off = np.bincount(codes, array - mean)
+    se = math.sqrt(groups / (groups - 1)) * math.sqrt(float(off @ off)) / n
+    if se <= 1e-12 * max(1.0, abs(mean)):
+        return None
+    off, sizes = blocked(off, seed), blocked(sizes, seed)
+    scale = math.sqrt(len(off) / (len(off) - 1))
+    sums = resampled_sums(np.column_stack([off, sizes, off**2, off * sizes, sizes**2]), resamples, seed)
+    shift = sums[:, 0] / sums[:, 1]
+    spread = np.maximum(sums[:, 2] - 2 * shift * sums[:, 3] + shift**2 * sums[:, 4], 0.0)
+    se_again = scale * np.sqrt(spread) / sums[:, 1]
+    told = se_again > 1e-3 * se  # a draw of one cluster over and over tells nothing
+    tails = np.quantile(shift[told] / se_again[told], [0.5 - confidence / 2, 0.5 + confidence / 2])
+    least = quantile(0.5 + confidence / 2, groups - 1.0)
+    return mean - max(float(tails[1]), least) * se, mean - min(float(tails[0]), -least) * se
+
+
+def sorted_codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
+    """Sessions as whole numbers in the order of their names, so that no interval depends on the order of the probes."""
+    if clusters is None or len(clusters) != n:
+        return codes_of(clusters, n)
+    numbers = {label: number for number, label in enumerate(sorted(set(clusters), key=str))}
+    return np.fromiter((numbers[label] for label in clusters), dtype=np.int64, count=n)
+
+
+def resampled_interval(
+    groups: NDArray[Any],
+    statistic: Callable[[NDArray[Any]], NDArray[Any]],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """95 % interval of a statistic of sums over sessions: percentiles of its values over redrawn sessions, moved
+    outwards for few of them.
+
+    `groups`: (sessions × sums); `statistic`: (resamples × sums) → one value each. `None` below 6 sessions, where the
+    statistic is undefined in more draws than the interval leaves out, and where all draws agree.
+    """
+    count = len(groups)
+    if count < MIN_CLUSTERS:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = statistic(resampled_sums(groups, resamples, seed))
+    usable = drawn[np.isfinite(drawn)]
+    tail = upper_tail(quantile(0.975, count - 1.0) * math.sqrt(count / (count - 1)))
+    if len(drawn) - len(usable) > tail * len(drawn) or not len(usable):
+        return None
+    low, high = np.quantile(usable, [tail, 1 - tail])
+    return (float(low), float(high)) if high > low else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +271,6 @@ def bca_difference(
     among the data that it could draw again, so that it calls a loss of the margin harmless far too often
     (`docs/decisions/0003`); see `bounded`.
     """
-    import numpy as np
-
     d = np.asarray(system, dtype=float) - np.asarray(baseline, dtype=float)
     if d.ndim != 1 or not len(d):
         raise ValueError("a difference needs at least one pair of scores")
@@ -275,8 +330,6 @@ def ratios(
     seed: int = 0,
 ) -> Ratios:
     """Ratio of sums and mean of ratios of `top` / `bottom`, example by example (or session by session)."""
-    import numpy as np
-
     above, below = np.asarray(top, dtype=float), np.asarray(bottom, dtype=float)
     if above.shape != below.shape or above.ndim != 1 or not len(above):
         raise ValueError(f"expected two equally long lists of numbers, got {above.shape} and {below.shape}")

@@ -22,13 +22,17 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Estimate, EvalRow
 from context_bench.core.rows import qa_type, score
 from context_bench.stats.distributions import quantile, root, upper_tail
 from context_bench.stats.means import MIN_CLUSTERS, Design, codes_of, design
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
 # Of a pair; without it the error is up to 6.8 % where nothing but losses can happen (n = 133 … 139 at 2 points)
 SLACK = 0.07
@@ -153,8 +157,6 @@ def bounded(
     `guarded`: they are differences system − baseline, and a claim that the system loses no more than something may be
     made of them.
     """
-    import numpy as np
-
     array = np.asarray(values, dtype=float)
     if (
         array.ndim != 1
@@ -169,6 +171,39 @@ def bounded(
     telling = array != points[int(counts.argmax())]
     guard = design(array, codes, array < 0, guarded=True) if guarded else None
     return Bounded(points, counts / len(array), float(array.mean()), low, high, design(array, codes, telling), guard)
+
+
+def median_interval(
+    values: Sequence[float] | NDArray[Any],
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    confidence: float = 0.95,
+) -> tuple[float, float] | None:
+    """Interval of the median; see `quantile_interval`."""
+    return quantile_interval(values, 0.5, clusters, confidence)
+
+
+def quantile_interval(
+    values: Sequence[float] | NDArray[Any],
+    share: float,
+    clusters: Sequence[Any] | NDArray[Any] | None = None,
+    confidence: float = 0.95,
+) -> tuple[float, float] | None:
+    """Interval of the value below which `share` of all values lie (Woodruff 1952: the interval of that share, read off
+    the sorted values).
+
+    `None` below 6 clusters, and where the interval would reach beyond the largest or smallest value seen: the 95th
+    percentile of 20 values has no upper limit.
+    """
+    array = np.asarray(values, dtype=float)
+    below = (array <= np.quantile(array, share)).astype(float)
+    design = bounded(below, clusters, low=0.0, high=1.0).design
+    if design.clusters < MIN_CLUSTERS:
+        return None
+    half = quantile(0.5 + confidence / 2, design.df) * math.sqrt(share * (1 - share) * design.effect / design.n)
+    if share != 0.5 and not (share - half > 0 and share + half < 1):
+        return None
+    low, high = np.quantile(array, [max(0.0, share - half), min(1.0, share + half)])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,24 @@ rate–quality curve, fold at 95 %, Bjøntegaard's rate difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.rubric import HIGHEST, LOWEST
-from context_bench.stats.bootstrap import RESAMPLES
+from context_bench.stats.bootstrap import RESAMPLES, cluster_sums, ratio_interval, resampled_interval, sorted_codes
 from context_bench.stats.intervals import estimate
-from context_bench.stats.means import MIN_CLUSTERS, codes_of
+from context_bench.stats.means import MIN_CLUSTERS, codes_of, mean_se
+from context_bench.stats.verdict import Assay, VerdictQuestion, judge, shows_inferior, weigh
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +61,6 @@ def retention(
     """mean(system) / mean(baseline) on the same examples; interval from 6 clusters on. `no_context`: scores without any
     context.
     """
-    import numpy as np
-
-    from context_bench.stats.bootstrap import cluster_sums, ratio_interval
-    from context_bench.stats.means import MIN_CLUSTERS, codes_of, mean_se
-
     top, bottom = _pair(system, baseline)
     codes = codes_of(clusters, len(top))
     count = int(codes.max()) + 1 if len(codes) else 0
@@ -79,8 +79,6 @@ def retention(
 
 
 def _pair(first: Sequence[float], second: Sequence[float]) -> tuple[Any, Any]:
-    import numpy as np
-
     a, b = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise ValueError(f"expected two equally long lists of scores, got {a.shape} and {b.shape}")
@@ -143,7 +141,6 @@ def bd_rate(
     Akima interpolation. At least four points each; the quality ranges must overlap by three quarters of the narrower
     one.
     """
-    import numpy as np
     from scipy.interpolate import Akima1DInterpolator
 
     sides = []
@@ -197,10 +194,6 @@ def retention_index(
 
     Undefined if full history beats none by less than a twentieth of the scale: the quotient would be noise over noise.
     """
-    import numpy as np
-
-    from context_bench.stats.bootstrap import cluster_sums, ratio_interval
-
     own, most, least = (np.asarray(values, dtype=float) for values in (system, full, none))
     if not own.shape == most.shape == least.shape or own.ndim != 1:
         raise ValueError(
@@ -229,8 +222,6 @@ def retained(scores: Sequence[Sequence[float] | NDArray[Any]]) -> list[float] | 
     """Shares of the history's value that some systems keep, from their scores on the same examples, those with all and
     with none the last two; `None` where that is too little to speak of. Scores above 1 are ratings.
     """
-    import numpy as np
-
     values = [np.asarray(each, dtype=float) for each in scores]
     if not len(values[0]):
         return None
@@ -265,8 +256,6 @@ def lifts(
     `better` is the verdict a compressor has to earn; `non-inferior` says that cutting the middle out would have done as
     well.
     """
-    from context_bench.stats.verdict import Assay, VerdictQuestion, judge, shows_inferior, weigh
-
     questions = []
     for pair in pairs:
         evidence = weigh(pair.scores, pair.truncated, pair.clusters, margin=margin, seed=seed)
@@ -298,8 +287,6 @@ def rubric_level(probes: Sequence[Mapping[str, float]], clusters: Sequence[Hasha
     """From the dimension scores of each probe (absent: not scored). A probe without any is a failure of the judge, and
     in no mean.
     """
-    import numpy as np
-
     named = list(dict.fromkeys(name for probe in probes for name in probe))
     scored = [(probe, cluster) for probe, cluster in zip(probes, clusters, strict=True) if probe]
     if not scored:
@@ -332,47 +319,6 @@ def rubric_level(probes: Sequence[Mapping[str, float]], clusters: Sequence[Hasha
     if found is not None:
         overall.low, overall.high, overall.method = max(LOWEST, found[0]), min(HIGHEST, found[1]), "cluster bootstrap"
     return RubricLevel(dimensions, overall, estimate(means, [int(c) for c in codes], low=LOWEST, high=HIGHEST))
-
-
-def sorted_codes(clusters: Sequence[Hashable] | None, n: int) -> NDArray[Any]:
-    """Sessions as whole numbers in the order of their names, so that no interval depends on the order of the probes."""
-    import numpy as np
-
-    if clusters is None or len(clusters) != n:
-        return codes_of(clusters, n)
-    numbers = {label: number for number, label in enumerate(sorted(set(clusters), key=str))}
-    return np.fromiter((numbers[label] for label in clusters), dtype=np.int64, count=n)
-
-
-def resampled_interval(
-    groups: NDArray[Any],
-    statistic: Callable[[NDArray[Any]], NDArray[Any]],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> tuple[float, float] | None:
-    """95 % interval of a statistic of sums over sessions: percentiles of its values over redrawn sessions, moved
-    outwards for few of them.
-
-    `groups`: (sessions × sums); `statistic`: (resamples × sums) → one value each. `None` below 6 sessions, where the
-    statistic is undefined in more draws than the interval leaves out, and where all draws agree.
-    """
-    import numpy as np
-
-    from context_bench.stats.bootstrap import resampled_sums
-    from context_bench.stats.distributions import quantile, upper_tail
-
-    count = len(groups)
-    if count < MIN_CLUSTERS:
-        return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = statistic(resampled_sums(groups, resamples, seed))
-    usable = drawn[np.isfinite(drawn)]
-    tail = upper_tail(quantile(0.975, count - 1.0) * math.sqrt(count / (count - 1)))
-    if len(drawn) - len(usable) > tail * len(drawn) or not len(usable):
-        return None
-    low, high = np.quantile(usable, [tail, 1 - tail])
-    return (float(low), float(high)) if high > low else None
 
 
 LARGEST_FOLD = 8.0  # counted at most, if all curves reach it
@@ -472,9 +418,6 @@ def _fold(size: Sized) -> float:
 def _curve(
     name: str, sizes: Sequence[Sized], full: Sequence[float], codes: NDArray[Any], up_to: float, seed: int
 ) -> RateCurve:
-    import numpy as np
-
-    from context_bench.stats.bootstrap import cluster_sums
 
     columns = [np.asarray(each, dtype=float) for size in sizes for each in (size.scores, size.before, size.after)]
     groups = cluster_sums(codes, np.asarray(full, dtype=float), np.ones(len(full)), *columns)

@@ -18,10 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import LazyModule
 from context_bench.stats.distributions import quantile, upper_tail
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
 RHO_PRIOR = 0.5
 PRIOR_CLUSTERS = 3.0
@@ -57,8 +61,6 @@ class Design:
 
 def codes_of(clusters: Sequence[Any] | NDArray[Any] | None, n: int) -> NDArray[Any]:
     """Clusters as whole numbers 0…G−1 in order of first appearance; `None` = every value stands alone."""
-    import numpy as np
-
     if clusters is None:
         return np.arange(n)
     if len(clusters) != n:
@@ -74,8 +76,6 @@ def design(values: NDArray[Any], codes: NDArray[Any], informative: NDArray[Any],
     Where a few clusters make nearly all of the spread, only they count as telling. `guarded`: the prior is stronger and
     can only raise ρ.
     """
-    import numpy as np
-
     n = len(values)
     counts = np.bincount(codes)
     groups = len(counts)
@@ -124,8 +124,6 @@ class MeanSE:
 
 def mean_se(values: Sequence[float] | NDArray[Any], clusters: Sequence[Any] | None = None) -> MeanSE:
     """Mean of `values` with plain and clustered standard errors; no clusters given = every value stands alone."""
-    import numpy as np
-
     array = np.asarray(values, dtype=float)
     n = len(array)
     if not n:
@@ -184,8 +182,6 @@ def paired_difference(
     `p` two-sided against no difference; `noninferiority_p` against a loss of `margin` or more; `tost_p` against being
     apart by `margin` either way.
     """
-    import numpy as np
-
     d = np.asarray(system, dtype=float) - np.asarray(baseline, dtype=float)
     found = mean_se(d, clusters)
     se = found.se
@@ -209,79 +205,3 @@ def paired_difference(
         n=found.n,
         clusters=found.clusters,
     )
-
-
-def median_interval(
-    values: Sequence[float] | NDArray[Any],
-    clusters: Sequence[Any] | NDArray[Any] | None = None,
-    confidence: float = 0.95,
-) -> tuple[float, float] | None:
-    """Interval of the median; see `quantile_interval`."""
-    return quantile_interval(values, 0.5, clusters, confidence)
-
-
-def quantile_interval(
-    values: Sequence[float] | NDArray[Any],
-    share: float,
-    clusters: Sequence[Any] | NDArray[Any] | None = None,
-    confidence: float = 0.95,
-) -> tuple[float, float] | None:
-    """Interval of the value below which `share` of all values lie (Woodruff 1952: the interval of that share, read off
-    the sorted values).
-
-    `None` below 6 clusters, and where the interval would reach beyond the largest or smallest value seen: the 95th
-    percentile of 20 values has no upper limit.
-    """
-    import numpy as np
-
-    from context_bench.stats.intervals import bounded
-
-    array = np.asarray(values, dtype=float)
-    below = (array <= np.quantile(array, share)).astype(float)
-    design = bounded(below, clusters, low=0.0, high=1.0).design
-    if design.clusters < MIN_CLUSTERS:
-        return None
-    half = quantile(0.5 + confidence / 2, design.df) * math.sqrt(share * (1 - share) * design.effect / design.n)
-    if share != 0.5 and not (share - half > 0 and share + half < 1):
-        return None
-    low, high = np.quantile(array, [max(0.0, share - half), min(1.0, share + half)])
-    return float(low), float(high)
-
-
-def bootstrap_mean(
-    values: Sequence[float] | NDArray[Any],
-    clusters: Sequence[Any] | NDArray[Any] | None = None,
-    confidence: float = 0.95,
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> tuple[float, float] | None:
-    """Cluster-bootstrap interval of a mean without known range: bootstrap-t, never narrower than Student's t.
-
-    `None` below 6 clusters or where all clusters say the same. From 2,048 clusters on, what is drawn are blocks of
-    clusters. Not for pass rates and other scores with a known range: see `bounded`.
-    """
-    import numpy as np
-
-    from context_bench.stats.bootstrap import blocked, resampled_sums
-
-    array = np.asarray(values, dtype=float)
-    codes = clusters if isinstance(clusters, np.ndarray) else codes_of(clusters, len(array))
-    sizes = np.bincount(codes).astype(float)
-    groups, n, mean = len(sizes), len(array), float(array.mean())
-    if groups < MIN_CLUSTERS:
-        return None
-    off = np.bincount(codes, array - mean)
-    se = math.sqrt(groups / (groups - 1)) * math.sqrt(float(off @ off)) / n
-    if se <= 1e-12 * max(1.0, abs(mean)):
-        return None
-    off, sizes = blocked(off, seed), blocked(sizes, seed)
-    scale = math.sqrt(len(off) / (len(off) - 1))
-    sums = resampled_sums(np.column_stack([off, sizes, off**2, off * sizes, sizes**2]), resamples, seed)
-    shift = sums[:, 0] / sums[:, 1]
-    spread = np.maximum(sums[:, 2] - 2 * shift * sums[:, 3] + shift**2 * sums[:, 4], 0.0)
-    se_again = scale * np.sqrt(spread) / sums[:, 1]
-    told = se_again > 1e-3 * se  # a draw of one cluster over and over tells nothing
-    tails = np.quantile(shift[told] / se_again[told], [0.5 - confidence / 2, 0.5 + confidence / 2])
-    least = quantile(0.5 + confidence / 2, groups - 1.0)
-    return mean - max(float(tails[1]), least) * se, mean - min(float(tails[0]), -least) * se

@@ -10,10 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Estimate
+from context_bench.stats.bootstrap import cluster_sums, resampled_sums
+from context_bench.stats.means import codes_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+else:
+    np = LazyModule("numpy")
 
 
 def pareto_ranks(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[int]:
@@ -59,8 +65,6 @@ def pareto_front(points: Sequence[Sequence[float]] | NDArray[Any]) -> list[bool]
 
 
 def _dominators(array: NDArray[Any], point: NDArray[Any]) -> NDArray[Any]:
-    import numpy as np
-
     return np.logical_and((array <= point).all(axis=-1), (array < point).any(axis=-1))
 
 
@@ -70,8 +74,6 @@ def hypervolume(points: Sequence[Sequence[float]] | NDArray[Any], reference: Seq
 
     Usual reference for shares such as (tokens kept, 1 − retention): (1, 1).
     """
-    import numpy as np
-
     corner = np.asarray(reference, dtype=float)
     if corner.shape not in ((2,), (3,)):
         raise ValueError(f"a reference of 2 or 3 numbers is needed, not {corner.shape}")
@@ -132,11 +134,6 @@ def front_shares(
     `tops`, `bottoms`: (systems × objectives × examples); an objective is Σ top / Σ bottom, without `bottoms` the mean
     of `tops`. So tokens kept = forwarded / sent, loss = −score / 1. A share near 1/2 says that the rank is noise.
     """
-    import numpy as np
-
-    from context_bench.stats.bootstrap import cluster_sums, resampled_sums
-    from context_bench.stats.means import codes_of
-
     above = np.asarray(tops, dtype=float)
     below = np.ones_like(above) if bottoms is None else np.asarray(bottoms, dtype=float)
     if (
@@ -169,8 +166,6 @@ def front_shares(
 
 
 def _points(points: Sequence[Sequence[float]] | NDArray[Any]) -> NDArray[Any]:
-    import numpy as np
-
     array = np.asarray(points, dtype=float)
     if not array.size:
         return np.empty((0, 2))

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.lazy import LazyModule
 from context_bench.stats.distributions import quantile, upper_tail
+from context_bench.stats.intervals import SLACK, Bounded, bounded
+from context_bench.stats.means import MIN_CLUSTERS, codes_of, paired_difference
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
-
-    from context_bench.stats.intervals import Bounded
+else:
+    np = LazyModule("numpy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,6 @@ def tost(
     confidence: float = 0.95,
 ) -> Equivalence:
     """Test that the two are apart by less than `margin` either way; arguments as for `noninferiority`."""
-    import numpy as np
-
-    from context_bench.stats.intervals import bounded
-    from context_bench.stats.means import MIN_CLUSTERS, codes_of
-
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
     if first.shape != second.shape or first.ndim != 1 or not len(first):
         raise ValueError(f"expected two equally long lists of scores, got {first.shape} and {second.shape}")
@@ -124,8 +123,6 @@ def _by_bound(loss: Bounded, gain: Bounded, margin: float, confidence: float) ->
 def _by_t(
     first: NDArray[Any], second: NDArray[Any], clusters: Sequence[Any] | None, margin: float, confidence: float
 ) -> Equivalence:
-    from context_bench.stats.distributions import quantile, upper_tail
-    from context_bench.stats.means import paired_difference
 
     found = paired_difference(first, second, clusters, margin=margin)  # type: ignore[arg-type]
     if found.se is None or found.noninferiority_p is None:
@@ -186,10 +183,7 @@ def wilcoxon(
     included) up to 100 differences, else the normal approximation. Pairs of one cluster are averaged first, since the
     test takes every pair for independent. It is no test of the mean, and a large p shows nothing: see `noninferiority`.
     """
-    import numpy as np
     from scipy.stats import rankdata
-
-    from context_bench.stats.means import codes_of
 
     d = np.asarray(system, dtype=float) - np.asarray(baseline, dtype=float)
     if d.ndim != 1 or not len(d) or not np.isfinite(d).all():
@@ -209,8 +203,6 @@ def _exact(ranks: NDArray[Any], seen: float) -> float:
     """Share of all assignments of signs with a rank sum at least as far from 0; ranks are whole or half, so they are
     doubled.
     """
-    import numpy as np
-
     doubled = np.rint(2 * ranks).astype(int)
     reach = int(doubled.sum())
     shares = np.zeros(2 * reach + 1)
@@ -222,7 +214,6 @@ def _exact(ranks: NDArray[Any], seen: float) -> float:
 
 
 def _normal(ranks: NDArray[Any], seen: float) -> float:
-    from context_bench.stats.distributions import upper_tail
 
     return min(1.0, 2 * upper_tail(seen / float((ranks**2).sum()) ** 0.5))
 
@@ -254,10 +245,7 @@ def friedman(scores: Mapping[str, Sequence[float]], clusters: Sequence[Any] | No
     """Do three or more systems differ on the same examples at all, and which? Scores by system, same examples in the
     same order.
     """
-    import numpy as np
     from scipy.stats import friedmanchisquare, rankdata
-
-    from context_bench.stats.means import codes_of
 
     table = np.asarray(list(scores.values()), dtype=float)
     if table.ndim != 2 or table.shape[0] < 3 or not table.shape[1] or not np.isfinite(table).all():
@@ -342,8 +330,6 @@ def n_without_change(margin: float, alpha: float = 0.05) -> float:
     Tango's bound alone says z² (1 − margin) / margin = 133, at which a true loss of 2 points stays unseen in 6.8 % of
     runs. The claim is made from where that is below 6 % (`bounded.SLACK`).
     """
-    from context_bench.stats.intervals import SLACK
-
     _positive("margin", margin)
     spread = quantile(1 - alpha) * math.sqrt(max(0.0, margin * (1 - margin)))
     return ((spread + math.sqrt(spread**2 + 4 * margin * SLACK)) / (2 * margin)) ** 2
@@ -351,8 +337,6 @@ def n_without_change(margin: float, alpha: float = 0.05) -> float:
 
 def smallest_margin(n: int, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> float:
     """The smallest margin that `n` examples support with the given power if the two systems are truly equal."""
-    from context_bench.stats.intervals import SLACK
-
     _positive("n", n)
     square, effective = quantile(1 - alpha) ** 2, n / effect
     half = (2 * effective * SLACK + square * effective) / 2
@@ -386,8 +370,6 @@ def variance_parts(system: Sequence[Sequence[float]], baseline: Sequence[Sequenc
     """The parts from scores (examples × answers, at least two each): within-example variances, and what is left between
     examples.
     """
-    import numpy as np
-
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
     if (
         first.ndim != 2

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, func, or_, select, tuple_
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
@@ -23,9 +22,10 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import WHOLE, readable
-from context_bench.engine.store.opening import BUSY_TIMEOUT, database_of
 from context_bench.engine.store.reading import _eval_rows, _plan_query
-from context_bench.engine.store.store import COPYING, INTERRUPTED, RUNNING, Store, newest_first, worked_on
+from context_bench.engine.store.run_records import COPYING, RUNNING, arms_of, newest_first, status_of
+from context_bench.engine.store.store import BUSY_TIMEOUT, Store, database_of
+from context_bench.stats.distributions import nearest_rank
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << _POSITION
@@ -187,14 +187,9 @@ def _escaped(word: str) -> str:
 
 
 def _listed(connection: Connection, row: Row[Any]) -> Listed:
-    arms, p = schema.arms.c, schema.plan.c
-    query = select(arms.arm, arms.name).where(arms.run == row.number, arms.ordinal.is_not(None)).order_by(arms.ordinal)
+    p = schema.plan.c
     facts = unpacked(row.counts, {}).get("stored")
-    status = (
-        INTERRUPTED
-        if row.status == RUNNING and not worked_on(row.id, row.owner, row.updated, SYSTEM_CLOCK)
-        else row.status
-    )
+    status = status_of(row)
     if facts is None or row.status == RUNNING:
         rows, owed = connection.execute(select(func.count(p.output), func.count()).where(p.run == row.number)).one()
         facts = {"rows": rows, "owed": owed, "failed": None, "cost": None}
@@ -205,7 +200,7 @@ def _listed(connection: Connection, row: Row[Any]) -> Listed:
         status=status,
         created=row.created,
         updated=row.updated,
-        systems=[(arm, name) for arm, name in connection.execute(query)],
+        systems=arms_of(connection, row.number),
         rows=facts["rows"],
         owed=facts["owed"],
         failed=facts["failed"],
@@ -242,10 +237,10 @@ def live(store: Store, run: Listed) -> list[Live]:
 
 def _median(connection: Connection, run: int, arm: int) -> float | None:
     p, o = schema.plan, schema.outputs
-    found = select(o.c.latency).select_from(p.join(o, o.c.id == p.c.output))
-    found = found.where(p.c.run == run, p.c.arm == arm, o.c.latency.is_not(None)).order_by(o.c.latency)
-    known = connection.scalars(found).all()
-    return None if not known else float(known[(len(known) - 1) // 2])
+    query = select(o.c.latency).select_from(p.join(o, o.c.id == p.c.output))
+    query = query.where(p.c.run == run, p.c.arm == arm, o.c.latency.is_not(None)).order_by(o.c.latency)
+    latencies = connection.scalars(query).all()
+    return nearest_rank(latencies, 0.5) if latencies else None
 
 
 # --- rows

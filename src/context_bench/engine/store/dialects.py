@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,6 +106,13 @@ def _same(element: Any, compiler: Any, **how: Any) -> str:
 @compiles(readable, "postgresql")
 def _converted(element: Any, compiler: Any, **how: Any) -> str:
     return f"(convert_from({compiler.process(element.clauses, **how)}, 'UTF8') COLLATE \"C\")"
+
+
+def insert_one(connection: Connection, table: Table, values: Mapping[str, Any]) -> int:
+    """Insert a row; returns the number that it gets."""
+    key = connection.execute(table.insert().values(dict(values))).inserted_primary_key
+    assert key is not None
+    return int(key[0])
 
 
 def insert(connection: Connection, table: Table) -> Any:

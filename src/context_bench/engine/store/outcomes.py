@@ -12,9 +12,10 @@ from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
 from context_bench.engine.plan import BODIES_UP_TO, Outcome, PlannedArm, Score, SetUp
 from context_bench.engine.store import schema
-from context_bench.engine.store.opening import Database
+from context_bench.engine.store.dialects import insert_one
 from context_bench.engine.store.prepared import Endpoints, Serializer, add, point, put
 from context_bench.engine.store.reply_cache import remember
+from context_bench.engine.store.store import Database
 
 #: Error of a set-up that is going on, or that its process did not survive.
 NEVER_ENDED = "Interrupted: the set-up never ended"
@@ -242,9 +243,7 @@ class OutcomeRows:
             "created": now,
             "error": NEVER_ENDED,
         }
-        made = connection.execute(schema.setups.insert().values(values)).inserted_primary_key
-        assert made is not None
-        setup.id = int(made[0])
+        setup.id = insert_one(connection, schema.setups, values)
 
     def end_setup(self, connection: Connection, setup: SetUp) -> None:
         """Write what came of it."""

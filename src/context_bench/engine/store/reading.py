@@ -11,9 +11,10 @@ from typing import Any, overload
 from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, tuple_
 
 from context_bench.core.errors import UnknownName
-from context_bench.core.records import EvalRow, Example, plain
+from context_bench.core.records import EvalRow, Example
 from context_bench.engine.encoding import Damaged, dumps, joined, loads, parts_in, unpack_body, unpacked
 from context_bench.engine.store import schema
+from context_bench.engine.store.run_records import arms_of
 from context_bench.engine.store.store import Store
 
 CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
@@ -29,19 +30,15 @@ def rows(store: Store, run: str, system: str | None = None) -> StoredRows:
     Read as they are needed and as often as wanted; rows still owed are not among them. Raises `UnknownName`.
     """
     with store.reading() as connection:
-        runs, arms = schema.runs, schema.arms
+        runs = schema.runs
         number = connection.scalar(select(runs.c.number).where((runs.c.id == run) | (runs.c.name == run)))
         if number is None:
             raise UnknownName("run", run, connection.scalars(select(runs.c.name).limit(20)))
-        query = (
-            select(arms.c.arm, arms.c.name)
-            .where(arms.c.run == number, arms.c.ordinal.is_not(None))
-            .order_by(arms.c.ordinal)
-        )
-        found = [(row.arm, row.name) for row in connection.execute(query)]
-    if system is not None and system not in (name for _, name in found):
-        raise UnknownName("system", system, (name for _, name in found))
-    return StoredRows(store, number, [(arm, name) for arm, name in found if system in (None, name)])
+        arms = arms_of(connection, number)
+    names = [name for _, name in arms]
+    if system is not None and system not in names:
+        raise UnknownName("system", system, names)
+    return StoredRows(store, number, [(arm, name) for arm, name in arms if system in (None, name)])
 
 
 class StoredRows(Sequence[EvalRow]):
@@ -349,10 +346,8 @@ class Stored:
 def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored]:
     """Every output of a run (number) with its example, in plan order, read in small chunks."""
     with store.reading() as connection:
-        arms = schema.arms.c
-        query = select(arms.arm, arms.name).where(arms.run == run, arms.ordinal.is_not(None)).order_by(arms.ordinal)
-        found = [(row.arm, row.name) for row in connection.execute(query) if system in (None, row.name)]
-    for arm, name in found:
+        arms = [(arm, name) for arm, name in arms_of(connection, run) if system in (None, name)]
+    for arm, name in arms:
         last = _FIRST
         while True:
             with store.reading() as connection:
@@ -489,48 +484,6 @@ def _raw(connection: Connection, keys: set[bytes], gone: set[bytes]) -> dict[byt
 def body(key: bytes, data: bytes) -> Any:
     """The value of a body or part. Raises `Damaged`."""
     return loads(unpack_body(key, data))
-
-
-# --- equal content
-# ------------------------------------------------------------------------
-
-_TIMED = ("ttft", "in_flight", "waited", "seconds", "calls", "prefix_tokens")
-
-
-def canonical(row: EvalRow) -> dict[str, Any]:
-    """What a row says, without what differs between two equal runs: times, numbers of attempts, order of arrival."""
-    told: dict[str, Any] = plain(row)
-    told.pop("latency", None)
-    for name in ("usage", "wire", "metadata"):
-        told[name] = _untimed(told[name])
-    return told
-
-
-def _untimed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _untimed(item) for key, item in value.items() if key not in _TIMED}
-    return value
-
-
-def differences(first: Iterable[EvalRow], second: Iterable[EvalRow], limit: int = 20) -> list[str]:
-    """Differences in content between two runs, as sentences (at most `limit`); empty = equal content."""
-    found: list[str] = []
-    one, two = iter(first), iter(second)
-    for number in range(10**12):
-        a, b = next(one, None), next(two, None)
-        if (a is None and b is None) or len(found) >= limit:
-            return found
-        if a is None or b is None:
-            found.append(f"row {number}: only in the {'first' if b is None else 'second'} run")
-            return found
-        left, right = canonical(a), canonical(b)
-        found += [
-            f"row {number} ({a.system}, {a.example_id!r}, trial {a.trial}): {key} {left.get(key)!r} ≠ "
-            f"{right.get(key)!r}"
-            for key in left.keys() | right.keys()
-            if left.get(key) != right.get(key)
-        ]
-    return found
 
 
 def same_examples(store: Store, first: str, second: str) -> bool:

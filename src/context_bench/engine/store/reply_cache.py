@@ -14,7 +14,7 @@ from context_bench.core.ledger import current_ledger
 from context_bench.engine.encoding import Damaged, dumps, pack, unpacked
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import insert
+from context_bench.engine.store.prepared import put
 from context_bench.engine.store.store import Store
 
 #: Replies held for those who ask the same before the first has been written.
@@ -70,12 +70,8 @@ class StoredReplies:
 
 def remember(connection: Connection, replies: Mapping[str, dict[str, Any]], secrets: Secrets, now: float) -> None:
     """Write replies, in the caller's transaction; the newest of a key counts."""
-    by_key = sorted(((_key(key), reply) for key, reply in replies.items()), key=lambda pair: pair[0])
-    rows = [{"key": key, "created": now, "reply": pack(secrets.clean(dumps(reply)))} for key, reply in by_key]
-    if rows:
-        adding = insert(connection, schema.replies)
-        newer = {name: adding.excluded[name] for name in ("created", "reply")}
-        connection.execute(adding.on_conflict_do_update(index_elements=["key"], set_=newer), rows)
+    rows = [(_key(key), now, pack(secrets.clean(dumps(reply)))) for key, reply in replies.items()]
+    put(connection, schema.replies, ("key", "created", "reply"), sorted(rows))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import Outcome, PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import Unstorable, reason, storing
+from context_bench.engine.store.dialects import Unstorable, insert_one, reason, storing
 from context_bench.engine.store.outcomes import OutcomeRows
 from context_bench.engine.store.pending import (
     ExampleRow,
@@ -43,7 +43,8 @@ from context_bench.engine.store.prepared import (
     register_evaluators,
     write_bodies,
 )
-from context_bench.engine.store.store import AT_WORK, TRIES, Begun, Store, begin_run, end_run, process_mark, recount
+from context_bench.engine.store.run_records import AT_WORK, Begun, begin_run, end_run, process_mark, recount
+from context_bench.engine.store.store import TRIES, Store
 
 __all__ = [
     "ExampleRow",
@@ -77,9 +78,7 @@ class WriteLease:
         if works:
             connection.execute(delete(schema.pens).where(_p.run == run.number, _p.works))
         values = {"run": run.number, "works": works, "owner": process_mark(), "written": 0}
-        made = connection.execute(schema.pens.insert().values(values)).inserted_primary_key
-        assert made is not None
-        return cls(store, run, int(made[0]))
+        return cls(store, run, insert_one(connection, schema.pens, values))
 
     def write(self, work: Callable[[Connection], T], again: Callable[[], None], *, durable: bool) -> T:
         """Do `work` in one transaction, and after `again` once more where the database went away before the transaction

@@ -5,16 +5,17 @@ found by content key, so a run can use what an earlier one made. A *source* says
 to be, and how far. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an output. A *set-up*
 got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests of its own
 do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched*
-records, one per request of a client. Large texts live once in *bodies*. Who writes in a run holds a *pen*: it counts
-the transactions, and is taken away by who takes the run over. Keys are 16 raw bytes; JSON is stored packed (see
-`encoding`). There are no foreign keys: rows are written by few places (`owing`, `known`, `outcomes`, `watched`,
-`replies`), each in one transaction, and removed by one (`cleaning`).
+records, one per request of a client. Large texts live once in *bodies*. Who writes in a run holds its
+write lease, a row of *pens*: it counts the transactions, and is taken away by who takes the run over. Keys are 16 raw
+bytes; JSON is stored packed (see `encoding`). There are no foreign keys: rows are written by few places (`pending`,
+`outcomes`, `watches`), each in one transaction, and removed by one (`run_records.purge`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Boolean, Column, Connection, Dialect, Engine, Float, Index, LargeBinary, MetaData, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -272,6 +273,32 @@ body_parts = Table(
     Column("part", LargeBinary(16), primary_key=True),
     sqlite_with_rowid=False,
 )
+
+
+#: Column → the table whose rows it names, wherever a column has this name. There are no foreign keys in the database.
+_REFERENCES = {
+    "run": "runs",
+    "watch": "watches",
+    "output": "outputs",
+    "setup": "setups",
+    "evaluator": "evaluators",
+    "endpoint": "endpoints",
+    "body": "bodies",
+    "part": "bodies",
+    "request": "bodies",
+    "reply": "bodies",
+}
+
+
+def is_packed(column: Any) -> bool:
+    """True for a column of packed values (see `encoding`)."""
+    return isinstance(column.type, type(PACKED))
+
+
+def references(table: Table) -> dict[str, str]:
+    """Column → the table whose rows it names; a packed column holds values of its own, whatever its name."""
+    columns = (column for column in table.columns if not is_packed(column))
+    return {column.name: _REFERENCES[column.name] for column in columns if column.name in _REFERENCES}
 
 
 # Alembic's own table, as it makes it. Who migrates down to nothing leaves it behind, empty.

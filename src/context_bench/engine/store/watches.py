@@ -15,19 +15,19 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import Unstorable, storing
+from context_bench.engine.store.dialects import Unstorable, insert_one, storing
 from context_bench.engine.store.prepared import write_bodies
 from context_bench.engine.store.reading import bodies_of
-from context_bench.engine.store.store import (
+from context_bench.engine.store.run_records import (
     COPYING,
     DONE,
     INTERRUPTED,
     RUNNING,
-    Store,
     newest_first,
     process_mark,
     still_alive,
 )
+from context_bench.engine.store.store import Store
 from context_bench.wire.turns import Turn
 
 _TURN = frozenset(field.name for field in fields(Turn))
@@ -189,11 +189,8 @@ def open_watch(
             each for each in (wanted, *(f"{wanted}-{i}" for i in range(2, len(taken) + 3))) if each not in taken
         )
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
-        made = connection.execute(
-            schema.watches.insert().values(**values, settings=pack(dumps(settings)))
-        ).inserted_primary_key
-    assert made is not None
-    return WatchLog(store, int(made[0]), chosen, settings, clock)
+        number = insert_one(connection, schema.watches, {**values, "settings": pack(dumps(settings))})
+    return WatchLog(store, number, chosen, settings, clock)
 
 
 def list_watches(store: Store) -> list[WatchRecord]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from context_bench.core.records import Comparison, Verdict
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
+from context_bench.stats.tests import holm
 from context_bench.stats.verdict.evidence import (
     LEVEL,
     Assay,
@@ -205,7 +206,6 @@ def judge(questions: Sequence[VerdictQuestion]) -> list[Comparison]:
     `Comparison.p` belongs to the verdict: of "no difference" for `better`, of "the loss is within the margin" for
     `inferior`, else of "the loss is the margin or more".
     """
-    from context_bench.stats.tests import holm
 
     def adjusted(field: str) -> list[float]:
         raw = [getattr(question.evidence, field) for question in questions]

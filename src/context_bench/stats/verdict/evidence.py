@@ -6,15 +6,21 @@ Also the ceiling: if the best possible arm cannot be told from the baseline, the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from context_bench.stats.means import MIN_CLUSTERS
+from context_bench.core.lazy import LazyModule
+from context_bench.stats.bootstrap import bootstrap_mean
+from context_bench.stats.distributions import quantile, upper_tail
+from context_bench.stats.intervals import Bounded, bounded
+from context_bench.stats.means import MIN_CLUSTERS, codes_of, mean_se
+from context_bench.stats.tests import n_noninferiority, n_paired
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
-
-    from context_bench.stats.intervals import Bounded
+else:
+    np = LazyModule("numpy")
 
 LARGEST_DEFAULT_MARGIN = 0.02
 SHARE_OF_WHAT_CAN_BE_LOST = 0.1
@@ -78,11 +84,6 @@ def weigh(
     failed. Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by
     Student's t and bootstrap-t.
     """
-    import numpy as np
-
-    from context_bench.stats.intervals import bounded
-    from context_bench.stats.means import codes_of
-
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
     if first.shape != second.shape:
         raise ValueError(f"pairs are needed: {len(first)} scores of the system, {len(second)} of the baseline")
@@ -94,9 +95,9 @@ def weigh(
     in_range = bool(both.min() >= 0 and both.max() <= 1)
     start = Evidence(len(d), groups, excluded, int((d != 0).sum()), float(d.mean()), margin=margin, failed=len(lost))
     if len(lost) and in_range:
-        start = _with(start, counting_failures=float(d.sum() - sum(lost)) / (len(d) + len(lost)))
+        start = replace(start, counting_failures=float(d.sum() - sum(lost)) / (len(d) + len(lost)))
     if groups < MIN_CLUSTERS:
-        return _with(start, in_points=in_range)
+        return replace(start, in_points=in_range)
     if in_range:
         ternary = bool(np.isin(both, (0.0, 1.0)).all())
         return _bounded_evidence(
@@ -105,16 +106,10 @@ def weigh(
     return _free_evidence(start, d, codes, seed)
 
 
-def _with(evidence: Evidence, **changes: Any) -> Evidence:
-    from dataclasses import replace
-
-    return replace(evidence, **changes)
-
-
 def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Evidence:
     low, high = gathered.interval()
     tails = min(gathered.p_above(0.0), gathered.p_below(0.0))
-    told = _with(
+    told = replace(
         start, low=low, high=high, bound=gathered.lower_bound(1 - LEVEL), p_gain=min(1.0, 2 * tails), method=method
     )
     if start.margin is None or start.margin <= 0:
@@ -122,7 +117,7 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
     looks_worse = gathered.mean < -start.margin
     effect = (gathered.design if looks_worse else gathered.guard or gathered.design).effect
     needed, equal = _needed(start.margin, gathered.mean, gathered.variance, effect)
-    return _with(
+    return replace(
         told,
         p_loss=gathered.p_above(-start.margin),
         p_within=gathered.p_below(-start.margin),
@@ -135,22 +130,18 @@ def _needed(margin: float, difference: float, variance: float, effect: float) ->
     """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two
     are truly equal.
     """
-    from context_bench.stats.tests import n_noninferiority, n_paired
-
     if difference < -margin:
         return n_paired(-margin - difference, variance, alpha=2 * LEVEL, effect=effect), False
     return n_noninferiority(margin, variance, alpha=LEVEL, effect=effect), True
 
 
 def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
-    from context_bench.stats.distributions import quantile, upper_tail
-    from context_bench.stats.means import bootstrap_mean, mean_se
 
     interval, found = bootstrap_mean(d, codes, seed=seed), mean_se(d, codes)
     if interval is None or found.se is None:
-        return _with(start, in_points=False)
+        return replace(start, in_points=False)
     df = float(found.clusters - 1)
-    told = _with(
+    told = replace(
         start,
         low=interval[0],
         high=interval[1],
@@ -163,7 +154,7 @@ def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
         return told
     needed, equal = _needed(start.margin, found.mean, found.se**2 * found.n, 1.0)
     above = upper_tail((found.mean + start.margin) / found.se, df)
-    return _with(told, p_loss=above, p_within=1 - above, n_needed=needed, equal_assumed=equal)
+    return replace(told, p_loss=above, p_within=1 - above, n_needed=needed, equal_assumed=equal)
 
 
 #: Kinds of arms: what has exactly the evidence, and what has everything that was sent.
@@ -213,12 +204,6 @@ def _times_needed(differences: NDArray[Any] | Sequence[float], clusters: NDArray
 
     Asked of the very test that decides: far in the tails of [-1, 1] it wants more than the normal approximation does.
     """
-    import numpy as np
-
-    from context_bench.stats.distributions import quantile, upper_tail
-    from context_bench.stats.intervals import bounded
-    from context_bench.stats.means import codes_of
-
     values = np.asarray(differences, dtype=float)
     codes = codes_of(clusters, len(values))
     wanted = upper_tail(quantile(1 - LEVEL / 2) + quantile(_CHANCE))
