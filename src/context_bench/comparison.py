@@ -15,10 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
-from context_bench.core.load import different_load
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, Result
 from context_bench.core.roles import CANDIDATE, ArmRole, roles_in
+from context_bench.core.rows import different_load
 from context_bench.results import EvalResult
 
 __all__ = ["EARLIER", "candidates", "compare", "differences", "planned_margin", "score_of", "spreads", "within"]

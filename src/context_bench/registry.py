@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.registry import Registry, registry
+from context_bench.core.lazy import Registry, registry
 
 __all__ = [
     "Registry",

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.families import Stored, families_of
-from context_bench.core.load import limit_notes
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
-from context_bench.core.rows import unranked
+from context_bench.core.rows import limit_notes, unranked
 from context_bench.results import EvalResult
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def evaluate(
     cannot be used; Ctrl-C raises `KeyboardInterrupt` after what was finished is stored.
     """
     from context_bench.engine import Arm, RunSettings
-    from context_bench.engine.progress import RichProgress
+    from context_bench.engine.progress import TerminalProgress
     from context_bench.llm.background import run_sync
 
     many = list(systems) if isinstance(systems, Sequence) else [systems]
@@ -103,7 +102,7 @@ def evaluate(
                 manifest=manifest,
                 settings=settings,
                 recorder=recorder,
-                progress=RichProgress() if progress else None,
+                progress=TerminalProgress() if progress else None,
                 reuse="all" if cache_dir is not None else "run",
             )
         )

@@ -12,8 +12,8 @@ from context_bench.core.records import Forwarded
 from context_bench.engine import copy_replies, copy_watch, list_watches, open_store, open_watch, watch_of, watched
 from context_bench.engine.redaction import Secrets
 from context_bench.engine.store import copied_rows
+from context_bench.engine.store.outcomes import StoredReplies
 from context_bench.engine.store.postgresql import StoreLost
-from context_bench.engine.store.reply_cache import StoredReplies
 from context_bench.wire.turns import Turn
 
 #: What does not hang on the kind of store is tried with files.

@@ -18,8 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.lazy import DeclaredNames
-from context_bench.core.registry import registry
+from context_bench.core.lazy import DeclaredNames, registry
 
 if TYPE_CHECKING:
     from context_bench.core.records import Result

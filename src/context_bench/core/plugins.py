@@ -27,7 +27,7 @@ from context_bench.core import calling
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName, describe
 from context_bench.core.families import brought
 from context_bench.core.keys import stable_hash
-from context_bench.core.registry import registry
+from context_bench.core.lazy import registry
 
 
 def is_file(module: str) -> bool:

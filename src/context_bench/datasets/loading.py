@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Datasets, families
 from context_bench.core.keys import stable_hash
+from context_bench.core.lazy import registry
 from context_bench.core.records import Example
-from context_bench.core.registry import registry
 from context_bench.datasets.examples import (
     Content,
     IdentifiedExamples,

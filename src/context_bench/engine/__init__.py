@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from context_bench.core.rows import canonical, differences
     from context_bench.engine.driver import Executed, execute, rescore
     from context_bench.engine.plan import Arm, RunSettings
-    from context_bench.engine.progress import Progress, RichProgress
+    from context_bench.engine.progress import Progress
+    from context_bench.engine.progress import TerminalProgress as TerminalProgress
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
+    from context_bench.engine.store.outcomes import StoredReplies
     from context_bench.engine.store.reading import rows, same_examples
-    from context_bench.engine.store.reply_cache import StoredReplies
     from context_bench.engine.store.row_details import export, setups
     from context_bench.engine.store.run_records import RunRecord, list_runs, purge, run_of, set_manifest, spent
     from context_bench.engine.store.store import Store, open_store
@@ -38,7 +39,7 @@ __all__ = [
     "CopiedWatch",
     "Executed",
     "Progress",
-    "RichProgress",
+    "TerminalProgress",
     "RunRecord",
     "RunSettings",
     "Store",
@@ -74,7 +75,7 @@ __getattr__, __dir__ = lazy(
         ".plan:Arm",
         ".plan:RunSettings",
         ".progress:Progress",
-        ".progress:RichProgress",
+        ".progress:TerminalProgress",
         ".driver:Executed",
         ".driver:execute",
         ".driver:rescore",
@@ -89,7 +90,7 @@ __getattr__, __dir__ = lazy(
         ".store.row_details:export",
         ".store.reading:rows",
         ".store.reading:same_examples",
-        ".store.reply_cache:StoredReplies",
+        ".store.outcomes:StoredReplies",
         ".store.row_details:setups",
         ".store.run_records:RunRecord",
         ".store.store:Store",

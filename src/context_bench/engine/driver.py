@@ -17,8 +17,17 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example
 from context_bench.engine.commit import Executed
-from context_bench.engine.execution import EVERY, Execution, IsolatedGroups, Limits, LoadLog, sandboxes_of
-from context_bench.engine.executors.local import Executor, judged, load_tokenizers
+from context_bench.engine.execution import (
+    EVERY,
+    Execution,
+    Executor,
+    IsolatedGroups,
+    Limits,
+    LoadLog,
+    judged,
+    load_tokenizers,
+    sandboxes_of,
+)
 from context_bench.engine.manifest import blinding, continued, described, program
 from context_bench.engine.plan import (
     Arm,
@@ -37,8 +46,8 @@ from context_bench.engine.progress import Progress
 from context_bench.engine.redaction import secrets_of
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer
+from context_bench.engine.store.outcomes import StoredReplies, caching_replies
 from context_bench.engine.store.reading import Stored, stored_by_id, stored_ids
-from context_bench.engine.store.reply_cache import StoredReplies, caching_replies
 from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
 from context_bench.engine.store.run_writer import Writer, identity_of
 from context_bench.engine.store.store import Store

@@ -1,33 +1,171 @@
 """One execution: its shared parts, its threads and workers, its load log, and the isolated instances of stateful arms.
 
-The writer and its thread, the settings, the statistics and the workers' context are handed to every part. The load log
-is kept with the run while rows are made, so that nothing that ends the run loses it. Each group of a stateful arm gets
-an instance of its own, set up once before its first question.
+The writer and its thread, the settings, the statistics and the workers' context are handed to every part. An `Executor`
+does the work: `Local` in this process, with each worker's own thread for what blocks. The load log is kept with the run
+while rows are made, so that nothing that ends the run loses it. Each group of a stateful arm gets an instance of its
+own, set up once before its first question.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
 from uuid import uuid4
 
 from context_bench.core import calling
 from context_bench.core.clock import Clock
-from context_bench.core.errors import Stop
+from context_bench.core.errors import Stop, describe
 from context_bench.core.protocols import Recorder, Spend
+from context_bench.core.tokens import counter_for
 from context_bench.engine.commit import GroupCommit, RunStatistics
-from context_bench.engine.executors.local import Executor, IsolatedInstance, Local, NodeLost, Raised, offers_set_up
 from context_bench.engine.observe import TEXT_FIELDS
-from context_bench.engine.plan import Batch, PlannedArm, RunSettings, SetUp
+from context_bench.engine.plan import Batch, Outcome, PlannedArm, RunSettings, SetUp, WorkItem
 from context_bench.engine.process import OneThread, Waiting, enough_descriptors
 from context_bench.engine.progress import Progress
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.run_writer import Writer
-from context_bench.engine.work import WorkerContext, WorkerThread, refused, setup_failed
+from context_bench.engine.work import (
+    WorkerContext,
+    WorkerThread,
+    judge,
+    leave_behind,
+    perform,
+    refused,
+    set_up,
+    setup_failed,
+)
+
+
+class NodeLost(Exception):
+    """The node that kept a group's state is gone: the group begins anew elsewhere. Never leaves the engine."""
+
+
+class Raised(Exception):
+    """A system raised something; the text describes it. Never leaves the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedInstance:
+    """A system of its own for one group. `system`: it, or how the executor knows it; `sets_up`: it offers a set-up;
+    `own`: to be closed.
+    """
+
+    system: Any
+    sets_up: bool
+    own: bool
+
+
+class Executor(Protocol):
+    """Does the work of a run. Calls after `start` and before `end` may overlap; what is cancelled leaves its calls to
+    the bench.
+    """
+
+    async def start(self, worker_context: WorkerContext, workers: int, notice: Callable[[str], None]) -> None:
+        """Get ready for at most `workers` pieces of work at once; `notice` tells the user what happened to the executor
+        itself.
+        """
+
+    def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Awaitable[Outcome]:
+        """See `work.perform`. Raises `NodeLost` when the twin is lost."""
+
+    def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> Awaitable[None]:
+        """See `work.judge`."""
+
+    async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
+        """The arm's system for one group, see `twin_of`. Raises `Raised`, and the `Stop` that the system raised."""
+
+    def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance) -> Awaitable[None]:
+        """See `work.set_up`."""
+
+    async def close(self, twin: IsolatedInstance, thread: WorkerThread) -> None:
+        """Close a twin. Raises `Raised`."""
+
+    async def end(self) -> None:
+        """Everything is done or given up."""
+
+
+class Local:
+    """Everything in this process, with each worker's own thread for what blocks."""
+
+    async def start(self, worker_context: WorkerContext, workers: int, notice: Callable[[str], None]) -> None:
+        self._worker_context = worker_context
+
+    def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Awaitable[Outcome]:
+        return perform(self._worker_context, unit, thread, None if twin is None else twin.system)
+
+    def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> Awaitable[None]:
+        return judged(self._worker_context, outcome, scorers, thread)
+
+    async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
+        with _told():
+            return await isolated_instance(self._worker_context.arms[arm], name, thread)
+
+    def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance) -> Awaitable[None]:
+        return set_up(self._worker_context, setup, unit, thread, twin.system)
+
+    async def close(self, twin: IsolatedInstance, thread: WorkerThread) -> None:
+        with _told():
+            await close_instance(twin, thread)
+
+    async def end(self) -> None:
+        """Nothing to take down."""
+
+
+async def judged(
+    worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread
+) -> None:
+    """`judge` for a stored answer: when it is cancelled, its calls stay in the books."""
+    try:
+        await judge(worker_context, outcome, scorers, thread)
+    except asyncio.CancelledError:
+        leave_behind(worker_context, outcome)
+        raise
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except Stop:
+        raise
+    except Exception as error:
+        raise Raised(describe(error)) from error
+
+
+async def isolated_instance(arm: PlannedArm, name: str, thread: WorkerThread) -> IsolatedInstance:
+    """The system for one group: a twin of that name if it can have one, else itself after `reset()`, else as it is."""
+    system = arm.system
+    make = calling.method(system, "namespace")
+    if make is not None:
+        system = await calling.call(make, name, pool=thread.pool)
+    elif (reset := calling.method(system, "reset")) is not None:
+        await calling.call(reset, pool=thread.pool)
+    return IsolatedInstance(system, offers_set_up(system), system is not arm.system)
+
+
+async def close_instance(twin: IsolatedInstance, thread: WorkerThread) -> None:
+    """Let a twin close what it has open, if it can."""
+    close = calling.method(twin.system, "aclose", "close")
+    if twin.own and close is not None:
+        await calling.call(close, pool=thread.pool)
+
+
+def offers_set_up(system: Any) -> bool:
+    """True if groups are set up before their questions are asked."""
+    return calling.method(system, "asetup", "setup") is not None
+
+
+def load_tokenizers(arms: Sequence[PlannedArm]) -> None:
+    """Load the vocabularies that tokens will be counted with, so that no row's latency pays for it."""
+    for arm in arms:
+        named = (getattr(system, "model", None) for system in (arm.system, getattr(arm.system, "inner", None)))
+        counter_for(next((model for model in named if isinstance(model, str)), None)).count("ready")
+
 
 #: What changed about each endpoint's limit so far: endpoint → `[at, limit, reason]`.
 Limits = Callable[[], Mapping[str, Sequence[Sequence[Any]]]]
@@ -46,7 +184,7 @@ def sandboxes_of(manifest: Mapping[str, Any], evaluators: Sequence[Any]) -> list
 
 
 class LoadLog:
-    """The part of a run's manifest that is only known while it goes on, see `core.load`.
+    """The part of a run's manifest that is only known while it goes on, see `core.rows`.
 
     `manifest`: as it was when this execution began, that of earlier ones in it. `limits`: what changed in this one.
     `write` puts a manifest into the store. `evaluators`: those of the run, which may say what stands around the code

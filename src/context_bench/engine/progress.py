@@ -1,18 +1,21 @@
-"""Progress of a run at the terminal: on stderr only, with nothing of the text shown able to steer the terminal."""
+"""Progress of a run: counted when a row is done, worked out when it is shown.
+
+It is shown on stderr only, and nothing of the text shown can steer the terminal.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
-from context_bench.engine.progress_lines import Line, block, clean, together
-
 if TYPE_CHECKING:
-    from context_bench.engine.redrawn import Redrawn
+    from context_bench.engine.terminal import Redrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,138 @@ class Progress(Protocol):
         """The run is over."""
 
 
+_PER_E, _LEAST = 40, 1e-6  # bins per factor e (each 2.5 % wide), and the seconds at which they begin
+_BINS = 1_300  # up to about 10^8 seconds
+
+
+class Median:
+    """The middle of any number of positive values within 2 %, in the same small memory however many they are."""
+
+    __slots__ = ("_bins", "count")
+
+    def __init__(self) -> None:
+        self._bins = [0] * _BINS
+        self.count = 0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        at = int(math.log(value / _LEAST) * _PER_E) if value > _LEAST else 0
+        self._bins[min(at, _BINS - 1)] += 1
+        self.count += 1
+
+    def merge(self, other: Median) -> None:
+        """Count all that another one has counted."""
+        self._bins = [mine + theirs for mine, theirs in zip(self._bins, other._bins, strict=True)]
+        self.count += other.count
+
+    def value(self) -> float | None:
+        """The median, `None` if nothing was counted."""
+        left = (self.count + 1) // 2
+        for at, count in enumerate(self._bins):
+            left -= count
+            if left <= 0 and self.count:
+                return math.exp((at + 0.5) / _PER_E) * _LEAST
+        return None
+
+
+@dataclass(slots=True)
+class ProgressRow:
+    """One system's state. `done`: rows of this session; `kept`: rows that the store had already."""
+
+    name: str
+    total: int | None
+    done: int = 0
+    failed: int = 0
+    sent: int = 0
+    forwarded: int = 0
+    unseen: int = 0  # rows of which nobody knows how much was forwarded
+    cost: float = 0.0
+    in_setup: int = 0
+    kept: int = 0
+    latency: Median = field(default_factory=Median)
+
+    def add(self, failed: bool, tokens: tuple[int, int | None] | None, cost: float, latency: float | None) -> None:
+        """Count a row."""
+        self.done += 1
+        self.failed += failed
+        if tokens is not None:
+            self.sent += tokens[0]
+            self.forwarded += tokens[1] or 0
+            self.unseen += tokens[1] is None
+        self.cost += cost
+        if latency is not None:
+            self.latency.add(latency)
+
+    @property
+    def here(self) -> int:
+        """Rows that are there, never more than are owed (a row scored once more was there already)."""
+        there = self.kept + self.done
+        return there if self.total is None else min(there, max(self.total, self.done))
+
+    def counted(self) -> str:
+        """`12/50`, or `12`."""
+        return f"{self.here}" if self.total is None or self.here > self.total else f"{self.here}/{self.total}"
+
+    def left(self, seconds: float) -> str:
+        """The time it will take at this rate, if there is one."""
+        rate = self.done / seconds if seconds > 0 else 0.0
+        return (
+            duration((self.total - self.here) / rate)
+            if rate and self.total is not None and self.here < self.total
+            else ""
+        )
+
+    def tokens(self) -> str:
+        """`12.3k → 4.5k`, sent and forwarded; `12.3k → ?` where the latter is not known of every row; or nothing."""
+        return f"{short(self.sent)} → {'?' if self.unseen else short(self.forwarded)}" if self.sent else ""
+
+    def rest(self, seconds: float) -> str:
+        """Rate, time left, failures, latency, tokens and money, as far as there is something to say."""
+        said = [f"{self.done / seconds if seconds > 0 else 0.0:.1f}/s"]
+        if self.in_setup:
+            said.append("setting up a group" if self.in_setup == 1 else f"setting up {self.in_setup} groups")
+        if left := self.left(seconds):
+            said.append(f"{left} left")
+        if self.failed:
+            said.append(f"{self.failed} failed")
+        if (middle := self.latency.value()) is not None:
+            said.append(f"p50 {brief(middle)}")
+        if self.sent:
+            said.append(f"{self.tokens()} tokens")
+        if self.cost:
+            said.append(f"${self.cost:.4f}")
+        return ", ".join(said)
+
+    def cells(self, seconds: float) -> dict[str, str]:
+        """Column → what stands in it."""
+        middle = self.latency.value()
+        return {
+            "done": self.counted(),
+            "failed": str(self.failed) if self.failed else "",
+            "rate": f"{self.done / seconds:.1f}/s" if self.done and seconds > 0 else "",
+            "p50": "" if middle is None else brief(middle),
+            "sent → on": self.tokens(),
+            "money": f"${self.cost:.2f}" if self.cost >= 10 else f"${self.cost:.4f}" if self.cost else "",
+            "left": "set-up" if self.in_setup and not self.left(seconds) else self.left(seconds),
+        }
+
+
+def together(lines: Sequence[ProgressRow], name: str) -> ProgressRow:
+    """Several systems as one."""
+    totals = [line.total for line in lines]
+    whole = ProgressRow(name, None if None in totals else sum(total or 0 for total in totals))
+    for line in lines:
+        for what in ("done", "failed", "sent", "forwarded", "unseen", "cost", "in_setup", "kept"):
+            setattr(whole, what, getattr(whole, what) + getattr(line, what))
+        whole.latency.merge(line.latency)
+    return whole
+
+
 #: So many systems have a line each where lines are not redrawn; more are told as one.
 _FEW = 8
 
 
-class RichProgress:
+class TerminalProgress:
     """A line per system, redrawn in place on a terminal; elsewhere a plain line now and then (`every` seconds, less
     often in a long run) and one at the end.
 
@@ -65,19 +195,19 @@ class RichProgress:
         self._stream = stream
         self._every = every
         self._monotonic = monotonic
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, ProgressRow] = {}
         self._live: Redrawn | None = None
         self._began = self._said = 0.0
 
     def start(self, systems: Sequence[str], total: int | None) -> None:
         """Begin to show these systems."""
-        self._lines = {name: Line(clean(name), total) for name in systems}
+        self._lines = {name: ProgressRow(clean(name), total) for name in systems}
         self._began = self._said = self._monotonic()
         stream = self._out
         if _redrawable(stream):
-            from context_bench.engine.redrawn import Redrawn
+            from context_bench.engine.terminal import Redrawn
 
-            self._live = Redrawn(stream, self._drawn, color=not os.environ.get("NO_COLOR"))
+            self._live = Redrawn(stream, self._rows, color=not os.environ.get("NO_COLOR"))
             self._live.start()
 
     def owing(self, system: str, owed: int | None, kept: int) -> None:
@@ -124,8 +254,8 @@ class RichProgress:
     def _out(self) -> IO[str]:
         return sys.stderr if self._stream is None else self._stream
 
-    def _line(self, system: str) -> Line:
-        return self._lines.setdefault(system, Line(clean(system), None))
+    def _line(self, system: str) -> ProgressRow:
+        return self._lines.setdefault(system, ProgressRow(clean(system), None))
 
     def _seconds(self) -> float:
         return max(1e-9, self._monotonic() - self._began)
@@ -134,8 +264,8 @@ class RichProgress:
         now = self._monotonic()
         return now - self._said >= max(self._every, (now - self._began) / 20)
 
-    def _drawn(self, width: int, height: int) -> list[list[tuple[str, str]]]:
-        return block(list(self._lines.values()), self._seconds(), width, height)
+    def _rows(self) -> tuple[list[ProgressRow], float]:
+        return list(self._lines.values()), self._seconds()
 
     def _say(self, *, all_of_them: bool = False) -> None:
         self._said = self._monotonic()
@@ -162,3 +292,37 @@ def _redrawable(stream: IO[str]) -> bool:
         return stream.isatty() and os.environ.get("TERM") != "dumb" and os.name != "nt"
     except ValueError:  # closed
         return False
+
+
+def clean(text: str, width: int = 40) -> str:
+    """`text` without control, format and surrogate characters (escape sequences, bidi marks …), cut to `width`
+    characters.
+    """
+    plain = "".join(
+        " " if character in "\t\n" else character
+        for character in text
+        if unicodedata.category(character)[0] != "C" or character in "\t\n"
+    )
+    return plain if len(plain) <= width else plain[: width - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min`, `2 h 05 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def brief(seconds: float) -> str:
+    """A latency in three figures: `35 ms`, `1.2 s`, `95 s`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.1f} s" if seconds < 99.95 else duration(seconds)
+
+
+def short(count: int) -> str:
+    """`950`, `12.3k`, `4.5M`."""
+    if count < 1_000:
+        return str(count)
+    return f"{count / 1_000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.1f}M"

@@ -1,5 +1,5 @@
 """Cut secrets out of all text that is stored: keys of this process, its environment and its plug-ins, collected
-beforehand.
+beforehand. A `Serializer` makes bytes of what a run writes, without them.
 """
 
 from __future__ import annotations
@@ -7,11 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from context_bench.core.records import Usage
 from context_bench.core.secrets import (
     Masker,
     Whole,
@@ -22,7 +24,8 @@ from context_bench.core.secrets import (
     secrets_in_value,
     surely_names_a_secret,
 )
-from context_bench.engine.encoding import dumps, is_reference, loads
+from context_bench.core.tokens import utf8_safe
+from context_bench.engine.encoding import Bodies, dumps, is_reference, loads, pack
 from context_bench.llm.redact import environment_notes, environment_secrets, without_parameters
 
 HIDDEN = "[redacted]"
@@ -134,3 +137,43 @@ def _members(value: Any) -> Iterator[tuple[str | None, Any]]:
             if isinstance(slot, str) and not slot.startswith("__"):
                 with suppress(Exception):  # what makes its attributes when they are asked for may fail in any way
                     yield slot, getattr(value, slot)
+
+
+@dataclass(slots=True)
+class Serializer:
+    """Makes bytes and texts of what a run writes; gathers its bodies until the transaction that takes them along."""
+
+    secrets: Secrets
+    bodies: Bodies = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bodies = Bodies(self.secrets.clean)
+
+    def json(self, value: Any) -> bytes:
+        """Any value, packed."""
+        return pack(self.secrets.clean(dumps(value)))
+
+    def json_or_null(self, value: Any) -> bytes | None:
+        """The same, and nothing for what is empty."""
+        return pack(self.secrets.clean(dumps(value))) if value else None
+
+    def text(self, text: str) -> str:
+        """A message."""
+        return utf8_safe(self.secrets.text(text))
+
+    def text_or_null(self, text: str | None) -> str | None:
+        """A message, if there is one."""
+        return None if text is None else utf8_safe(self.secrets.text(text))
+
+    def usage(self, usage: Usage | None) -> bytes | None:
+        """Tokens as they were billed, as far as they are known."""
+        if not usage:
+            return None
+        return pack(dumps({name: tokens for name in _USAGE if (tokens := getattr(usage, name)) is not None}))
+
+    def body(self, value: Any) -> bytes:
+        """Keep a body with the next transaction; its key."""
+        return self.bodies.add(value)
+
+
+_USAGE = tuple(Usage.__dataclass_fields__)

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from context_bench.core.load import limit_notes
 from context_bench.core.records import EvalRow, Example, SetupRecord
-from context_bench.core.rows import note, standing, totals
+from context_bench.core.rows import limit_notes, note, standing, totals
 from context_bench.reports.page import Page
 from context_bench.reports.sections import setup_facts
 from context_bench.reports.text import json_ready

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.lazy import registry
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Result
-from context_bench.core.registry import registry
 from context_bench.reports.json_out import Writable
 from context_bench.reports.page import Details, Page, build_page
 

@@ -52,7 +52,7 @@ def _runs(context: Any) -> list[str]:
 
 def _datasets(_: Any) -> list[str]:
     """Names of the catalogue, bundled ones and memory data; those of installed packages."""
-    from context_bench.core.registry import registry
+    from context_bench.core.lazy import registry
     from context_bench.datasets import catalogue_names
 
     return sorted({*catalogue_names(), *registry.names("dataset")})
@@ -63,7 +63,7 @@ def _plugins(kind: str, place: str) -> Callable[[Any], Iterable[str]]:
         from importlib import import_module
 
         from context_bench.core.families import brought
-        from context_bench.core.registry import registry
+        from context_bench.core.lazy import registry
 
         return sorted({*import_module(place).BUILTINS, *brought(kind), *registry.names(kind)})
 
@@ -73,7 +73,7 @@ def _plugins(kind: str, place: str) -> Callable[[Any], Iterable[str]]:
 def _systems(context: Any) -> list[str]:
     """Systems that `--system` takes by name: memories for `memory`, else controls and what packages offer."""
     from context_bench.core.families import brought, offered
-    from context_bench.core.registry import registry
+    from context_bench.core.lazy import registry
 
     if "questions" in context.params:
         schemes = [f"{scheme}:" for scheme in offered("memory_schemes")]
@@ -92,7 +92,7 @@ def _controls(_: Any) -> list[str]:
 
 def _formats(_: Any) -> list[str]:
     """Forms of a report."""
-    from context_bench.core.registry import registry
+    from context_bench.core.lazy import registry
     from context_bench.reports.output import FORMATS
 
     return [*FORMATS, *registry.names("reporter")]

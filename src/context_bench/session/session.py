@@ -175,7 +175,7 @@ async def _run_and_report(
 ) -> int:
     from context_bench.datasets.examples import Chained
     from context_bench.engine import RunSettings, execute
-    from context_bench.engine.progress import RichProgress
+    from context_bench.engine.progress import TerminalProgress as TerminalProgress
     from context_bench.runner import add_notes, collect, details
     from context_bench.session import parts, reporting
 
@@ -197,7 +197,7 @@ async def _run_and_report(
         ),
         recorder=environment.tap,
         spend=spend,
-        progress=None if options.quiet else RichProgress(),
+        progress=None if options.quiet else TerminalProgress(),
         total=None if options.quiet else _at_most(options, data),  # it may take reading a file
         reuse="all" if options.reuse or options.cache_dir else "run",
         executor=executor_of(options, environment),

@@ -94,7 +94,7 @@ class Accounts:
         )
 
     def load(self) -> dict[str, Any]:
-        """The load settings for the run's manifest, see `core.load`."""
+        """The load settings for the run's manifest, see `core.rows`."""
         options = self._options
         mode = "fixed" if options.fixed_concurrency else "adaptive" if self._workers > 1 else "single"
         told = {

@@ -13,11 +13,11 @@ from typing import Any
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NoBudget
 from context_bench.core.families import built_in_names, offered
+from context_bench.core.lazy import registry
 from context_bench.core.ledger import current_ledger
 from context_bench.core.plugins import build, parse_spec
 from context_bench.core.protocols import Compressor, Prices
 from context_bench.core.records import Example
-from context_bench.core.registry import registry
 from context_bench.core.roles import CANDIDATE, ArmRole, control_role
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.engine.progress_lines import duration, short
+from context_bench.engine.progress import duration, short
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
 from context_bench.reports.html import environment, style_text, template_text

@@ -8,7 +8,7 @@ import pytest
 
 import context_bench.datasets as datasets
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.core.registry import registry
+from context_bench.core.lazy import registry
 from context_bench.datasets import catalogue_names, datasets_known, describe, examples_from, load
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from context_bench.core.load import limit_notes, loads_of
+from context_bench.core.rows import limit_notes, loads_of
 from context_bench.engine import open_store, run_of
 
 ONE, EIGHT = ({"mode": "fixed", "at_once": n, "stream": True} for n in (1, 8))

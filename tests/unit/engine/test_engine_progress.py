@@ -7,8 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from context_bench.engine.progress import RichProgress, Step
-from context_bench.engine.progress_lines import Line, Median, block, brief, clean, duration, short
+from context_bench.engine.progress import Median, ProgressRow, Step, brief, clean, duration, short
+from context_bench.engine.progress import TerminalProgress as TerminalProgress
+from context_bench.engine.terminal import block
 
 
 class Terminal(io.StringIO):
@@ -24,7 +25,7 @@ class Gone(io.StringIO):
 def test_without_a_terminal_plain_lines_come_now_and_then():
     now = [0.0]
     out = io.StringIO()
-    progress = RichProgress(out, every=10, monotonic=lambda: now[0])
+    progress = TerminalProgress(out, every=10, monotonic=lambda: now[0])
     progress.start(["a", "b"], 4)
     progress.advance(Step("a", tokens=(1_000, 400), cost=0.01))
     assert out.getvalue() == ""
@@ -44,7 +45,7 @@ def test_without_a_terminal_plain_lines_come_now_and_then():
 def test_on_a_terminal_lines_are_redrawn_on_that_stream_only(capsys, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
-    progress = RichProgress(out)
+    progress = TerminalProgress(out)
     progress.start(["kompact\x1b]0;title\x07\u202e"], None)
     progress.advance(Step("kompact\x1b]0;title\x07\u202e"))
     progress.note("hello [bold]x[/bold]")
@@ -60,7 +61,7 @@ def test_no_color_is_respected(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
-    progress = RichProgress(out)
+    progress = TerminalProgress(out)
     progress.start(["a"], 3)
     progress.advance(Step("a"))
     progress.close()
@@ -68,7 +69,7 @@ def test_no_color_is_respected(monkeypatch):
 
 
 def test_a_reader_who_left_does_not_end_the_run():
-    progress = RichProgress(Gone(), every=0)
+    progress = TerminalProgress(Gone(), every=0)
     progress.start(["a"], None)
     progress.advance(Step("a"))
     progress.advance(Step("unheard of"))
@@ -78,7 +79,7 @@ def test_a_reader_who_left_does_not_end_the_run():
 
 def test_a_run_of_nothing_says_nothing():
     out = io.StringIO()
-    progress = RichProgress(out)
+    progress = TerminalProgress(out)
     progress.start(["a"], 0)
     progress.close()
     assert out.getvalue() == ""
@@ -90,7 +91,7 @@ def test_small_texts():
     assert [duration(s) for s in (5, 89, 100, 7_500)] == ["5 s", "89 s", "2 min", "2 h 05 min"]
     assert [short(n) for n in (999, 1_000, 2_500_000)] == ["999", "1.0k", "2.5M"]
     assert [brief(s) for s in (0.0012, 0.035, 1.24, 99.96)] == ["1.2 ms", "35 ms", "1.2 s", "2 min"]
-    assert Line("a", None, done=3).counted() == "3"
+    assert ProgressRow("a", None, done=3).counted() == "3"
 
 
 def told(lines, width, height, seconds=10.0):
@@ -98,7 +99,7 @@ def told(lines, width, height, seconds=10.0):
 
 
 def worked(name, total=300, rows=184, failed=3, kept=0):
-    line = Line(name, total, kept=kept)
+    line = ProgressRow(name, total, kept=kept)
     for number in range(rows):
         line.add(number < failed, (1_200, 500), 0.001, 1.2)
     return line
@@ -161,7 +162,7 @@ def test_odd_latencies_are_counted_somewhere():
 def test_rows_that_the_store_had_already_are_done_and_do_not_flatter_the_rate():
     now = [0.0]
     out = io.StringIO()
-    progress = RichProgress(out, monotonic=lambda: now[0])
+    progress = TerminalProgress(out, monotonic=lambda: now[0])
     progress.start(["a"], None)
     progress.owing("a", 100, 80)
     now[0] = 10.0
@@ -172,7 +173,7 @@ def test_rows_that_the_store_had_already_are_done_and_do_not_flatter_the_rate():
 def test_many_systems_without_a_terminal_are_one_line_until_the_end():
     now = [0.0]
     out = io.StringIO()
-    progress = RichProgress(out, monotonic=lambda: now[0])
+    progress = TerminalProgress(out, monotonic=lambda: now[0])
     progress.start([f"s{number}" for number in range(20)], 3)
     for number in range(20):
         now[0] = 0.6 * number

@@ -527,11 +527,11 @@ async def test_a_stateless_system_and_a_played_back_one_are_never_set_up(store, 
 async def test_who_watches_is_told(run):
     from io import StringIO
 
-    from context_bench.engine import RichProgress
+    from context_bench.engine import TerminalProgress
 
     said = StringIO()
     seconds = itertools.count(0.0, 100.0)  # long enough between two looks for a line at each
-    await run([Spaces()], grouped("ab"), progress=RichProgress(said, every=0.0, monotonic=lambda: next(seconds)))
+    await run([Spaces()], grouped("ab"), progress=TerminalProgress(said, every=0.0, monotonic=lambda: next(seconds)))
     assert "  memory: setting up group a\n" in said.getvalue()
     assert "  memory: setting up group b\n" in said.getvalue()
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from context_bench.core.errors import BadInput, BadReply, CostCapReached, UnknownName
+from context_bench.core.lazy import registry
 from context_bench.core.plugins import load_object
-from context_bench.core.registry import registry
 from context_bench.memory.protocol import Hit, Item, NotSupported
 from context_bench.memory.systems import BUILTINS, SCHEMES, as_memory, make_memory
 from context_bench.memory.systems.adapting import Answer, as_answer, as_hits

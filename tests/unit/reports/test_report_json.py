@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from context_bench.core.load import limit_notes
 from context_bench.core.records import EvalRow, Result
+from context_bench.core.rows import limit_notes
 from context_bench.reports import to_json, write
 
 ANY = st.text(alphabet=st.characters(), max_size=40)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.lazy import registry
 from context_bench.core.records import Result
-from context_bench.core.registry import registry
 from context_bench.reports import FORMATS, build_page, render, to_table, write
 from context_bench.reports.page import Page
 

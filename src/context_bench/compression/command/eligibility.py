@@ -43,7 +43,7 @@ async def eligible_probes(
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
     from context_bench.core.rows import score
     from context_bench.engine import Arm, RunSettings, execute, open_store, rows
-    from context_bench.engine.progress import RichProgress
+    from context_bench.engine.progress import TerminalProgress as TerminalProgress
     from context_bench.session.session import run_name, store_of
 
     with closing(open_store(store_of(options))) as store:
@@ -58,7 +58,7 @@ async def eligible_probes(
             settings=RunSettings(trials=options.eligibility or 1, seed=options.seed, max_workers=options.max_workers),
             spend=environment.spend,
             overhead=environment.overhead,
-            progress=None if options.quiet else RichProgress(),
+            progress=None if options.quiet else TerminalProgress(),
             reuse="all",
         )
         if executed.stopped is not None:

@@ -17,17 +17,17 @@ from typing import Any
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Stop, describe
-from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
-from context_bench.engine.executors.local import (
+from context_bench.engine.execution import (
     IsolatedInstance,
     close_instance,
     isolated_instance,
     judged,
     load_tokenizers,
 )
+from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
 from context_bench.engine.plan import Outcome, SetUp, WorkItem
 from context_bench.engine.scoring import Scorer
-from context_bench.engine.store.reply_cache import StoredReplies
+from context_bench.engine.store.outcomes import StoredReplies
 from context_bench.engine.work import WorkerContext, WorkerThread, perform, set_up
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter
 

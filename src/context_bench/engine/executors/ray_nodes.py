@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, Stop, SystemFailed, describe
+from context_bench.engine.execution import IsolatedInstance, NodeLost, Raised
 from context_bench.engine.executors.link import Desk, Message
-from context_bench.engine.executors.local import IsolatedInstance, NodeLost, Raised
 from context_bench.engine.executors.node import Node, Parcel, package_version, packed
 from context_bench.engine.plan import Outcome, SetUp, WorkItem
 from context_bench.engine.redaction import secrets_of

@@ -16,8 +16,7 @@ from sqlalchemy import Column, Connection, Table, and_, delete, func, or_, selec
 from context_bench.core.iterables import by_count, by_size
 from context_bench.engine.encoding import Damaged, dumps, pack, sound, sound_body
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import insert, insert_one
-from context_bench.engine.store.prepared import put
+from context_bench.engine.store.dialects import insert, insert_one, number_of, put
 from context_bench.engine.store.run_records import COPYING
 from context_bench.engine.store.store import Store
 
@@ -250,9 +249,7 @@ class RowCopier:
             rows = all_of(reading, select(table).where(table.c.id.in_(ids)))
         for row in sorted(rows, key=lambda row: list(row.values())[1:]):
             number = row.pop("id")
-            connection.execute(insert(connection, table).values(row).on_conflict_do_nothing())
-            same = (table.c[name] == value for name, value in row.items())
-            self.numbers[table.name][number] = connection.execute(select(table.c.id).where(*same)).scalar_one()
+            self.numbers[table.name][number] = number_of(connection, table, row)
 
     def _copy_bodies(self, connection: Connection, keys: set[bytes]) -> None:
         self.counts["bodies"] += copy_bodies(self.source, connection, keys)

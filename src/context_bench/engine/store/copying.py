@@ -20,9 +20,8 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.copied_rows import RowCopier, Values, all_of, page, place
-from context_bench.engine.store.dialects import insert_one
+from context_bench.engine.store.dialects import insert_one, put
 from context_bench.engine.store.postgresql import StoreLost
-from context_bench.engine.store.prepared import put
 from context_bench.engine.store.run_records import (
     COPYING,
     INTERRUPTED,
@@ -103,7 +102,8 @@ class _RunCopy:
                 if self.state != before:  # it was made, only its answer was lost
                     self.copier.counts, lost = tried, 0
         self.target.insist(self._end)
-        return Copied(self.name, *self.copier.counts.values())
+        rows, calls, bodies = self.copier.counts.values()
+        return Copied(self.name, rows, calls, bodies)
 
     def _copy_piece(self) -> None:
         """The next rows of a table, or on to the next table."""

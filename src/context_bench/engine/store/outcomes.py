@@ -1,21 +1,29 @@
-"""Finished work as rows: outputs, scores, calls, forwarded requests, and the set-ups of groups."""
+"""Finished work as rows: outputs, scores, calls, forwarded requests, the set-ups of groups, and replies of judges.
+
+Replies are remembered by content, so that a judge is not asked the same thing twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.keys import hash_text
+from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
+from context_bench.engine.encoding import Bodies, Damaged, dumps, pack, unpacked
 from context_bench.engine.plan import BODIES_UP_TO, Outcome, PlannedArm, Score, SetUp
+from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import insert_one
-from context_bench.engine.store.prepared import Endpoints, Serializer, add, point, put
-from context_bench.engine.store.reply_cache import remember
-from context_bench.engine.store.store import Database
+from context_bench.engine.store.dialects import add, add_new, insert_one, number_of, put
+from context_bench.engine.store.pending import point
+from context_bench.engine.store.store import Database, Store
 
 #: Error of a set-up that is going on, or that its process did not survive.
 NEVER_ENDED = "Interrupted: the set-up never ended"
@@ -83,9 +91,11 @@ class OutcomeRows:
         self._point(connection, outcomes)
         self._write_scores(connection, outcomes)
         self._write_calls(connection, outcomes)
-        told = {key: reply for outcome in outcomes for score in outcome.scores for key, reply in score.replies.items()}
-        if told:
-            remember(connection, told, self.serializer.secrets, now)
+        replies = {
+            key: reply for outcome in outcomes for score in outcome.scores for key, reply in score.replies.items()
+        }
+        if replies:
+            remember(connection, replies, self.serializer.secrets, now)
         for outcome in made:
             if outcome.forwarded:
                 self.write_forwarded(
@@ -215,7 +225,7 @@ class OutcomeRows:
         output, take, setup = of
         ink, rows = self.serializer, []
         for record in records:
-            facts = {name: told for name in _FACTS if (told := getattr(record, name)) not in (None, {})}
+            facts = {name: fact for name in _FACTS if (fact := getattr(record, name)) not in (None, {})}
             if record.usage is not None:
                 facts["usage"] = asdict(record.usage)
             request = ink.body(record.request) if keep and record.request is not None else None
@@ -280,3 +290,118 @@ def _calls_of(outcome: Outcome) -> Iterable[Call]:
     yield from outcome.calls
     for score in outcome.scores:
         yield from score.calls
+
+
+def write_bodies(connection: Connection, bodies: Bodies) -> None:
+    """Write what was gathered and is not there yet, in the order of keys: two writers never wait for one another in a
+    circle.
+    """
+    add_new(connection, schema.bodies, ("key", "data"), sorted(bodies.fresh.items()))
+    links = sorted((link["body"], link["part"]) for link in bodies.links)
+    add_new(connection, schema.body_parts, ("body", "part"), links)
+
+
+#: Characters of a model's or a server's name that an index takes in any database.
+_LONGEST = 600
+
+
+@dataclass(slots=True)
+class Endpoints:
+    """Numbers of the models and servers that calls went to, as calls name them."""
+
+    serializer: Serializer
+    numbers: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def meet(self, connection: Connection, calls: Iterable[Call]) -> None:
+        """Give those of these calls their numbers: in the order of their names, as every writer does."""
+        new = {(call.model, call.url) for call in calls if (call.model, call.url) not in self.numbers}
+        if not new:
+            return
+        text = self.serializer.text
+        named = sorted(((text(model)[:_LONGEST], text(url)[:_LONGEST]), (model, url)) for model, url in new)
+        for (model, url), asked in named:
+            self.numbers[asked] = number_of(connection, schema.endpoints, {"model": model, "url": url})
+
+    def number(self, call: Call) -> int:
+        """The number of an endpoint that was met."""
+        return self.numbers[call.model, call.url]
+
+    def forget(self) -> None:
+        """The transaction that met them was not made."""
+        self.numbers.clear()
+
+
+# --- replies of judges ---
+
+#: Replies held for those who ask the same before the first has been written.
+_RECENT = 1_000
+
+
+class StoredReplies:
+    """A `ReplyCache` in a store: within a run, across its resumes, and across runs of one store.
+
+    Only replies are kept, not what was asked. What can be asked again need not survive a loss of power by itself.
+    `with_calls`: a reply goes into the open ledger, and into the store with the calls that paid for it (see
+    `remember`): were it there before them, a run that is killed in between would have the answer and not the bill.
+    """
+
+    def __init__(
+        self, store: Store, secrets: Secrets, *, clock: Clock = SYSTEM_CLOCK, with_calls: bool = False
+    ) -> None:
+        self._store, self._secrets, self._clock, self._with_calls = store, secrets, clock, with_calls
+        self._recent: dict[str, dict[str, Any]] = {}  # may not be in the store yet
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The reply to a request of that key, if it was seen before."""
+        if (recent := self._recent.get(key)) is not None:
+            return recent
+        query = select(schema.replies.c.reply).where(schema.replies.c.key == _key(key))
+
+        def work() -> bytes | None:
+            with self._store.reading() as connection:
+                return connection.scalar(query)
+
+        found = self._store.insist(work)
+        try:
+            reply = unpacked(found)
+        except Damaged:  # what can be asked again is
+            return None
+        return reply if isinstance(reply, dict) else None
+
+    def put(self, key: str, reply: dict[str, Any]) -> None:
+        """Remember a reply; the newest counts."""
+        ledger = current_ledger() if self._with_calls else None
+        if ledger is not None:
+            ledger.replies[key] = self._recent[key] = reply
+            if len(self._recent) > _RECENT:
+                del self._recent[next(iter(self._recent))]
+            return
+
+        def work() -> None:
+            with self._store.writing(durable=False) as connection:
+                remember(connection, {key: reply}, self._secrets, self._clock.now())
+
+        self._store.insist(work)
+
+
+def remember(connection: Connection, replies: Mapping[str, dict[str, Any]], secrets: Secrets, now: float) -> None:
+    """Write replies, in the caller's transaction; the newest of a key counts."""
+    rows = [(_key(key), now, pack(secrets.clean(dumps(reply)))) for key, reply in replies.items()]
+    put(connection, schema.replies, ("key", "created", "reply"), sorted(rows))
+
+
+@contextmanager
+def caching_replies(replies: StoredReplies, evaluators: Iterable[Any]) -> Iterator[None]:
+    """Hand these replies, for the block, to every evaluator that can use them and has no cache of its own."""
+    given = [evaluator for evaluator in evaluators if getattr(evaluator, "cache", replies) is None]
+    for evaluator in given:
+        evaluator.cache = replies
+    try:
+        yield
+    finally:
+        for evaluator in given:
+            evaluator.cache = None
+
+
+def _key(key: str) -> bytes:
+    return bytes.fromhex(hash_text(key, 32))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, false, func, select, true, update
@@ -16,9 +17,9 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, fal
 from context_bench.core.records import Example
 from context_bench.engine.encoding import dumps
 from context_bench.engine.plan import PlannedArm, StoredAnswer
+from context_bench.engine.redaction import Serializer
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import insert, written
-from context_bench.engine.store.prepared import PreparedQuery, Serializer, add, put
+from context_bench.engine.store.dialects import Many, PreparedQuery, add, compiled_once, insert, put, written
 
 _k, _p, _o, _s = schema.sources.c, schema.plan.c, schema.outputs.c, schema.scores.c
 
@@ -415,3 +416,17 @@ _SEEN = PreparedQuery(_seen_before(), ("of", "first", "last"))
 
 def _as_it_is(text: str | None) -> str | None:
     return text
+
+
+def point(connection: Connection, rows: Sequence[tuple[int | None, int, int, int, int]]) -> None:
+    """Let plan rows point to outputs: (output, run, arm, position, trial)."""
+    _pointing(connection.dialect.name).run(connection, rows)
+
+
+@cache
+def _pointing(database: str) -> Many:
+    columns = ("output", "run", "arm", "position", "trial")
+    named: dict[str, Any] = {name: bindparam(f"the_{name}") for name in columns}
+    here = (schema.plan.c[name] == named[name] for name in columns[1:])
+    statement = update(schema.plan).where(*here).values(output=named["output"])
+    return compiled_once(database, statement, tuple(f"the_{name}" for name in columns), schema.plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from context_bench.core.families import Kept, families
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
+from context_bench.engine.plan import PlannedArm, PlannedEvaluator
 from context_bench.engine.store import schema
-from context_bench.engine.store.dialects import insert_one
+from context_bench.engine.store.dialects import insert, insert_one, number_of
 from context_bench.engine.store.store import Store
 
 RUNNING, DONE, INTERRUPTED, STOPPED = "running", "done", "interrupted", "stopped"
@@ -331,6 +332,76 @@ def still_alive(owner: str | None, updated: float, clock: Clock) -> bool:
     except OSError:
         pass
     return _started(int(pid)) == started
+
+
+# --- arms and evaluators of a run ---
+
+
+def identity_of(
+    arms: Sequence[PlannedArm], evaluators: Sequence[PlannedEvaluator], settings: dict[str, Any], datasets: Any
+) -> str:
+    """The identity of a run, equal for two commands that mean the same: arms and their partners, evaluators, seed and
+    trials, datasets.
+    """
+    parts = [
+        [[arm.name, arm.key, arm.arm.budget_from] for arm in arms],
+        [each.key for each in evaluators],
+        settings,
+        dumps(datasets).decode("utf-8", "replace"),
+    ]
+    return hash_text(dumps(parts).decode("utf-8", "replace"))
+
+
+def register_arms(connection: Connection, run: int, chosen: Sequence[PlannedArm]) -> None:
+    """Give arms their numbers, and drop the plan of those that are gone."""
+    arms, plan = schema.arms, schema.plan
+    stored = {row.name: row for row in connection.execute(select(arms).where(arms.c.run == run))}
+    known = {name: row.arm for name, row in stored.items()}
+    number = max(known.values(), default=-1)
+    connection.execute(update(arms).where(arms.c.run == run).values(ordinal=None))
+    for ordinal, arm in enumerate(chosen):
+        name = utf8_safe(arm.name)
+        if name not in known:
+            number += 1
+            known[name] = number
+        arm.number = known[name]
+        values = {"name": name, "ordinal": ordinal, "key": bytes.fromhex(arm.key)}
+        if (
+            name in stored and stored[name].key != values["key"]
+        ):  # another system under an old name: its answers are not this one's
+            connection.execute(update(plan).where(plan.c.run == run, plan.c.arm == arm.number).values(output=None))
+        adding = insert(connection, arms).values(run=run, arm=arm.number, **values)
+        connection.execute(adding.on_conflict_do_update(index_elements=["run", "arm"], set_=values))
+    present = [arm.number for arm in chosen]
+    connection.execute(delete(plan).where(plan.c.run == run, plan.c.arm.not_in(present)))
+
+
+def find_arms(connection: Connection, run: int, chosen: Sequence[PlannedArm]) -> None:
+    """Give arms the numbers that the run knows their names by."""
+    a = schema.arms.c
+    known = {row.name: row.arm for row in connection.execute(select(a.name, a.arm).where(a.run == run))}
+    for arm in chosen:
+        arm.number = known[utf8_safe(arm.name)]
+
+
+def register_evaluators(
+    connection: Connection, run: int, chosen: Sequence[PlannedEvaluator], *, keep: bool = False
+) -> None:
+    """Give evaluators their ids and make them the run's; with `keep`, those of other names stay."""
+    table, links = schema.evaluators, schema.run_evaluators
+    for evaluator in sorted(chosen, key=lambda evaluator: evaluator.key):
+        values = {"key": bytes.fromhex(evaluator.key), "name": utf8_safe(evaluator.name)}
+        evaluator.id = number_of(connection, table, values)
+    ids: list[int] = []
+    if keep:
+        names = {utf8_safe(each.name) for each in chosen}
+        linked = select(table.c.id, table.c.name).join(links, links.c.evaluator == table.c.id)
+        before = linked.where(links.c.run == run).order_by(links.c.ordinal)
+        ids = [row.id for row in connection.execute(before) if row.name not in names]
+    ids = list(dict.fromkeys([*ids, *(each.id for each in chosen)]))
+    connection.execute(delete(links).where(links.c.run == run))
+    if ids:
+        connection.execute(links.insert(), [{"run": run, "ordinal": n, "evaluator": one} for n, one in enumerate(ids)])
 
 
 # --- purging ---

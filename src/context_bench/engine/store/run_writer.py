@@ -17,10 +17,10 @@ from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import Outcome, PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem
-from context_bench.engine.redaction import Secrets
+from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, reason, storing
-from context_bench.engine.store.outcomes import OutcomeRows
+from context_bench.engine.store.outcomes import Endpoints, OutcomeRows, write_bodies
 from context_bench.engine.store.pending import (
     ExampleRow,
     KnownPlan,
@@ -30,20 +30,22 @@ from context_bench.engine.store.pending import (
     Settled,
     SourceRow,
     look_up,
+    point,
     stretches,
 )
 from context_bench.engine.store.postgresql import StoreLost
-from context_bench.engine.store.prepared import (
-    Endpoints,
-    Serializer,
+from context_bench.engine.store.run_records import (
+    AT_WORK,
+    Begun,
+    begin_run,
+    end_run,
     find_arms,
     identity_of,
-    point,
+    process_mark,
+    recount,
     register_arms,
     register_evaluators,
-    write_bodies,
 )
-from context_bench.engine.store.run_records import AT_WORK, Begun, begin_run, end_run, process_mark, recount
 from context_bench.engine.store.store import TRIES, Store
 
 __all__ = [

@@ -16,7 +16,7 @@ from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, storing
-from context_bench.engine.store.prepared import write_bodies
+from context_bench.engine.store.outcomes import write_bodies
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.run_records import (
     COPYING,

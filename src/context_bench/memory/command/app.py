@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.core.registry import registry
+from context_bench.core.lazy import registry
 from context_bench.core.roles import ArmRole
 from context_bench.llm.redact import key_in
 from context_bench.memory.command import checks as memory_checks
@@ -275,8 +275,8 @@ def _memories(options: MemoryOptions) -> list[tuple[str, bool]]:
 
 def _known(specs: list[str]) -> None:
     """Refuse names that no memory has, before data is fetched for it."""
+    from context_bench.core.lazy import registry
     from context_bench.core.plugins import parse_spec
-    from context_bench.core.registry import registry
     from context_bench.memory.systems import BUILTINS
 
     for spec in map(parse_spec, specs):

@@ -12,8 +12,8 @@ from typing import Any
 
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName
+from context_bench.core.lazy import registry
 from context_bench.core.plugins import PluginSpec, check_options, load_object, parse_spec
-from context_bench.core.registry import registry
 from context_bench.memory.protocol import Memory
 from context_bench.memory.systems import BUILTINS, SCHEMES
 from context_bench.memory.systems.adapting import as_memory
