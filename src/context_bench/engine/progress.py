@@ -14,8 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
+from context_bench.core.lazy import LazyModule
+
 if TYPE_CHECKING:
+    from rich import cells as rich_cells
+
     from context_bench.engine.terminal import Redrawn
+else:
+    rich_cells = LazyModule("rich.cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,7 @@ class TerminalProgress:
         if _redrawable(stream):
             from context_bench.engine.terminal import Redrawn
 
-            self._live = Redrawn(stream, self._rows, color=not os.environ.get("NO_COLOR"))
+            self._live = Redrawn(stream, self._drawn, color=not os.environ.get("NO_COLOR"))
             self._live.start()
 
     def owing(self, system: str, owed: int | None, kept: int) -> None:
@@ -264,8 +270,8 @@ class TerminalProgress:
         now = self._monotonic()
         return now - self._said >= max(self._every, (now - self._began) / 20)
 
-    def _rows(self) -> tuple[list[ProgressRow], float]:
-        return list(self._lines.values()), self._seconds()
+    def _drawn(self, width: int, height: int) -> list[list[tuple[str, str]]]:
+        return block(list(self._lines.values()), self._seconds(), width, height)
 
     def _say(self, *, all_of_them: bool = False) -> None:
         self._said = self._monotonic()
@@ -292,6 +298,76 @@ def _redrawable(stream: IO[str]) -> bool:
         return stream.isatty() and os.environ.get("TERM") != "dumb" and os.name != "nt"
     except ValueError:  # closed
         return False
+
+
+#: Columns after the name, as they stand, and in the order in which they are given up when there is no room.
+_GIVEN_UP = ("sent → on", "money", "p50", "rate", "left", "failed", "done")
+_NAME, _LEAST_NAME, _GAP, _BAR = 28, 10, 2, 12
+_STYLES = {"failed": "red", "bar": "cyan"}
+_DIM = "dim"
+
+
+def block(lines: Sequence[ProgressRow], seconds: float, width: int, height: int) -> list[list[tuple[str, str]]]:
+    """The lines that a terminal of `width` × `height` has room for, each a list of (text, style of rich or ""): a
+    heading, then one per system; of too many systems the unfinished ones, and the others together. No line is wider
+    than `width`, and there are fewer than `height`.
+    """
+    chosen = _chosen(lines, max(1, height - 2))
+    cells = [line.cells(seconds) for line in chosen]
+    sizes, name_width = _columns([line.name for line in chosen], cells, width)
+    used = name_width + sum(sizes.values()) + _GAP * len(sizes)
+    bar = _BAR if width - used >= _BAR + _GAP and any(line.total for line in chosen) else 0
+    titles = "".join(f"{'':{_GAP}}{column:>{size}}" for column, size in sizes.items())
+    heading = " " * (name_width + (bar + _GAP if bar else 0)) + titles
+    drawn: list[list[tuple[str, str]]] = [[(_cut(heading, width), _DIM)]] if height > 2 and sizes else []
+    for line, texts in zip(chosen, cells, strict=True):
+        row = [(_cut(line.name, name_width), "")]
+        row += [(" " * _GAP, ""), (_bar(line, bar), _STYLES["bar"])] if bar else []
+        row += [
+            (" " * (_GAP + size - rich_cells.cell_len(texts[column])) + texts[column], _STYLES.get(column, ""))
+            for column, size in sizes.items()
+        ]
+        drawn.append(row)
+    return drawn
+
+
+def _chosen(lines: Sequence[ProgressRow], room: int) -> list[ProgressRow]:
+    if len(lines) <= room:
+        return list(lines)
+    if room == 1:
+        return [together(lines, f"{len(lines)} systems")]
+    unfinished = [line for line in lines if line.total is None or line.here < line.total] or list(lines)
+    kept = unfinished[: room - 1]
+    others = [line for line in lines if all(line is not one for one in kept)]
+    return [*kept, together(others, f"and {len(others)} more")]
+
+
+def _columns(names: Sequence[str], cells: Sequence[dict[str, str]], width: int) -> tuple[dict[str, int], int]:
+    """The columns that fit beside the names, with their widths, and the width of the names."""
+    wide = rich_cells.cell_len
+    sizes = {
+        column: max(wide(column), *(wide(row[column]) for row in cells))
+        for column in (cells[0] if cells else ())
+        if any(row[column] for row in cells)
+    }
+    longest = min(_NAME, max(map(wide, names), default=0))
+    for column in _GIVEN_UP:
+        if sum(sizes.values()) + _GAP * len(sizes) + min(longest, _LEAST_NAME) <= width:
+            break
+        sizes.pop(column, None)
+    return sizes, max(0, min(longest, width - sum(sizes.values()) - _GAP * len(sizes)))
+
+
+def _bar(line: ProgressRow, size: int) -> str:
+    full = round(size * min(1.0, line.here / line.total)) if line.total else 0
+    return "█" * full + "░" * (size - full)
+
+
+def _cut(text: str, width: int) -> str:
+    """`text` in exactly `width` columns."""
+    if rich_cells.cell_len(text) <= width or width < 2:
+        return rich_cells.set_cell_size(text, width)
+    return rich_cells.set_cell_size(text, width - 1) + "…"
 
 
 def clean(text: str, width: int = 40) -> str:

@@ -1,29 +1,23 @@
-"""Progress of each system as a line at the bottom of a terminal, drawn again in place four times a second by rich.
-
-Lines fit the window: columns are given up where there is no room, and systems are counted together.
-"""
+"""A few lines at the bottom of a terminal, drawn again in place four times a second by rich."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import IO, Any, cast
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleDimensions, ConsoleRenderable
 from rich.control import Control
 from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from context_bench.engine.progress import ProgressRow, together
-
 Styled = list[tuple[str, str]]  # texts, each with a style of rich or ""
 
 
 class Redrawn(Live):
-    """Draws a line for each of the rows that `rows()` gives beside the seconds so far, and takes them away at the end.
+    """Draws the lines that `drawn(width, height)` gives until it is stopped, then takes them away.
 
     A terminal that is gone ends nothing.
 
@@ -31,10 +25,8 @@ class Redrawn(Live):
     right.
     """
 
-    def __init__(
-        self, stream: IO[str], rows: Callable[[], tuple[list[ProgressRow], float]], *, color: bool = True
-    ) -> None:
-        self._stream, self._rows = stream, rows
+    def __init__(self, stream: IO[str], drawn: Callable[[int, int], list[Styled]], *, color: bool = True) -> None:
+        self._stream, self._drawn = stream, drawn
         self._standing: list[int] = []  # widths of the lines that stand there
         self._coming: list[int] = []
         console = _Console(
@@ -60,7 +52,7 @@ class Redrawn(Live):
             width, height = os.get_terminal_size(self._stream.fileno())
             self.console.size = ConsoleDimensions(width or 80, height or 24)
         size = self.console.size
-        lines = block(*self._rows(), max(1, size.width - 1), size.height)
+        lines = self._drawn(max(1, size.width - 1), size.height)
         self._coming = [sum(len(text) for text, _ in line) for line in lines]
         return Text("\n", no_wrap=True).join(Text.assemble(*line) for line in lines)
 
@@ -96,75 +88,3 @@ class _Forgiving:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-#: Columns after the name, as they stand, and in the order in which they are given up when there is no room.
-_GIVEN_UP = ("sent → on", "money", "p50", "rate", "left", "failed", "done")
-_NAME, _LEAST_NAME, _GAP, _BAR = 28, 10, 2, 12
-_STYLES = {"failed": "red", "bar": "cyan"}
-_DIM = "dim"
-
-
-def block(lines: Sequence[ProgressRow], seconds: float, width: int, height: int) -> list[list[tuple[str, str]]]:
-    """The lines that a terminal of `width` × `height` has room for, each a list of (text, style of rich or ""): a
-    heading, then one per system; of too many systems the unfinished ones, and the others together. No line is wider
-    than `width`, and there are fewer than `height`.
-    """
-    chosen = _chosen(lines, max(1, height - 2))
-    cells = [line.cells(seconds) for line in chosen]
-    shown, name_width = _columns([line.name for line in chosen], cells, width)
-    sizes = (
-        {column: max(cell_len(column), *(cell_len(each[column]) for each in cells)) for column in shown}
-        if cells
-        else {}
-    )
-    used = name_width + sum(size + _GAP for size in sizes.values())
-    bar = _BAR if width - used >= _BAR + _GAP and any(line.total for line in chosen) else 0
-    titles = "".join(f"{'':{_GAP}}{column:>{sizes[column]}}" for column in shown)
-    heading = " " * (name_width + (bar + _GAP if bar else 0)) + titles
-    made: list[list[tuple[str, str]]] = [[(_cut(heading, width), _DIM)]] if height > 2 and shown else []
-    for line, found in zip(chosen, cells, strict=True):
-        row = [(_cut(line.name, name_width), "")]
-        row += [(" " * _GAP, ""), (_bar(line, bar), _STYLES["bar"])] if bar else []
-        row += [
-            (" " * (_GAP + sizes[column] - cell_len(found[column])) + found[column], _STYLES.get(column, ""))
-            for column in shown
-        ]
-        made.append(row)
-    return made
-
-
-def _chosen(lines: Sequence[ProgressRow], room: int) -> list[ProgressRow]:
-    if len(lines) <= room:
-        return list(lines)
-    if room == 1:
-        return [together(lines, f"{len(lines)} systems")]
-    unfinished = [line for line in lines if line.total is None or line.here < line.total] or list(lines)
-    kept = unfinished[: room - 1]
-    others = [line for line in lines if all(line is not one for one in kept)]
-    return [*kept, together(others, f"and {len(others)} more")]
-
-
-def _columns(names: Sequence[str], cells: Sequence[dict[str, str]], width: int) -> tuple[list[str], int]:
-    """The columns that fit beside the names, and the width of the names."""
-    shown = [column for column in (cells[0] if cells else ()) if any(each[column] for each in cells)]
-    longest = min(_NAME, max((cell_len(name) for name in names), default=0))
-    sizes = {column: max(cell_len(column), *(cell_len(each[column]) for each in cells)) + _GAP for column in shown}
-    for column in _GIVEN_UP:
-        if sum(sizes[each] for each in shown) + min(longest, _LEAST_NAME) <= width:
-            break
-        if column in shown:
-            shown.remove(column)
-    return shown, max(0, min(longest, width - sum(sizes[each] for each in shown)))
-
-
-def _bar(line: ProgressRow, size: int) -> str:
-    full = round(size * min(1.0, line.here / line.total)) if line.total else 0
-    return "█" * full + "░" * (size - full)
-
-
-def _cut(text: str, width: int) -> str:
-    """`text` in exactly `width` columns."""
-    if cell_len(text) <= width or width < 2:
-        return set_cell_size(text, width)
-    return set_cell_size(text, width - 1) + "…"
