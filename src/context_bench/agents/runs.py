@@ -199,7 +199,7 @@ async def _run(
     from context_bench.agents.systems import AbortRules
     from context_bench.agents.systems.arms import require_reachable
     from context_bench.engine import RunSettings, execute, open_store
-    from context_bench.engine.progress import TerminalProgress as TerminalProgress
+    from context_bench.engine.progress import TerminalProgress
     from context_bench.llm.prices import GenaiPrices
     from context_bench.metrics import CostOfPass, MeanScore
     from context_bench.runner import collect

@@ -88,7 +88,7 @@ async def _proxies(upstream: Any) -> AsyncIterator[dict[str, str]]:
 async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any, int]:
     """Part 1: the same questions through every proxy, answered by the bundled model, recorded by the tap."""
     from context_bench.engine import Arm, RunSettings, execute
-    from context_bench.engine.progress import TerminalProgress as TerminalProgress
+    from context_bench.engine.progress import TerminalProgress
     from context_bench.evaluators import AnswerQuality
     from context_bench.llm.embedded import Embedded
     from context_bench.llm.prices import GenaiPrices, PricedAs

@@ -21,9 +21,8 @@ from functools import cache, partial
 from typing import Any, Literal
 
 from context_bench.core.families import brought, built_in, platform_tables
-from context_bench.core.lazy import DeclaredNames, declarations
+from context_bench.core.lazy import DeclaredNames, declarations, registry
 from context_bench.core.plugins import load_object
-from context_bench.core.registry import registry
 
 Unit = Literal["score", "share", "tokens", "usd", "seconds", "count", "number", "p"]
 _KINDS = ("evaluator", "metric")

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from context_bench.core.rows import canonical, differences
     from context_bench.engine.driver import Executed, execute, rescore
     from context_bench.engine.plan import Arm, RunSettings
-    from context_bench.engine.progress import Progress
-    from context_bench.engine.progress import TerminalProgress as TerminalProgress
+    from context_bench.engine.progress import Progress, TerminalProgress
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
     from context_bench.engine.store.outcomes import StoredReplies
     from context_bench.engine.store.reading import rows, same_examples

@@ -175,7 +175,7 @@ async def _run_and_report(
 ) -> int:
     from context_bench.datasets.examples import Chained
     from context_bench.engine import RunSettings, execute
-    from context_bench.engine.progress import TerminalProgress as TerminalProgress
+    from context_bench.engine.progress import TerminalProgress
     from context_bench.runner import add_notes, collect, details
     from context_bench.session import parts, reporting
 

@@ -7,8 +7,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from context_bench.engine.progress import Median, ProgressRow, Step, block, brief, clean, duration, short
-from context_bench.engine.progress import TerminalProgress as TerminalProgress
+from context_bench.engine.progress import (
+    Median,
+    ProgressRow,
+    Step,
+    TerminalProgress,
+    block,
+    brief,
+    clean,
+    duration,
+    short,
+)
 
 
 class Terminal(io.StringIO):

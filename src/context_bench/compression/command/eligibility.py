@@ -43,7 +43,7 @@ async def eligible_probes(
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
     from context_bench.core.rows import score
     from context_bench.engine import Arm, RunSettings, execute, open_store, rows
-    from context_bench.engine.progress import TerminalProgress as TerminalProgress
+    from context_bench.engine.progress import TerminalProgress
     from context_bench.session.session import run_name, store_of
 
     with closing(open_store(store_of(options))) as store:
