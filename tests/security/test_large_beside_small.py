@@ -11,6 +11,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from context_bench.core.errors import BadReply
+from context_bench.llm import chat, coding
 from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
@@ -269,3 +271,88 @@ async def test_serve_ends_though_a_large_body_is_being_worked_at(monkeypatch):
         with contextlib.suppress(aiohttp.ClientError):
             await asking
         assert served._apart._process is None
+
+
+class Replies:
+    """Answers each request with the body, content type and coding for its path."""
+
+    def __init__(self, **bodies):
+        self._bodies = bodies
+
+    async def _answer(self, request):
+        body, kind, coding = self._bodies[request.path.split("/")[1]]
+        return web.Response(
+            body=body, headers={"Content-Type": kind} | ({"Content-Encoding": coding} if coding else {})
+        )
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *error):
+        await self._runner.cleanup()
+
+
+async def ask(url):
+    async with chat.ChatClient(url) as client:
+        return await client.chat("gpt-4o-mini", [{"role": "user", "content": "Two and two?"}])
+
+
+async def test_a_run_gets_other_replies_while_a_large_one_is_read(monkeypatch):
+    small = ANSWER, "application/json", ""
+    large = ANSWER.replace(b"Four.", b"four " * 500_000), "application/json", ""
+    async with Replies(small=small, large=large) as replies, Gate(lambda body, most: len(body) > 2**20) as gate:
+        read = chat.load_body
+        monkeypatch.setattr(chat, "load_body", lambda *body: (gate.pass_through(*body), read(*body))[1])
+        slow = asyncio.create_task(ask(f"{replies.url}/large"))
+        await gate.reached.wait()
+        assert (await ask(f"{replies.url}/small")).text == "Four."
+        assert not slow.done()
+        gate.open()
+        assert len((await slow).text) == 2_500_000
+
+
+@pytest.fixture
+async def turns():
+    """A count of the event loop's turns, which a task that never waits makes go up."""
+    count = [0]
+
+    async def tick():
+        while True:
+            count[0] += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(tick())
+    yield count
+    task.cancel()
+
+
+async def test_a_body_that_unpacks_to_many_pieces_lets_others_go_between_them(monkeypatch, turns):
+    body = gzip.compress(ANSWER.replace(b"Four.", b"a" * 6_000_000))
+    inflate, seen = coding._inflate, []
+    monkeypatch.setattr(coding, "_inflate", lambda *data: (seen.append(turns[0]), inflate(*data))[1])
+    async with Replies(packed=(body, "application/json", "gzip")) as replies:
+        with pytest.raises(BadReply):
+            await ask(f"{replies.url}/packed")
+    assert len(set(seen)) >= 5  # of 1 MiB each; the end may be found out in the turn of the last one
+
+
+async def test_a_stream_that_comes_at_once_is_read_in_pieces_with_others_between_them(monkeypatch, turns):
+    event = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+    feed, seen = chat.StreamReader.feed, []
+
+    def noted(reader, data):
+        seen.append((turns[0], len(data)))
+        feed(reader, data)
+
+    monkeypatch.setattr(chat.StreamReader, "feed", noted)
+    stream = event * 8_000 + b"data: [DONE]\n\n"
+    async with Replies(stream=(stream, "text/event-stream", "")) as replies:
+        assert (await ask(f"{replies.url}/stream")).text == "a" * 8_000
+    assert max(size for _, size in seen) <= 2**16
+    assert len({turn for turn, _ in seen}) == len(seen)

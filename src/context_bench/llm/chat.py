@@ -40,6 +40,8 @@ from context_bench.wire.request import count_request, counted_texts, exactly
 #: it.
 _LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
 _LARGEST_ERROR = 64 * 2**10
+#: Bytes of a body that are read in a thread of their own, and of a stream that are read at once.
+_LONG_TO_READ, _LONG_TO_FEED = 2**20, 64 * 2**10
 #: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
 _CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
 #: Seconds that a stream whose reply is whole has for its bill and its last event.
@@ -390,6 +392,8 @@ class ChatClient:
             if response.content_type == "text/event-stream":
                 return await self._streamed(response, sending, call, start)
             body = await response.read(_LARGEST_REPLY + 1)
+            if len(body) > _LONG_TO_READ:
+                return await asyncio.to_thread(self._read, body, response, sending)
             return self._read(body, response, sending)
         finally:
             response.close()
@@ -398,9 +402,12 @@ class ChatClient:
         reader = StreamReader(sending.request.wire)
         size = 0
         while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
-            reader.feed(chunk)
-            if call.ttft is None and reader.started:
-                call.ttft = self._clock.monotonic() - start
+            for at in range(0, len(chunk), _LONG_TO_FEED):
+                if at:
+                    await asyncio.sleep(0)  # other requests are read meanwhile
+                reader.feed(chunk[at : at + _LONG_TO_FEED])
+                if call.ttft is None and reader.started:
+                    call.ttft = self._clock.monotonic() - start
             size += len(chunk)
             if size > _LARGEST_STREAM:
                 return Failure(

@@ -27,6 +27,7 @@ _ASIDE = 2_000
 #: The longest answers of models are some 130,000 tokens, an event each at most; and the bytes of one event that are
 #: read.
 _MOST_EVENTS, _LARGEST_EVENT = 400_000, 16 * 2**20
+_EMPTY_LINES = re.compile(rb"\n{3,}")
 _BYTE_ORDER_MARK = "\ufeff".encode()
 
 
@@ -49,6 +50,8 @@ class EventReader:
             self._rest += data
             self._bound(len(self._rest))
             return
+        if b"\n\n\n" in data:  # a second empty line in a row ends nothing, and there may be millions
+            data = _EMPTY_LINES.sub(b"\n\n", data)
         self._after_cr = data.endswith(b"\r")
         ends = data.endswith((b"\r", b"\n"))
         lines = (bytes(self._rest) + data).splitlines()

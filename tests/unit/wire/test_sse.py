@@ -512,3 +512,12 @@ def test_a_good_stream_with_one_thing_wrong_in_it_is_still_read(wire: str, data:
             isinstance(getattr(reply, field), str | None)
             for field in ("text", "refusal", "reasoning", "model", "finish_reason")
         )
+
+
+@given(st.text("\n\r:da x", max_size=60), st.lists(st.integers(0, 60), max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_repeated_empty_lines_change_no_event(text: str, cuts: list[int]) -> None:
+    data = text.replace("d", "data: x").encode()
+    flood = data.replace(b"\n\n", b"\n" * 9)
+    assert events(flood) == events(data)
+    assert events(flood, *(cut for cut in cuts if cut <= len(flood))) == events(data)

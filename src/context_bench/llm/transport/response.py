@@ -92,6 +92,8 @@ class Response:
             while size < limit and (more := await self.piece()):
                 parts.append(more)
                 size += len(more)
+                if self._decoder is not None:
+                    await asyncio.sleep(0)  # a small body may unpack to many pieces; other requests are read meanwhile
                 if size > _LARGE and not roomy:
                     roomy = await self._find_room()
         finally:
