@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, AnyStr, NamedTuple, cast
 
 from context_bench.core.archive_errors import FAULTS
 from context_bench.core.errors import BadInput
@@ -60,18 +60,8 @@ def json_line(line: LineOfJson, path: Path | str) -> dict[str, Any]:
 PIECE_LIMIT = 2**28
 
 
-def _bounded(file: IO[bytes], where: str) -> Iterator[bytes]:
-    """The lines of a file, none of them longer than `PIECE_LIMIT`."""
-    number = 0
-    while line := file.readline(PIECE_LIMIT + 1):
-        number += 1
-        if len(line) > PIECE_LIMIT:
-            raise _too_large(where, f"line {number}")
-        yield line
-
-
-def _bounded_text(file: io.TextIOBase, where: str) -> Iterator[str]:
-    """As `_bounded`, of a file of text."""
+def _bounded(file: IO[AnyStr], where: str) -> Iterator[AnyStr]:
+    """The lines of a file of bytes or text, none of them longer than `PIECE_LIMIT`."""
     number = 0
     while line := file.readline(PIECE_LIMIT + 1):
         number += 1
@@ -354,7 +344,7 @@ _WRAPPERS = ("data", "rows", "examples", "instances", "items", "records")
 def _table(file: IO[bytes], where: str, delimiter: str) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(PIECE_LIMIT)  # whole documents stand in single cells
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    reader = csv.DictReader(_bounded_text(lines, where), delimiter=delimiter, strict=True)
+    reader = csv.DictReader(_bounded(lines, where), delimiter=delimiter, strict=True)
     try:
         if not reader.fieldnames or len(set(reader.fieldnames)) != len(reader.fieldnames):
             raise BadInput(f"{where}: the first line must name the columns, each once; found {reader.fieldnames}")

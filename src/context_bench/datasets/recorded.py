@@ -74,7 +74,8 @@ class RecordedSessions:
         for spec, session in islice(every, self.n):
             seen[session.id] = seen.get(session.id, 0) + 1
             name = session.id if seen[session.id] == 1 else f"{session.id}#{seen[session.id]}"
-            yield name, spec, self._wired(accounted(session, self.with_text)[0] if complete else session)
+            whole = accounted(session, self.with_text)[0] if complete else session
+            yield name, spec, whole if self.wire is None else whole.on(self.wire)
 
     def manifest(self) -> dict[str, Any]:
         """Record of the input: sets with the hashes of their files, and how much of what is in them."""
@@ -88,14 +89,16 @@ class RecordedSessions:
             skipped.update(session.meta.get("skipped") or {})
             rebuilt += bool(session.meta.get("reconstructed"))
             digest.update(canonical_json([name, *_content(session)]).encode("utf-8", "surrogatepass"))
-        told: dict[str, Any] = {
+        return {
             "name": self.name,
             "sets": [self._set(spec) for spec in self.specs],
             "sessions": count,
             "requests": requests,
+            "formats": dict(formats),
+            "reconstructed": rebuilt,
+            "skipped": dict(sorted(skipped.items())),
+            "sha256": digest.hexdigest(),
         }
-        told |= {"formats": dict(formats), "reconstructed": rebuilt, "skipped": dict(sorted(skipped.items()))}
-        return {**told, "sha256": digest.hexdigest()}
 
     def _set(self, spec: str) -> dict[str, Any]:
         local = not spec.startswith((_BUNDLED, "hf:"))
@@ -103,19 +106,14 @@ class RecordedSessions:
 
     def _of(self, spec: str) -> Iterator[Session]:
         if spec == _BUNDLED:
-            yield from map(self._bundled, ours.bundled())
+            for name in ours.bundled():
+                yield from self._of(name)
         elif spec.startswith(ours.PREFIX):
-            yield self._bundled(spec)
+            yield ours.load_session(spec, wire=self.wire or "openai-chat")
         elif spec.startswith("hf:"):
             yield from _of_hub(spec, self.n)
         else:
             yield from _of_files(spec, self.agents, self.on_skip)
-
-    def _bundled(self, name: str) -> Session:
-        return ours.load_session(name, wire=self.wire or "openai-chat")
-
-    def _wired(self, session: Session) -> Session:
-        return session if self.wire is None else session.on(self.wire)
 
 
 def accounted(session: Session, with_text: bool = True) -> tuple[Session, Account]:
@@ -219,6 +217,10 @@ def examples_of(session: Session, *, name: str | None = None, dataset: str = "")
 
 
 def _recorded(reply: RecordedReply) -> dict[str, Any]:
-    told = {"text": reply.text or "", "tool_calls": list(reply.tool_calls), "finish_reason": reply.finish_reason}
-    usage = plain(reply.usage) if reply.usage is not None else None
-    return {name: value for name, value in {**told, "usage": usage}.items() if value is not None}
+    facts = {
+        "text": reply.text or "",
+        "tool_calls": list(reply.tool_calls),
+        "finish_reason": reply.finish_reason,
+        "usage": None if reply.usage is None else plain(reply.usage),
+    }
+    return {name: value for name, value in facts.items() if value is not None}

@@ -177,16 +177,14 @@ def _begun(pid: int) -> int | None:
 
 
 def _write(place: Path, value: str) -> bool:
-    try:
-        with place.open("w") as file:  # never made: these files are there or they are not
-            file.write(value)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        _must(place, value)
+        return True
+    return False
 
 
 def _must(place: Path, value: str) -> None:
-    with place.open("w") as file:
+    with place.open("w") as file:  # never made: these files are there or they are not
         file.write(value)
 
 

@@ -65,7 +65,7 @@ class Guarded:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._before = {name: _content(root / name) for name in _guarded(root)}
-        self._there = {str(path.relative_to(root)) for folder in _directories(root) for path in _modules_in(folder)}
+        self._there = {str(path.relative_to(root)) for folder, _, _ in _walk(root) for path in _modules_in(folder)}
 
     def undo(self, tests: list[str]) -> tuple[str, ...]:
         """Put back and take away; the paths where something had to be done, sorted. `tests`: where the hidden tests
@@ -97,20 +97,18 @@ class Guarded:
 
 def _guarded(root: Path) -> Iterator[str]:
     """Guarded files and links, relative to the root, without what is in .git."""
-    for folder, folders, files in os.walk(root):
-        if ".git" in folders:
-            folders.remove(".git")
-        for name in [*files, *(name for name in folders if Path(folder, name).is_symlink())]:
-            of_tests = name == "__init__.py" and Path(folder).name in _TEST_FOLDERS
+    for folder, folders, files in _walk(root):
+        for name in [*files, *(name for name in folders if (folder / name).is_symlink())]:
+            of_tests = name == "__init__.py" and folder.name in _TEST_FOLDERS
             if of_tests or name in _NAMES or name.endswith(".pth"):
-                yield str(Path(folder, name).relative_to(root))
+                yield str((folder / name).relative_to(root))
 
 
-def _directories(root: Path) -> Iterator[Path]:
-    for folder, folders, _ in os.walk(root):
-        if ".git" in folders:
-            folders.remove(".git")
-        yield Path(folder)
+def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """As `os.walk`, without what is in .git."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name != ".git"]
+        yield Path(folder), folders, files
 
 
 def _content(path: Path) -> bytes | None:

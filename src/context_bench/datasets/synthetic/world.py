@@ -104,17 +104,9 @@ class Names:
         """Given name and surname."""
         return self._fresh(lambda: f"{self._draw.pick(self._given)} {next(self._roots)}")
 
-    def firm(self) -> str:
-        """A firm; some begin with a small "the"."""
-        return self._formed("firm")
-
-    def dwelling(self) -> str:
-        """A house with a name."""
-        return self._formed("house")
-
-    def town(self) -> str:
-        """A harbour town."""
-        return self._formed("town")
+    def place(self, kind: str) -> str:
+        """A firm (some begin with a small "the"), a house with a name or a harbour town: `firm`, `house`, `town`."""
+        return self._fresh(lambda: self._draw.pick(self._forms[kind]).replace("{root}", next(self._roots)))
 
     def mark(self) -> str:
         """A firm's mark in the roll, such as K-417."""
@@ -127,9 +119,6 @@ class Names:
     def storerooms(self, count: int) -> Sequence[str]:
         """`count` rooms without their article; a room may come again in another call."""
         return self._draw.shuffled(self._rooms)[:count]
-
-    def _formed(self, kind: str) -> str:
-        return self._fresh(lambda: self._draw.pick(self._forms[kind]).replace("{root}", next(self._roots)))
 
     def _fresh(self, make: Callable[[], str]) -> str:
         while (name := make()) in self._used:
@@ -213,7 +202,7 @@ class World:
             self._chain(self._say_command(vessel), 2 + self.draw.below(3))
             self._ship_fact(self.draw.pick(_SHIP_FACTS), second)
             for _ in range(3):
-                self._arrival(self.draw.pick(self._goods), self.names.town())
+                self._arrival(self.draw.pick(self._goods), self.names.place("town"))
             if self._objects:
                 self._relocations(self._objects.pop(), 1 + self.draw.below(3))
             yield self.pieces[before:]
@@ -268,7 +257,7 @@ class World:
         if relation == "shut":
             return self.draw.pick(DAYS)
         if relation == "policy":
-            return self.names.firm()
+            return self.names.place("firm")
         return self.names.person() if relation in _SLOT else str(next(self._numbers[relation]))
 
     def _lookalikes(self, relation: str, shop: Shop) -> list[Piece]:
@@ -303,7 +292,7 @@ class World:
 
     def _ship_fact(self, relation: str, vessel: str) -> tuple[Piece, str]:
         if relation == "launched":
-            town = self.names.town()
+            town = self.names.place("town")
             return self._sentence(relation, vessel=vessel, town=town), town
         value = str(next(self._numbers[relation]))
         return self._sentence(relation, vessel=vessel, value=value), value
@@ -331,13 +320,13 @@ class World:
 
     def _chain(self, first: tuple[Piece, str], hops: int) -> tuple[list[Piece], str]:
         """A person → house (→ firm (→ town)): the sentences after `first`, and where they lead."""
-        house = self.names.dwelling()
+        house = self.names.place("house")
         said, end = [self._sentence("lodging", person=first[1], house=house)], house
         if hops > 2:
-            firm = end = self.names.firm()
+            firm = end = self.names.place("firm")
             said.append(self._sentence("deed", firm=firm, house=house))
             if hops > 3:
-                end = self.names.town()
+                end = self.names.place("town")
                 said.append(self._sentence("bank", firm=firm, town=end))
         return said, end
 
@@ -345,7 +334,7 @@ class World:
         good = self._goods.pop()
         count = max(FEWEST, 4 + 2 * (tokens // 4000).bit_length())
         top = (count + 6) // 4  # the smallest number by which one of four towns can lead with all others behind
-        towns = [self.names.town() for _ in range(4)]
+        towns = [self.names.place("town") for _ in range(4)]
         where = [towns[0]] * top + [towns[1 + i % 3] for i in range(count - top)]
         values = [2 + self.draw.below(18) for _ in where]
         needs = [self._arrival(good, town, value) for town, value in zip(where, values, strict=True)]
@@ -411,7 +400,7 @@ class World:
         if form == "mark":
             mark = self.names.mark()
             needs.append(self._sentence("mark", firm=value, value=mark))
-            near += [self._sentence("mark", firm=self.names.firm(), value=self.names.mark()) for _ in range(2)]
+            near += [self._sentence("mark", firm=self.names.place("firm"), value=self.names.mark()) for _ in range(2)]
             value = mark
         answers = _obeying(form, value)
         return WorldQuestion(
