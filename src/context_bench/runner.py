@@ -244,7 +244,7 @@ def _add_numbers(
 
 
 def _add_setups(result: EvalResult, store: Any, run: str) -> None:
-    """What it took to get groups ready: the records, their sums in the summary, and a sentence where any was done more
+    """The set-ups of the groups: the records, their sums in the summary, and a sentence where any was done more
     than once.
     """
     from context_bench.core.rows import note
@@ -315,7 +315,7 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
 def detail_of(
     store: Any, run: str, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None
 ) -> Mapping[str, Any] | None:
-    """What `details` gives, for one row looked up by itself; `None` if the run (id or name) has no such row. Raises
+    """The details of one row, looked up by itself; `None` if the run (id or name) has no such row. Raises
     `UnknownName`.
     """
     from context_bench.engine import run_of
@@ -387,8 +387,8 @@ def add_notes(store: Any, run: str, notes: list[str]) -> None:
 
 
 def _calibration(manifest: Mapping[str, Any], field: str | None) -> Mapping[str, Any]:
-    """What people's labels showed of the score that the run is about (`context-bench judge calibrate`); empty if nobody
-    labelled.
+    """Figures of people's labels for the score that the run is about (`context-bench judge calibrate`); empty without
+    labels.
     """
     known = manifest.get("judge_calibration") or {}
     return known if field and known.get("score") == field else {}

@@ -30,7 +30,7 @@ _KINDS = ("evaluator", "metric")
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How reports show a score of a row, or a number of a summary.
+    """The way reports show a score of a row, or a number of a summary.
 
     Attributes:
         title: of its column; without one, its name.

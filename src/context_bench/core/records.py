@@ -150,7 +150,7 @@ class EvalRow:
 
     @property
     def failed(self) -> bool:
-        """True if the system gave no answer (an evaluator's failure alone does not make a failed row)."""
+        """The system gave no answer (an evaluator's failure alone does not make a failed row)."""
         return "system" in self.errors
 
 

@@ -39,7 +39,7 @@ class ArmRole:
 
     @property
     def is_control(self) -> bool:
-        """True for an arm that is no system under test."""
+        """An arm that is no system under test."""
         return self.added or self.role in ("control", "known_bad", "noise_floor")
 
     def as_baseline(self) -> ArmRole:

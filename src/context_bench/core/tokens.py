@@ -156,7 +156,7 @@ class VocabularyCounter:
 
 
 def _uncountable(text: str) -> bool:
-    """True for a text, or one with a word, that is too long to be counted."""
+    """A text that is too long to be counted, or has a word that is."""
     if len(text) < 2 * _ENDLESS:
         return False
     return len(text) > MOST_COUNTED or any(

@@ -66,7 +66,7 @@ def lettered(choices: Any) -> str:
 
 
 def is_list(value: Any) -> bool:
-    """True for a list of any kind, but no text."""
+    """A list of any kind, but no text."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 

@@ -1,7 +1,8 @@
 """Datasets that come without a description: files of the user's and repositories on the hub, their columns guessed.
 
-Columns, wanted split and evaluators are guessed where nobody described them. Every guess is written in the language of `[fields]`, so that the manifest can say it and a `./dataset.toml` can put it right.
-"""  # noqa: E501
+Columns, wanted split and evaluators are guessed where nobody described them. Every guess is written in the language of
+`[fields]`, so that the manifest can say it and a `./dataset.toml` can put it right.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,6 @@ from context_bench.datasets.examples import (
     tidy,
 )
 from context_bench.datasets.readers import KINDS, rows_of
-from context_bench.datasets.spec import compile_field
 
 if TYPE_CHECKING:
     from context_bench.datasets.hub import HubSnapshot
@@ -166,7 +166,7 @@ def _kind(rows: Sequence[Row], column: str) -> str:
 
 
 def any_context(examples: Iterable[Example]) -> bool:
-    """True if there is a text besides the question."""
+    """Look for a text besides the question."""
     return any(e["context"] and not e["context"].startswith(e.get("question") or e["context"] + " ") for e in examples)
 
 
@@ -318,6 +318,8 @@ def _guessed(
     """Rows whose columns nobody explained. `keep`: other columns go along, and ids must differ; else ids that do not
     are numbered.
     """
+    from context_bench.datasets.spec import compile_field  # only here: lines of JSON need none of it
+
     seen_rows = list(islice(rows(PEEK if n is None else min(n, PEEK) or 1), PEEK))
     if not seen_rows:
         raise BadInput(f"{name} holds no rows")

@@ -184,7 +184,7 @@ def _authorization(records: Sequence[Forwarded]) -> bool | None:
 
 
 def added_calls(calls: Sequence[Call], records: Sequence[Forwarded], prices: Prices | None) -> list[Call]:
-    """What a proxy asked the provider on its own account while it answered ours: calls nobody told us of, but which are
+    """Calls that a proxy made on its own account while it answered ours: no ledger has them, but they are
     on the bill.
     """
     if not records:

@@ -374,7 +374,7 @@ class Side:
     # --- objects
 
     def is_open(self) -> bool:
-        """True if this is the program's side."""
+        """The program's side, not the tests'."""
         return self._open
 
     def by_name(self, thing: Any) -> list[str] | None:

@@ -47,7 +47,7 @@ class Symbols:
         self._turn = threading.Lock()
 
     def equal(self, wanted: str, given: str) -> bool:
-        """True if algebra shows that both are equal; `False` too if that takes too long. Raises `EvaluatorFailed`
+        """Compare both by algebra; `False` too if that takes too long. Raises `EvaluatorFailed`
         without math-verify.
         """
         with self._turn:

@@ -455,7 +455,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _typed(value: Any, schema: Any) -> bool:
-    """True if a value has the type that a schema asks for; a type that is not known is met by any value."""
+    """Check a value against the type that a schema asks for; any value meets an unknown type."""
     names = schema.get("type") if isinstance(schema, Mapping) else None
     wanted = [_TYPES.get(str(name).lower()) for name in (names if isinstance(names, list | tuple) else [names])]
     return any(
@@ -504,7 +504,7 @@ def _spelt(text: str) -> str:
 # --- many calls against many expectations
 # --------------------------------------------------------------------------------------------
 def _all_paired(shares: Sequence[Sequence[float]]) -> bool:
-    """True if every expectation has a call of its own that meets it whole (augmenting paths)."""
+    """Match every expectation with a call of its own that meets it whole, by augmenting paths."""
     taken: dict[int, int] = {}
 
     def place(expected: int, seen: set[int]) -> bool:

@@ -107,7 +107,7 @@ class Lift:
 
     @property
     def held(self) -> bool:
-        """True if the judge withstood it."""
+        """The judge withstood the attack."""
         return self.mean <= MOST_LIFT and self.share.low <= self.floor
 
 
@@ -137,7 +137,7 @@ class Repeats:
 
     @property
     def held(self) -> bool:
-        """True if it says the same often enough to be a measure."""
+        """The judge repeats itself often enough to be a measure."""
         return self.alpha is None or self.alpha >= LEAST_ALPHA
 
 

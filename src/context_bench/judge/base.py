@@ -196,7 +196,7 @@ class Judge(ABC):
                     raise
 
     def _gave_way(self, body: dict[str, Any], refusal: str) -> bool:
-        """True if the request can be sent again without what the endpoint said that it does not take."""
+        """Drop from the request what the endpoint refuses. Returns True if it can be sent again."""
         for name, named in _DISPENSABLE.items():
             if name in body and (name == "response_format" or self.adapt) and named.search(refusal):
                 if name not in self.stats.dropped:  # others in flight may have met the same

@@ -42,7 +42,7 @@ class PairVerdict:
 
     @property
     def consistent(self) -> bool:
-        """True if the order made no difference."""
+        """The order of the answers made no difference."""
         return (self.forward, self.backward) in (("first", "second"), ("second", "first"), ("tie", "tie"))
 
 

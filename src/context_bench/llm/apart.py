@@ -56,7 +56,9 @@ class Apart:
         self._process: subprocess.Popen[bytes] | None = None
 
     def away(self, *, large: bool) -> bool:
-        """True if the process does the next piece of work; starts handing over if it is `large`."""
+        """Hand the worker over to its process if the next piece is `large`. Returns True if the process does that
+        piece.
+        """
         if large and self._handed is None and not self._bound:
             try:
                 self._handed = pickle.dumps(self._worker, pickle.HIGHEST_PROTOCOL)

@@ -87,7 +87,7 @@ def decode(data: bytes, encoding: str = "", limit: int = MOST_BYTES) -> bytes:
 
 
 def unpacks_to_more(data: bytes, encoding: str, limit: int) -> bool:
-    """True if a body may be longer than `limit` once it is unpacked."""
+    """Unpack a body as far as `limit`. Returns True if it may be longer."""
     try:
         decode(data, encoding, limit)
     except Undecodable:

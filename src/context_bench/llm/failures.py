@@ -62,9 +62,7 @@ class RetryPolicy:
 
 
 def should_retry(status: int, headers: Mapping[str, str]) -> bool:
-    """True if a reply with this status is worth another attempt; a provider that says so itself (`x-should-retry`) is
-    believed.
-    """
+    """Decide by its status if a reply is worth another attempt; the provider's `x-should-retry` decides first."""
     told = headers.get("x-should-retry", "").strip().lower()
     if told in ("true", "false"):
         return told == "true"

@@ -62,7 +62,7 @@ class Pace:
 
     @property
     def idle(self) -> bool:
-        """True if nothing slows anything down: there is no need to ask for a place."""
+        """Nothing slows requests down: there is no need to ask for a place."""
         return self._idle
 
     def place(self, tokens: int) -> float:

@@ -261,7 +261,7 @@ class _Rule:
         self._attempts: Counter[str] = Counter()
 
     def holds(self, request: WireRequest, headers: Mapping[str, str], prompt: str, call: int) -> bool:
-        """True if this rule answers; counts the request towards the rule's limits if its conditions hold."""
+        """Count the request towards the rule's limits if its conditions hold. Returns True if this rule answers."""
         if not self._matches(request, headers, prompt):
             return False
         raw = self.raw

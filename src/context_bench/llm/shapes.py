@@ -49,7 +49,7 @@ class ShapedRequest:
 
     @property
     def stream(self) -> bool:
-        """True if a stream of events is asked for (the agent shapes always do)."""
+        """The request asks for a stream of events (the agent shapes always do)."""
         return bool(self.body.get("stream"))
 
     def parsed(self) -> WireRequest:

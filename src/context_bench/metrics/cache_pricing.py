@@ -239,7 +239,7 @@ class StatedBill:
 
     @property
     def whole(self) -> bool:
-        """True if every request states what was billed."""
+        """Every request states what was billed."""
         return bool(self.requests) and self.stated == self.requests
 
     @property

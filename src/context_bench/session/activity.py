@@ -134,7 +134,7 @@ class Seen:
 
     @property
     def changes(self) -> list[Change]:
-        """What was changed apart from texts."""
+        """The changes to the request apart from its texts."""
         main = self.compared
         return changes(facts(self.request.parsed()), main.facts) if main is not None and main.facts else []
 
@@ -171,7 +171,7 @@ class Asker:
 
     @property
     def mode(self) -> str:
-        """How to mark: a proxy that checks a key of its own must get that one."""
+        """The mode of marking: a proxy that checks a key of its own must get that key."""
         return "header" if self.proxy_key else "key"
 
     async def ask(self, name: str, request: ShapedRequest, mode: str | None = None) -> Seen:
@@ -313,7 +313,7 @@ _FEW_TOKENS = 12
 
 
 async def activity(asker: Asker, working: list[str]) -> list[Finding]:
-    """Which kinds of text are shortened in which shapes; each request has text of its own, so that no memory of the
+    """Find the kinds of text that are shortened, by shape; each request has text of its own, so that no memory of the
     proxy's interferes.
     """
     shapes = shapes_of(working)

@@ -71,7 +71,7 @@ def cells(options: RunOptions, environment: RunEnvironment, prices: Any) -> list
 
 
 def _suffix(options: RunOptions, model: str, shape: str) -> str:
-    """What tells this cell's systems from those of other cells: the values of the factors that vary."""
+    """The suffix of this cell's systems: the values of the factors that vary between cells."""
     parts = [value for value, values in ((model, options.model), (shape, options.shape)) if len(values) > 1]
     return f"[{','.join(parts)}]" if parts else ""
 
@@ -222,9 +222,7 @@ class ArmMaker:
         return self._arm(system_of(spec, inner=self._reader(), suffix=self.suffix), role=system_role(spec))
 
     def _reader(self) -> Any:
-        """Who answers for systems that only return a context: `--reader`, else the provider; nobody if there is
-        neither.
-        """
+        """The endpoint that reads for systems that only return a context: `--reader`, else the provider, else none."""
         if self.environment.reader is not None:
             return self._client(self.environment.reader, "reader", identity=f"reader {self.options.reader}")
         return (

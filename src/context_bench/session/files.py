@@ -105,7 +105,7 @@ def _takes(number: int) -> bool:
 
 
 def _give_up(stream: IO[Any]) -> None:
-    """What is still buffered would be tried again when the process ends, and fail again: it goes nowhere instead."""
+    """Send buffered output nowhere: it would be tried again when the process ends, and fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
@@ -148,7 +148,7 @@ class _Harmless:
 
 @contextmanager
 def destination(out: Path | None, mode: str = "w", what: str = "") -> Iterator[IO[Any]]:
-    """Where a result goes: standard output, or a file that is there once it is whole, which is said. `what` it is:
+    """Write a result to standard output, or to a file that is there once it is whole, and report that. `what` it is:
     report, picture.
     """
     if out is None:

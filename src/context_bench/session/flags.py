@@ -70,7 +70,7 @@ class Flag(NamedTuple):
 
 
 class ValueCheck(NamedTuple):
-    """What is done to a value before or after its type is checked. `split`: one text that holds several values."""
+    """Changes to a value before or after its type is checked. `split`: one text that holds several values."""
 
     before: Callable[[Any], Any] | None = None
     after: Callable[[Any], Any] | None = None

@@ -175,7 +175,7 @@ def outcome() -> str:
 
 
 def left_behind() -> str:
-    """What is said of a command that a fault of ours ended: what is safe, and the command that goes on; else ""."""
+    """Advice after a fault of ours ended a command: the rows that are safe, and the command that goes on; else ""."""
     command = _typed[0] if _typed and not _typed[0].startswith("-") else "run"
     if command in _KEEPERS and _typed:
         return f"What was finished is stored; when the fault is mended, go on with\n  {again()}"
@@ -183,7 +183,7 @@ def left_behind() -> str:
 
 
 def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
-    """What is said of an interrupted run whose rows are in `store`: how many, and the command that goes on with it."""
+    """Advice after an interrupted run whose rows are in `store`: how many, and the command that goes on with it."""
     from context_bench.llm.redact import redact
     from context_bench.reports.text import visible
 

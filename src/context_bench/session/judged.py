@@ -123,7 +123,7 @@ def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
 
 
 def _output(example: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
-    """What a judge is shown of an output: the rest of it is not kept in memory."""
+    """The part of an output that a judge is shown: the rest of it is not kept in memory."""
     return {"response": output["response"], "context": output.get("context", example.get("context"))}
 
 
@@ -193,7 +193,7 @@ def judge_of(
 
 
 def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
-    """How options have a judge at `url` asked: patience, prices, and whose turn it is."""
+    """Settings of a client for the judge at `url`: patience, prices and limits."""
     if limits is None:
         return {}
     from context_bench.session import parts
@@ -214,7 +214,7 @@ def under_limits(limits: RunOptions) -> Iterator[None]:
 
 
 def fingerprint_of(manifest: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a run says of an evaluator of its own, or of the latest that judged its answers again; empty without one."""
+    """A run's record of an evaluator of its own, or of the latest that judged its answers again; empty without one."""
     own = [each for each in (manifest.get("engine") or {}).get("evaluators") or [] if each.get("name") == name]
     again = [
         found

@@ -31,8 +31,8 @@ def datasets(options: RunOptions) -> list[Any]:
 
 
 def evaluators(options: RunOptions, data: list[Any], prices: Any = None, accounts: Any = None) -> list[Any]:
-    """What the datasets name, then `--evaluator`, then the judge; each once, in this order. `accounts`: who limits the
-    judge's requests.
+    """The evaluators that the datasets name, then `--evaluator`, then the judge; each once, in this order. `accounts`:
+    the limits of the judge's requests.
 
     What only some datasets name has no say in the others, though their examples may have all it needs: that a story's
     answer is no formula does not make it wrong.

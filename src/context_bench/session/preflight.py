@@ -31,8 +31,8 @@ PROBE = {
 
 
 def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: list[Any]) -> None:
-    """What can be checked without sending anything: the format is known, examples are there and fit, limited money can
-    be counted.
+    """Check everything that needs no request: the format exists, examples are there and fit, limited money can be
+    counted.
     """
     _score_exists(options.score_field, evaluators)
     from context_bench.reports.output import check_format
@@ -280,7 +280,7 @@ async def require_proxy(name: str, url: str, tap: str | None) -> None:
 
 
 async def identified(url: str) -> str:
-    """Who answers at `url`, as the end of a sentence; empty if it does not say."""
+    """The name of the server at `url`, as the end of a sentence; empty if it does not say."""
     who = await who_answers(url)
     return f" (what answers there says: {who})" if who else ""
 

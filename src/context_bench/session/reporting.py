@@ -46,9 +46,7 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
 
 
 def terminal() -> dict[str, Any]:
-    """How wide stdout is and whether it may be coloured, for what is drawn there: 80 columns where it is no terminal,
-    at most 120.
-    """
+    """The width of stdout, and colours or not: 80 columns where it is no terminal, at most 120."""
     if not sys.stdout.isatty():
         return {"width": None, "color": False}
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

@@ -48,7 +48,7 @@ class RunEnvironment:
     accounts: Accounts | None = None
 
     def limiter(self, url: str) -> Any:
-        """Whose turn it is to ask that endpoint; `None` where nobody has to wait."""
+        """The limiter of requests to that endpoint; `None` where nobody has to wait."""
         return self.accounts.of(url) if self.accounts is not None else None
 
 
@@ -318,8 +318,8 @@ def _size(dataset: Any, limit: int | None) -> int | None:
 
 
 def executor_of(options: RunOptions, environment: RunEnvironment) -> Any:
-    """What `--executor` means; `None` is this process. Raises `BadInput` for what nodes cannot do, `MissingExtra`
-    without Ray.
+    """The executor that `--executor` names; `None` is this process. Raises `BadInput` for what nodes cannot do,
+    `MissingExtra` without Ray.
     """
     if options.executor == "local":
         if options.ray_address is not None:
@@ -338,7 +338,7 @@ def executor_of(options: RunOptions, environment: RunEnvironment) -> Any:
 
 
 def only_here(options: RunOptions, environment: RunEnvironment) -> str:
-    """What of the run listens on this machine for this machine alone; empty if nothing does."""
+    """The endpoints of the run that only this machine can reach; empty if there are none."""
     asked: list[tuple[str, str | None]] = [("--proxy", proxy.url) for proxy in options.all_proxies]
     asked += [("--upstream", environment.upstream), ("--controls", environment.hop), ("--reader", environment.reader)]
     asked += [("--judge-url", options.judge_url), ("--tap", options.tap)]

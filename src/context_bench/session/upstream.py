@@ -16,7 +16,7 @@ LOCAL = ("embedded", "echo", "scripted:", "sentence")
 
 
 def is_local(upstream: str) -> bool:
-    """True for upstreams that we start ourselves: no key, no money, no prompt cache shared between arms."""
+    """An upstream that we start ourselves: no key, no money, no prompt cache shared between arms."""
     return upstream.startswith(LOCAL)
 
 

@@ -141,7 +141,7 @@ class Served:
 
 
 def _movable(plugin: Any) -> bool:
-    """True for our own compressors without a model: a copy in another process does just the same."""
+    """A compressor of ours without a model: a copy in another process does just the same."""
     own = f"{type(plugin).__module__}:{type(plugin).__name__}"
     return own in offered("compressors").values() and not getattr(plugin, "loads_weights", False)
 

@@ -82,10 +82,10 @@ class Controlled(Protocol):
         """Close it and give what came in it."""
 
     async def late_of(self, owner: str) -> list[Forwarded]:
-        """What came after the end of the owner's windows."""
+        """Records that came after the end of the owner's windows."""
 
     async def unmatched_of(self, owner: str) -> list[Forwarded]:
-        """What came in nobody's, since the owner last asked."""
+        """Records that came in no window, since the owner last asked."""
 
 
 class TapControl:

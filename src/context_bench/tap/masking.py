@@ -189,5 +189,5 @@ def cut_off(error: str | None) -> str:
 
 
 def client_left(error: str | None) -> bool:
-    """True if the client or the tap ended the exchange, not the upstream."""
+    """The client or the tap ended the exchange, not the upstream."""
     return (error or "").startswith(_OUR_SIDE)

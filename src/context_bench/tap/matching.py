@@ -166,7 +166,7 @@ class Windows:
         return window
 
     def arrivals(self, mark: Mark) -> list[Any]:
-        """What came in the mark's window so far; the list goes on growing. Empty when none is open."""
+        """Arrivals in the mark's window so far; the list goes on growing. Empty when no window is open."""
         window = self._latest.get(mark.token)
         return [] if window is None else window.arrivals
 

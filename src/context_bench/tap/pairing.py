@@ -198,8 +198,7 @@ class Pairing:
 
 
 def alike(call: Said, requests: Sequence[Said]) -> list[float]:
-    """How much a call has of what is special about each request, 0 to 1: of the words that not all of the requests
-    have.
+    """The share of each request's own words that a call has, 0 to 1. Own words are those that not all requests have.
 
     Whatever stands in between may have shortened or rewritten texts, so single words are what is left to compare.
     """

@@ -159,7 +159,7 @@ class Witness(Protocol):
 
 @dataclass(slots=True)
 class Done:
-    """What was read of an exchange: its record, that packed if it is kept, and what a witness is shown."""
+    """An exchange that was read: its record, packed if it is kept, and the part that an observer is shown."""
 
     record: Forwarded
     packed: bytes | None = None
@@ -211,7 +211,7 @@ def _not_read(scribe: RecordWriter, exchange: Exchange, error: BaseException) ->
 
 
 def _large(exchange: Exchange) -> bool:
-    """True if reading an exchange could delay others."""
+    """Find exchanges whose reading could delay others."""
     if exchange.held > _LARGE:
         return True
     return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)

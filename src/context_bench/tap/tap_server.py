@@ -250,8 +250,8 @@ class Tap:
         return await self._here(self._end(mark))
 
     async def seen(self, mark: Mark) -> list[Forwarded]:
-        """What has been answered in the mark's window so far, in order; the window stays open, and `end` gives all of
-        it again.
+        """Records answered in the mark's window so far, in order. The window stays open, and `end` gives all of them
+        again.
         """
         return await self._here(self._seen(mark))
 

@@ -208,7 +208,7 @@ async def _what_is_deleted_is_gone(memory: Memory) -> list[str]:
 
 
 def _keeps(memory: Memory) -> bool:
-    """True if its entries are the items; a memory that writes its own has ids only on its hits."""
+    """A memory whose entries are the items can update them; one that writes its own has ids only on its hits."""
     return "update" in memory.capabilities
 
 

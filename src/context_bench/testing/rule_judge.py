@@ -130,5 +130,4 @@ class RuleJudge:
 
 
 def _falls(what: str, text: str, share: float) -> bool:
-    """True if a text falls into a share of all texts."""
     return seed_of(what, text) / 2**64 < share

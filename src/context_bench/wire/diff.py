@@ -204,7 +204,7 @@ def _take_apart(pairs: dict[int, int], sent: Sequence[WireMessage], a: list[str]
 
 
 def _alike(text: str, other: str) -> bool:
-    """True if they share a word, as far as that can be told of short texts."""
+    """Two texts are alike if they share a word. Of short texts that cannot be told, and they count as alike."""
     words, others = ({word.lower() for word in words_of(each[:_LOOKED_AT])} for each in (text, other))
     return min(len(words), len(others)) < _FEW or not words.isdisjoint(others)
 

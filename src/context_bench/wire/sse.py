@@ -155,17 +155,17 @@ class StreamReader:
 
     @property
     def started(self) -> bool:
-        """True if the model has said anything yet."""
+        """The model has begun to answer."""
         return self._state.started
 
     @property
     def complete(self) -> bool:
-        """True if the stream told its own end."""
+        """The stream ended by its own last event."""
         return self._state.complete
 
     @property
     def over(self) -> bool:
-        """True if the stream's last event has come: nobody need wait for more."""
+        """The last event has come: nobody need wait for more."""
         return self._state.over
 
     @property

@@ -164,7 +164,7 @@ class AbortRules:
 
     @property
     def watching(self) -> bool:
-        """True if the traffic has to be watched while the agent works."""
+        """A limit demands that the traffic is watched while the agent works."""
         return self.max_calls is not None or self.max_cost is not None
 
     def seconds(self, example: Mapping[str, Any]) -> float:

@@ -269,7 +269,7 @@ class Compressing:
 
     @property
     def _claims(self) -> bool:
-        """True for an arm of its own whose compressor declares that the same messages give the same result."""
+        """An arm of its own whose compressor declares that the same messages give the same result."""
         claims = bool(getattr(self.compressor, "deterministic", False))
         return claims and self.partner is None and leaves(self.compressor) is None
 
@@ -288,7 +288,7 @@ class Compressing:
 
     @property
     def ignores_budget(self) -> bool:
-        """True if the compressor has a size of its own (passthrough, nothing)."""
+        """The compressor has a size of its own (passthrough, nothing)."""
         return bool(getattr(self.compressor, "ignores_budget", False)) or leaves(self.compressor) is not None
 
     async def _one(

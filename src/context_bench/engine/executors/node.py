@@ -57,7 +57,9 @@ def packed(arms: Sequence[Any], evaluators: Sequence[Any], about: dict[str, Any]
 
 
 def unpacked(data: bytes, known: Callable[[tuple[str, int]], Any]) -> Any:
-    """What was packed. `known` gives what did not travel with it: `("key", n)`, `("limiter", n)`, `("replies", 0)`."""
+    """The value that was packed. `known` gives what did not travel with it: `("key", n)`, `("limiter", n)`,
+    `("replies", 0)`.
+    """
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> Any:

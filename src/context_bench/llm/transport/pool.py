@@ -294,7 +294,7 @@ class Transport:
         self.closed = False
 
     def usable(self) -> bool:
-        """True if it is open, and the running loop is its own."""
+        """The pool is open, and the running loop is its own."""
         return not self.closed and asyncio.get_running_loop() is self._loop
 
     async def post(self, address: Address, head: bytes, body: bytes, seconds: float | None = None) -> Response:
@@ -413,7 +413,7 @@ async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> li
 
 
 def _quiet(connection: Connection) -> bool:
-    """True if nothing, not even its end, has come over an unused connection that the loop has not told of yet."""
+    """Poll an unused connection. True if nothing has come, not even its end, that the loop did not report yet."""
     plain = connection.transport.get_extra_info("socket") if connection.transport is not None else None
     if plain is None or plain.fileno() < 0:
         return False

@@ -281,7 +281,7 @@ _SIGNED: dict[str, tuple[str, Callable[[ShapedRequest], ShapedRequest], str]] = 
 
 
 def _signed(title: str, violation: str, seen: Seen) -> Finding:
-    """What became of the block, whatever the provider then said of it."""
+    """Find what became of the signed block, whatever the provider then said of it."""
     main, violations = seen.compared, seen.violations
     meaning = (
         "by the providers' documentation a turn in progress needs its signed blocks as they were: agents "
@@ -360,7 +360,7 @@ def refuses_model(seen: Seen) -> bool:
 
 
 def _words(seen: Seen) -> str:
-    """What was said, without the address before it."""
+    """The error, without the address before it."""
     return (seen.error or "").partition(": ")[2]
 
 
@@ -403,7 +403,7 @@ async def count_tokens(asker: Asker) -> Finding:
 
 
 def nothing_arrived(asker: Asker, recorder: Recorder, asked: dict[str, Seen]) -> Finding:
-    """Why the recorder saw nothing: what the proxy itself refused never went on."""
+    """Explain a recorder that saw nothing: requests that the proxy itself refused never went on."""
     where = getattr(recorder, "url", "the tap's URL")
     upstream = f"set the proxy's own upstream base URL to {where} (or {where}/v1) and start it again"
     name = "seen by the tap"

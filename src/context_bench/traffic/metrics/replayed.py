@@ -71,7 +71,7 @@ _SHARES = (
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How a model's provider caches: `marked` = only prefixes that a request marks; `priced`: dollars, not relative
+    """Cache rules of a model's provider: `marked` = only prefixes that a request marks; `priced`: dollars, not relative
     figures. `own`: the rules and prices are the recorded model's; `price` gives the US dollars of a usage of that
     model.
     """
@@ -310,8 +310,8 @@ class SystemFigures:
         return {"times": self.violations[kind], "requests": self.violated[kind], **tools}
 
     def _lose(self, session: _Session, exchange: _Exchange) -> None:
-        """What of a whole conversation no longer arrived; the text that stands for a missing system prompt is no part
-        of it.
+        """The part of a whole conversation that no longer arrived, without the text that stands for a missing system
+        prompt.
         """
         model, words = exchange.request.model, session.account.words
         made = made_text(words).split("\n") if words else []
@@ -366,7 +366,7 @@ def _without(text: str, lines: Sequence[str]) -> str:
 
 
 def _stands(request: WireRequest, account: Account) -> bool:
-    """True if what stands in for what the log does not hold is in the request as it was sent."""
+    """Look for stand-ins for what the log does not hold in the request as it was sent."""
     if STAND_IN not in canonical_json(request.tools):
         return False
     made = made_text(account.words) if account.words else ""

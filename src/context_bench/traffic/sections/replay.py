@@ -142,7 +142,7 @@ def _cost_sentence(name: str, cost: dict[str, Any], recorded: dict[str, Any]) ->
 
 
 def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
-    """How much of what was billed the logs explain, in words."""
+    """Sentences on the share of the bill that the logs explain."""
     rebuilt = number(recorded.get("rebuilt_share"))
     if recorded.get("missing") and rebuilt is not None:
         yield f"{rebuilt:.0%} of the billed prompt tokens could be rebuilt from the log, the rest is taken to pass unchanged".replace(  # noqa: E501
@@ -299,7 +299,7 @@ def _cost(systems: dict[str, Any], told: dict[str, Any]) -> Section:
 
 
 def _as_stated(systems: dict[str, Any]) -> Table | None:
-    """What the logs state of the sessions' bill, by the system that the most requests went through."""
+    """The sessions' bill as the logs state it, by the system that the most requests went through."""
     every = [mapping(facts.get("recorded")) for facts in systems.values()]
     whole = max(every, key=lambda recorded: recorded.get("requests") or 0)
     if not whole.get("stated"):

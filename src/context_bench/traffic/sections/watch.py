@@ -93,7 +93,7 @@ class Board:
         return list(found.items()) if len(found) > 1 else []
 
     def _ends(self, lines: Mapping[str, int], *, brief: bool) -> Iterator[Table | Text]:
-        """What is said of a whole arm: its sum where it has several lines, and what is in no line."""
+        """Lines about a whole arm: its sum where it has several lines, and figures that are in no line."""
         for arm, figures in self.sums.items():
             if lines.get(arm, 0) > 1:
                 yield from _tables([_Row(_name(arm, "all"), figures)], brief=brief, heads=False)
@@ -101,9 +101,7 @@ class Board:
                 yield Text(f"{figures.other:,} other {_plural(figures.other, 'request')} (no prompts)", style="dim")
 
     def unreached(self, back: str | None) -> str | None:
-        """What to do if requests were answered and none of them was seen behind the proxy, where `back` is the tap's
-        address.
-        """
+        """Advice if requests were answered and none of them was seen behind the proxy. `back` is the tap's address."""
         figures = self.sums.get("main")
         if figures is None or not figures.silent:
             return None
@@ -187,7 +185,7 @@ def _counted(turns: Iterable[Turn]) -> Board:
 
 
 def _has_content(key: Key, figures: Figures) -> bool:
-    """True if there is a line to show: requests without a session may be no prompts at all."""
+    """Requests without a session may be no prompts at all: then there is no line to show."""
     return bool(key[1] or figures.turns or figures.repeats or figures.late or figures.stray)
 
 
@@ -287,7 +285,7 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
 
 
 def _left_out(figures: Figures) -> Iterator[str]:
-    """What is not in the money, or is there by our own count."""
+    """Name the costs that are missing from the sum, or are there by our own count."""
     if figures.untold:
         told = f"{figures.untold:,} of {figures.answered:,} {_plural(figures.answered, 'call')} told no usage"
         guess = (
@@ -303,7 +301,7 @@ def _left_out(figures: Figures) -> Iterator[str]:
 
 
 def _kinds(word: str, counts: Counter[str]) -> str:
-    """How often what happened, the most frequent first: ` (3 × 404, 1 × broken off)`."""
+    """Counts of what happened, the most frequent first: ` (3 × 404, 1 × broken off)`."""
     told = ", ".join(f"{count:,} × {visible(kind, 40)}" for kind, count in counts.most_common())
     return f" ({word} {told})" if told and word else f" ({told})" if told else ""
 

@@ -236,7 +236,7 @@ class Measure:
             turn.context, turn.after = place.context, place.after
 
     def _sum_up(self, turn: Turn, calls: list[SeenExchange], place: SessionPlace | None) -> None:
-        """What reached the provider, what it billed, and what the cache rules say of it."""
+        """Add the requests that reached the provider, its bill, and the bill by the cache rules."""
         turn.calls = _records(calls)
         for seen, record in zip(calls, turn.calls, strict=True):
             turn.forwarded = _plus(turn.forwarded, record.tokens)
@@ -263,7 +263,7 @@ class Measure:
         turn.unpriced += cost is None
 
     def _guess(self, record: Forwarded, predicted: Predicted | None) -> float | None:
-        """What an answered call cost whose usage nobody told: by our count of tokens, its prompt by the rules of the
+        """Estimate the cost of an answered call without a usage: by our count of tokens, its prompt by the rules of the
         cache.
         """
         said = record.facts.get("reply_tokens", 0)

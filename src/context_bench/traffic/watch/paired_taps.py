@@ -48,7 +48,7 @@ class PairedEvent:
 
     @property
     def large(self) -> bool:
-        """True if something of it was so large that it was read in a process of its own."""
+        """A part of it was so large that a process of its own read it."""
         return any(seen.exchange.apart for seen in self.seen)
 
     def travelling(self) -> PairedEvent:
@@ -136,7 +136,7 @@ class Arm:
 
     @property
     def paired(self) -> bool:
-        """True if there is a tap behind."""
+        """A second tap stands behind the proxy."""
         return self._back is not None
 
     def _front_arrived(self, exchange: Exchange) -> None:

@@ -76,7 +76,7 @@ class Contexts:
 
 
 def _agent(headers: Headers, metadata: Any) -> str | None:
-    """What names the sub-agent that asks, if one does."""
+    """The name of the sub-agent that asks, if one does."""
     if header(headers, PARENT_HEADER).strip():
         return f"session {header(headers, 'x-session-id')[:500]}"
     told = metadata if isinstance(metadata, Mapping) else {}
@@ -168,7 +168,7 @@ class Sessions:
         self._made = 0
 
     def place(self, exchange: Exchange, request: WireRequest, reply: bytes = b"") -> SessionPlace:
-        """Where this request, which is over, stands. `reply`: the beginning of its answer."""
+        """Place a request that is over in its session. `reply`: the beginning of its answer."""
         owner = self._owner(exchange)
         prompt = segments(request)
         digests = [digest_of(kind, text) for kind, text in prompt]
@@ -259,7 +259,7 @@ def _failure(exchange: Exchange) -> str | None:
 
 
 def session_in_headers(exchange: Exchange, params: Mapping[str, Any]) -> str | None:
-    """What the client itself calls its session, in a header or a field; `None` if it says nothing of the kind.
+    """The session that the client itself names, in a header or a field; `None` if it names none.
 
     A sub-agent that has a session of its own belongs to the one that it names as its parent. The body's `user` is a
     person's or an account's name, not a session's, and is not read.
@@ -300,5 +300,5 @@ def _session_of_user(metadata: Any) -> str | None:
 
 
 def _head(prompt: Segments) -> int:
-    """How many segments at the start are what all sessions of a program share."""
+    """The number of leading segments that all sessions of a program share."""
     return next((i for i, (kind, _) in enumerate(prompt) if not kind.startswith(_HEADS)), len(prompt))

@@ -94,7 +94,7 @@ class Watch:
 
     @property
     def back_url(self) -> str | None:
-        """What the proxy's own upstream must be; `None` without a proxy."""
+        """The URL that the proxy's own upstream must be; `None` without a proxy."""
         return self._main.back_url
 
     @property

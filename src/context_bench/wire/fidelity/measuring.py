@@ -147,7 +147,6 @@ class Survivors:
 
 
 def _joins(one: str, other: str) -> bool:
-    """True if two neighbours make one word or number."""
     if not other or one >= "\u2e80" or other >= "\u2e80" or (one.isdigit() and other.isalpha()):
         return False
     return (one.isalnum() or one == "_") and (other.isalnum() or other == "_")
