@@ -304,20 +304,24 @@ def _formats() -> str:
     )
 
 
+def _drawn_by(place: str) -> Any:
+    """What explains a kind of chart: its file, or its function where a file draws several."""
+    name, _, function = place.partition(":")
+    module = importlib.import_module(f"context_bench.reports.charts.{name}")
+    return module if function == "draw" else getattr(module, function)
+
+
 def _plots() -> Iterator[str]:
     from context_bench.reports.charts import KINDS
 
     yield "## Plots\n"
     yield "For `plot RUN --kind`; each is in the report as well, where a run has what it takes.\n"
-    drawn = (
-        (f"`{kind}`", _first(importlib.import_module(f"context_bench.reports.charts.{module}")))
-        for kind, module in KINDS.items()
-    )
+    drawn = ((f"`{kind}`", _first(_drawn_by(place))) for kind, place in KINDS.items())
     yield table(("kind", "what"), drawn)
 
 
 def _commands() -> str:
-    from context_bench.cli.commands import COMMANDS, built
+    from context_bench.cli.app import COMMANDS, built
 
     parts = [
         "# Commands\n",

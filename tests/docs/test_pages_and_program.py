@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from context_bench.__main__ import main
-from context_bench.cli.commands import COMMANDS, built, names_in
+from context_bench.cli.app import COMMANDS, built, names_in
 from context_bench.cli.judge_audit import PARTS
 from context_bench.compression.compressors import ADAPTED, COMPRESSORS, compressor_for
 from context_bench.compression.compressors import SCHEMES as OF_COMPRESSORS

@@ -47,7 +47,7 @@ async def _serve_proxy(system: str, upstream: str, port: int, client: list[str])
 
     from context_bench.llm.redact import redact
     from context_bench.reports.text import visible
-    from context_bench.session.upstream import started_upstream
+    from context_bench.session.parts import started_upstream
     from context_bench.systems.serve import Served
     from context_bench.traffic.command.client import run_client
 
@@ -99,7 +99,7 @@ async def _serve_tap(
 
     from context_bench.core.records import Forwarded, not_compared
     from context_bench.reports.text import visible
-    from context_bench.session.upstream import started_upstream
+    from context_bench.session.parts import started_upstream
     from context_bench.tap import serve_tap
 
     console = Console(stderr=True, highlight=False)

@@ -12,8 +12,7 @@ from context_bench.core.rows import of_rank, score, unranked, without_ranks
 from context_bench.memory.figures import Declined, Use, setup_figures
 from context_bench.memory.notes import harms
 from context_bench.reports.declared import figure, mapping
-from context_bench.reports.page import MISSING, Cell, Column, Figure, Section, Table, Unit
-from context_bench.reports.pictures import Chart, LinePoint
+from context_bench.reports.page import MISSING, Cell, Chart, Column, Figure, LinePoint, Section, Table, Unit
 from context_bench.reports.plotting import about_spread, spread
 from context_bench.reports.report_context import ReportContext
 from context_bench.reports.text import markdown

@@ -1,20 +1,38 @@
-"""Renderers by the name of their format, users' own included."""
+"""A page as text: renderers by the name of their format, users' own included; Markdown and CSV are made here.
+
+Markdown is for pull requests and notes. CSV (RFC 4180, UTF-8) has one line per row, for spreadsheets and data frames.
+"""
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
+import json
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.lazy import registry
+from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
-from context_bench.core.records import Result
+from context_bench.core.records import EvalRow, Result
+from context_bench.reports.arm_aggregates import first, shape_of
 from context_bench.reports.json_out import Writable
-from context_bench.reports.page import Details, Page, build_page
+from context_bench.reports.page import MISSING, Cell, Details, Figure, Page, Section, Table, build_page
+from context_bench.reports.text import TEXT_LIMIT, csv_cell, json_ready, markdown
 
-FORMATS = {"table": "table", "markdown": "markdown", "json": "json_out", "csv": "csv_out", "html": "html"}
-_STREAMED = {"json": "write_json", "csv": "write_csv"}
+#: Format → the function of this package that renders it.
+FORMATS = {
+    "table": "table:render",
+    "markdown": "output:render_markdown",
+    "json": "json_out:render",
+    "csv": "output:render_csv",
+    "html": "html:render",
+}
+#: Format → the function that writes it row by row.
+_STREAMED = {"json": "json_out:write_json", "csv": "output:write_csv"}
 
 
 def render(result: Result | Page, format: str = "table", *, details: Details | None = None, **options: Any) -> str:  # noqa: A002
@@ -28,8 +46,7 @@ def render(result: Result | Page, format: str = "table", *, details: Details | N
     own = _registered(format)
     if own is not None:
         return _by_user(format, own, result, details)
-    page = _page(result, details)
-    text: str = import_module(f"context_bench.reports.{FORMATS[format]}").render(page, **options)
+    text: str = _renderer(FORMATS[format])(_page(result, details), **options)
     return text
 
 
@@ -43,8 +60,7 @@ def write(
 ) -> None:
     """As `render`, into `stream`; JSON and CSV row by row, so that memory does not grow with the run."""
     if format in _STREAMED and _registered(format) is None:
-        writer = getattr(import_module(f"context_bench.reports.{FORMATS[format]}"), _STREAMED[format])
-        writer(_page(result, details), stream, **options)
+        _renderer(_STREAMED[format])(_page(result, details), stream, **options)
     else:
         stream.write(render(result, format, details=details, **options))
 
@@ -79,6 +95,12 @@ def to_html(result: Result, *, details: Details | None = None) -> str:
     return render(result, "html", details=details)
 
 
+def _renderer(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"context_bench.reports.{module}"), function)
+    return found
+
+
 def _page(result: Result | Page, details: Details | None) -> Page:
     return result if isinstance(result, Page) else build_page(result, details=details)
 
@@ -108,3 +130,134 @@ def _by_user(name: str, reporter: Any, result: Result | Page, details: Details |
     if not isinstance(text, str):
         raise BadInput(f"reporter {name!r} gave a {type(text).__name__}; expected text")
     return text
+
+
+# Markdown
+# ------------------------------------------------------------------------
+EMPTY = "No results to report."
+NO_METRICS = "No metrics computed."
+
+
+def render_markdown(page: Page) -> str:
+    """Heading, verdicts, the table of all metrics (4 decimals), one table per section, timing, notes; the last line
+    counts the examples.
+    """
+    blocks = [f"# {markdown(page.title)}", *(_markdown_body(page) if page.summary else [EMPTY])]
+    if page.summary:
+        blocks.append(f"*{page.examples} examples evaluated*")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_body(page: Page) -> Iterator[str]:
+    if page.verdicts:
+        yield "\n".join(f"- **{markdown(each.verdict)}** {markdown(each.text, TEXT_LIMIT)}" for each in page.verdicts)
+    metrics = page.section("metrics")
+    if metrics is None:
+        yield NO_METRICS
+    else:
+        yield from (_markdown_table(table) for table in metrics.tables)
+    for section in page.sections:
+        if section.id != "metrics":
+            yield from _markdown_section(section)
+    if page.timing:
+        yield "## Timing"
+        yield "\n".join(f"- {markdown(system)}: {seconds:.2f}s" for system, seconds in page.timing.items())
+    if page.notes:
+        yield "## Notes"
+        yield "\n".join(f"- {markdown(note, TEXT_LIMIT)}" for note in page.notes)
+    if page.facts:
+        yield "## Run"
+        yield "\n".join(f"- {markdown(label)}: {markdown(value)}" for label, value in page.facts)
+
+
+def _markdown_section(section: Section) -> Iterator[str]:
+    yield f"## {markdown(section.title)}"
+    for table in section.tables:
+        if table.title:
+            yield f"### {markdown(table.title)}"
+        yield _markdown_table(table)
+        if table.about:
+            yield markdown(table.about, TEXT_LIMIT)
+
+
+def _markdown_table(table: Table) -> str:
+    head = _markdown_row([column.title for column in table.columns])
+    rule = "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|"
+    return "\n".join([head, rule, *(_markdown_row(cells) for cells in table.rows)])
+
+
+def _markdown_row(cells: list[Cell] | list[str]) -> str:
+    return "| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    if cell is None or cell == "":
+        return MISSING
+    return cell.text.replace("<", "&lt;") if isinstance(cell, Figure) else markdown(cell, 300)
+
+
+# CSV
+# ------------------------------------------------------------------------
+FIXED = (
+    "system",
+    "example_id",
+    "dataset",
+    "trial",
+    "shape",
+    "group",
+    "cluster",
+    "input_tokens",
+    "output_tokens",
+    "latency",
+)
+LAST = ("billed_tokens", "completion_tokens", "cost", "errors")
+
+
+def render_csv(page: Page) -> str:
+    """The whole table as one string; lines end in CRLF."""
+    stream = io.StringIO(newline="")
+    write_csv(page, stream)
+    return stream.getvalue()
+
+
+def write_csv(page: Page, stream: Writable) -> None:
+    """Write header and rows, one row in memory at a time. Open files with `newline=""`.
+
+    Columns: identity, tokens, latency (seconds), every score in sorted order (`score:NAME` where a score is called like
+    another column), billed and completion tokens, money (US dollars), errors as JSON. What is not known is an empty
+    cell.
+    """
+    writer = csv.writer(stream)
+    writer.writerow([csv_cell(name) for name in csv_header(page.score_names)])
+    for row in page.rows:
+        writer.writerow(list(_csv_cells(row, page.score_names)))
+
+
+def csv_header(score_names: list[str]) -> list[str]:
+    """The column names."""
+    taken = {*FIXED, *LAST}
+    return [*FIXED, *(f"score:{name}" if name in taken else name for name in score_names), *LAST]
+
+
+def _csv_cells(row: EvalRow, score_names: list[str]) -> Iterator[str]:
+    yield from (
+        _csv_text(value)
+        for value in (row.system, row.example_id, row.dataset, row.trial, shape_of(row), row.group, row.cluster)
+    )
+    yield from (_csv_number(value) for value in (row.input_tokens, row.output_tokens, row.latency))
+    yield from (_csv_number(row.scores.get(name)) for name in score_names)
+    yield _csv_number(first(row.usage, "input_tokens", "prompt_tokens"))
+    yield _csv_number(first(row.usage, "output_tokens", "completion_tokens"))
+    yield _csv_number(first(row.usage, "cost", "cost_usd", "usd"))
+    yield csv_cell(json.dumps(json_ready(row.errors), ensure_ascii=False)) if row.errors else ""
+
+
+def _csv_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else csv_cell(value)
+
+
+def _csv_number(value: Any) -> str:
+    known = number(value)
+    return "" if known is None else repr(known)

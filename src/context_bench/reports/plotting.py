@@ -13,8 +13,20 @@ from context_bench.core.records import Comparison, Estimate
 from context_bench.core.roles import CANDIDATE
 from context_bench.reports.arm_aggregates import Line, LineAggregates, quantile
 from context_bench.reports.declared import FigureColumn, columns, declared_table, estimated, section_of
-from context_bench.reports.page import Cell, Figure, Section, Table, Tone
-from context_bench.reports.pictures import BarPart, Chart, Gap, Mark, Point, Spread, TurnBar
+from context_bench.reports.page import (
+    BarPart,
+    Cell,
+    Chart,
+    Figure,
+    Gap,
+    Mark,
+    Point,
+    Section,
+    Spread,
+    Table,
+    Tone,
+    TurnBar,
+)
 from context_bench.reports.report_context import PRIMARY, ReportContext, estimate_of, interval_of, subject
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean

@@ -5,20 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from xml.etree import ElementTree
 
 import typer
 
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 from context_bench.core.numbers import real
+from context_bench.reports.text import TEXT_LIMIT, visible
+from context_bench.reports.text import markdown as markdown_text
 from context_bench.session.files import replacing
 from context_bench.session.flags import own, takes
 from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
-    from context_bench.reports.checks import Check
     from context_bench.results import EvalResult
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition. `name`: what was looked at; `message`: what was found, as a sentence. `skipped`: it could not be
+    looked at, so that it has neither held nor not.
+    """
+
+    name: str
+    passed: bool
+    message: str
+    skipped: bool = False
 
 
 @takes(
@@ -89,8 +104,6 @@ def limits(document: Mapping[str, Any] | EvalResult, minimum: Sequence[str], max
 
 
 def _limit(owner: str, text: str, value: float | None, lower: bool) -> Check:
-    from context_bench.reports.checks import Check
-
     name, limit = limit_of(text)
     sign = "≥" if lower else "≤"
     title = f"{owner}{name} {sign} {limit:g}"
@@ -139,7 +152,6 @@ def _values(document: Mapping[str, Any] | EvalResult, name: str) -> list[tuple[s
 
 def _failures(document: Mapping[str, Any] | EvalResult, most: float) -> list[Check]:
     from context_bench.comparison import candidates
-    from context_bench.reports.checks import Check
 
     if isinstance(document, Mapping):
         raise BadInput("--max-failures is about a run; this is the output of a compress command")
@@ -213,8 +225,6 @@ def _shown(result: EvalResult) -> list[Check]:
     """Each holds if it was shown that the system is worse by no more than the margin, in a run that could have shown a
     greater loss.
     """
-    from context_bench.reports.checks import Check
-
     checks = []
     for one in (one for one in result.comparisons if not one.dataset):
         margin = "the default margin" if one.margin is None else f"{one.margin:g}"
@@ -225,8 +235,6 @@ def _shown(result: EvalResult) -> list[Check]:
 
 def _number_not_worse(document: Mapping[str, Any], earlier: Mapping[str, Any], metric: str, margin: float) -> Check:
     """Two outputs of a `compress` command: plain numbers without an interval."""
-    from context_bench.reports.checks import Check
-
     if document.get("schema") != earlier.get("schema"):
         raise NotComparable(f"{document.get('schema')} and {earlier.get('schema')} are not the same kind of result")
     [(_, now)], [(_, before)] = _values(document, metric), _values(earlier, metric)
@@ -243,12 +251,44 @@ def _number_not_worse(document: Mapping[str, Any], earlier: Mapping[str, Any], m
 
 
 def _write(checks: Sequence[Check], junit: Path | None, markdown: Path | None) -> None:
-    from context_bench.reports import checks as rendering
-
     if junit is not None:
         with replacing(junit, "w", encoding="utf-8") as file:
-            file.write(rendering.junit(checks))
+            file.write(as_junit(checks))
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
         with markdown.open("a", encoding="utf-8") as file:
-            file.write(rendering.markdown(checks))
+            file.write(as_checklist(checks))
+
+
+def as_junit(checks: Sequence[Check], suite: str = "context-bench gate") -> str:
+    """A JUnit XML document with one test case per check; what did not hold is a failure with its message, what was
+    skipped is neither.
+    """
+    failed = sum(not check.passed and not check.skipped for check in checks)
+    skipped = str(sum(check.skipped for check in checks))
+    root = ElementTree.Element("testsuites", tests=str(len(checks)), failures=str(failed))
+    cases = ElementTree.SubElement(
+        root, "testsuite", name=suite, tests=str(len(checks)), failures=str(failed), errors="0", skipped=skipped
+    )
+    for check in checks:
+        case = ElementTree.SubElement(cases, "testcase", classname=suite, name=visible(check.name))
+        if check.skipped:
+            ElementTree.SubElement(case, "skipped", message=visible(check.message, 400))
+        elif check.passed:
+            ElementTree.SubElement(case, "system-out").text = visible(check.message, 4000)
+        else:
+            failure = ElementTree.SubElement(case, "failure", message=visible(check.message, 400))
+            failure.text = visible(check.message, 4000)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def as_checklist(checks: Sequence[Check], title: str = "context-bench gate") -> str:
+    """A heading that says whether all held, and a table with one line per check."""
+    failed = sum(not check.passed for check in checks)
+    state = "passed" if not failed else f"failed: {failed} of {len(checks)} checks"
+    lines = [f"## {title} {state}", "", "| | check | found |", "|---|---|---|"]
+    for check in checks:
+        state = "ok" if check.passed else "**failed**"
+        lines.append(f"| {state} | {markdown_text(check.name)} | {markdown_text(check.message, TEXT_LIMIT)} |")
+    return "\n".join(lines) + "\n"

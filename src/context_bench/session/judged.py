@@ -197,7 +197,7 @@ def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
     if limits is None:
         return {}
     from context_bench.session import parts
-    from context_bench.session.upstream import Accounts
+    from context_bench.session.parts import Accounts
 
     return {**parts.patience(limits), "prices": parts.prices(limits), "limiter": Accounts(limits).of_judge(url)}
 

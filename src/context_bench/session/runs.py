@@ -16,6 +16,7 @@ from context_bench.core.records import Call
 from context_bench.session import interrupts
 from context_bench.session.files import say
 from context_bench.session.flags import own, takes
+from context_bench.session.offers import runs
 from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def rescore(
     from context_bench.session import parts, preflight
     from context_bench.session.flags import read_options
     from context_bench.session.options import RunOptions
+    from context_bench.session.parts import Accounts
     from context_bench.session.reporting import too_many_failures, write_report
-    from context_bench.session.upstream import Accounts
 
     parts.import_modules(imports or [])
     of_models = set(RunOptions.flags) - {"store", "output", "out", "imports", "score_field", "max_failures"}
@@ -308,3 +309,53 @@ def found_run(run: str, store: str) -> Iterator[EvalResult]:
 
     with opened_result(store, run) as result:
         yield result
+
+
+@takes(
+    StoredOptions,
+    metric=own(
+        "The score to compare.", unit=None, names="--metric --score-field", rare=False, note="what the runs were about"
+    ),
+    margin=own(note="as in a run"),
+    system=own("Compare only this system; repeatable.", unit=None, note="all that both have"),
+)
+def compare_runs(
+    first: Annotated[
+        str,
+        typer.Argument(
+            help="The earlier run: its name, `last`, or an exported JSON file.", metavar="RUN", autocompletion=runs
+        ),
+    ],
+    second: Annotated[
+        str | None,
+        typer.Argument(
+            help="The later run. Without it, the first run's systems against its baseline.", autocompletion=runs
+        ),
+    ] = None,
+    *,
+    metric: str | None,
+    margin: float | None,
+    system: list[str] | None,
+    output: str,
+    out: Path | None,
+    force: bool,
+    any_load: bool,
+    store: str,
+) -> int:
+    """Pair rows by dataset, example and trial, and say what may be said.
+
+    Exit code 3 if the two runs measured different things (other data, model, prompt, evaluator) and `--force` is not
+    given.
+    """
+    from context_bench.comparison import compare, within
+    from context_bench.session.reporting import write_report
+
+    with found_run(first, store) as before:
+        if second is None:
+            found = within(before, metric=metric, margin=margin)
+            write_report(found, output, out)
+            return 0
+        with found_run(second, store) as after:
+            found = compare(before, after, metric=metric, margin=margin, systems=system, force=force, any_load=any_load)
+            write_report(found, output, out)
+    return 0

@@ -16,7 +16,7 @@ from context_bench.session import interrupts
 from context_bench.session.files import say
 from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
-from context_bench.session.upstream import Accounts, is_local, started_upstream
+from context_bench.session.parts import Accounts, is_local, started_upstream
 
 if TYPE_CHECKING:
     from context_bench.session.options import RunOptions

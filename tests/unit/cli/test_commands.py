@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from context_bench.cli.app import run_line
-from context_bench.cli.commands import COMMANDS, built
+from context_bench.cli.app import COMMANDS, built, run_line
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer

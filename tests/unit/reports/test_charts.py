@@ -11,8 +11,7 @@ import pytest
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
-from context_bench.reports.page import Figure
-from context_bench.reports.pictures import BarPart, Chart, Gap, LinePoint, Mark, Point, Rated, Spread, TurnBar
+from context_bench.reports.page import BarPart, Chart, Figure, Gap, LinePoint, Mark, Point, Rated, Spread, TurnBar
 from context_bench.reports.plotting import spread, turns_of
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,8 +7,7 @@ import pytest
 
 from context_bench.core.records import Comparison, EvalRow, Result
 from context_bench.reports import build_page
-from context_bench.reports.page import Figure, Page, Table
-from context_bench.reports.pictures import Point
+from context_bench.reports.page import Figure, Page, Point, Table
 
 
 def table(page: Page, section: str, position: int = 0) -> Table:

@@ -9,15 +9,14 @@ from pathlib import Path
 import click
 import pytest
 
-from context_bench.cli.app import run_line
-from context_bench.cli.commands import built
+from context_bench.cli.app import built, run_line
 from context_bench.engine import open_store, rows, run_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.runner import detail_of
 from context_bench.session.options import RunOptions
-from context_bench.session.upstream import Accounts
+from context_bench.session.parts import Accounts
 from context_bench.testing.rule_judge import RuleJudge
 
 ASK = {"max_cost", "price", "timeout", "retries", "rpm", "tpm"}

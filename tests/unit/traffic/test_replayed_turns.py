@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from context_bench.core.records import Result
 from context_bench.reports import build_page
-from context_bench.reports.pictures import TurnBar
+from context_bench.reports.page import TurnBar
 from context_bench.traffic.metrics.replayed import CacheRules, SystemFigures
 from context_bench.wire.cache import CacheProfile
 

@@ -16,8 +16,8 @@ from context_bench.session.arms import Cell
 from context_bench.session.files import say
 from context_bench.session.flags import Many, flag, options_of, own, takes
 from context_bench.session.options import RunOptions
+from context_bench.session.parts import is_local
 from context_bench.session.session import carry_out, run_environment
-from context_bench.session.upstream import is_local
 
 if TYPE_CHECKING:
     from context_bench.agents.systems import AbortRules

@@ -23,8 +23,8 @@ from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, own, takes
 from context_bench.session.options import CompressOptions
+from context_bench.session.parts import Accounts
 from context_bench.session.session import RunEnvironment, carry_out, money_limit, run_environment
-from context_bench.session.upstream import Accounts
 
 if TYPE_CHECKING:
     from context_bench.compression.probe import ProbeType
@@ -69,7 +69,7 @@ def probe(context: typer.Context, sessions: SessionsArgument = None, **given: An
     """
     from context_bench.llm.spend import SpendLimit
     from context_bench.session.files import say
-    from context_bench.session.upstream import Accounts
+    from context_bench.session.parts import Accounts
 
     options = checked_probes(options_of(context, CompressOptions))
     spend = SpendLimit(options.max_cost) if options.max_cost is not None else None
@@ -355,7 +355,7 @@ def _proxies(options: CompressOptions, environment: RunEnvironment, prices: Any)
 
 def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
     """Settings with which every arm of a tapped run asks."""
-    from context_bench.session.upstream import is_local
+    from context_bench.session.parts import is_local
     from context_bench.systems.openai_proxy import WIRES
 
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
@@ -388,7 +388,7 @@ def _name(spec: str) -> str:
 def _compressor(options: CompressOptions, environment: RunEnvironment, prices: Any, spec: str) -> Any:
     """The compressor of a spec; one that asks a model and was told of none uses the responder's."""
     from context_bench.compression.compressors import compressor_for
-    from context_bench.session.upstream import is_local
+    from context_bench.session.parts import is_local
 
     relay, key = environment.reader or environment.upstream, key_in(options.api_key_env)
     costs = None if is_local(options.responder) else prices
@@ -401,7 +401,7 @@ def responder(options: CompressOptions, environment: RunEnvironment, prices: Any
     false.
     """
     from context_bench.compression.systems.sentence import SentenceReader
-    from context_bench.session.upstream import is_local
+    from context_bench.session.parts import is_local
     from context_bench.systems import OpenAIProxy
 
     if environment.tap is not None:

@@ -16,8 +16,7 @@ from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.core.rows import standing
 from context_bench.reports.arm_aggregates import quantile
 from context_bench.reports.declared import figure, mapping
-from context_bench.reports.page import Cell, Column, Figure, Section, Table
-from context_bench.reports.pictures import Chart, LinePoint
+from context_bench.reports.page import Cell, Chart, Column, Figure, LinePoint, Section, Table
 from context_bench.reports.report_context import PRIMARY, ReportContext, interval_of
 from context_bench.wire.cache import break_even_turns
 

@@ -14,8 +14,7 @@ from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.rubric import default_rubric
 from context_bench.reports.declared import figure, mapping
-from context_bench.reports.page import Cell, Chart, Column, Figure, Section, Table, Unit
-from context_bench.reports.pictures import Mark, Rated
+from context_bench.reports.page import Cell, Chart, Column, Figure, Mark, Rated, Section, Table, Unit
 from context_bench.reports.report_context import ReportContext
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from context_bench.compression.strategies import StrategyRow
 from context_bench.reports.charts import svg
-from context_bench.reports.page import Figure
-from context_bench.reports.pictures import BarPart, Chart
+from context_bench.reports.page import BarPart, Chart, Figure
 from context_bench.reports.table import Grid, number, share
 from context_bench.reports.text import visible
 

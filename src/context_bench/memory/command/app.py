@@ -16,7 +16,7 @@ from context_bench.core.roles import ArmRole
 from context_bench.llm.redact import key_in
 from context_bench.memory.command import checks as memory_checks
 from context_bench.memory.command import cortex as memory_seed
-from context_bench.session import compare_runs, interrupts, runs
+from context_bench.session import interrupts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
@@ -32,7 +32,7 @@ app = typer.Typer(
 app.command("doctor")(memory_checks.doctor)
 app.command("ops")(memory_checks.ops)
 app.command("audit")(memory_checks.audit)
-app.command("compare")(compare_runs.command)
+app.command("compare")(runs.compare_runs)
 app.command(
     "replay",
     help="Judge the stored answers again: no memory and no reader is called. The same as `context-bench rescore`.",
@@ -315,7 +315,7 @@ def _cell(
     """All memories with one reader, compared with the whole conversation, or with word search where nobody reads."""
     from context_bench.engine import Arm
     from context_bench.memory.systems import Bridge, make_memory
-    from context_bench.session.upstream import is_local
+    from context_bench.session.parts import is_local
 
     relay = environment.tap.url if environment.tap is not None else environment.upstream or environment.reader
     apart = options.reader is None or options.relay not in (None, options.reader)
@@ -359,7 +359,7 @@ def _name(spec: str) -> str:
 
 def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None, limiter: Any) -> Any:
     """The reader of what was remembered: the same model, prompt and settings for every memory."""
-    from context_bench.session.upstream import is_local
+    from context_bench.session.parts import is_local
     from context_bench.systems import OpenAIProxy
 
     reader = options.reader or KEEPING

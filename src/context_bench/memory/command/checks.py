@@ -134,7 +134,7 @@ def _told(probe: Any) -> str:
 
 
 def _junit(results: Sequence[SuiteResult], path: Path) -> None:
-    from context_bench.reports.checks import Check, junit
+    from context_bench.session.gate import Check, as_junit
 
     checks = [
         Check(
@@ -148,7 +148,7 @@ def _junit(results: Sequence[SuiteResult], path: Path) -> None:
         if probe.kind == "test"
     ]
     with replacing(path, "w", encoding="utf-8") as file:
-        file.write(junit(checks, "context-bench memory ops"))
+        file.write(as_junit(checks, "context-bench memory ops"))
 
 
 def _as_json(found: Any) -> None:

@@ -5,7 +5,7 @@ few elements and attributes known to be harmless, with `<title>` tooltips. In a 
 one drawing serves light and dark; a picture of its own (`standalone`, `png`) brings its title, its explanation and its
 colours along.
 
-A kind of chart is one file here, with `draw(chart, width) -> altair chart`, and one line of `KINDS`.
+A kind of chart is one function `(chart, width) -> altair chart` in a file here, and one line of `KINDS`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from importlib import import_module
 from typing import Any
 
 from context_bench.reports.charts.style import NARROW, PALETTE, WIDE, Theme, as_png, in_page, on_its_own, unchecked
-from context_bench.reports.pictures import Chart
+from context_bench.reports.page import Chart
 
 __all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "png", "standalone", "svg"]
 
-#: Kind → the module that draws it.
+#: Kind → the function that draws it.
 KINDS = {
-    "pareto": "pareto",
-    "rates": "rates",
-    "recall": "recall",
-    "coverage": "coverage",
-    "distribution": "distribution",
-    "forest": "forest",
-    "dots": "dots",
-    "waterfall": "waterfall",
-    "failures": "failures",
-    "strategies": "strategies",
+    "pareto": "pareto:draw",
+    "rates": "curves:draw_rates",
+    "recall": "curves:draw_recall",
+    "coverage": "curves:draw_coverage",
+    "distribution": "distribution:draw",
+    "forest": "forest:draw",
+    "dots": "dots:draw",
+    "waterfall": "waterfall:draw",
+    "failures": "failures:draw",
+    "strategies": "strategies:draw",
 }
 
 
@@ -54,4 +54,5 @@ def png(chart: Chart, *, scale: float = 2.0, width: int = WIDE, theme: Theme = "
 
 
 def _made(chart: Chart, width: int) -> Any:
-    return import_module(f"{__name__}.{KINDS[chart.kind]}").draw(chart, width)
+    module, _, function = KINDS[chart.kind].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), function)(chart, width)

@@ -9,8 +9,7 @@ from typing import Any
 
 from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
 from context_bench.reports.charts.style import TIP, ShownNames, axis, extent, fixed, inline, nice, scale
-from context_bench.reports.page import Figure
-from context_bench.reports.pictures import Chart, Spread
+from context_bench.reports.page import Chart, Figure, Spread
 
 #: From this ratio of the greatest value to the least on, the axis grows by factors.
 _WIDE_SPREAD = 30.0

@@ -7,7 +7,7 @@ from typing import Any
 
 from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
 from context_bench.reports.charts.style import GREY, PALETTE, TIP, ShownNames, axis, inline, legend, nice, scale
-from context_bench.reports.pictures import BarPart, Chart
+from context_bench.reports.page import BarPart, Chart
 
 _OTHERS = "others"
 

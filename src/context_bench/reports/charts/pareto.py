@@ -23,7 +23,7 @@ from context_bench.reports.charts.style import (
     nice,
     scale,
 )
-from context_bench.reports.pictures import Chart, Point
+from context_bench.reports.page import Chart, Point
 
 _LINE = 15  # pixels of a line of letters
 _LEFT, _RIGHT = 66, 24  # pixels for the axis' letters, and of room on the other side

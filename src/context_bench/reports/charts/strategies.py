@@ -19,7 +19,7 @@ from context_bench.reports.charts.style import (
     nice,
     scale,
 )
-from context_bench.reports.pictures import BarPart, Chart
+from context_bench.reports.page import BarPart, Chart
 
 _BAR = 10  # pixels of a bar
 

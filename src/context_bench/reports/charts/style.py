@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from itertools import cycle, islice
 from typing import Any, Literal
 
-from context_bench.reports.pictures import Chart
+from context_bench.reports.page import Chart
 from context_bench.reports.text import visible
 
 #: Eight hues told apart by most kinds of colour vision, at least 3:1 on white and on near-black; shapes differ as well.

@@ -20,7 +20,7 @@ from context_bench.reports.charts.style import (
     nice,
     scale,
 )
-from context_bench.reports.pictures import Chart, TurnBar
+from context_bench.reports.page import Chart, TurnBar
 
 #: (field, name, colour), from the foot of a bar to its top.
 PARTS = (

@@ -16,7 +16,7 @@ from context_bench.session.options import TraceOptions
 from context_bench.session.reporting import json_text, terminal
 
 if TYPE_CHECKING:
-    from context_bench.reports.checks import Check
+    from context_bench.session.gate import Check
     from context_bench.traces import TraceResults
     from context_bench.traces.reports.trace_summary import TraceSummary
     from context_bench.traces.row_file import StatusOf
@@ -174,8 +174,7 @@ def _reused(found: TraceResults) -> None:
 def _hold(summary: TraceSummary, limits: Sequence[tuple[str, float]]) -> None:
     if not limits:
         return
-    from context_bench.reports.checks import Check
-    from context_bench.session.gate import hold
+    from context_bench.session.gate import Check, hold
 
     checks: list[Check] = []
     for label, one in summary.sets.items():

@@ -17,8 +17,8 @@ from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
 from context_bench.session.options import ProxyOptions, ReplayOptions
+from context_bench.session.parts import is_local
 from context_bench.session.session import RunEnvironment, carry_out, run_environment
-from context_bench.session.upstream import is_local
 
 
 @takes(
