@@ -28,6 +28,7 @@ from context_bench.shell.model import (
     Status,
     Unknown,
     UnknownLines,
+    give_up_if,
     parse_options,
     rendered,
 )
@@ -215,8 +216,7 @@ def bash(shell: Shell, call: CommandCall) -> Result:
     while args and args[0].startswith("-"):
         flag = args.pop(0)
         if "c" in flag and not flag.startswith("--") and args:
-            if UNKNOWN in args[0]:
-                raise Unknown
+            give_up_if(UNKNOWN in args[0])
             return shell.apart(partial(shell.source, args[0], call.stdin))
     if not args and call.stdin is not None:
         shell.budget.make(sum(len(part.text or "") + 1 for part in call.stdin.parts if isinstance(part, FileLine)))
@@ -228,8 +228,7 @@ def env(shell: Shell, call: CommandCall) -> Result:
     """env: the command behind the assignments."""
     at = 0
     while at < len(call.args) and (re.match(r"[A-Za-z_]\w*=", call.args[at]) or call.args[at].startswith("-")):
-        if call.args[at] in ("-C", "-S"):
-            raise Unknown
+        give_up_if(call.args[at] in ("-C", "-S"))
         at += 2 if call.args[at] == "-u" else 1
     args = call.args[at:]
     return shell.call(args, call.stdin) if args else (LineStream([UnknownLines(None)]), 0)
@@ -269,8 +268,7 @@ def git(shell: Shell, call: CommandCall) -> Result:
         return LineStream([UnknownLines(None)]), None
 
     def run() -> Result:
-        if moved is not None and shell.files.cd(moved) != 0:
-            raise Unknown
+        give_up_if(moved is not None and shell.files.cd(moved) != 0)
         return run_git(CommandCall("git " + args[0], args[1:], call.stdin, shell.files))
 
     return shell.apart(run)
@@ -279,8 +277,7 @@ def git(shell: Shell, call: CommandCall) -> Result:
 def xargs(shell: Shell, call: CommandCall) -> Result:
     """xargs: the command once for every group of items on standard input."""
     given = parse_options(call.args, "aEIdLnPs", "max-args max-procs replace delimiter arg-file", stop_at_first=True)
-    if given.has("a", "E", "L", "s", "arg-file", "d", "delimiter"):
-        raise Unknown
+    give_up_if(given.has("a", "E", "L", "s", "arg-file", "d", "delimiter"))
     stdin = call.stdin or LineStream()
     shell.budget.make(8 * sum(len(part.text or "") for part in stdin.parts if isinstance(part, FileLine)))
     wrapped = given.rest or ["echo"]
@@ -288,8 +285,7 @@ def xargs(shell: Shell, call: CommandCall) -> Result:
     items = _items(stdin, zero=given.has("0", "null"), by_line=holder is not None)
     each = given.number("n", "max-args")
     size = 1 if holder is not None else each or max(len(items), 1)
-    if len(items) // size > MOST_ROUNDS:
-        raise Unknown
+    give_up_if(len(items) // size > MOST_ROUNDS)
     if not items and given.has("r", "no-run-if-empty"):
         return LineStream(), 0
     out = LineStream(ordered=stdin.ordered)
@@ -320,8 +316,7 @@ def _items(stdin: LineStream, zero: bool, by_line: bool) -> list[str]:
         return [item for line in lines for item in line.split("\0") if item]
     if by_line:
         return [line for line in lines if line]
-    if any(re.search(r"[\"'\\]", line) for line in lines):
-        raise Unknown
+    give_up_if(any(re.search(r"[\"'\\]", line) for line in lines))
     return [item for line in lines for item in line.split()]
 
 
@@ -335,8 +330,7 @@ def find(shell: Shell, call: CommandCall) -> Result:
     sure = len(entries) < 2  # the order of entries is the machine's own
     if not expression.actions:
         return LineStream([FileLine(path, 0, name) for name, path in entries], sure), 0
-    if len(expression.actions) > 1 or len(entries) > MOST_ROUNDS:
-        raise Unknown
+    give_up_if(len(expression.actions) > 1 or len(entries) > MOST_ROUNDS)
     action, wrapped = expression.actions[0]
     if action.startswith("print"):
         end = "\0" if action == "print0" else ""

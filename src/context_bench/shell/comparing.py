@@ -15,6 +15,7 @@ from context_bench.shell.model import (
     Result,
     Unknown,
     UnknownLines,
+    give_up_if,
     parse_options,
     plain,
 )
@@ -34,8 +35,7 @@ _Shown = tuple[int, int, str]  # side, number in it, text
 def diff(call: CommandCall) -> Result:
     """diff: of two files what differs, nothing of equal ones; which lines differ, its output tells."""
     given = parse_options([arg for arg in call.args if arg != "--no-index"], "UCIxXWFLS", _VALUED)
-    if given.has("r", "recursive"):
-        raise Unknown
+    give_up_if(given.has("r", "recursive"))
     names = _paired(call, given.rest)
     streams, _ = call.inputs(names)
     if len(streams) < len(names):
@@ -56,13 +56,11 @@ def diff(call: CommandCall) -> Result:
 
 def _paired(call: CommandCall, names: list[str]) -> list[str]:
     """The two files that are compared: beside a folder, the one in it that is called like the other."""
-    if len(names) != 2:
-        raise Unknown
+    give_up_if(len(names) != 2)
     folders = [
         bool(call.files.is_dir(path)) if (path := call.files.resolve(name)) is not None else False for name in names
     ]
-    if all(folders):
-        raise Unknown
+    give_up_if(all(folders))
     return [
         f"{name.rstrip('/')}/{names[1 - at].rsplit('/', 1)[-1]}" if folders[at] else name
         for at, name in enumerate(names)
@@ -94,12 +92,10 @@ def comm(call: CommandCall) -> Result:
     """
     given = parse_options(call.args, "", "output-delimiter")
     streams, status = call.inputs(given.rest)
-    if len(given.rest) != 2 or status or not set(given.given) <= {"1", "2", "3"}:
-        raise Unknown
+    give_up_if(len(given.rest) != 2 or status or not set(given.given) <= {"1", "2", "3"})
     sides = [stream.texts() for _, stream in streams]
     unsorted = any(sorted(line.text or "" for line in side) != [line.text for line in side] for side in sides)
-    if unsorted and given.given:
-        raise Unknown
+    give_up_if(unsorted and given.given)
     call.files.budget.make(sum(len(line.text or "") for side in sides for line in side), 2 * sum(map(len, sides)))
     first, second = "" if given.has("1") else "\t", "" if given.has("2") else "\t"
     out: list[FileLine] = []
@@ -131,8 +127,7 @@ def paste(call: CommandCall) -> Result:
     streams, status = call.inputs(given.rest)
     delimiter = given.get("d", "delimiters")
     delimiter = "\t" if delimiter is None else delimiter
-    if given.has("s", "serial", "z") or len(delimiter) != 1 or "-" in given.rest:
-        raise Unknown
+    give_up_if(given.has("s", "serial", "z") or len(delimiter) != 1 or "-" in given.rest)
     sides = [stream.texts() for _, stream in streams]
     rows = max(map(len, sides), default=0)
     call.files.budget.make(sum(len(line.text or "") for side in sides for line in side), rows * len(sides))

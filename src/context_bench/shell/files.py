@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from copy import copy
 from weakref import WeakKeyDictionary
 
@@ -263,6 +263,10 @@ class Files:
         self.budget.look(last - first + len(self.written))
         gone = {name for name, stream in self.written.items() if stream is None}
         return [name for name in order[first:last] if name not in gone] if gone else order[first:last]
+
+    def inside(self, path: str) -> Iterator[tuple[str, str]]:
+        """The same, each as seen from the directory, and from the root."""
+        return ((below[len(path) :].lstrip("/"), below) for below in self.below(path))
 
     def spelled(self, base: str, path: str, below: str) -> str:
         """Name of the file `below` in the output of a tool that was given `base` (for `path`)."""

@@ -6,11 +6,28 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from context_bench.shell.model import CommandCall, FileLine, LineStream, Result, Unknown, UnknownLines, parse_options
+from context_bench.shell.model import (
+    CommandCall,
+    FileLine,
+    LineStream,
+    Result,
+    Unknown,
+    UnknownLines,
+    give_up_if,
+    parse_options,
+)
 from context_bench.shell.patterns import glob
 
 #: (the name as find prints it, its last part, is a directory, depth) → whether it fits.
 Test = Callable[[str, str, bool, int], bool]
+#: Tests of a name by a pattern: whether it is the whole path, and whether capitals count as small letters.
+_PATTERNS = {
+    "-name": (False, False),
+    "-iname": (False, True),
+    "-path": (True, False),
+    "-wholename": (True, False),
+    "-ipath": (True, True),
+}
 
 
 def ls(call: CommandCall) -> Result:
@@ -18,8 +35,7 @@ def ls(call: CommandCall) -> Result:
     given = parse_options(call.args, "ITw", "ignore color sort time-style format")
     names = given.rest or ["."]
     hidden = given.has("a", "A", "all", "almost-all")
-    if given.has("R", "recursive", "d"):
-        raise Unknown
+    give_up_if(given.has("R", "recursive", "d"))
     out: list[FileLine] = []
     status = 0
     dirs: list[tuple[str, str]] = []
@@ -37,8 +53,7 @@ def ls(call: CommandCall) -> Result:
         if len(names) > 1:
             out += [FileLine(None, 0, "")] * bool(at or out) + [FileLine(None, 0, f"{name}:")]
         seen: dict[str, str | None] = {}
-        for below in call.files.below(path):
-            inner = below[len(path) :].lstrip("/")
+        for inner, below in call.files.inside(path):
             first = inner.split("/")[0]
             if hidden or not first.startswith("."):
                 seen.setdefault(first, below if "/" not in inner else None)
@@ -69,12 +84,9 @@ def ls_files(call: CommandCall) -> Result:
         elif path is not None:
             inner = path[len(base) :].lstrip("/")
             compiled.append(re.compile(re.escape(inner) + r"(?:/.*)?\Z" if inner else ".*"))
-    out = []
-    for below in call.files.below(base):
-        inner = below[len(base) :].lstrip("/")
-        if not given.rest or any(one.match(inner) for one in compiled):
-            out.append(FileLine(below, 0, inner))
-    return LineStream(out), 0
+    names = call.files.inside(base)
+    fits = [pair for pair in names if not given.rest or any(one.match(pair[0]) for one in compiled)]
+    return LineStream([FileLine(below, 0, inner) for inner, below in fits]), 0
 
 
 class Find:
@@ -90,23 +102,20 @@ class Find:
         self.cost = len(args) + 1
         self.bases = self.bases or ["."]
         self.args = args
-        self.least, self.most = 0, 10_000
+        self.depths = {"-mindepth": 0, "-maxdepth": 10_000}
         self.actions: list[tuple[str, list[str]]] = []
         self.test = self._any() if args else lambda *_: True
-        if self.args:
-            raise Unknown
+        give_up_if(self.args)
 
     def _any(self) -> Test:
         tests = [self._all()]
         while self.args and self.args[0] in ("-o", "-or"):
             self.args.popleft()
-            if self.actions:
-                raise Unknown
+            give_up_if(self.actions)
             tests.append(self._all())
         if len(tests) == 1:
             return tests[0]
-        if self.actions:
-            raise Unknown  # an action that belongs to one branch only
+        give_up_if(self.actions)  # an action that belongs to one branch only
         return lambda *entry: any(test(*entry) for test in tests)
 
     def _all(self) -> Test:
@@ -119,62 +128,51 @@ class Find:
         return lambda *entry: all(test(*entry) for test in tests)
 
     def _value(self) -> str:
-        if not self.args:
-            raise Unknown
+        give_up_if(not self.args)
         return self.args.popleft()
 
     def _one(self) -> Test:
         word = self.args.popleft()
         if word in ("!", "-not"):
-            if not self.args:
-                raise Unknown
+            give_up_if(not self.args)
             inner = self._one()
             return lambda *entry: not inner(*entry)
         if word == "(":
             inside = self._any()
-            if self._value() != ")":
-                raise Unknown
+            give_up_if(self._value() != ")")
             return inside
-        if word in ("-name", "-iname"):
-            fold = word == "-iname"
-            pattern = self._value()
-            named = glob(pattern.lower() if fold else pattern)
-            return lambda full, last, is_dir, depth: named.match(last.lower() if fold else last) is not None
-        if word in ("-path", "-wholename", "-ipath"):
-            fold_path = word == "-ipath"
+        if word in _PATTERNS:
+            by_path, fold = _PATTERNS[word]
             text = self._value()
-            whole = glob(text.lower() if fold_path else text, stars_cross=True)
-            return lambda full, last, is_dir, depth: whole.match(full.lower() if fold_path else full) is not None
+            fits = glob(text.lower() if fold else text, stars_cross=by_path).match
+
+            def named(full: str, last: str, is_dir: bool, depth: int) -> bool:
+                name = full if by_path else last
+                return fits(name.lower() if fold else name) is not None
+
+            return named
         if word == "-type":
             kind = self._value()
-            if kind not in ("f", "d"):
-                raise Unknown
+            give_up_if(kind not in ("f", "d"))
             return lambda full, last, is_dir, depth: is_dir == (kind == "d")
-        if word in ("-maxdepth", "-mindepth"):
-            depth_text = self._value()
-            if not depth_text.isdigit():
-                raise Unknown
-            if word == "-maxdepth":
-                self.most = int(depth_text[:6])
-            else:
-                self.least = int(depth_text[:6])
-            return lambda *_: True
-        if word in ("-print", "-print0"):
-            self.actions.append((word[1:], []))
-            return lambda *_: True
         if word in ("-exec", "-execdir"):
-            return self._exec(word)
-        raise Unknown
+            self._exec(word)
+        elif word in ("-maxdepth", "-mindepth"):
+            depth = self._value()
+            give_up_if(not depth.isdigit())
+            self.depths[word] = int(depth[:6])
+        elif word in ("-print", "-print0"):
+            self.actions.append((word[1:], []))
+        else:
+            raise Unknown
+        return lambda *_: True
 
-    def _exec(self, word: str) -> Test:
+    def _exec(self, word: str) -> None:
         command = []
         while self.args and self.args[0] not in (";", "+"):
             command.append(self.args.popleft())
-        if not self.args or not command or word == "-execdir":
-            raise Unknown
-        each = self.args.popleft() == ";"
-        self.actions.append(("each" if each else "together", command))
-        return lambda *_: True
+        give_up_if(not self.args or not command or word == "-execdir")
+        self.actions.append(("each" if self.args.popleft() == ";" else "together", command))
 
     def entries(self, call: CommandCall) -> list[tuple[str, str | None]]:
         """(name as printed, path of a file or `None` for a directory) of all that fit."""
@@ -186,10 +184,10 @@ class Find:
             seen: set[str] = set()
             if self._fits(base, base.rstrip("/").rsplit("/", 1)[-1], bool(call.files.is_dir(path)), 0):
                 found.append((base, None if call.files.is_dir(path) else path))
-            for below in call.files.below(path):
+            for inside, below in call.files.inside(path):
                 if below == path:
                     continue
-                parts = below[len(path) :].lstrip("/").split("/")
+                parts = inside.split("/")
                 call.files.budget.look(self.cost * len(parts))
                 for depth in range(1, len(parts) + 1):
                     inner = "/".join(parts[:depth])
@@ -203,4 +201,4 @@ class Find:
         return found
 
     def _fits(self, full: str, last: str, is_dir: bool, depth: int) -> bool:
-        return self.least <= depth <= self.most and self.test(full, last, is_dir, depth)
+        return self.depths["-mindepth"] <= depth <= self.depths["-maxdepth"] and self.test(full, last, is_dir, depth)

@@ -15,6 +15,7 @@ from context_bench.shell.model import (
     Result,
     Unknown,
     UnknownLines,
+    give_up_if,
     parse_options,
 )
 from context_bench.shell.text_commands import picked
@@ -103,8 +104,7 @@ def _blame(call: CommandCall) -> Result:
     names = [
         name for name in given.rest if (path := call.files.resolve(name)) and call.files.is_file(path) is not False
     ]
-    if len(names) != 1 or len(given.rest) > 2 or len(given.values("L")) > 1:
-        raise Unknown
+    give_up_if(len(names) != 1 or len(given.rest) > 2 or len(given.values("L")) > 1)
     stream = call.files.open(names[0])
     if stream is None:
         return LineStream(), 128

@@ -94,6 +94,12 @@ class Unknown(Exception):
     """Lines that pass cannot be determined from the command and the repository."""
 
 
+def give_up_if(undecidable: object) -> None:
+    """Raise `Unknown` where this holds."""
+    if undecidable:
+        raise Unknown
+
+
 class ShellExit(Exception):
     """The shell ends here, having shown this."""
 
@@ -155,8 +161,7 @@ class LineStream:
 
     def lines(self) -> list[FileLine]:
         """The parts if all are lines, else `Unknown`."""
-        if not all_lines(self.parts):
-            raise Unknown
+        give_up_if(not all_lines(self.parts))
         return self.parts  # type: ignore[return-value]
 
     def texts(self) -> list[FileLine]:
@@ -304,8 +309,7 @@ class CommandOptions:
         value = self.get(*names)
         if value is None:
             return None
-        if not value.isascii() or not value.isdigit() or len(value) > 9:
-            raise Unknown
+        give_up_if(not value.isascii() or not value.isdigit() or len(value) > 9)
         return int(value)
 
 
@@ -331,8 +335,7 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
                 value, at = args[at], at + 1
             note(name, value)
         elif arg.startswith("-") and len(arg) > 1:
-            if UNKNOWN in arg:
-                raise Unknown
+            give_up_if(UNKNOWN in arg)
             for place, letter in enumerate(arg[1:], 2):
                 if letter in valued:
                     value = arg[place:]

@@ -14,7 +14,7 @@ from re import _constants as names  # type: ignore[attr-defined]  # the only rea
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from context_bench.shell.model import UNKNOWN, Budget, Unknown
+from context_bench.shell.model import UNKNOWN, Budget, Unknown, give_up_if
 
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",  # noqa: E501
@@ -39,8 +39,7 @@ def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
     r"""A shell's file name pattern; `\\` quotes; with `stars_cross`, `*` and `?` also stand for `/` (as in
     `find -path`).
     """
-    if len(pattern) > _LONGEST:
-        raise Unknown
+    give_up_if(len(pattern) > _LONGEST)
     any_char = "." if stars_cross else "[^/]"
     out, at = [""], 0  # parts, each behind a star
     doubled = 0
@@ -74,8 +73,7 @@ def glob(pattern: str, stars_cross: bool = False) -> re.Pattern[str]:
             at = end + 1
         else:
             out[-1] += re.escape(char)
-    if doubled > _MOST_DOUBLED:
-        raise Unknown
+    give_up_if(doubled > _MOST_DOUBLED)
     # The first place behind a star is as good as any later one where another star follows: none is tried again.
     out[1:-1] = [part if _FOLDERS in (part[:8], after[:8]) else f"(?>{part})" for part, after in pairwise(out[1:])]
     try:
@@ -213,8 +211,7 @@ class Pattern:
         if any(part not in text for part in self._ways.needed):
             return text, 0
         steps = self._ways.steps(len(text))
-        if steps > _SLOWEST:
-            raise Unknown
+        give_up_if(steps > _SLOWEST)
         self._budget.step(int(steps))
         most = (len(text) + 1) * len(replacement) + replacement.count("\\g") * len(text)
         if most > _LARGE:
@@ -243,8 +240,7 @@ def regex(pattern: str, kind: str, ignore_case: bool = False, word: bool = False
     """A pattern of kind "basic", "extended", "perl" (also ripgrep's) or "fixed"; `Unknown` where the two dialects may
     part.
     """
-    if UNKNOWN in pattern or len(pattern) > _LONGEST:
-        raise Unknown
+    give_up_if(UNKNOWN in pattern or len(pattern) > _LONGEST)
     return Pattern(*_regex(pattern, kind, ignore_case, word, line))
 
 
@@ -271,9 +267,12 @@ def _regex(
     return compiled, Ways(compiled), linear or None
 
 
+#: Perl's syntax that Python does not have, or has for something else.
+_PERL_ALONE = re.compile(r"\\[pPQEKGRXhHvVCzZ]|\(\?[<>|#&PR]|\(\?[a-zA-Z]*[^:=!a-zA-Z)]|[*+?}]\+|\[\[:")
+
+
 def _perl(pattern: str) -> str:
-    if re.search(r"\\[pPQEKGRXhHvVCzZ]|\(\?[<>|#&PR]|\(\?[a-zA-Z]*[^:=!a-zA-Z)]|[*+?}]\+|\[\[:", pattern):
-        raise Unknown
+    give_up_if(_PERL_ALONE.search(pattern))
     return pattern
 
 
@@ -286,8 +285,7 @@ def _posix(pattern: str, basic: bool) -> str:
         char = pattern[at]
         at += 1
         if char == "\\":
-            if at >= len(pattern):
-                raise Unknown
+            give_up_if(at >= len(pattern))
             char = pattern[at]
             at += 1
             if char in "(){}|+?" and basic:

@@ -21,6 +21,7 @@ from context_bench.shell.model import (
     Result,
     Unknown,
     UnknownLines,
+    give_up_if,
     joined,
     parse_options,
     unbounded,
@@ -47,8 +48,7 @@ class Awk:
     """One awk program, run on files in order. `Unknown` where it does more than choose and number lines."""
 
     def __init__(self, program: str, variables: dict[str, str], budget: Budget) -> None:
-        if UNKNOWN in program:
-            raise Unknown
+        give_up_if(UNKNOWN in program)
         self.variables: dict[str, Any] = {
             name: int(text) if text.isdigit() and len(text) < 10 else text for name, text in variables.items()
         }
@@ -77,8 +77,7 @@ class Awk:
 
     def _take(self, wanted: str | None = None) -> tuple[str, str]:
         kind, text = self._peek()
-        if wanted is not None and text != wanted:
-            raise Unknown
+        give_up_if(wanted is not None and text != wanted)
         self.at = self.program.index(text, self.at) + len(text) if text else self.at
         return kind, text
 
@@ -89,8 +88,7 @@ class Awk:
                 self._take()
             if self._peek()[0] == "end":
                 return rules
-            if self._peek()[1] in ("BEGIN", "END", "function"):
-                raise Unknown
+            give_up_if(self._peek()[1] in ("BEGIN", "END", "function"))
             first = second = None
             if self._peek()[1] != "{":
                 first = self._either()
@@ -130,8 +128,7 @@ class Awk:
                 self._take()
         if paren:
             self._take(")")
-        if self._peek()[1] not in ("}", ";", "\n"):
-            raise Unknown
+        give_up_if(self._peek()[1] not in ("}", ";", "\n"))
         return arguments
 
     def _joined(self) -> list[Any]:
@@ -146,12 +143,10 @@ class Awk:
             return int(text[:9])
         if kind == "str":
             inner = text[1:-1]
-            if re.search(r"\\[^nt\"\\/]", inner):
-                raise Unknown
+            give_up_if(re.search(r"\\[^nt\"\\/]", inner))
             return inner.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\\\", "\\")
         if text == "$":
-            if self._take()[1] != "0":
-                raise Unknown
+            give_up_if(self._take()[1] != "0")
             return ("$0",)
         if text in ("NR", "FNR", "FILENAME"):
             return (text,)
@@ -175,8 +170,7 @@ class Awk:
 
     def _negated(self) -> Any:
         self.depth += 1
-        if self.depth > _DEPTH:
-            raise Unknown
+        give_up_if(self.depth > _DEPTH)
         if self._at_text("!"):
             self._take()
             return ("!", self._negated())
@@ -282,8 +276,7 @@ class Awk:
             return self._value(node[1], line, values) and self._value(node[2], line, values)
         if name == "||":
             return self._value(node[1], line, values) or self._value(node[2], line, values)
-        if name == "$0":
-            raise Unknown
+        give_up_if(name == "$0")
         left, right = self._value(node[1], line, values), self._value(node[2], line, values)
         if not isinstance(left, int) or not isinstance(right, int):
             raise Unknown
@@ -291,8 +284,7 @@ class Awk:
 
     def _printed(self, verb: str, arguments: list[list[Any]], line: FileLine, values: dict[str, Any]) -> Part:
         if not arguments:
-            if verb == "printf":
-                raise Unknown
+            give_up_if(verb == "printf")
             self.budget.make(0, 1)
             return line._replace(eol=True)
         whole = any(item == ("$0",) for argument in arguments for item in argument)
@@ -307,16 +299,14 @@ class Awk:
         if verb == "print":
             shown = " ".join(texts)
         else:
-            if not re.fullmatch(r"(?:[^%\n]|%-?\d{0,4}[ds]|%%)*\n", texts[0]):
-                raise Unknown
+            give_up_if(not re.fullmatch(r"(?:[^%\n]|%-?\d{0,4}[ds]|%%)*\n", texts[0]))
             self.budget.make(10_000 * texts[0].count("%") if re.search(r"\d{3}", texts[0]) else 0)
             shown = re.sub(r"%(-?\d*)d", r"%\1s", texts[0])[:-1]
             try:
                 shown = shown % tuple(texts[1:])
             except (TypeError, ValueError):
                 raise Unknown from None
-        if "\n" in shown:
-            raise Unknown
+        give_up_if("\n" in shown)
         return line._replace(text=shown, eol=True)
 
     def _text(self, items: list[Any], line: FileLine, values: dict[str, Any]) -> str:
@@ -333,8 +323,7 @@ def _width(item: Any, line: FileLine) -> int:
 
 def _compute(operator: str, left: int, right: int) -> Any:
     if operator == "%":
-        if right == 0:
-            raise Unknown
+        give_up_if(right == 0)
         return left % right
     return {
         "==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,  # noqa: E501
@@ -365,8 +354,7 @@ def sed(call: CommandCall) -> Result:
     for stream in groups:
         lines = unrolled(stream, program.highest() + 1, call.files.budget) if unbounded(stream.parts) else stream.parts
         checked = LineStream(lines, stream.ordered).lines()
-        if unbounded(checked[:-1]) or (not stream.ordered and program.counts()):
-            raise Unknown
+        give_up_if(unbounded(checked[:-1]) or (not stream.ordered and program.counts()))
         out.extend(LineStream(program.run(checked), stream.ordered))
     return out, 2 if status else 0
 
@@ -374,24 +362,20 @@ def sed(call: CommandCall) -> Result:
 def awk(call: CommandCall) -> Result:
     """Files through an awk program."""
     given = parse_options(call.args, "vfF", "", stop_at_first=True)
-    if given.has("f") or not given.rest or any(name not in "vF" for name in given.given):
-        raise Unknown
+    give_up_if(given.has("f") or not given.rest or any(name not in "vF" for name in given.given))
     variables = {}
     for setting in given.values("v"):
         name, _, value = setting.partition("=")
         variables[name] = value
     program = Awk(given.rest[0], variables, call.files.budget)
     streams, status = call.inputs([name for name in given.rest[1:] if not re.match(r"[A-Za-z_]\w*=", name)])
-    if len(given.rest) > 1 and any(re.match(r"[A-Za-z_]\w*=", name) for name in given.rest[1:]):
-        raise Unknown
+    give_up_if(len(given.rest) > 1 and any(re.match(r"[A-Za-z_]\w*=", name) for name in given.rest[1:]))
     files = []
     for name, stream in streams:
-        if not stream.ordered and program.rules:
-            raise Unknown
+        give_up_if(not stream.ordered and program.rules)
         parts = stream.parts
         if any(isinstance(part, FileLine) and part.rest for part in parts):
-            if not program.numeric or len(streams) > 1 or "%" in given.rest[0]:
-                raise Unknown
+            give_up_if(not program.numeric or len(streams) > 1 or "%" in given.rest[0])
             parts = unrolled(stream, sum(program.numbers) + 2, call.files.budget)
         files.append((name, LineStream(parts).lines()))
     return LineStream(program.run(files)), status
@@ -404,8 +388,7 @@ def cut(call: CommandCall) -> Result:
     stream = joined(streams)
     spots = given.get("c", "characters", "b", "bytes")
     fields = given.get("f", "fields")
-    if given.has("complement", "output-delimiter") or not re.fullmatch(r"[\d,-]+", spots or fields or ""):
-        raise Unknown
+    give_up_if(given.has("complement", "output-delimiter") or not re.fullmatch(r"[\d,-]+", spots or fields or ""))
     delimiter = given.get("d", "delimiter") or "\t"
     chosen = _chosen(spots or fields or "")
     out: list[Part] = []
@@ -429,8 +412,7 @@ def _chosen(spec: str) -> list[tuple[int, int | None]]:
     ranges: list[tuple[int, float]] = []
     for one in spec.split(","):
         low, dash, high = one.partition("-")
-        if not (low or high) or len(one) > 15:
-            raise Unknown
+        give_up_if(not (low or high) or len(one) > 15)
         ranges.append((max(int(low or 1), 1), int(high) if high else math.inf if dash else int(low)))
     slices: list[tuple[int, int | None]] = []
     reached = 0.0

@@ -28,6 +28,7 @@ from context_bench.shell.model import (
     Status,
     Unknown,
     UnknownLines,
+    give_up_if,
     rendered,
 )
 from context_bench.shell.statements import STATEMENTS
@@ -98,14 +99,12 @@ class Shell:
         """Run a script."""
         self._depth += 1
         try:
-            if self._depth > _DEEPEST:
-                raise Unknown
+            give_up_if(self._depth > _DEEPEST)
             if words := plain_words(text):
                 self._step()
                 return self.call(words, stdin)
             root = _parsed(text, self.budget)
-            if root.has_error:
-                raise Unknown
+            give_up_if(root.has_error)
             return self.block(root.named_children, stdin)
         finally:
             self._depth -= 1
@@ -197,8 +196,7 @@ class Shell:
     def _step(self) -> None:
         self._steps += 1
         self.budget.step(_STATEMENT)
-        if self._steps > _MOST_STEPS:
-            raise Unknown
+        give_up_if(self._steps > _MOST_STEPS)
 
     # -- commands ------------------------------------------------------------------
 
@@ -220,8 +218,7 @@ class Shell:
         self.variables.update({str(at): arg for at, arg in enumerate(call.args[:9], 1)})
         self.variables.update({"@": " ".join(call.args), "*": " ".join(call.args), "#": str(len(call.args))})
         try:
-            if self._depth > _DEEPEST:
-                raise Unknown
+            give_up_if(self._depth > _DEEPEST)
             return self.run(body, call.stdin)
         finally:
             self._depth -= 1

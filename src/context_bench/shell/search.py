@@ -16,6 +16,7 @@ from context_bench.shell.model import (
     Result,
     Unknown,
     UnknownLines,
+    give_up_if,
     parse_options,
 )
 from context_bench.shell.patterns import Pattern, glob, regex
@@ -168,8 +169,8 @@ def _wanted(
         elif recursive:
             found += [
                 (call.files.spelled(name, path, below), below)
-                for below in call.files.below(path)
-                if fits(below[len(path) :].lstrip("/").split("/"))
+                for inner, below in call.files.inside(path)
+                if fits(inner.split("/"))
             ]
     return found
 
@@ -213,8 +214,7 @@ def _searched(
 
 
 def _search(given: CommandOptions, patterns: list[str], kind: str, named: bool) -> LineSearch:
-    if given.has("f", "file", "z"):
-        raise Unknown
+    give_up_if(given.has("f", "file", "z"))
     around = given.number("C", "context") or 0
     before, after = given.number("B", "before-context"), given.number("A", "after-context")
     joined = (
@@ -259,8 +259,7 @@ def _run(call: CommandCall, search: LineSearch, wanted: list[tuple[str, str | No
             missing = True
             continue
         lines = stream.texts()
-        if not stream.ordered and (search.before or search.after or search.most is not None):
-            raise Unknown
+        give_up_if(not stream.ordered and (search.before or search.after or search.most is not None))
         texts = [line.text or "" for line in lines]
         together = "".join(texts)
         if "\0" in together:
@@ -299,8 +298,8 @@ def rg(call: CommandCall) -> Result:
             wanted.append((name, path))
             continue
         many = True
-        for below in call.files.below(path):
-            if keep(inner := below[len(path) :].lstrip("/")):
+        for inner, below in call.files.inside(path):
+            if keep(inner):
                 wanted.append((call.files.spelled(name, path, below) if names else inner, below))
     if listing:
         return LineStream([FileLine(path, 0, name) for name, path in wanted if path], ordered=False), 0
@@ -315,8 +314,7 @@ def _rg_filter(given: CommandOptions) -> Callable[[str], bool]:
     """
     hidden = given.has("hidden", ".", "uu", "uuu") or sum(name in ("u", "unrestricted") for name, _ in given.every) > 1
     types, no_types = given.values("t", "type"), given.values("T", "type-not")
-    if not _TYPES.keys() >= {*types, *no_types} or given.has("iglob", "max-depth", "d"):
-        raise Unknown
+    give_up_if(not _TYPES.keys() >= {*types, *no_types} or given.has("iglob", "max-depth", "d"))
     globs = given.values("g", "glob")
     wants = [one for one in globs if not one.startswith("!")] + [one for name in types for one in _TYPES[name]]
     bans = [one[1:] for one in globs if one.startswith("!")] + [one for name in no_types for one in _TYPES[name]]
@@ -347,8 +345,7 @@ def _alternatives(pattern: str) -> list[str]:
             made.append(one)
         else:
             left += [one[: found.start()] + choice + one[found.end() :] for choice in found[1].split(",")]
-        if len(made) + len(left) > _MOST_ALTERNATIVES:
-            raise Unknown
+        give_up_if(len(made) + len(left) > _MOST_ALTERNATIVES)
     return made
 
 
@@ -371,18 +368,17 @@ def git_grep(call: CommandCall) -> Result:
     base = call.files.resolve(".")
     if revised or base is None:
         raise Unknown
-    wanted: list[tuple[str, str | None]] = []
-    for below in call.files.below(base):
-        inner = below[len(base) :].lstrip("/")
-        if not names or any(_pathspec(call, name, base, below, inner) for name in names):
-            wanted.append((inner, below))
+    wanted: list[tuple[str, str | None]] = [
+        (inner, below)
+        for inner, below in call.files.inside(base)
+        if not names or any(_pathspec(call, name, below, inner) for name in names)
+    ]
     kind, named = _kind(call, given), not given.has("h", "no-filename")
     return _searched(call, given, patterns, wanted, kind, named, _GREP_KNOWN)
 
 
-def _pathspec(call: CommandCall, name: str, base: str, below: str, inner: str) -> bool:
-    if name.startswith(":"):
-        raise Unknown
+def _pathspec(call: CommandCall, name: str, below: str, inner: str) -> bool:
+    give_up_if(name.startswith(":"))
     path = call.files.resolve(name)
     if path is not None and (path == "" or below == path or below.startswith(path + "/")):
         return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from context_bench.shell.model import UNKNOWN, Budget, FileLine, Part, Unknown, UnknownLines, parse_options
+from context_bench.shell.model import UNKNOWN, Budget, FileLine, Part, Unknown, UnknownLines, give_up_if, parse_options
 from context_bench.shell.patterns import Pattern, regex
 
 
@@ -39,106 +39,82 @@ class SedCommand:
 
 
 class Script:
-    """A sed script, character by character."""
+    """A sed script, piece by piece."""
 
     def __init__(self, script: str, kind: str) -> None:
-        if UNKNOWN in script:
-            raise Unknown
+        give_up_if(UNKNOWN in script)
         self.script, self.at, self.kind = script, 0, kind
 
     def peek(self) -> str:
         return self.script[self.at : self.at + 1]
 
-    def skip(self, chars: str) -> None:
-        while self.peek() and self.peek() in chars:
-            self.at += 1
+    def next(self) -> str:
+        """The next character, which is passed; `Unknown` at the end."""
+        char = self.peek()
+        give_up_if(not char)
+        self.at += 1
+        return char
+
+    def take(self, pattern: str) -> re.Match[str] | None:
+        """The text from here on that fits a pattern, which is passed."""
+        found = re.compile(pattern).match(self.script, self.at)
+        self.at = found.end() if found else self.at
+        return found
+
+    def run_of(self, pattern: str) -> str:
+        """The same as text, empty where nothing fits."""
+        found = self.take(pattern)
+        return found[0] if found else ""
 
     def commands(self, inner: bool = False) -> list[SedCommand]:
         found: list[SedCommand] = []
         while True:
-            self.skip(" \t\n;")
-            if not self.peek():
-                if inner:
-                    raise Unknown
-                return found
-            if self.peek() == "}":
-                if not inner:
-                    raise Unknown
+            self.take(r"(?:[ \t\n;]|#[^\n]*)*")
+            if self.peek() in ("", "}"):
+                give_up_if((self.peek() == "}") != inner)
                 self.at += 1
                 return found
-            if self.peek() == "#":
-                self.at = (self.script.find("\n", self.at) + 1) or len(self.script)
-                continue
             found.append(self.command())
 
     def command(self) -> SedCommand:
         first = self.address()
-        second = None
-        self.skip(" \t")
-        if first is not None and self.peek() == ",":
-            self.at += 1
-            self.skip(" \t")
-            second = self.second()
-        self.skip(" \t")
-        negated = self.peek() == "!"
-        self.skip("! \t")
-        name = self.peek()
-        self.at += 1
+        second = self.second() if first is not None and self.take(r"[ \t]*,[ \t]*") else None
+        negated = self.run_of(r"[ \t]*[! \t]*").lstrip(" \t").startswith("!")
+        name = self.next()
         made = SedCommand(name, first, second, negated)
         if name == "{":
             made.block = self.commands(inner=True)
         elif name == "s":
             self.substitution(made)
-        elif name in ("q", "Q"):
-            self.skip(" \t0123456789")
-        elif name in ("a", "i", "c"):
-            self.skip(" \t\\\n")
-            end = self.script.find("\n", self.at)
-            end = len(self.script) if end < 0 else end
-            made.text, self.at = self.script[self.at : end], end
-        elif not name or name not in "pd=":
-            raise Unknown
+        elif name in "qQ":
+            self.take(r"[ \t0-9]*")
+        elif name in "aic":
+            self.take(r"[ \t\\\n]*")
+            made.text = self.run_of(r"[^\n]*")
+        else:
+            give_up_if(name not in "pd=")
         return made
 
     def number(self) -> int | None:
-        found = re.compile(r"[0-9]{1,9}").match(self.script, self.at)
-        if not found:
-            return None
-        self.at = found.end()
-        return int(found[0])
+        digits = self.run_of(r"[0-9]{1,9}")
+        return int(digits) if digits else None
 
     def address(self) -> SedAddress | None:
-        number = self.number()
-        if number is not None:
-            if self.peek() == "~":
-                self.at += 1
-                return SedAddress("step", number, self.number() or 0)
-            return SedAddress("line", number)
-        if self.peek() == "$":
-            self.at += 1
+        if (number := self.number()) is not None:
+            return SedAddress("step", number, self.number() or 0) if self.take("~") else SedAddress("line", number)
+        if self.take(r"\$"):
             return SedAddress("last")
-        if self.peek() in ("/", "\\"):
-            self.at += self.peek() == "\\"
-            return self.match()
-        return None
+        return self.match() if self.take(r"(?=/)|\\") else None
 
     def match(self) -> SedAddress:
-        end = self.peek()
-        if not end:
-            raise Unknown
-        self.at += 1
-        body = self.until(end)
-        ignore = self.peek() == "I"
-        self.at += ignore
-        if not body or self.peek() == "M":
-            raise Unknown
+        body = self.until(self.next())
+        ignore = self.take("I") is not None
+        give_up_if(not body or self.peek() == "M")
         return SedAddress("match", pattern=regex(body, self.kind, ignore))
 
     def second(self) -> SedAddress:
-        if self.peek() in ("+", "~"):
-            kind: Literal["plus", "multiple"] = "plus" if self.peek() == "+" else "multiple"
-            self.at += 1
-            return SedAddress(kind, self.number() or 0)
+        if sign := self.run_of(r"[+~]"):
+            return SedAddress("plus" if sign == "+" else "multiple", self.number() or 0)
         found = self.address()
         if found is None:
             raise Unknown
@@ -146,67 +122,43 @@ class Script:
 
     def until(self, end: str) -> str:
         """Text up to an unquoted `end`, which is passed; in a bracket, none ends it."""
+        give_up_if(end in "\\[")
         out: list[str] = []
         bracket = False
-        while True:
-            char = self.peek()
-            self.at += 1
-            if not char:
-                raise Unknown
+        while (char := self.next()) != end or bracket:
             if char == "\\" and self.peek():
-                following = self.peek()
-                self.at += 1
+                following = self.next()
                 out.append(following if following == end and end != "|" else char + following)
                 continue
-            if char == "[" and not bracket:
-                bracket = True
-            elif char == "]":
-                bracket = False
-            elif char == end and not bracket:
-                return "".join(out)
+            bracket = char == "[" or (bracket and char != "]")
             out.append(char)
+        return "".join(out)
 
     def substitution(self, made: SedCommand) -> None:
-        end = self.peek()
-        self.at += 1
-        if not end or end in "\n\\":
-            raise Unknown
+        end = self.next()
+        give_up_if(end in "\n\\")
         body = self.until(end)
         made.replacement = self.replacement(end)
-        flags = re.compile(r"[gpiI0-9]*").match(self.script, self.at)
-        assert flags is not None
-        made.flags = flags[0]
-        self.at = flags.end()
-        if not body or self.peek() not in ("", " ", "\t", "\n", ";", "}"):
-            raise Unknown
+        made.flags = self.run_of(r"[gpiI0-9]*")
+        give_up_if(not body or self.peek() not in ("", " ", "\t", "\n", ";", "}"))
         made.pattern = regex(body, self.kind, "i" in made.flags.lower())
 
     def replacement(self, end: str) -> str:
         out: list[str] = []
-        while True:
-            char = self.peek()
-            self.at += 1
-            if not char or char == "\n":
-                raise Unknown
-            if char == end:
-                return "".join(out)
-            if char == "\\":
-                following = self.peek()
-                self.at += 1
-                if following.isdigit():
-                    out.append(f"\\g<{following}>")
-                elif following == "t":
-                    out.append("\t")
-                elif following.isalpha() or following == "\n":
-                    raise Unknown
-                else:
-                    out.append("\\\\" if following == "\\" else following)
-            elif char == "&":
+        while (char := self.next()) != end:
+            give_up_if(char == "\n")
+            if char == "&":
                 out.append("\\g<0>")
+            elif char == "\\":
+                following = self.next()
+                give_up_if((following.isalpha() and following != "t") or following == "\n")
+                out.append(f"\\g<{following}>" if following.isdigit() else _ESCAPES.get(following, following))
             else:
                 out.append(char)
+        return "".join(out)
 
 
+_ESCAPES = {"t": "\t", "\\": "\\\\"}
 _SUBSTITUTE = 0.5
 _STEPS = 2_000_000
 
@@ -217,8 +169,7 @@ class Sed:
     def __init__(self, args: list[str], budget: Budget) -> None:
         self.budget = budget
         given = parse_options(args, "efl", "expression file line-length")
-        if given.has("f", "file", "z", "null-data", "help", "version"):
-            raise Unknown
+        give_up_if(given.has("f", "file", "z", "null-data", "help", "version"))
         self.in_place = given.has("i", "in-place") or any(arg.startswith(("-i", "--in-place")) for arg in args)
         self.separate = self.in_place or given.has("s", "separate")
         quiet = given.has("n", "quiet", "silent")
@@ -235,8 +186,7 @@ class Sed:
             self.files, scripts = list(given.rest), given.values("e", "expression")
             quiet = given.has("n", "quiet", "silent")
         if not scripts:
-            if not self.files:
-                raise Unknown
+            give_up_if(not self.files)
             scripts = [self.files.pop(0)]
             if self.in_place and not scripts[0] and self.files:  # BSD: sed -i '' script file
                 scripts = [self.files.pop(0)]
@@ -258,14 +208,12 @@ class Sed:
 
         def walk(commands: list[SedCommand]) -> None:
             for one in commands:
-                if one.name not in "{pdqQ":
-                    raise Unknown
+                give_up_if(one.name not in "{pdqQ")
                 for address in (one.first, one.second):
                     if address is not None:
                         if address.kind == "last" and address is one.second:
                             continue
-                        if address.kind not in ("line", "plus"):
-                            raise Unknown
+                        give_up_if(address.kind not in ("line", "plus"))
                         numbers[0] += address.number
                 walk(one.block)
 
@@ -291,8 +239,7 @@ class Sed:
                 if pattern is not None:
                     texts = [line.text or "" for line in lines]
                     pattern.prepare(texts, len("".join(texts)), self.budget)
-        if len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS:
-            raise Unknown
+        give_up_if(len(lines) * (1 + sum(1 for _ in _walk(self.script))) > _STEPS)
         self.budget.look(len(lines) * (1 + sum(1 for _ in _walk(self.script))))
         if (only := self._window(len(lines))) is not None:
             return list(lines[only])
@@ -347,8 +294,7 @@ class Sed:
             elif one.name == "a":
                 after.append(FileLine(None, 0, one.text))
             elif one.name == "c":
-                if one.second is not None:
-                    raise Unknown
+                give_up_if(one.second is not None)
                 out.append(FileLine(None, 0, one.text))
                 return "d"
             else:
@@ -371,8 +317,7 @@ class _State:
         if text is None or command.pattern is None:
             raise Unknown
         digits = re.sub(r"\D", "", command.flags)
-        if digits:
-            raise Unknown
+        give_up_if(digits)
         new, times = command.pattern.replaced(command.replacement, text, once="g" not in command.flags)
         if times and len(new) < _SUBSTITUTE * len(text.strip()) and self.line.path and self.line.no:
             self.lost = True  # too little is left of the line to call it read

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from context_bench.shell.model import LINE, MOST_ROUNDS, UNKNOWN, LineStream, Result, Status, Unknown, plain
+from context_bench.shell.model import LINE, MOST_ROUNDS, UNKNOWN, LineStream, Result, Status, Unknown, give_up_if, plain
 from context_bench.shell.patterns import glob
 from context_bench.shell.words import text_of
 
@@ -235,8 +235,7 @@ def _for_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Result
     if variable is None or body is None:
         raise Unknown
     values = shell.words.args(node.children_by_field_name("value"))
-    if len(values) > MOST_ROUNDS:
-        raise Unknown
+    give_up_if(len(values) > MOST_ROUNDS)
     out = LineStream()
     last: Status = 0
     for value in values:
@@ -272,8 +271,7 @@ def _while_statement(shell: Shell, node: Node, stdin: LineStream | None) -> Resu
         shell.captured.append((UNKNOWN, stdin))
         made, _ = shell.perhaps(partial(shell.run, body, None))
         return made, None
-    if len(lines) > MOST_ROUNDS:
-        raise Unknown
+    give_up_if(len(lines) > MOST_ROUNDS)
     out = LineStream(ordered=stdin.ordered)
     for line in lines:
         text = line.text or ""

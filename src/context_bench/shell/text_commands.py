@@ -22,6 +22,7 @@ from context_bench.shell.model import (
     Unknown,
     UnknownLines,
     all_lines,
+    give_up_if,
     joined,
     parse_options,
     plain,
@@ -32,14 +33,12 @@ from context_bench.shell.model import (
 def keep_lines(call: CommandCall) -> Result:
     """sort, tac, shuf: all lines, in another order."""
     given = parse_options(call.args, "kotST" if call.name == "sort" else "ns", "key output field-separator lines")
-    if (
+    give_up_if(
         given.has("u", "unique", "m", "c", "check", "n")
         and call.name in ("sort", "shuf")
         and given.has("u", "unique", "c", "check", "m")
-    ):
-        raise Unknown
-    if call.name == "shuf" and (given.rest[1:] or given.given):
-        raise Unknown
+    )
+    give_up_if(call.name == "shuf" and (given.rest[1:] or given.given))
     streams, status = call.inputs(given.rest)
     stream = joined(streams)
     call.files.budget.make(0, len(stream.parts))
@@ -66,13 +65,11 @@ def keep_lines(call: CommandCall) -> Result:
 def uniq(call: CommandCall) -> Result:
     """Neighbouring equal lines as one."""
     given = parse_options(call.args, "fsw", "skip-fields skip-chars check-chars")
-    if given.given:
-        raise Unknown
+    give_up_if(given.given)
     streams, status = call.inputs(given.rest[:1])
     stream = joined(streams)
     lines = stream.texts()
-    if any(one.text == two.text and one.no for one, two in pairwise(lines)):
-        raise Unknown
+    give_up_if(any(one.text == two.text and one.no for one, two in pairwise(lines)))
     out: list[Part] = []
     for line in lines:
         if not out or not isinstance(out[-1], FileLine) or out[-1].text != line.text:
@@ -96,8 +93,7 @@ def unrolled(stream: LineStream, upto: int, budget: Budget) -> list[Part]:
     """The parts, an open file among them written out up to its line `upto`."""
     if not unbounded(stream.parts):
         return stream.parts
-    if upto > _FURTHEST:
-        raise Unknown
+    give_up_if(upto > _FURTHEST)
     out: list[Part] = []
     for part in stream.parts:
         if isinstance(part, FileLine) and part.rest:
@@ -121,8 +117,7 @@ def cut_out(parts: list[Part], ordered: bool, first: int, last: int | None) -> L
             raise Unknown
         if isinstance(part, FileLine) and part.rest and at < len(parts) - 1:
             raise Unknown
-    if not ordered and len(chosen) < len(parts):
-        raise Unknown
+    give_up_if(not ordered and len(chosen) < len(parts))
     return LineStream(chosen, ordered)
 
 
@@ -143,8 +138,7 @@ def head(call: CommandCall) -> Result:
     given = parse_options(args, "nc", "lines bytes")
     size = given.get("c", "bytes")
     count = given.get("n", "lines") or "10"
-    if not re.fullmatch(r"-?\d{1,9}", size if size is not None else count):
-        raise Unknown
+    give_up_if(not re.fullmatch(r"-?\d{1,9}", size if size is not None else count))
     return _per_file(
         call,
         given,
@@ -170,11 +164,9 @@ def tail(call: CommandCall) -> Result:
     if args and re.fullmatch(r"\+\d+", args[0]):
         args[0] = "-n" + args[0]
     given = parse_options(args, "nc", "lines bytes pid")
-    if given.has("f", "F", "follow"):
-        raise Unknown
+    give_up_if(given.has("f", "F", "follow"))
     size, count = given.get("c", "bytes"), given.get("n", "lines") or "10"
-    if not re.fullmatch(r"[+-]?\d{1,9}", size if size is not None else count):
-        raise Unknown
+    give_up_if(not re.fullmatch(r"[+-]?\d{1,9}", size if size is not None else count))
     return _per_file(
         call,
         given,
@@ -191,8 +183,7 @@ def _last_lines(stream: LineStream, count: str, budget: Budget) -> LineStream:
     last = stream.parts[-number:]
     if any(isinstance(part, UnknownLines) or part.rest for part in last):
         raise Unknown
-    if not stream.ordered and len(last) < len(stream.parts):
-        raise Unknown
+    give_up_if(not stream.ordered and len(last) < len(stream.parts))
     return LineStream(last, stream.ordered)
 
 
@@ -202,8 +193,7 @@ def _bytes(line: FileLine) -> bytes:
 
 def _first_bytes(stream: LineStream, size: int) -> LineStream:
     lines = stream.texts()
-    if not stream.ordered:
-        raise Unknown
+    give_up_if(not stream.ordered)
     if size < 0:
         size = max(sum(len(_bytes(line)) for line in lines) + size, 0)
     out: list[Part] = []
@@ -222,8 +212,7 @@ def _first_bytes(stream: LineStream, size: int) -> LineStream:
 
 def _last_bytes(stream: LineStream, count: str) -> LineStream:
     lines = stream.texts()
-    if not stream.ordered:
-        raise Unknown
+    give_up_if(not stream.ordered)
     total = sum(len(_bytes(line)) for line in lines)
     skip = max(int(count) - 1, 0) if count.startswith("+") else max(total - abs(int(count)), 0)
     out: list[Part] = []
@@ -303,14 +292,12 @@ def bat(call: CommandCall) -> Result:
     )
     streams, status = call.inputs(given.rest)
     window = given.get("r", "line-range")
-    if len(given.values("r", "line-range")) > 1:
-        raise Unknown
+    give_up_if(len(given.values("r", "line-range")) > 1)
     out = LineStream()
     for _, stream in streams:
         if window:
             low, colon, high = window.partition(":")
-            if not re.fullmatch(r"\d*:?\+?\d*", window):
-                raise Unknown
+            give_up_if(not re.fullmatch(r"\d*:?\+?\d*", window))
             first = int(low or 1)
             last = None if colon and not high else first + int(high[1:]) if high.startswith("+") else int(high or first)
             stream = picked(stream, first, last, call.files.budget)
@@ -349,10 +336,10 @@ def nl(call: CommandCall) -> Result:
     )
     style = given.get("b", "body-numbering") or "t"
     streams, status = call.inputs(given.rest)
-    if style not in ("a", "t") or given.has(
-        "v", "i", "n", "l", "number-format", "starting-line-number", "line-increment"
-    ):
-        raise Unknown
+    give_up_if(
+        style not in ("a", "t")
+        or given.has("v", "i", "n", "l", "number-format", "starting-line-number", "line-increment")
+    )
     width = min(given.number("w", "number-width") or 6, 100)
     tab = given.get("s", "number-separator")
     tab = "\t" if tab is None else tab
@@ -373,8 +360,7 @@ def retold(call: CommandCall) -> Result:
     """tr, expand, fold, column and so on: every line is shown, its text changed."""
     given = parse_options(call.args, _VALUED.get(call.name, ""), "width tabs separator output-separator columns")
     streams, status = call.inputs([] if call.name == "tr" else given.rest)
-    if call.name == "tr" and any(arg.startswith("-") for arg in call.args):
-        raise Unknown
+    give_up_if(call.name == "tr" and any(arg.startswith("-") for arg in call.args))
     stream = joined(streams)
     call.files.budget.make(0, len(stream.parts))
     return LineStream(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from context_bench.shell.files import Files
-from context_bench.shell.model import UNKNOWN, Budget, Unknown
+from context_bench.shell.model import UNKNOWN, Budget, give_up_if
 from context_bench.shell.patterns import glob
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Words:
         depth = rest.rstrip("/").count("/") + 1
         parts = rest.split("/")
         names: dict[str, None] = {}
-        for below in self.files.below(path):
-            inner = below[len(path) :].lstrip("/").split("/")
+        for inside, _ in self.files.inside(path):
+            inner = inside.split("/")
             if len(inner) < depth or any(
                 one.startswith(".") and not wanted.startswith(".") for one, wanted in zip(inner, parts, strict=False)
             ):
@@ -276,8 +276,7 @@ def _unquoted(text: str) -> str:
 
 def _trim(value: str, operator: str, pattern: str, budget: Budget) -> str:
     compiled = glob(pattern, stars_cross=True)
-    if "**/" in pattern:
-        raise Unknown
+    give_up_if("**/" in pattern)
     budget.step(4 * len(value) * (len(value) + len(pattern)))
     cuts = range(len(value) + 1)
     if operator[0] == "#":

@@ -78,6 +78,14 @@ class LogSource:
         read, rest, self.skipped = begun
         return chain((read.popleft() for _ in range(len(read))), rest)
 
+    def rows(self, fits: Callable[[Mapping[str, Any]], bool], reason: str) -> Iterator[Mapping[str, Any]]:
+        """The objects that fit; every other value is counted under this reason."""
+        for row in map(mapping, self.values()):
+            if fits(row):
+                yield row
+            else:
+                self.skip(reason)
+
     def at(self, places: list[Place]) -> Iterator[Any]:
         """The values at these places."""
         if self._document is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
-from context_bench.transcripts.format import LogSource, Place
+from context_bench.transcripts.format import Format, LogSource, Place
 from context_bench.transcripts.session import (
     WIRE_HEADERS,
     RecordedReply,
@@ -114,6 +114,18 @@ def _without_person(name: str) -> str:
     """The session in what Claude Code calls its user; accounts and devices are nobody's business."""
     found = re.search(r"session_(?:id\W+)?([0-9a-f]{8}-[0-9a-f-]{27})", name)
     return found[1] if found else name
+
+
+def request_log(name: str, rank: int, read: Reader) -> Format[Iterator[Transcript]]:
+    """The format of a log of requests: any of the first lines can be read as one."""
+    return Format(
+        name,
+        rank,
+        lambda peek: any(not isinstance(read(value), str) for value in peek.sample),
+        lambda source: transcripts_of(source, name, read),
+        conversation=True,
+        calls=False,
+    )
 
 
 def transcripts_of(source: LogSource, name: str, read: Reader) -> Iterator[Transcript]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import whole
@@ -25,6 +26,8 @@ from context_bench.transcripts.trace import Event, Ranges
 if TYPE_CHECKING:
     from context_bench.shell.repo import FilesByPath
 
+K = TypeVar("K")
+V = TypeVar("V")
 _MOVING = re.compile(r"\b(?:cd|pushd|popd)\b")
 _CONTAINER = re.compile(r"/testbed(?=/|$)|/workspace/[^/]+(?=/|$)")
 
@@ -163,6 +166,10 @@ class Message:
     finish: str | None = None
     head: dict[str, Any] | None = None
     items: list[dict[str, Any]] | None = None
+
+    def say(self, said: str) -> None:
+        """Add a text to the content."""
+        self.content = [*(self.content or []), {"type": "text", "text": said}]
 
 
 @dataclass(slots=True)
@@ -328,6 +335,13 @@ class Transcript:
         """The last call with this id."""
         return self._open.get(ident) if isinstance(ident, str) else None
 
+    def result(self, ident: Any, output: str | None, *, stray: bool = False, **facts: Any) -> None:
+        """Record what came of the call with this id. A result without its call is counted; `stray`: for traces only."""
+        if (call := self.find(ident)) is not None:
+            call.answer(output, **facts)
+        else:
+            (self.strays if stray else self.skipped)["a result without its call"] += 1
+
     def note_folder(self, folder: str, call: ToolCall | None) -> None:
         """Note the folder that the shell was in after a call; of the first one it is worked out where it began."""
         command = mapping(call.arguments).get("command") if call is not None else None
@@ -433,12 +447,50 @@ def claim(
     )
 
 
+def claims_of(
+    tool: str,
+    step: int,
+    lines: Mapping[str, Iterable[tuple[int, int]]],
+    symbols: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    *,
+    files: Iterable[str] = (),
+    shown: bool = False,
+    named: Collection[str] | None = None,
+) -> list[Event]:
+    """Claims of reads, one for each file, with the lines and symbols of it. `files`: those that come first; `named`:
+    those that are named themselves (left out: all are).
+    """
+    return [
+        claim(
+            path,
+            tuple(lines.get(path, ())) or None,
+            step,
+            tool,
+            tuple(symbols.get(path, ())),
+            shown=shown,
+            named=named is None or path in named,
+        )
+        for path in dict.fromkeys([*files, *lines, *symbols])
+    ]
+
+
+def span_of(value: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The lines that an object names by `start` and `end`."""
+    first, last = whole(value.get("start")), whole(value.get("end"))
+    return (first, last) if first is not None and last is not None else None
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The second ones of pairs by the first ones, in order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
 def spans(block: str, step: int, tool: str) -> list[Event]:
     """Claims in a block of `File:` and `Lines: a-b`."""
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for hit in _SPAN.finditer(block):
-        lines.setdefault(hit[1], []).append((int(hit[2]), int(hit[3])))
-    return [claim(path, tuple(found), step, tool) for path, found in lines.items()]
+    return claims_of(tool, step, grouped((hit[1], (int(hit[2]), int(hit[3]))) for hit in _SPAN.finditer(block)))
 
 
 def fenced(said: str) -> list[str]:

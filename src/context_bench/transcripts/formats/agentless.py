@@ -13,9 +13,8 @@ from typing import Any
 
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claim, run
+from context_bench.transcripts.transcript import Transcript, claims_of, grouped, run
 
-NAME = "agentless"
 _FILES = ("3_final_combined_files", "2_embedding_selected_files", "1_model_selected_files")
 _LINES = re.compile(r"^\s*lines?\s*:\s*(\d{1,9})(?:\s*[-–—]\s*(\d{1,9}))?\s*$", re.M)
 _NAME = re.compile(r"^\s*(?:function|class|method|variable)\s*:\s*(\S.{0,300}?)\s*$", re.M)
@@ -31,11 +30,7 @@ def sniff(peek: Peek) -> bool:
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """One run per object."""
-    for value in source.values():
-        row = mapping(value)
-        if not any(_STAGE.match(str(key)) for key in row):
-            source.skip("no stages")
-            continue
+    for row in source.rows(lambda row: any(_STAGE.match(str(key)) for key in row), "no stages"):
         one = run("agentless", row.get("instance_id"))
         one.patch = text(row.get("6_final_selected_patch"))
         files = next(
@@ -84,24 +79,15 @@ def _claims(named: _Places, lined: _Places, step: int, files: Collection[str] | 
     """A claim for each file: the definitions that `named` has of it, the lines that `lined` has. `files`: those named
     themselves.
     """
-    names: dict[str, list[str]] = {}
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for path, words in named:
-        names.setdefault(path, []).extend(_NAME.findall(words))
-    for path, words in lined:
-        ends = ((int(hit[1]), int(hit[2] or hit[1])) for hit in _LINES.finditer(words))
-        lines.setdefault(path, []).extend((min(pair), max(pair)) for pair in ends)
-    return [
-        claim(
-            path,
-            tuple(dict.fromkeys(lines.get(path, ()))) or None,
-            step,
-            "agentless",
-            tuple(dict.fromkeys(names.get(path, ()))),
-            named=files is None or path in files,
-        )
-        for path in dict.fromkeys([*names, *lines])
-    ]
+    names = ((path, name) for path, words in named for name in _NAME.findall(words))
+    hits = ((path, hit) for path, words in lined for hit in _LINES.findall(words))
+    lines = ((path, _ordered(int(first), int(last or first))) for path, (first, last) in hits)
+    symbols, ranges = grouped(dict.fromkeys(names)), grouped(dict.fromkeys(lines))
+    return claims_of("agentless", step, ranges, symbols, files=[path for path, _ in [*named, *lined]], named=files)
 
 
-FORMAT = Format(NAME, 120, sniff, read)
+def _ordered(first: int, last: int) -> tuple[int, int]:
+    return min(first, last), max(first, last)
+
+
+FORMAT = Format("agentless", 120, sniff, read)

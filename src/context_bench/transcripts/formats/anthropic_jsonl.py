@@ -7,31 +7,18 @@ instructions, its model names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import ANTHROPIC, usage_of
-from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.requests import Logged, request_and_reply, session_named, transcripts_of
-from context_bench.transcripts.transcript import Transcript
+from context_bench.transcripts.requests import Logged, request_and_reply, request_log, session_named
 from context_bench.wire.conversation import reply_message
 
-NAME = "anthropic-jsonl"
 _BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document")
 _BODY = frozenset(
     {"model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "thinking", "metadata"}
 )
-
-
-def sniff(peek: Peek) -> bool:
-    """True if any of the first lines can only be an Anthropic body."""
-    return any(not isinstance(logged(value), str) for value in peek.sample)
-
-
-def read(source: LogSource) -> Iterator[Transcript]:
-    """The conversations of the file."""
-    return transcripts_of(source, NAME, logged)
 
 
 def logged(value: Any) -> Logged | str:
@@ -75,4 +62,4 @@ def is_body(body: Mapping[str, Any]) -> bool:
     return any(isinstance(block, Mapping) and block.get("type") in _BLOCKS for block in blocks)
 
 
-FORMAT = Format(NAME, 290, sniff, read, conversation=True, calls=False)
+FORMAT = request_log("anthropic-jsonl", 290, logged)

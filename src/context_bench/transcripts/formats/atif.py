@@ -12,8 +12,6 @@ from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import Message, ToolCall, Transcript, run
 
-NAME = "atif"
-
 
 def sniff(peek: Peek) -> bool:
     """True if the first object names the schema."""
@@ -22,12 +20,7 @@ def sniff(peek: Peek) -> bool:
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """One run per trajectory; those of sub-agents are part of it, marked."""
-    for value in source.values():
-        document = mapping(value)
-        if not isinstance(document.get("steps"), list):
-            source.skip("no steps")
-            continue
-        yield _run(document)
+    return map(_run, source.rows(lambda row: isinstance(row.get("steps"), list), "no steps"))
 
 
 def _run(document: Mapping[str, Any]) -> Transcript:
@@ -97,4 +90,4 @@ def _calls(step: Mapping[str, Any], one: Transcript, t: float | None, sidechain:
     return made
 
 
-FORMAT = Format(NAME, 80, sniff, read)
+FORMAT = Format("atif", 80, sniff, read)

@@ -13,23 +13,23 @@ from context_bench.core.numbers import whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text
 from context_bench.transcripts.transcript import Transcript, run
 
-NAME = "benchkit"
 _KEYS = ("tool_invocations_curated", "tool_invocations_raw")
 _ARGUMENTS = ("offset", "limit", "command", "pattern", "workdir", "cwd", "glob", "view_range", "start_line", "end_line")
 
 
 def sniff(peek: Peek) -> bool:
     """True if an object has such invocations."""
-    return any(key in mapping(mapping(value).get("metadata")) for value in peek.sample[:20] for key in _KEYS)
+    return any(map(_has_calls, map(mapping, peek.sample[:20])))
+
+
+def _has_calls(row: Mapping[str, Any]) -> bool:
+    return any(key in mapping(row.get("metadata")) for key in _KEYS)
 
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
-    for row in map(mapping, source.values()):
+    for row in source.rows(_has_calls, "no tool invocations"):
         meta = mapping(row.get("metadata"))
-        if not any(key in meta for key in _KEYS):
-            source.skip("no tool invocations")
-            continue
         one = run(str(row.get("agent") or meta.get("agent") or ""), row.get("instance_id"), outputs=False)
         one.model = text(row.get("model")) or text(meta.get("model"))
         one.cwd = text(meta.get("workspace_path")) or text(row.get("workspace_path"))
@@ -70,4 +70,4 @@ def _call(entry: Mapping[str, Any], one: Transcript) -> None:
         call.answer(output if isinstance(output, str) else None, exit_code=whole(meta.get("exit")), structured=meta)
 
 
-FORMAT = Format(NAME, 240, sniff, read)
+FORMAT = Format("benchkit", 240, sniff, read)

@@ -67,12 +67,8 @@ class ClaudeThread:
 
     def __init__(self, one: Transcript) -> None:
         self.one = one
-        one.wire, one.assumed, one.tools, one.head = (
-            "anthropic",
-            ["system", "max_tokens", "tools"],
-            [],
-            {"max_tokens": MAX_TOKENS},
-        )
+        one.wire, one.assumed = "anthropic", ["system", "max_tokens", "tools"]
+        one.tools, one.head = [], {"max_tokens": MAX_TOKENS}
         self._start = 0  # messages in contexts that were compacted
         self._answer: Message | None = None
         self._context: Context | None = None
@@ -221,15 +217,10 @@ class ClaudeRun:
             return
         self.one.at(moment(line.get("timestamp")))
         results = [block for block in blocks if block.get("type") in _RESULTS]
+        facts: dict[str, Any] = {"stray": True, "structured": structured if len(results) == 1 else None}
         for block in results:
-            call = self.one.find(block.get("tool_use_id"))
-            if call is None:
-                self.one.strays["a result without its call"] += 1
-                continue
             failed = True if block.get("is_error") else None
-            call.answer(
-                texts(block.get("content")) or "", failed=failed, structured=structured if len(results) == 1 else None
-            )
+            self.one.result(block.get("tool_use_id"), texts(block.get("content")) or "", failed=failed, **facts)
 
     def _count(self, key: str, usage: Usage, line: Mapping[str, Any], message: Mapping[str, Any]) -> None:
         """Take the usage of an answer, and keep what it says as long as its output tokens are a placeholder."""

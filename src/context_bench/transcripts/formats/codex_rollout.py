@@ -79,12 +79,9 @@ class CodexItems:
 
     def result(self, item: Mapping[str, Any]) -> None:
         """Give a call the result that an item of the wire is."""
-        call, output = self.one.find(item.get("call_id")), item.get("output")
-        if call is None:
-            self.one.strays["a result without its call"] += 1
-            return
+        output = item.get("output")
         found = texts(output.get("content", output.get("output"))) if isinstance(output, Mapping) else texts(output)
-        call.answer(found or "")
+        self.one.result(item.get("call_id"), found or "", stray=True)
 
 
 def sniff(peek: Peek) -> bool:

@@ -11,8 +11,6 @@ from context_bench.core.usage import EDITORS, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
 from context_bench.transcripts.transcript import Transcript, run
 
-NAME = "cursor"
-
 
 def sniff(peek: Peek) -> bool:
     """True if a line is a call of this program, or the head of a stream without a list of tools."""
@@ -62,8 +60,7 @@ def _take(row: Mapping[str, Any], one: Transcript, models: dict[str, Any], name:
     elif kind == "assistant":
         reply = one.speaking(text(row.get("model_call_id")), at=t)
         if said := texts(mapping(row.get("message")).get("content")):
-            reply.content = reply.content or []
-            reply.content.append({"type": "text", "text": said})
+            reply.say(said)
     elif kind != "thinking":
         return f"type {str(kind)[:40]}"
     return None
@@ -128,4 +125,4 @@ def _matches(told: Mapping[str, Any]) -> str:
     return "\n".join(lines) if lines else canonical_json(dict(told)) if told else ""
 
 
-FORMAT = Format(NAME, 160, sniff, read)
+FORMAT = Format("cursor", 160, sniff, read)

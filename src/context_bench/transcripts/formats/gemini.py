@@ -11,8 +11,6 @@ from context_bench.core.usage import GEMINI, GEMINI_TOTAL, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import Transcript, run
 
-NAME = "gemini-cli"
-
 
 def sniff(peek: Peek) -> bool:
     """True if there is a session's head, or a stream's calls."""
@@ -118,13 +116,8 @@ def _streamed(row: Mapping[str, Any], one: Transcript) -> None:
     elif kind == "tool_use":
         one.speaking(at=t).calls.append(one.call(row.get("tool_name"), row.get("parameters"), row.get("tool_id"), t=t))
     elif kind == "tool_result":
-        if (call := one.find(row.get("tool_id"))) is not None:
-            failed = True if row.get("status") == "error" or row.get("error") else None
-            call.answer(
-                texts(row.get("output")) or texts(mapping(row.get("error")).get("message")) or "", failed=failed
-            )
-        else:
-            one.skip("a result without its call")
+        output = texts(row.get("output")) or texts(mapping(row.get("error")).get("message")) or ""
+        one.result(row.get("tool_id"), output, failed=row.get("status") == "error" or bool(row.get("error")) or None)
     elif kind == "message":
         one.turns += row.get("role") == "assistant" and not row.get("delta")
         _stream_message(row, one, t)
@@ -132,4 +125,4 @@ def _streamed(row: Mapping[str, Any], one: Transcript) -> None:
         one.usage = usage_of(row.get("stats"), GEMINI_TOTAL)
 
 
-FORMAT = Format(NAME, 130, sniff, read)
+FORMAT = Format("gemini-cli", 130, sniff, read)

@@ -32,12 +32,7 @@ def sniff(peek: Peek) -> bool:
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """One run per object."""
-    for value in source.values():
-        document = mapping(value)
-        if "messages" not in document:
-            source.skip("no messages")
-            continue
-        yield _run(document)
+    return map(_run, source.rows(lambda row: "messages" in row, "no messages"))
 
 
 def _run(document: Mapping[str, Any]) -> Transcript:

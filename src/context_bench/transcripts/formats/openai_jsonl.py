@@ -9,17 +9,14 @@ one request as it was sent, and lines that continue one another are one session.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.numbers import moment
 from context_bench.core.usage import OPENAI, usage_of
-from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.requests import Logged, request_and_reply, session_named, transcripts_of
-from context_bench.transcripts.transcript import Transcript
+from context_bench.transcripts.requests import Logged, request_and_reply, request_log, session_named
 from context_bench.wire.conversation import reply_message
 
-NAME = "openai-jsonl"
 _BODY = frozenset(
     {
         "messages",
@@ -33,16 +30,6 @@ _BODY = frozenset(
     }
 )
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-
-
-def sniff(peek: Peek) -> bool:
-    """True if any of the first lines is an OpenAI body."""
-    return any(not isinstance(logged(value), str) for value in peek.sample)
-
-
-def read(source: LogSource) -> Iterator[Transcript]:
-    """The conversations of the file."""
-    return transcripts_of(source, NAME, logged)
 
 
 def logged(value: Any) -> Logged | str:
@@ -89,4 +76,4 @@ def _finished(messages: list[Any]) -> bool:
     return len(messages) > 1 and messages[-1].get("role") == "assistant"
 
 
-FORMAT = Format(NAME, 300, sniff, read, conversation=True, calls=False)
+FORMAT = request_log("openai-jsonl", 300, logged)

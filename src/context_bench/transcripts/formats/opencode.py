@@ -10,8 +10,6 @@ from context_bench.transcripts.format import Format, LogSource, Peek, mapping, t
 from context_bench.transcripts.formats.opencode_export import usage_of
 from context_bench.transcripts.transcript import Transcript, run
 
-NAME = "opencode"
-
 
 def sniff(peek: Peek) -> bool:
     """True if a line has the program's envelope."""
@@ -39,9 +37,7 @@ def _take(row: Mapping[str, Any], one: Transcript) -> str | None:
     elif kind == "step_finish":
         _finished(part, one)
     elif kind == "text" and (said := text(part.get("text"))):
-        reply = one.speaking(at=t)
-        reply.content = reply.content or []
-        reply.content.append({"type": "text", "text": said})
+        one.speaking(at=t).say(said)
     elif kind == "reasoning":
         reply = one.speaking(at=t)
         reply.thoughts = reply.thoughts or text(part.get("text")) or ""
@@ -75,4 +71,4 @@ def _finished(part: Mapping[str, Any], one: Transcript) -> None:
         one.cost = (one.cost or 0.0) + cost
 
 
-FORMAT = Format(NAME, 190, sniff, read)
+FORMAT = Format("opencode", 190, sniff, read)

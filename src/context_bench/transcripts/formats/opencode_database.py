@@ -17,7 +17,6 @@ from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.formats.opencode_export import MessageRecord, family_roots, joined, transcript_of
 from context_bench.transcripts.transcript import Transcript
 
-NAME = "opencode-database"
 _TABLES = {
     "session": {"id"},
     "message": {"id", "session_id", "data"},
@@ -156,4 +155,4 @@ def _rows(base: sqlite3.Connection, source: LogSource, query: str, session: str)
 _BOUNDED = f" CASE WHEN length(data) <= {_LARGEST} THEN data END "
 
 
-FORMAT = Format(NAME, 10, sniff, read, conversation=True)
+FORMAT = Format("opencode-database", 10, sniff, read, conversation=True)

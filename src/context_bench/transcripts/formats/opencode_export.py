@@ -19,7 +19,6 @@ from context_bench.core.usage import usage_of as read_usage
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls
 
-NAME = "opencode-export"
 #: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
 _SO_FAR = "What did we do so far?"
 _CLEARED = "[Old tool result content cleared]"
@@ -259,30 +258,29 @@ def joined(transcripts: Iterable[Transcript]) -> Iterator[Transcript]:
 
 def sniff(peek: Peek) -> bool:
     """True if the first object is a session with its messages."""
-    info, messages = peek.first.get("info"), peek.first.get("messages")
-    if not isinstance(info, dict) or not isinstance(messages, list) or not isinstance(info.get("id"), str):
-        return False
-    return all(
-        isinstance(m, dict) and isinstance(m.get("info"), dict) and isinstance(m.get("parts"), list)
-        for m in messages[:20]
+    first = peek.first
+    return (
+        _is_session(first)
+        and isinstance(first["info"].get("id"), str)
+        and all(
+            isinstance(m, dict) and isinstance(m.get("info"), dict) and isinstance(m.get("parts"), list)
+            for m in first["messages"][:20]
+        )
     )
 
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """One session per object, sub-agents' with the one that they helped where both are in the file."""
-    yield from joined(_each(source))
+    rows = source.rows(_is_session, "not a session")
+    yield from joined(transcript_of(row["info"], map(_record, row["messages"]), source.skip) for row in rows)
 
 
-def _each(source: LogSource) -> Iterator[Transcript]:
-    for value in map(mapping, source.values()):
-        if isinstance(value.get("info"), dict) and isinstance(value.get("messages"), list):
-            yield transcript_of(value["info"], map(_record, value["messages"]), source.skip)
-        else:
-            source.skip("not a session")
+def _is_session(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("info"), dict) and isinstance(row.get("messages"), list)
 
 
 def _record(message: Any) -> MessageRecord:
     return mapping(mapping(message).get("info")), list(map(mapping, sequence(mapping(message).get("parts"))))
 
 
-FORMAT = Format(NAME, 30, sniff, read, conversation=True)
+FORMAT = Format("opencode-export", 30, sniff, read, conversation=True)

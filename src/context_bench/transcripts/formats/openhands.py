@@ -14,7 +14,6 @@ from context_bench.core.usage import OPENHANDS, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
-NAME = "openhands"
 #: Actions that are no calls of tools.
 _TALK = (
     "message",
@@ -192,4 +191,4 @@ def _v1(event: Mapping[str, Any], one: Transcript, t: float | None) -> None:
         one.skip(f"kind {str(kind)[:40]}")
 
 
-FORMAT = Format(NAME, 210, sniff, read, is_part=is_part, of_folder=of_folder)
+FORMAT = Format("openhands", 210, sniff, read, is_part=is_part, of_folder=of_folder)

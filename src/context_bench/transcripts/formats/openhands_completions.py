@@ -24,7 +24,6 @@ from context_bench.transcripts.format import Format, LogSource, Peek, mapping, s
 from context_bench.transcripts.requests import Logged
 from context_bench.transcripts.transcript import Transcript, run
 
-NAME = "openhands-completions"
 _FILE_NAME = re.compile(r"-(\d{9,12}(?:\.\d{1,9})?)(?:-[0-9a-f]{4})?(?:-error)?\.json$")
 #: A file of one request is no larger.
 _LIMIT = 256 * 1024 * 1024
@@ -123,4 +122,4 @@ def _request(value: Mapping[str, Any]) -> tuple[Logged, list[Any]]:
     return Logged(wire, body, usage=usage, model=model, at=at), reply_items(wire, response)
 
 
-FORMAT = Format(NAME, 220, sniff, read, is_part=is_part, of_folder=of_folder)
+FORMAT = Format("openhands-completions", 220, sniff, read, is_part=is_part, of_folder=of_folder)

@@ -14,7 +14,6 @@ from context_bench.core.usage import OTEL, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import Message, Transcript, run
 
-NAME = "opentelemetry"
 _ASKS = ("chat", "generate_content", "text_completion")
 
 
@@ -163,4 +162,4 @@ def _nanoseconds(span: Mapping[str, Any], which: str) -> int:
     return int(at * 1e9) if at is not None else 0
 
 
-FORMAT = Format(NAME, 90, sniff, read)
+FORMAT = Format("opentelemetry", 90, sniff, read)

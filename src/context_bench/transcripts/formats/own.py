@@ -8,8 +8,6 @@ from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.transcript import FACTS, Transcript
 
-NAME = "context-bench"
-
 
 def sniff(peek: Peek) -> bool:
     """True if the first object has an instance and a list of our events."""
@@ -31,4 +29,4 @@ def read(source: LogSource) -> Iterator[Transcript]:
             source.skip("not a trace")
 
 
-FORMAT = Format(NAME, 50, sniff, read)
+FORMAT = Format("context-bench", 50, sniff, read)

@@ -16,7 +16,6 @@ from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.trace import Event
 from context_bench.transcripts.transcript import Transcript, claim, run
 
-NAME = "prometheus"
 _FILE = re.compile(r"\s*File:\s*(\S.{0,1000}?)\s*$")
 _LINES = re.compile(r"\s*Line\s{0,9}number\s{0,9}range\s{0,9}:\s*(\d{1,9})\s*[-–]\s*(\d{1,9})\s*$", re.IGNORECASE)
 _Block = Literal["CONTEXT", "AGGREGATED CONTEXT"]
@@ -83,4 +82,4 @@ def _places(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, int]]]:
             yield path, (first, last)
 
 
-FORMAT = Format(NAME, 310, sniff, read)
+FORMAT = Format("prometheus", 310, sniff, read)

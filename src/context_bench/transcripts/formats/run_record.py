@@ -11,13 +11,10 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
-from context_bench.core.numbers import whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats import claude_code_stream, codex_exec
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claim, run
-
-NAME = "run-record"
+from context_bench.transcripts.transcript import Transcript, claims_of, grouped, run, span_of
 
 
 def sniff(peek: Peek) -> bool:
@@ -61,21 +58,16 @@ def _with_record(one: Transcript, record: Mapping[str, Any]) -> Transcript:
 
 def _final(output: Mapping[str, Any]) -> list[Event]:
     """The context that the agent lists itself."""
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for span in map(mapping, sequence(output.get("retrieved_context_spans"))):
-        first, last, path = whole(span.get("start")), whole(span.get("end")), text(span.get("file"))
-        if path and first is not None and last is not None:
-            lines.setdefault(path, []).append((first, last))
-    names: dict[str, list[str]] = {}
-    for symbol in map(mapping, sequence(output.get("retrieved_context_symbols"))):
-        if (path := text(symbol.get("file"))) and (name := text(symbol.get("name"))):
-            names.setdefault(path, []).append(name)
-    files = [path for path in sequence(output.get("retrieved_context_files")) if isinstance(path, str) and path]
-    every = dict.fromkeys([*files, *lines, *names])
-    return [
-        claim(path, tuple(lines[path]) if path in lines else None, 1, "final_output", tuple(names.get(path, ())))
-        for path in every
-    ]
+    spans = map(mapping, sequence(output.get("retrieved_context_spans")))
+    symbols = map(mapping, sequence(output.get("retrieved_context_symbols")))
+    names = ((text(symbol.get("file")), text(symbol.get("name"))) for symbol in symbols)
+    return claims_of(
+        "final_output",
+        1,
+        grouped((path, pair) for span in spans if (path := text(span.get("file"))) and (pair := span_of(span))),
+        grouped((path, name) for path, name in names if path and name),
+        files=filter(text, sequence(output.get("retrieved_context_files"))),
+    )
 
 
-FORMAT = Format(NAME, 70, sniff, read)
+FORMAT = Format("run-record", 70, sniff, read)

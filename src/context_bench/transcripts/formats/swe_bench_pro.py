@@ -10,7 +10,6 @@ from context_bench.core.jsontext import load_json
 from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.patch_verdicts import PatchOutcome, mapping
 
-NAME = "SWE-bench Pro results"
 _BESIDE = "infra_errors.json"
 
 
@@ -42,4 +41,4 @@ def _infra(path: Path) -> dict[str, Any]:
         return {}
 
 
-REPORT = Format(NAME, 70, sniff, read)
+REPORT = Format("SWE-bench Pro results", 70, sniff, read)

@@ -11,12 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.numbers import whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claim, run, spans
+from context_bench.transcripts.transcript import Transcript, claims_of, run, span_of, spans
 
-NAME = "swe-agent-context"
 _ENDING = "patch_context.txt"
 #: So large may a list in plain text be.
 _LIMIT = 16 * 1024 * 1024
@@ -49,27 +47,21 @@ def read(source: LogSource) -> Iterator[Transcript]:
         one.final = spans(source.path.read_text("utf-8", "replace"), 1, "patch_context")
         yield one
         return
-    for value in source.values():
-        if _lists(mapping(value)):
-            yield _listed(mapping(value))
-        else:
-            source.skip("no list of files")
+    yield from map(_listed, source.rows(_lists, "no list of files"))
 
 
 def _listed(value: Mapping[str, Any]) -> Transcript:
     one = run("swe-agent", value.get("instance_id"))
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for path, ranges in mapping(value.get("file_line_ranges")).items():
-        found = [(whole(pair.get("start")), whole(pair.get("end"))) for pair in map(mapping, sequence(ranges))]
-        lines[str(path)] = [(first, last) for first, last in found if first is not None and last is not None]
-    for path in sequence(value.get("viewed_files")):
-        if isinstance(path, str):
-            lines.setdefault(path, [])
-    one.final = [claim(path, tuple(ranges) or None, 1, "context") for path, ranges in lines.items()]
+    lines: dict[str, list[tuple[int, int]]] = {
+        str(path): [pair for span in map(mapping, sequence(spans)) if (pair := span_of(span))]
+        for path, spans in mapping(value.get("file_line_ranges")).items()
+    }
+    viewed = [path for path in sequence(value.get("viewed_files")) if isinstance(path, str)]
+    one.final = claims_of("context", 1, lines, files=[*lines, *viewed])
     edited = [path for path in sequence(value.get("edited_files")) if isinstance(path, str)]
     one.events = [Event(1, None, "edit", "context", path, None, "edit", "claimed") for path in dict.fromkeys(edited)]
     one.patch = text(mapping(value.get("info")).get("submission"))
     return one
 
 
-FORMAT = Format(NAME, 230, sniff, read)
+FORMAT = Format("swe-agent-context", 230, sniff, read)

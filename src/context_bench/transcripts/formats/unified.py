@@ -8,27 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.numbers import whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claim, run
-
-NAME = "unified"
+from context_bench.transcripts.transcript import Transcript, claims_of, grouped, run, span_of
 
 
 def sniff(peek: Peek) -> bool:
     """True if an object has predictions of this shape."""
-    return any(isinstance(mapping(value).get("traj_data"), Mapping) for value in peek.sample[:20])
+    return any(map(_has_steps, map(mapping, peek.sample[:20])))
+
+
+def _has_steps(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("traj_data"), Mapping)
 
 
 def read(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
-    for value in source.values():
-        row = mapping(value)
-        told = row.get("traj_data")
-        if not isinstance(told, Mapping):
-            source.skip("no traj_data")
-            continue
+    for row in source.rows(_has_steps, "no traj_data"):
+        told = row["traj_data"]
         one = run(str(row.get("agent") or ""), row.get("instance_id"))
         one.settled = True
         one.patch, one.model = text(row.get("model_patch")), text(row.get("model"))
@@ -47,26 +44,11 @@ def read(source: LogSource) -> Iterator[Transcript]:
 
 
 def _claims(files: Any, spans: Any, symbols: Any, step: int) -> list[Event]:
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for path, found in mapping(spans).items():
-        for span in map(mapping, sequence(found)):
-            first, last = whole(span.get("start")), whole(span.get("end"))
-            if first is not None and last is not None:
-                lines.setdefault(str(path), []).append((first, last))
-    names = {str(path): tuple(str(name) for name in sequence(found)) for path, found in mapping(symbols).items()}
+    pairs = ((str(path), mapping(span)) for path, found in mapping(spans).items() for span in sequence(found))
+    lines = grouped((path, pair) for path, span in pairs if (pair := span_of(span)))
+    names = {str(path): [str(name) for name in sequence(found)] for path, found in mapping(symbols).items()}
     listed = dict.fromkeys(path for path in sequence(files) if isinstance(path, str))
-    return [
-        claim(
-            path,
-            tuple(lines[path]) if path in lines else None,
-            step,
-            "prediction",
-            names.get(path, ()),
-            shown=True,
-            named=path in listed,
-        )
-        for path in dict.fromkeys([*listed, *lines, *names])
-    ]
+    return claims_of("prediction", step, lines, names, files=listed, shown=True, named=listed)
 
 
-FORMAT = Format(NAME, 250, sniff, read)
+FORMAT = Format("unified", 250, sniff, read)
