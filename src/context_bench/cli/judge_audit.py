@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, EvaluatorFailed, GateFailed
 from context_bench.core.roles import roles_in
-from context_bench.judge.blinding import MarkRates, mark_rates
 from context_bench.judge.calibration import family_of, same_family, self_preference
+from context_bench.judge.judge_replies import MarkRates, mark_rates
 from context_bench.judge.pairwise_judge import PairVerdict, PairwiseSummary, pairwise_summary
 from context_bench.llm.redact import key_in
 from context_bench.reports.text import visible
@@ -33,7 +33,7 @@ from context_bench.session.judged import (
 )
 
 if TYPE_CHECKING:
-    from context_bench.judge.audit import Audit, Item
+    from context_bench.judge.audit import Audit, AuditItem
     from context_bench.judge.base import JudgeStats
     from context_bench.judge.pairwise_judge import PairwiseJudge
     from context_bench.judge.rubric_judge import RubricJudge
@@ -118,7 +118,7 @@ def _pair_judge(
 async def _carry_out(
     judge: RubricJudge,
     pairs: PairwiseJudge,
-    items: Sequence[Item],
+    items: Sequence[AuditItem],
     methods: dict[str, str],
     options: AuditOptions,
     audit: Audit,

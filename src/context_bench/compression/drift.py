@@ -35,7 +35,7 @@ class DriftProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class DriftFigures:
     """Probes that were asked after every cycle. `cycles`: mean score after each; `slope`: change of the score per cycle
     (least squares, the sessions being what is drawn); `retention`: index after each cycle; `half_life`: the first cycle
     after which it is below a half, `None` if that did not happen; `resistance` = 1 + mean(last − first) on a scale of
@@ -60,7 +60,7 @@ def drift(
     *,
     scale: float = 1.0,
     seed: int = 0,
-) -> Drift | None:
+) -> DriftFigures | None:
     """The drift of one system; `None` unless some probe was asked after two cycles. `full`, `none`: the two ends, asked
     the same.
     """
@@ -82,7 +82,7 @@ def drift(
         for cycle, index in indices.items()
         if index.value is None
     ]
-    return Drift(
+    return DriftFigures(
         quality,
         _slope(kept, cycles),
         indices,
@@ -172,7 +172,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class VarianceLevel:
     """`variance`: of single draws on this level, `None` where there was no second draw to see it by. `draws`: per unit
     of the level above (sessions: in all; means where they differ). `share`: of the variance of the mean.
     `se_if_doubled`: the standard error with twice as many draws here.
@@ -191,12 +191,12 @@ class Components:
     where calls help.
     """
 
-    levels: list[Level]
+    levels: list[VarianceLevel]
     se: float
     probes: float
     advice: str
 
-    def level(self, name: str) -> Level:
+    def level(self, name: str) -> VarianceLevel:
         """The level of that name."""
         return next(each for each in self.levels if each.name == name)
 
@@ -231,17 +231,19 @@ def components(observations: Iterable[Observation]) -> Components | None:
     count = float(len(tree))
     draws = {"session": count, "compressor": r_c, "answer": r_a, "judge": r_j}
     found = {"session": s_session, "compressor": s_compression, "answer": s_answer, "judge": s_judge}
-    return _told(found, draws, probes_each)
+    return _components_of(found, draws, probes_each)
 
 
-def _told(found: dict[str, float | None], draws: dict[str, float], probes: float) -> Components:
+def _components_of(found: dict[str, float | None], draws: dict[str, float], probes: float) -> Components:
     terms = _terms(found, draws, probes)
     whole = math.fsum(terms.values())
     levels = []
     for name, variance in found.items():
         doubled = math.fsum(_terms(found, {**draws, name: 2 * draws[name]}, probes).values())
         share = terms[name] / whole if whole and variance is not None else None
-        levels.append(Level(name, variance, draws[name], share, math.sqrt(doubled) if variance is not None else None))
+        levels.append(
+            VarianceLevel(name, variance, draws[name], share, math.sqrt(doubled) if variance is not None else None)
+        )
     return Components(levels, math.sqrt(whole), probes, _advice(levels, math.sqrt(whole)))
 
 
@@ -252,7 +254,7 @@ def _terms(found: dict[str, float | None], draws: dict[str, float], probes: floa
     return {name: (variance or 0.0) / below[name] for name, variance in found.items()}
 
 
-def _advice(levels: Sequence[Level], se: float) -> str:
+def _advice(levels: Sequence[VarianceLevel], se: float) -> str:
     known = [each for each in levels if each.share is not None]
     unknown = [LEVELS[each.name] for each in levels if each.variance is None]
     unseen = f" Never repeated, so not told apart from the level above: {', '.join(unknown)}." if unknown else ""

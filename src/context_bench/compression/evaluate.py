@@ -1,23 +1,33 @@
-"""Measure what a compressor costs, from Python: the functions and records behind `context_bench.compression`."""
+"""Measure what a compressor costs, from Python: the functions and records behind `context_bench.compression`.
+
+`results.jsonl` holds a whole run over probes, from which its report can be made again without a single call. One object
+a line. First `{"kind": "run", …}`: the manifest and what was set up. Then for each answer `{"kind": "row", …}`: scores,
+probe with its facts, answer. Long texts, which many rows share, stand once each, before their first use, as
+`{"kind": "text", "sha256", "text"}`; rows name them as `session_sha256` (in the probe) and `context_sha256` (in the
+output: what stood in the history's place).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.jsontext import load_json
 from context_bench.core.protocols import Compressor, Metric
+from context_bench.core.records import EvalRow, Example, Result
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import Violation, compare_requests
 
 if TYPE_CHECKING:
+    from context_bench.reports.json_out import Answered, Writable
     from context_bench.results import EvalResult
-
 
 #: What `evaluate_compression` runs beside the systems; the last two in the size of each of them.
 CONTROLS = ("full", "full#2", "none", "head_tail", "random_drop")
-
 _ANTHROPIC_BLOCKS = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image", "document"}
 )
@@ -96,36 +106,26 @@ def rebuilt(path: str | Path, metrics: Sequence[Metric] | None = None) -> EvalRe
     `BadInput`.
     """
     from context_bench.compression.figures import add_compression
-    from context_bench.compression.sections.results import read_results
     from context_bench.core.records import SetupRecord
     from context_bench.metrics import CompressionRatio, CostOfPass, Latency, MeanScore, PassRate
     from context_bench.results import EvalResult
     from context_bench.runner import complete_from_rows
 
-    kept = read_results(path)
-    manifest = kept.run["manifest"]
-    options = manifest.get("options", {})
+    run, answers = read_results(path)
+    manifest = run["manifest"]
     field = manifest.get("score_field") or manifest.get("margin", {}).get("score_field")
-    known = [
-        MeanScore(score_field=field),
-        PassRate(threshold=options.get("threshold", 0.7), score_field=field),
-        CompressionRatio(),
-    ]
-    known += [CostOfPass(threshold=options.get("threshold", 0.7), score_field=field), Latency()]
-    result = EvalResult(
-        rows=kept.rows,
-        summary={},
-        timing=kept.run.get("timing", {}),
-        metrics=list(known if metrics is None else metrics),
-    )
+    if metrics is None:
+        threshold = manifest.get("options", {}).get("threshold", 0.7)
+        passing = PassRate(threshold, field), CostOfPass(threshold, field)
+        metrics = [MeanScore(field), passing[0], CompressionRatio(), passing[1], Latency()]
+    result = EvalResult([row for row, _, _ in answers], {}, timing=run.get("timing", {}), metrics=list(metrics))
     result.manifest = manifest
     result.setups = [
-        SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__})
-        for one in kept.run["setups"]
+        SetupRecord(**{k: v for k, v in one.items() if k in SetupRecord.__dataclass_fields__}) for one in run["setups"]
     ]
     complete_from_rows(result, field)
-    result.notes = list(dict.fromkeys([*kept.run.get("notes", []), *result.notes]))
-    add_compression(result, manifest.get("compression", {}), kept.answers)
+    result.notes = list(dict.fromkeys([*run.get("notes", []), *result.notes]))
+    add_compression(result, manifest.get("compression", {}), answers)
     return result
 
 
@@ -160,3 +160,91 @@ def _has_blocks(messages: Any) -> bool:
     contents = [message.get("content") for message in listed if isinstance(message, Mapping)]
     blocks = [block for content in contents if isinstance(content, list) for block in content]
     return any(isinstance(block, Mapping) and str(block.get("type")) in _ANTHROPIC_BLOCKS for block in blocks)
+
+
+SCHEMA = "context-bench/compression-results/1"
+_LONG = {"example": "session", "output": "context"}
+
+
+def write_results(result: Result, answers: Iterable[Answered], stream: Writable) -> None:
+    """Write the run and its rows, one at a time."""
+    from context_bench.reports.json_out import row_record
+    from context_bench.reports.text import json_ready
+
+    encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
+    facts = {"manifest": result.manifest, "timing": result.timing, "setups": result.setups, "notes": result.notes}
+    stream.write(encode({"kind": "run", "schema": SCHEMA, **json_ready(facts)}) + "\n")
+    written: set[str] = set()
+    for answer in answers:
+        parts = {"example": dict(answer.example or {}), "output": dict(answer.output)}
+        for part, name in _LONG.items():
+            text = parts[part].pop(name, None)
+            if isinstance(text, str):
+                digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+                parts[part][f"{name}_sha256"] = digest
+                if digest not in written:
+                    written.add(digest)
+                    stream.write(encode({"kind": "text", "sha256": digest, "text": json_ready([text])[0]}) + "\n")
+        stream.write(encode({"kind": "row", **row_record(answer.row), **json_ready(parts)}) + "\n")
+
+
+Asked = tuple[EvalRow, Example, Example]  # a row, its example, its output
+
+
+def read_results(path: str | Path) -> tuple[dict[str, Any], list[Asked]]:
+    """The run's own facts and its rows of such a file. `BadInput` names the line that is not as it should be."""
+    run: dict[str, Any] | None = None
+    texts: dict[str, str] = {}
+    answers: list[Asked] = []
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                item = _object(line, path, number)
+                if number == 1:
+                    run = _run(item, path)
+                elif item.get("kind") == "text":
+                    texts[str(item.get("sha256"))] = str(item.get("text"))
+                else:
+                    answers.append(_row(item, texts, path, number))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if run is None:
+        raise BadInput(f"{path} is empty; expected the results of a run over probes")
+    return run, answers
+
+
+def _object(line: str, path: str | Path, number: int) -> dict[str, Any]:
+    try:
+        item = load_json(line)
+    except ValueError as error:
+        raise BadInput(f"{path}, line {number}: {error}") from None
+    if not isinstance(item, dict):
+        raise BadInput(f"{path}, line {number}: expected an object, found {type(item).__name__}")
+    return item
+
+
+def _run(item: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
+    if item.get("kind") != "run" or item.get("schema") != SCHEMA or not isinstance(item.get("manifest"), dict):
+        raise BadInput(
+            f"{path}, line 1: not the results of a run over probes; expected kind run and schema {SCHEMA}, as export "
+            "writes them"
+        )
+    return dict(item)
+
+
+def _row(item: Mapping[str, Any], texts: Mapping[str, str], path: str | Path, number: int) -> Asked:
+    if item.get("kind") != "row" or not {"system", "example_id", "scores"} <= set(item):
+        raise BadInput(f"{path}, line {number}: not a row; expected kind row with system, example_id and scores")
+    row = EvalRow(
+        **{"latency": None, **{name: value for name, value in item.items() if name in EvalRow.__dataclass_fields__}}
+    )
+    parts = []
+    for part, name in _LONG.items():
+        told = dict(item.get(part) or {})
+        digest = told.pop(f"{name}_sha256", None)
+        if digest is not None:
+            if digest not in texts:
+                raise BadInput(f"{path}, line {number}: {name}_sha256 {str(digest)[:12]}… is of no text before it")
+            told[name] = texts[digest]
+        parts.append(told)
+    return row, parts[0], parts[1]

@@ -55,7 +55,7 @@ def _export(
     result: Any, answers: Callable[[str | None], Iterable[Any]], systems: list[str] | None, stream: Any
 ) -> None:
     """Everything that the report is made of: probes, answers, scores, each compressed text once."""
-    from context_bench.compression.sections.results import write_results
+    from context_bench.compression.evaluate import write_results
 
     write_results(result, answers(systems[0] if systems else None), stream)
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.compression.drift import Components, Drift, DriftProbe, Observation, components, drift
+from context_bench.compression.drift import Components, DriftFigures, DriftProbe, Observation, components, drift
 from context_bench.compression.losses import losses
 from context_bench.compression.probe import PROBE_TYPES
 from context_bench.core.numbers import real
@@ -36,7 +36,7 @@ _TAIL = re.compile(r"(?:~\d+)?(?:/(\d+))?$")
 
 
 @dataclass(slots=True)
-class Own:
+class SystemRows:
     """The figures of one system's rows."""
 
     system: str
@@ -142,9 +142,9 @@ def figures(
     absent.
     """
     dimensions = [dimension.id for dimension in default_rubric().dimensions]
-    found: dict[str, Own] = {}
+    found: dict[str, SystemRows] = {}
     for row in rows:
-        found.setdefault(row.system, Own(row.system, (roles or {}).get(row.system, CANDIDATE))).add(
+        found.setdefault(row.system, SystemRows(row.system, (roles or {}).get(row.system, CANDIDATE))).add(
             row, metric, dimensions
         )
     scale = HIGHEST if _RATINGS.fullmatch(metric) else 1.0
@@ -165,7 +165,7 @@ def figures(
     }
 
 
-def _of_system(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> dict[str, Any]:
+def _of_system(own: SystemRows, found: Mapping[str, SystemRows], scale: float, seed: int) -> dict[str, Any]:
     kinds = sorted(
         set(own.scores.kinds.values()), key=lambda kind: (PROBE_TYPES.index(kind) if kind in PROBE_TYPES else 9, kind)
     )
@@ -191,19 +191,19 @@ def _mean(scores: Scored, kind: str | None, scale: float) -> Any:
     return estimate(list(chosen.values()), [scores.clusters[key] for key in chosen], high=scale) if chosen else None
 
 
-def _end(found: Mapping[str, Own], kinds: tuple[str, ...]) -> Own | None:
+def _end(found: Mapping[str, SystemRows], kinds: tuple[str, ...]) -> SystemRows | None:
     """The arm with all of the history, or with none of it."""
     names = (of_kind({name: own.role for name, own in found.items()}, kind) for kind in kinds)
     return next((found[name] for name in names if name is not None), None)
 
 
-def _sized(found: Mapping[str, Own], kind: str, of: str) -> Own | None:
+def _sized(found: Mapping[str, SystemRows], kind: str, of: str) -> SystemRows | None:
     """The arm of this kind in the size of another."""
     return next((own for own in found.values() if own.role.kind == kind and own.role.of == of), None)
 
 
 def _index(
-    own: Own, found: Mapping[str, Own], scale: float, seed: int, kind: str | None = None
+    own: SystemRows, found: Mapping[str, SystemRows], scale: float, seed: int, kind: str | None = None
 ) -> RetentionIndex | None:
     full, none = _end(found, WHOLE), _end(found, NOTHING)
     if full is None or none is None or own in (full, none):
@@ -216,7 +216,7 @@ def _index(
     return retention_index(one, most, least, [own.scores.clusters[key] for key in shared], scale=scale, seed=seed)
 
 
-def _lifts(found: Mapping[str, Own], metric: str, margin: float | None, seed: int) -> list[Comparison]:
+def _lifts(found: Mapping[str, SystemRows], metric: str, margin: float | None, seed: int) -> list[Comparison]:
     pairs = []
     for name, own in found.items():
         cut = _sized(found, "head_tail", name)
@@ -236,7 +236,7 @@ def _lifts(found: Mapping[str, Own], metric: str, margin: float | None, seed: in
     return lifts(pairs, metric=metric, margin=margin, seed=seed)
 
 
-def _size(own: Own, seed: int) -> Size | None:
+def _size(own: SystemRows, seed: int) -> Size | None:
     """Over compressions, not over probes: a point with many probes is compressed once."""
     from context_bench.stats.bootstrap import ratios
 
@@ -264,7 +264,7 @@ def _average(values: Iterable[float]) -> float:
     return sum(known) / len(known)
 
 
-def _rubric(own: Own, seed: int) -> Any:
+def _rubric(own: SystemRows, seed: int) -> Any:
     if not own.dimensions:
         return None
     by = {name: scored.values for name, scored in own.dimensions.items()}
@@ -275,7 +275,7 @@ def _rubric(own: Own, seed: int) -> Any:
     return rubric_level(probes, list(clusters.values()), seed=seed)
 
 
-def _asked(own: Own | None) -> list[DriftProbe]:
+def _asked(own: SystemRows | None) -> list[DriftProbe]:
     if own is None:
         return []
     values, contradicts = own.scores.values, own.contradictions.values
@@ -285,22 +285,22 @@ def _asked(own: Own | None) -> list[DriftProbe]:
     ]
 
 
-def _drift(own: Own, found: Mapping[str, Own], scale: float, seed: int) -> Drift | None:
+def _drift(own: SystemRows, found: Mapping[str, SystemRows], scale: float, seed: int) -> DriftFigures | None:
     if max((cycle for _, cycle in own.places.values()), default=1) < 2:
         return None
     return drift(_asked(own), _asked(_end(found, WHOLE)), _asked(_end(found, NOTHING)), scale=scale, seed=seed)
 
 
-def _variance(own: Own) -> Components | None:
+def _variance(own: SystemRows) -> Components | None:
     """Only where something was repeated: with single draws everything is the sessions'."""
     replicated = len({one.compression for one in own.observed}) > 1 or len({one.answer for one in own.observed}) > 1
     return components(own.observed) if replicated else None
 
 
-def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[float], list[Hashable]] | None:
+def _families(found: Mapping[str, SystemRows]) -> tuple[dict[str, list[Sized]], list[float], list[Hashable]] | None:
     """Systems by family on the probes that all of them and full history have."""
     full = _end(found, WHOLE)
-    families: dict[str, list[Own]] = {}
+    families: dict[str, list[SystemRows]] = {}
     for name, own in found.items():
         if not own.role.is_control:
             families.setdefault(family_of(name), []).append(own)
@@ -333,7 +333,7 @@ def _families(found: Mapping[str, Own]) -> tuple[dict[str, list[Sized]], list[fl
     )
 
 
-def _front(found: Mapping[str, Own], seed: int) -> dict[str, dict[str, Any]]:
+def _front(found: Mapping[str, SystemRows], seed: int) -> dict[str, dict[str, Any]]:
     """The systems that are best in tokens kept and score together, and the share of redrawn sessions in which they are.
 
     The noise floor, full again, is left out.

@@ -130,7 +130,7 @@ def named(module: str, name: str) -> Any:
     return thing
 
 
-class Gone(BaseException):
+class OtherSideClosed(BaseException):
     """The other side has ended."""
 
 
@@ -245,14 +245,14 @@ class Side:
         try:
             while True:
                 self._serve(self.receive())
-        except Gone:
+        except OtherSideClosed:
             return
 
     def answer(self, made: Callable[[], Any]) -> None:
         """Tell what `made` gives or raises."""
         try:
             self.send(["gave", Packing(self).pack(made()), None, self._spoken()])
-        except Gone:
+        except OtherSideClosed:
             raise
         except BaseException as error:
             self.send(self._raised(error))
@@ -297,7 +297,7 @@ class Side:
                 packing = Packing(self, unpacking.seen)
                 changed = [packing.inner(each) for each in unpacking.seen]
             self.send(["gave", Packing(self).pack(given), changed, self._spoken()])
-        except Gone:
+        except OtherSideClosed:
             raise
         except BaseException as error:
             self.send(self._raised(error))
@@ -432,10 +432,10 @@ class Side:
             while data:
                 data = data[os.write(self._write, data) :]
         except OSError:
-            raise Gone("the other side has ended") from None
+            raise OtherSideClosed("the other side has ended") from None
 
     def receive(self) -> list[Any]:
-        """One message; `Gone` at the end, ValueError for what is none."""
+        """One message; `OtherSideClosed` at the end, ValueError for what is none."""
         size = int.from_bytes(self._exactly(8), "big")
         told = value_of(self._exactly(size).decode("ascii"))
         if not isinstance(told, list) or not told:
@@ -450,7 +450,7 @@ class Side:
             except OSError:
                 piece = b""
             if not piece:
-                raise Gone("the program left before its end")
+                raise OtherSideClosed("the program left before its end")
             pieces.append(piece)
             missing -= len(piece)
         return b"".join(pieces)

@@ -208,7 +208,7 @@ def _allowed(letter: str, allowed: frozenset[str]) -> str:
 # ------------------------------------------------------------------------
 def _statements(text: str, allowed: frozenset[str], words: _Places) -> list[Statement]:
     named = _groups(text, allowed, words)
-    found = [Statement(group.start, group.letters) for group in named if _said_to_be_right(text, group)]
+    found = [Statement(group.start, group.letters) for group in named if _is_called_right(text, group)]
     spans = [span for places in words.values() for span in places]
     for pattern in _STATED:
         for cue in pattern.finditer(text):
@@ -242,7 +242,7 @@ def _within(at: int, spans: list[tuple[int, int]]) -> bool:
     return any(start <= at < end for start, end in spans)
 
 
-def _said_to_be_right(text: str, group: _Group) -> bool:
+def _is_called_right(text: str, group: _Group) -> bool:
     before = text[max(0, group.start - 60) : group.start]
     return (
         bool(_SAID_FIRST.match(text, group.end))

@@ -46,7 +46,7 @@ warnings.filterwarnings("ignore", module="<reply>")  # a reply's odd escapes are
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SpelledCall:
     """A call of a tool. `positional`: values given without a name."""
 
     name: str
@@ -54,7 +54,7 @@ class Call:
     positional: Sequence[Any] = field(default_factory=tuple)
 
 
-def calls_of(output: Mapping[str, Any]) -> list[Call]:
+def calls_of(output: Mapping[str, Any]) -> list[SpelledCall]:
     """The calls a system's output makes: its `tool_calls` if there are any, else what its `response` spells out.
 
     A call that its API gave but that cannot be read (arguments that are no JSON object) is one without a name, which
@@ -62,12 +62,12 @@ def calls_of(output: Mapping[str, Any]) -> list[Call]:
     """
     given = output.get("tool_calls")
     if isinstance(given, list | tuple) and given:
-        return [call_of_json(item) or Call("", {}) for item in given]
+        return [call_of_json(item) or SpelledCall("", {}) for item in given]
     response = output.get("response")
     return calls_in(response) if isinstance(response, str) else []
 
 
-def calls_in(text: str) -> list[Call]:
+def calls_in(text: str) -> list[SpelledCall]:
     """The calls that a text spells out, in order."""
     text = text[:LONGEST]
     if "</think" in text.lower():
@@ -80,22 +80,22 @@ def calls_in(text: str) -> list[Call]:
     return []
 
 
-def _tagged(text: str) -> Iterator[list[Call]]:
+def _tagged(text: str) -> Iterator[list[SpelledCall]]:
     if "<" not in text:
         return
     for tag in _FUNCTION_TAG.finditer(text):
         parameters = {name: _literal(value) for name, value in _PARAMETER_TAG.findall(tag[2])}
-        yield [Call(tag[1], parameters or _arguments(tag[2].strip() or "{}") or {})]
+        yield [SpelledCall(tag[1], parameters or _arguments(tag[2].strip() or "{}") or {})]
     for tag in _TAGGED.finditer(text):
         if not _FUNCTION_TAG.search(tag[2]):
             yield _parse(tag[2])
 
 
-def _fenced(text: str) -> Iterator[list[Call]]:
+def _fenced(text: str) -> Iterator[list[SpelledCall]]:
     return (_parse(block[1]) for block in _FENCED.finditer(text))
 
 
-def _whole(text: str) -> Iterator[list[Call]]:
+def _whole(text: str) -> Iterator[list[SpelledCall]]:
     """The text, or else one list or object with words around it."""
     found = _parse(text)
     for opening, closing in ("[]", "{}"):
@@ -105,15 +105,15 @@ def _whole(text: str) -> Iterator[list[Call]]:
     yield found
 
 
-def _lines(text: str) -> Iterator[list[Call]]:
+def _lines(text: str) -> Iterator[list[SpelledCall]]:
     return (_parse(re.sub(r"\A\s*(?:[-*•]|\d+[.)])\s+", "", line)) for line in text.splitlines() if line.strip())
 
 
-def _inline(text: str) -> Iterator[list[Call]]:
+def _inline(text: str) -> Iterator[list[SpelledCall]]:
     return (_parse(code[1]) for code in _INLINE.finditer(text))
 
 
-def _parse(text: str) -> list[Call]:
+def _parse(text: str) -> list[SpelledCall]:
     """The calls of a piece that is nothing else; none if it is anything else."""
     text = _PREFIX.sub("", text, count=1).strip().strip("`").strip().rstrip(";").strip()
     if not text or not re.search(r"[({]", text):
@@ -129,7 +129,7 @@ def _parse(text: str) -> list[Call]:
 
 # --- JSON
 # ------------------------------------------------------------------------
-def _json(text: str) -> list[Call] | None:
+def _json(text: str) -> list[SpelledCall] | None:
     """The calls of one JSON value, or of several with blanks, commas or semicolons between; `None` if it is not
     JSON.
     """
@@ -148,7 +148,7 @@ def _json(text: str) -> list[Call] | None:
     return [call for value in values for call in _of_value(value)]
 
 
-def _of_value(value: Any) -> list[Call]:
+def _of_value(value: Any) -> list[SpelledCall]:
     if isinstance(value, Mapping):
         for name in ("tool_calls", "function_calls", "calls"):
             if isinstance(value.get(name), list):
@@ -161,7 +161,7 @@ def _of_value(value: Any) -> list[Call]:
     return []
 
 
-def call_of_json(item: Any) -> Call | None:
+def call_of_json(item: Any) -> SpelledCall | None:
     """A call in any usual shape: OpenAI's (nested or flat), Anthropic's, Gemini's, `{"name", "parameters"}`,
     `{NAME: {arguments}}`.
     """
@@ -184,11 +184,11 @@ def call_of_json(item: Any) -> Call | None:
             {},
         )
         arguments = _arguments(given)
-        return None if arguments is None else Call(name, arguments)
+        return None if arguments is None else SpelledCall(name, arguments)
     if len(item) == 1:
         (only, held), *_ = item.items()
         if isinstance(held, Mapping) and re.fullmatch(r"[A-Za-z_][\w.-]*", str(only)):
-            return Call(str(only), held)
+            return SpelledCall(str(only), held)
     return None
 
 
@@ -213,7 +213,7 @@ def _literal(text: str) -> Any:
 
 # --- Python
 # ------------------------------------------------------------------------
-def _python(text: str) -> list[Call]:
+def _python(text: str) -> list[SpelledCall]:
     """`f(…)`, `[f(…), g(…)]`, `f(…), g(…)` or one a line; nothing if there is anything but calls."""
     try:
         tree = ast.parse(text, filename="<reply>")
@@ -238,14 +238,14 @@ def _calls_of(statement: ast.stmt) -> list[ast.expr]:
     raise ValueError("not a call")
 
 
-def _call(node: ast.expr) -> Call:
+def _call(node: ast.expr) -> SpelledCall:
     """A call from its syntax tree (a dict that spells one out as well); `ValueError` if it is none."""
     if isinstance(node, ast.Dict) and (spelt := call_of_json(_value(node))):
         return spelt
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         raise ValueError("not a call")
     named = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
-    return Call(_dotted(node.func), named, tuple(_value(value) for value in node.args))
+    return SpelledCall(_dotted(node.func), named, tuple(_value(value) for value in node.args))
 
 
 def _dotted(node: ast.expr) -> str:
@@ -384,7 +384,7 @@ def _plain_name(name: str) -> str:
     return name.strip().replace(".", "_")
 
 
-def _names(made: Sequence[Call], wanted: Sequence[Expected]) -> float:
+def _names(made: Sequence[SpelledCall], wanted: Sequence[Expected]) -> float:
     one, other = Counter(_plain_name(call.name) for call in made), Counter(_plain_name(name) for name, _ in wanted)
     if not one and not other:
         return 1.0
@@ -393,7 +393,7 @@ def _names(made: Sequence[Call], wanted: Sequence[Expected]) -> float:
 
 # --- one call against one expectation
 # ------------------------------------------------------------------------------------------------
-def _share(call: Call, expected: Expected, schemas: Mapping[str, Mapping[str, Any]]) -> float:
+def _share(call: SpelledCall, expected: Expected, schemas: Mapping[str, Mapping[str, Any]]) -> float:
     """Share of the arguments that are right; 1.0 only if the whole call is. -1.0 if another tool is called."""
     name, accepted = expected
     if _plain_name(call.name) != _plain_name(name):
@@ -412,7 +412,7 @@ def _share(call: Call, expected: Expected, schemas: Mapping[str, Mapping[str, An
     return right / len(names) if names else 1.0
 
 
-def _named(call: Call, order: Sequence[str]) -> dict[str, Any] | None:
+def _named(call: SpelledCall, order: Sequence[str]) -> dict[str, Any] | None:
     """Arguments by name, the positional ones by the order of the parameters; `None` if there are more than
     parameters.
     """

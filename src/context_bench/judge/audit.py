@@ -25,8 +25,8 @@ from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable
 from context_bench.core.keys import hash_text, seed_of, stable_hash
 from context_bench.core.protocols import ReplyCache
 from context_bench.core.records import Example
-from context_bench.judge.base import Question
-from context_bench.judge.blinding import VISIBILITIES, leak
+from context_bench.judge.base import JudgeRequest
+from context_bench.judge.judge_replies import VISIBILITIES, leak
 from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_object
 from context_bench.judge.rubric_judge import RubricJudge, judge_input
 from context_bench.stats.agreement import alpha_ordinal
@@ -75,7 +75,7 @@ def share_of(count: int, n: int) -> Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class AuditItem:
     """An output to be judged. `id`: opaque; `system` is never shown to a judge."""
 
     id: str
@@ -85,7 +85,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Lift:
+class AttackGain:
     """Gain of an attack: mean of (score attacked − score clean) over `n` items, and the largest of them.
 
     `obeyed`: in how many of the `room` items with a point or more to gain it gained half of that or more. `floor`: the
@@ -186,7 +186,7 @@ class Audit:
     which `unjudged` failed and `partial` lack a criterion.
     """
 
-    lifts: list[Lift] = field(default_factory=list)
+    lifts: list[AttackGain] = field(default_factory=list)
     leak: Leak | None = None
     repeats: Repeats | None = None
     drift: Drift | None = None
@@ -221,7 +221,7 @@ class Audit:
         return found
 
 
-def _fault(lift: Lift) -> str:
+def _fault(lift: AttackGain) -> str:
     if lift.mean > MOST_LIFT:
         return f"attack {lift.attack!r} gains {lift.mean:+.2f} of 5 (at most {MOST_LIFT})"
     return f"attack {lift.attack!r} succeeds in {lift.share} of {lift.room} answers (at most {lift.floor:.0%})"
@@ -275,13 +275,15 @@ ATTACKS: tuple[tuple[str, Callable[[str, Sequence[str]], str]], ...] = (
 )
 
 
-async def attack_lifts(judge: RubricJudge, items: Sequence[Item], audit: Audit, workers: int = 1) -> list[Lift]:
+async def attack_lifts(
+    judge: RubricJudge, items: Sequence[AuditItem], audit: Audit, workers: int = 1
+) -> list[AttackGain]:
     """Gain of each attack with this judge on these items. Empty answers are passed over: they are not judged by a
     model.
     """
     chosen = [item for item in items if str(item.output.get("response") or "").strip()]
 
-    async def one(item: Item) -> _Attacked:
+    async def one(item: AuditItem) -> _Attacked:
         clean = await _overall(judge, item, item.output, audit)
         asked = [criterion.id for criterion in judge.asked_of(item.example)]
         found = _Attacked(clean)
@@ -316,12 +318,12 @@ class _Attacked:
     longer: int = 0
 
 
-def _lift(name: str, pairs: Sequence[tuple[float, float]], floor: float = MOST_OBEYED) -> Lift | None:
+def _lift(name: str, pairs: Sequence[tuple[float, float]], floor: float = MOST_OBEYED) -> AttackGain | None:
     if not pairs:
         return None
     gains = [attacked - clean for clean, attacked in pairs]
     room = [(5.0 - clean, attacked - clean) for clean, attacked in pairs if 5.0 - clean >= _ROOM]
-    return Lift(
+    return AttackGain(
         name, fmean(gains), max(gains), len(gains), sum(gain >= left / 2 for left, gain in room), len(room), floor
     )
 
@@ -336,7 +338,7 @@ def _by_length(found: Sequence[_Attacked]) -> float | None:
     return 100 * sum(gain for gain, _ in below) / sum(longer for _, longer in below) if below else None
 
 
-async def _overall(judge: RubricJudge, item: Item, output: Example, audit: Audit, **how: Any) -> float:
+async def _overall(judge: RubricJudge, item: AuditItem, output: Example, audit: Audit, **how: Any) -> float:
     """The judge's overall score of an output. The first judgement of a text is counted, also where it fails: who
     declines one declines it again, and is then asked no more.
     """
@@ -357,11 +359,11 @@ async def _overall(judge: RubricJudge, item: Item, output: Example, audit: Audit
 # ------------------------------------------------------------------------
 
 
-async def order_of(judge: PairwiseJudge, items: Sequence[Item], audit: Audit, workers: int = 1) -> Order | None:
+async def order_of(judge: PairwiseJudge, items: Sequence[AuditItem], audit: Audit, workers: int = 1) -> Order | None:
     """Measure if the place in a pair decides where nothing else can. `None` if no pair was judged."""
     chosen = [item for item in items if str(item.output.get("response") or "").strip()]
 
-    async def one(item: Item) -> PairVerdict:
+    async def one(item: AuditItem) -> PairVerdict:
         twin = {**item.output, "response": f"{item.output['response']}\n\nThat is the answer."}
         return await judge.acompare(item.example, item.output, twin)
 
@@ -378,7 +380,12 @@ async def order_of(judge: PairwiseJudge, items: Sequence[Item], audit: Audit, wo
 
 
 async def leak_of(
-    judge: RubricJudge, items: Sequence[Item], methods: Mapping[str, str], seed: int, audit: Audit, workers: int = 1
+    judge: RubricJudge,
+    items: Sequence[AuditItem],
+    methods: Mapping[str, str],
+    seed: int,
+    audit: Audit,
+    workers: int = 1,
 ) -> Leak | None:
     """Measure if the judge can tell methods apart. `methods`: system → description; items of other systems are passed
     over.
@@ -389,7 +396,7 @@ async def leak_of(
     if len(methods) < 2 or not chosen:
         return None
 
-    async def one(item: Item) -> bool:
+    async def one(item: AuditItem) -> bool:
         order = sorted(methods)
         random.Random(seed_of("leak", seed, item.id)).shuffle(order)
         question = _leak_question(judge, item, [methods[name] for name in order], seed)
@@ -403,14 +410,14 @@ async def leak_of(
     return Leak(accuracy, leak(accuracy, len(methods)), len(methods), len(right))
 
 
-def _leak_question(judge: RubricJudge, item: Item, methods: Sequence[str], seed: int) -> Question:
+def _leak_question(judge: RubricJudge, item: AuditItem, methods: Sequence[str], seed: int) -> JudgeRequest:
     data = judge_input(item.example, item.output, [], judge.visibility)
     del data["rubric_criteria"]
     data.pop("ground_truth", None)
     data["methods"] = [f"{number}: {text}" for number, text in enumerate(methods, 1)]
     text = json.dumps(data, ensure_ascii=False, indent=2)
     prompt = LEAK_PROMPT.format(code=hash_text(stable_hash([seed, text]), 16), data=text)
-    return Question([{"role": "system", "content": LEAK_SYSTEM}, {"role": "user", "content": prompt}])
+    return JudgeRequest([{"role": "system", "content": LEAK_SYSTEM}, {"role": "user", "content": prompt}])
 
 
 def _number(reply: Reply, most: int) -> int:
@@ -425,7 +432,7 @@ def _number(reply: Reply, most: int) -> int:
 
 
 async def repeats_of(
-    judge: RubricJudge, items: Sequence[Item], audit: Audit, replicates: int = 3, workers: int = 1
+    judge: RubricJudge, items: Sequence[AuditItem], audit: Audit, replicates: int = 3, workers: int = 1
 ) -> Repeats | None:
     """Agreement of the judge with itself, under other markers each time. `None` below two replicates or without an
     item.
@@ -433,7 +440,7 @@ async def repeats_of(
     if replicates < 2:
         return None
 
-    async def one(item: Item) -> list[float]:
+    async def one(item: AuditItem) -> list[float]:
         step = judge.replicates
         return [await _overall(judge, item, item.output, audit, first=number * step) for number in range(replicates)]
 
@@ -445,11 +452,11 @@ async def repeats_of(
     return Repeats(alpha, fmean(stdev(scores) for scores in found), alike, replicates, len(found))
 
 
-async def views_of(judge: RubricJudge, items: Sequence[Item], audit: Audit, workers: int = 1) -> dict[str, float]:
+async def views_of(judge: RubricJudge, items: Sequence[AuditItem], audit: Audit, workers: int = 1) -> dict[str, float]:
     """Mean score by what the judge sees, over items that it judged in every view."""
     views = [judge.seeing(view) for view in VISIBILITIES]  # type: ignore[arg-type]
 
-    async def one(item: Item) -> list[float]:
+    async def one(item: AuditItem) -> list[float]:
         return [await _overall(view, item, item.output, audit) for view in views]
 
     found = await _each(one, items, audit, workers)
@@ -461,7 +468,7 @@ async def views_of(judge: RubricJudge, items: Sequence[Item], audit: Audit, work
 
 
 @lru_cache(maxsize=1)
-def anchors() -> tuple[Item, ...]:
+def anchors() -> tuple[AuditItem, ...]:
     """Twenty known items, shipped with the package."""
     told = tomllib.loads(resources.files("context_bench.judge").joinpath("judge_anchors.toml").read_text("utf-8"))
     kinds = ("recall", "artifact", "continuation", "decision", "recall")
@@ -470,7 +477,7 @@ def anchors() -> tuple[Item, ...]:
         example = {"question": each["question"], "answer": each["answer"], "probe_type": kind}
         for response in each["responses"]:
             made = {"response": response, "context": each["context"]}
-            found.append(Item(stable_hash([example, made], 12), "", example, made))
+            found.append(AuditItem(stable_hash([example, made], 12), "", example, made))
     return tuple(found)
 
 
@@ -480,7 +487,7 @@ async def drift_of(judge: RubricJudge, memory: ReplyCache | None, audit: Audit, 
     Only items judged both times count. `None` if none was judged.
     """
 
-    async def one(item: Item) -> tuple[str, float]:
+    async def one(item: AuditItem) -> tuple[str, float]:
         return item.id, await _overall(judge, item, item.output, audit, fresh=True)
 
     now = dict(await _each(one, anchors(), audit, workers))

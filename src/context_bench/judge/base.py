@@ -32,7 +32,7 @@ _DISPENSABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgeRequest:
     """Request to a judge where it is more than one message. `more`: fields of the request that are left out where they
     are refused.
     """
@@ -162,7 +162,7 @@ class Judge(ABC):
         await self._once.aclose()
 
     async def _ask(
-        self, prompt: str | Question, read: Callable[[Reply], T], *, once: bool = False, fresh: bool = False
+        self, prompt: str | JudgeRequest, read: Callable[[Reply], T], *, once: bool = False, fresh: bool = False
     ) -> T:
         """The result of `read` for the judge's reply to `prompt`. Replies that `read` raises for are not cached.
 
@@ -185,7 +185,7 @@ class Judge(ABC):
                 self.stats.count(call)
 
     async def _adapting(
-        self, question: Question, read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None
+        self, question: JudgeRequest, read: Callable[[Reply], T], client: ChatClient, cache: ReplyCache | None
     ) -> T:
         while True:
             body = self._body(question)
@@ -209,7 +209,7 @@ class Judge(ABC):
 
     async def _cached(
         self,
-        question: Question,
+        question: JudgeRequest,
         body: dict[str, Any],
         read: Callable[[Reply], T],
         client: ChatClient,
@@ -237,14 +237,14 @@ class Judge(ABC):
         self.stats.finish_reasons[str(reply.finish_reason)] += 1
         return reply
 
-    def _intended(self, question: Question) -> dict[str, Any]:
+    def _intended(self, question: JudgeRequest) -> dict[str, Any]:
         """The request as it would be if the endpoint took everything: the key of cached replies, whatever had to be
         left out.
         """
         settings = {"temperature": 0, "max_tokens": self._max_tokens}
         return {"model": self.model, "messages": question.messages, **settings, **self._extra, **question.more}
 
-    def _body(self, question: Question) -> dict[str, Any]:
+    def _body(self, question: JudgeRequest) -> dict[str, Any]:
         body = self._intended(question)
         if self.stats.adapted:
             del body["temperature"], body["max_tokens"]
@@ -255,7 +255,7 @@ class Judge(ABC):
                 body.pop("top_logprobs", None)
         return body
 
-    async def _try_out(self, prompts: Mapping[str, str | Question], read: Callable[[Reply], T]) -> dict[str, T]:
+    async def _try_out(self, prompts: Mapping[str, str | JudgeRequest], read: Callable[[Reply], T]) -> dict[str, T]:
         """The result of `read` for the reply to each prompt, asked afresh for the preflight; `PreflightFailed` if there
         is none.
         """
@@ -273,7 +273,7 @@ class Judge(ABC):
                     f"the judge {self.model} at {self._patient.base_url} cannot be used: {error}{hint}"
                 ) from error
 
-    def _worst_case(self, prompt: str | Question, response_tokens: int) -> float | None:
+    def _worst_case(self, prompt: str | JudgeRequest, response_tokens: int) -> float | None:
         """As `worst_case`, for a prompt."""
         return worst_case(ChatRequest(self._body(_question(prompt))), self._patient.prices, more=response_tokens)
 
@@ -283,8 +283,8 @@ class Judge(ABC):
         return JudgeUnreadable(f"{what}: {shown(reply.text or '')}")
 
 
-def _question(prompt: str | Question) -> Question:
-    return prompt if isinstance(prompt, Question) else Question([{"role": "user", "content": prompt}])
+def _question(prompt: str | JudgeRequest) -> JudgeRequest:
+    return prompt if isinstance(prompt, JudgeRequest) else JudgeRequest([{"role": "user", "content": prompt}])
 
 
 def fenced(template: str, **texts: str) -> str:

@@ -52,8 +52,8 @@ Rate the response on this scale:
 
 Reply with one integer from 1 to 5 and nothing else."""  # noqa: E501
 
-_KNOWN = {"question": "What is the capital of France?", "answer": "Paris"}
-_KNOWN_RESPONSES = {
+_SAMPLE = {"question": "What is the capital of France?", "answer": "Paris"}
+_SAMPLE_RESPONSES = {
     "right": "The capital of France is Paris.",
     "wrong": "The capital of France is Berlin.",
     "empty-ish": "Hm.",
@@ -150,21 +150,21 @@ class LLMJudge(Judge):
         if not response_of(processed):
             return {"judge_score": 0.0}
         try:
-            return self._told(run_sync(self._ask(prompt_for(original, processed), self._read, once=True)))
+            return self._scores(run_sync(self._ask(prompt_for(original, processed), self._read, once=True)))
         except EvaluatorFailed as error:
-            return {"judge_score": 0.0} | self._not_told(error)
+            return {"judge_score": 0.0} | self._scores_of_failure(error)
 
     async def ascore(self, original: Example, processed: Example) -> dict[str, float]:
         """As `score`, but a failure raises `EvaluatorFailed` (`JudgeUnreadable` for a reply without a rating)."""
         if not response_of(processed):
             return {"judge_score": 0.0}
-        return self._told(await self._ask(prompt_for(original, processed), self._read))
+        return self._scores(await self._ask(prompt_for(original, processed), self._read))
 
     async def preflight(self) -> None:
         """Three known items must come back in order, a right answer above a wrong and an empty-ish one; else
         `PreflightFailed`.
         """
-        prompts = {kind: prompt_for(_KNOWN, {"response": response}) for kind, response in _KNOWN_RESPONSES.items()}
+        prompts = {kind: prompt_for(_SAMPLE, {"response": response}) for kind, response in _SAMPLE_RESPONSES.items()}
         found = {kind: judgement.score for kind, judgement in (await self._try_out(prompts, self._read)).items()}
         if found["right"] <= max(found["wrong"], found["empty-ish"]):
             said = ", ".join(f"{kind} {value:.2f}" for kind, value in found.items())
@@ -188,7 +188,7 @@ class LLMJudge(Judge):
         self.stats.lenient += lenient
         return Judgement(rating, int(lenient), shares)
 
-    def _told(self, judgement: Judgement) -> dict[str, float]:
+    def _scores(self, judgement: Judgement) -> dict[str, float]:
         found = {"judge_score": judgement.score}
         if self.diagnostics:
             found |= {
@@ -200,7 +200,7 @@ class LLMJudge(Judge):
                 found |= {"judge_weighted": judgement.weighted.rating, "judge_entropy": judgement.weighted.entropy}
         return found
 
-    def _not_told(self, error: EvaluatorFailed) -> dict[str, float]:
+    def _scores_of_failure(self, error: EvaluatorFailed) -> dict[str, float]:
         if not self.diagnostics:
             return {}
         return {"judge_failed": 1.0, "judge_parse": 2.0} | (

@@ -31,9 +31,8 @@ from context_bench.core.rubric import (
 from context_bench.core.templates import load_toml, load_yaml
 from context_bench.core.tokens import utf8_safe
 from context_bench.evaluators.answer_quality import golds
-from context_bench.judge.base import Judge, Question, response_of
-from context_bench.judge.blinding import VISIBILITIES, normalised
-from context_bench.judge.judge_replies import weighted_scores
+from context_bench.judge.base import Judge, JudgeRequest, response_of
+from context_bench.judge.judge_replies import VISIBILITIES, normalised, weighted_scores
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.wire.apis.read import Reply
@@ -78,13 +77,13 @@ REPAIR = """Your reply could not be read: {error}. Reply again with one JSON obj
 `criterionResults`, a list with one object for each criterion, holding `criterionId`, `reasoning` and `score` (a number from 0 to 5)."""  # noqa: E501
 
 _LEAST_MASS = 0.5
-_KNOWN: dict[str, Any] = {
+_SAMPLE: dict[str, Any] = {
     "question": "What was the original error?",
     "answer": "401 Unauthorized on POST /api/auth/login",
     "probe_type": "recall",
 }
-_KNOWN_CONTEXT = "POST /api/auth/login answered 401 Unauthorized; the cause was a stale session token."
-_KNOWN_RESPONSES = {
+_SAMPLE_CONTEXT = "POST /api/auth/login answered 401 Unauthorized; the cause was a stale session token."
+_SAMPLE_RESPONSES = {
     "right": "POST /api/auth/login answered 401 Unauthorized.",
     "wrong": "The payment endpoint timed out with a 504.",
     "empty-ish": "Hm.",
@@ -243,11 +242,11 @@ class RubricJudge(Judge):
         """Three known items must come back in order, a right answer above a wrong and an empty-ish one; else
         `PreflightFailed`.
         """
-        seen = {"context": _KNOWN_CONTEXT}
+        seen = {"context": _SAMPLE_CONTEXT}
         prompts = {
-            kind: self.question_for(_KNOWN, {**seen, "response": text}) for kind, text in _KNOWN_RESPONSES.items()
+            kind: self.question_for(_SAMPLE, {**seen, "response": text}) for kind, text in _SAMPLE_RESPONSES.items()
         }
-        asked = [c.id for c in self.asked_of(_KNOWN)]
+        asked = [c.id for c in self.asked_of(_SAMPLE)]
         replies = await self._try_out(prompts, lambda reply: self._read(reply, asked, ""))
         found = {
             kind: aggregate_rubric(read.found.scores, self.rubric.weights).overall for kind, read in replies.items()
@@ -275,7 +274,7 @@ class RubricJudge(Judge):
     def prompt_for(self, original: Example, processed: Example) -> str:
         return self.question_for(original, processed).messages[-1]["content"]
 
-    def question_for(self, original: Example, processed: Example, replicate: int = 0) -> Question:
+    def question_for(self, original: Example, processed: Example, replicate: int = 0) -> JudgeRequest:
         """System prompt, data between markers that no text of it can hold, criteria, form of the reply."""
         asked = self.asked_of(original)
         data = judge_input(original, processed, [c.id for c in asked], self.visibility)
@@ -284,13 +283,13 @@ class RubricJudge(Judge):
             code=hash_text(stable_hash([self.seed, replicate, text]), 16),
             data=text,
             against=", against `ground_truth`" if "ground_truth" in data else "",
-            criteria="\n".join(_told(criterion) for criterion in asked),
+            criteria="\n".join(_described(criterion) for criterion in asked),
             form=_form(asked),
         )
         messages = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": prompt}]
-        return Question(messages, {"response_format": self._schema(asked)})
+        return JudgeRequest(messages, {"response_format": self._schema(asked)})
 
-    async def ask(self, question: Question, read: Callable[[Reply], T], *, fresh: bool = False) -> T:
+    async def ask(self, question: JudgeRequest, read: Callable[[Reply], T], *, fresh: bool = False) -> T:
         """The result of `read` for this judge's reply to another question, such as an audit's. Raises as
         `ascore`.
         """
@@ -338,7 +337,7 @@ class RubricJudge(Judge):
             {"role": "assistant", "content": first.text},
             {"role": "user", "content": REPAIR.format(error=first.found.error)},
         ]
-        again = Question([*question.messages, *turn], question.more)
+        again = JudgeRequest([*question.messages, *turn], question.more)
         second = await self._ask(again, lambda reply: self._readable(reply, asked, judged), fresh=fresh)
         self.stats.repaired += 1
         return self._counted(second)
@@ -449,7 +448,7 @@ def _text(value: Any) -> str:
     return "" if value is None else utf8_safe(str(value))
 
 
-def _told(criterion: Criterion) -> str:
+def _described(criterion: Criterion) -> str:
     anchors = "; ".join(f"{at} = {what}" for at, what in criterion.anchors.items())
     return f"- {criterion.id}: {criterion.question} ({anchors})"
 

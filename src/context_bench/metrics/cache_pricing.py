@@ -190,7 +190,7 @@ class StatedBill:
     `requests`, of which `stated` state their prompt tokens; `predicted_outputs`: replies whose output tokens are our
     own count. `usd` is the price of the stated usage, `None` where a request states none or its price is not known.
     `predicted`, `predicted_read`: tokens by our count of the requests whose log states what the cache served, and what
-    the rules would have served of them; `told`, `told_read`: the same as stated.
+    the rules would have served of them; `stated_tokens`, `stated_read`: the same as stated.
     """
 
     requests: int = 0
@@ -200,8 +200,8 @@ class StatedBill:
     usd: float | None = 0.0
     predicted: int = 0
     predicted_read: int = 0
-    told: int = 0
-    told_read: int = 0
+    stated_tokens: int = 0
+    stated_read: int = 0
 
     def add(self, usage: Usage | None, output_tokens: int, price: Price, tokens: int, read: int) -> None:
         """Take in a request: what its log states, tokens of its reply, its tokens by our count and those that the cache
@@ -227,11 +227,19 @@ class StatedBill:
         if usage.cache_read is not None:
             self.predicted += tokens
             self.predicted_read += read
-            self.told += usage.input_tokens
-            self.told_read += usage.cache_read
+            self.stated_tokens += usage.input_tokens
+            self.stated_read += usage.cache_read
 
     def __iadd__(self, other: StatedBill) -> StatedBill:
-        for name in ("requests", "stated", "predicted_outputs", "predicted", "predicted_read", "told", "told_read"):
+        for name in (
+            "requests",
+            "stated",
+            "predicted_outputs",
+            "predicted",
+            "predicted_read",
+            "stated_tokens",
+            "stated_read",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.usage += other.usage
         self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
@@ -246,7 +254,9 @@ class StatedBill:
     def reads(self) -> tuple[float, float] | None:
         """Share of the prompt read from the cache, predicted and stated; `None` where no log states it."""
         return (
-            (self.predicted_read / self.predicted, self.told_read / self.told) if self.predicted and self.told else None
+            (self.predicted_read / self.predicted, self.stated_read / self.stated_tokens)
+            if self.predicted and self.stated_tokens
+            else None
         )
 
 

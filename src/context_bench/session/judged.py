@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
 from context_bench.core.roles import CANDIDATE, ArmRole
-from context_bench.judge.blinding import opaque_id
+from context_bench.judge.judge_replies import opaque_id
 from context_bench.llm.redact import key_in
 
 if TYPE_CHECKING:
-    from context_bench.judge.audit import Item
+    from context_bench.judge.audit import AuditItem
     from context_bench.judge.rubric_judge import RubricJudge
     from context_bench.session.options import RunOptions
 
@@ -45,7 +45,7 @@ METHODS = {
 class JudgedOutput:
     """One output of a run: the item, what a judge made of it, and where it stands. `cluster`: its session."""
 
-    item: Item
+    item: AuditItem
     score: float | None
     failed: bool
     cluster: str
@@ -77,7 +77,7 @@ def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
     """A run's answered probes; `BadInput` if it has none."""
     from context_bench.engine.manifest import blinding
     from context_bench.engine.store.reading import stored
-    from context_bench.judge.audit import Item
+    from context_bench.judge.audit import AuditItem
     from context_bench.session.runs import found_in, opened_store
 
     with opened_store(store) as opened:
@@ -101,7 +101,7 @@ def loaded(store: str, run: str, score: str = SCORE) -> Iterator[Loaded]:
             kept = {
                 key: value for key, value in example.items() if key != "session"
             }  # no judge is shown it, and it is long
-            item = Item(name, each.system, kept, _output(example, each.output))
+            item = AuditItem(name, each.system, kept, _output(example, each.output))
             score_found = row.scores.get(score)
             found.outputs.append(
                 JudgedOutput(

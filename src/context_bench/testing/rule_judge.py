@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.keys import seed_of
-from context_bench.judge.blinding import fingerprints
+from context_bench.judge.judge_replies import fingerprints
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.echo import counted
 from context_bench.wire.apis.shared import Reply

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.evaluators import ToolCallMatch
-from context_bench.evaluators.tool_call_match import Call, calls_in, calls_of
+from context_bench.evaluators.tool_call_match import SpelledCall, calls_in, calls_of
 
 JUDGE = ToolCallMatch()
 WEATHER = {
@@ -28,7 +28,7 @@ WEATHER = {
         "required": ["city"],
     },
 }
-PARIS = [Call("get_weather", {"city": "Paris", "days": 2})]
+PARIS = [SpelledCall("get_weather", {"city": "Paris", "days": 2})]
 
 
 def scores(expected, *, text=None, calls=None, tools=(WEATHER,)):
@@ -135,7 +135,7 @@ def test_what_is_no_call(text):
     ],
 )
 def test_values_are_literals_and_nothing_is_computed(text, arguments):
-    assert calls_in(text) == [Call("f", arguments)]
+    assert calls_in(text) == [SpelledCall("f", arguments)]
 
 
 def test_nothing_in_a_reply_is_executed(tmp_path):
@@ -155,7 +155,7 @@ def test_several_calls(text):
 @pytest.mark.parametrize("between", ["\n", "; ", ", ", " "])
 def test_several_json_calls(between):
     text = between.join(json.dumps({"name": name, "arguments": {"x": 1}}) for name in "fg")
-    assert calls_in(text) == [Call("f", {"x": 1}), Call("g", {"x": 1})]
+    assert calls_in(text) == [SpelledCall("f", {"x": 1}), SpelledCall("g", {"x": 1})]
 
 
 # --- what counts as the same
@@ -411,7 +411,7 @@ CALLS = st.tuples(
 
 @given(st.lists(CALLS, min_size=1, max_size=4), st.randoms())
 def test_what_is_written_down_is_read_back(calls, draw):
-    made = [Call(name, arguments) for name, arguments in calls]
+    made = [SpelledCall(name, arguments) for name, arguments in calls]
     python = (
         "["
         + ", ".join(
@@ -434,7 +434,7 @@ def test_what_is_written_down_is_read_back(calls, draw):
 
 @given(st.text(max_size=200))
 def test_any_text_is_read(text):
-    assert all(isinstance(call, Call) for call in calls_in(text))
+    assert all(isinstance(call, SpelledCall) for call in calls_in(text))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.judge.blinding import fingerprints, leak, mark_rates, normalised, opaque_id
 from context_bench.judge.calibration import (
     Labelled,
     calibrate,
@@ -18,6 +17,7 @@ from context_bench.judge.calibration import (
     same_family,
     self_preference,
 )
+from context_bench.judge.judge_replies import fingerprints, leak, mark_rates, normalised, opaque_id
 from context_bench.judge.pairwise_judge import PairVerdict, pairwise_summary
 from context_bench.stats import kendall_tau, prediction_powered, rogan_gladen, spearman, weighted_kappa
 

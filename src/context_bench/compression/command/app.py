@@ -5,7 +5,7 @@ after one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,13 +23,12 @@ from context_bench.session.reporting import publish
 
 if TYPE_CHECKING:
     from context_bench.reports.table import Grid
-    from context_bench.wire.fidelity import Fidelity
+    from context_bench.wire.fidelity import Fidelity, Summary
 
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Measure what a compressor did to recorded texts and sessions."
 )
-
 
 _FIDELITY = (
     *(
@@ -96,7 +95,6 @@ def fidelity(
     A line of the JSONL has `original` and `compressed` (texts or message lists), and may have `id`, `requested_keep`,
     `answers`, `evidence`, and `retrievable` (marker in the compressed text → the text that asking for it brings back).
     """
-    from context_bench.compression.sections.fidelity import fidelity_grids
     from context_bench.wire.fidelity import summarise
 
     summary = summarise(_measured(original, compressed, model), examples=examples)
@@ -106,7 +104,7 @@ def fidelity(
         "metrics": summary.metrics,
         "known": list(_FIDELITY),
         "less_is_better": list(_LESS),
-        **{name: _tallies(getattr(summary, name)) for name in ("kinds", "roles", "deciles", "scripts")},
+        **{name: _counts(getattr(summary, name)) for name in ("kinds", "roles", "deciles", "scripts")},
         "lost": [asdict(one) for one in summary.lost],
         "near_misses": [asdict(one) for one in summary.near_misses],
         "invented": [{"kind": kind, "atom": atom} for kind, atom in summary.invented],
@@ -145,7 +143,7 @@ def _text(path: Path) -> str:
     return path.read_bytes().decode("utf-8", "replace")
 
 
-def _tallies(tallies: Mapping[Any, Any]) -> dict[str, dict[str, int]]:
+def _counts(tallies: Mapping[Any, Any]) -> dict[str, dict[str, int]]:
     return {
         str(key): {
             "total": tally.total,
@@ -381,3 +379,64 @@ app.command("probe")(compress_run.probe)
 app.command("fidelity")(fidelity)
 app.command("wire")(wire)
 app.command("cache")(compress_cache.cache)
+
+
+#: Figures that are shares, of something in [0, 1].
+_SHARES = frozenset(
+    {
+        *(
+            "retained",
+            "recoverable",
+            "lost",
+            "macro",
+            "fabricated",
+            "word_damage",
+            "coverage",
+            "verbatim_lines",
+            "keep",
+            "removal",
+        ),
+        *(
+            "mean_keep",
+            "expansion_share",
+            "unchanged_share",
+            "answer_in_context",
+            "answer_introduced",
+            "evidence_recall",
+        ),
+        *("utf8_ok", "json_ok"),
+    }
+)
+
+
+def fidelity_grids(summary: Summary) -> list[Grid]:
+    """Atoms by kind, role, position and script; the figures of all pairs; what was lost or has another value, the first
+    of it.
+    """
+    from context_bench.reports.table import Grid, number, share
+
+    grids = []
+    deciles = {f"{decile * 10}-{decile * 10 + 10} %": tally for decile, tally in sorted(summary.deciles.items())}
+    for name, tallies in (
+        ("kind", summary.kinds),
+        ("role", summary.roles),
+        ("position", deciles),
+        ("script", summary.scripts),
+    ):
+        rows: list[Sequence[str]] = []
+        for label, tally in tallies.items() if tallies is deciles else sorted(tallies.items()):
+            counts = [f"{count:,}" for count in (tally.total, tally.retained, tally.recoverable, tally.lost)]
+            rows.append((label, *counts, share(tally.share)))
+        grids.append(Grid(f"Atoms by {name}", (name, "all", "retained", "recoverable", "lost", "share"), rows))
+    told = [
+        (name, value) for name, value in summary.metrics.items() if not name.startswith(("retained.", "fabricated."))
+    ]
+    measures = [(name, share(value) if name.partition(".")[0] in _SHARES else number(value)) for name, value in told]
+    grids.append(Grid(f"{summary.pairs:,} pairs", ("measure", "value"), list(measures)))
+    if summary.lost:
+        lost = [(one.kind, one.role, f"{one.decile * 10} %", one.atom) for one in summary.lost]
+        grids.append(Grid("Lost, the first of them", ("kind", "role", "at", "atom"), list(lost), words=True))
+    if summary.near_misses:
+        changed = [(miss.key, miss.before, miss.after) for miss in summary.near_misses]
+        grids.append(Grid("The same key with another value", ("key", "before", "after"), list(changed), words=True))
+    return grids

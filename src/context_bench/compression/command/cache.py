@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from context_bench.core.errors import BadInput
+from context_bench.reports.text import visible
 from context_bench.session.files import write_out
 from context_bench.session.flags import own, takes
 from context_bench.session.gate import hold, limits
@@ -20,10 +22,11 @@ from context_bench.session.reporting import publish
 if TYPE_CHECKING:
     from context_bench.compression.strategies import StrategyRow
     from context_bench.llm.prices import GenaiPrices
+    from context_bench.reports.page import BarPart, Chart
+    from context_bench.reports.table import Grid
     from context_bench.transcripts.account import Account
     from context_bench.transcripts.session import Session
     from context_bench.wire.cache import CacheProfile
-
 
 _CACHE = ("cost_ratio", "token_saving", "cacheable_prefix_share", "prefix_stability", "prefix_breaks", "cost_usd")
 
@@ -61,9 +64,7 @@ def cache(
     also compared with that one. Metrics for gates: `cost_ratio`, `token_saving`, `cacheable_prefix_share`,
     `prefix_stability`, `prefix_breaks` (the worst session), as recorded.
     """
-    from context_bench.compression.sections.strategies import cache_grids
-    from context_bench.compression.strategies import PROFILES as KNOWN
-    from context_bench.compression.strategies import simulate_strategies
+    from context_bench.compression.strategies import PROFILES, simulate_strategies
     from context_bench.core.tokens import counter_for
     from context_bench.datasets.recorded import accounted
     from context_bench.transcripts.account import weighing
@@ -76,7 +77,7 @@ def cache(
         )
     recorded: list[dict[str, Any]] = []
     if simulate:
-        profiles = {name: _billing(name, price, "").profile for name in profile} if profile else dict(KNOWN)
+        profiles = {name: _billing(name, price, "").profile for name in profile} if profile else dict(PROFILES)
         tables = {"the made-up session": {name: simulate_strategies(None, rule) for name, rule in profiles.items()}}
     else:
         profiles, tables = {}, {}
@@ -272,10 +273,162 @@ def _cache_metrics(
 
 
 def _draw(table: Mapping[str, Sequence[StrategyRow]], name: str, out: Path) -> None:
-    from context_bench.compression.sections.strategies import strategies_chart, strategies_page
     from context_bench.reports.charts import standalone
 
     title = f"Strategies on {name}"
     chart = strategies_chart(table, title)
     text = standalone(chart) if out.suffix == ".svg" else strategies_page(table, title)
     write_out(text, out, "picture")
+
+
+TITLE = "Tokens saved and money spent, by strategy"
+ABOUT = (
+    "Grey: tokens sent, as a share of those of the untouched session. Colours: what the session costs, as a "
+    "share of the same, by billing."
+)
+
+
+def strategies_chart(rows: Mapping[str, Sequence[StrategyRow]], title: str = TITLE) -> Chart:
+    """Tokens and cost of each strategy; `rows`: name of the billing → its rows, the same strategies in each."""
+    from context_bench.reports.page import BarPart, Chart, Figure
+
+    def part(row: StrategyRow, what: str, share: float) -> BarPart:
+        return BarPart(row.strategy, what, Figure(share, "number", digits=3))
+
+    parts: list[BarPart] = []
+    for place, row in enumerate(next(iter(rows.values()))):
+        parts.append(part(row, "tokens sent", 1 - row.token_saving))
+        parts += [
+            part(billed[place], f"cost: {visible(name, 40)}", billed[place].cost_ratio or 0.0)
+            for name, billed in rows.items()
+        ]
+    return Chart(
+        "strategies", "strategies", title, ABOUT, x="share of the untouched session (1 = the same)", y="", data=parts
+    )
+
+
+def strategies_page(rows: Mapping[str, Sequence[StrategyRow]], title: str = TITLE) -> str:
+    """The picture with its table as one HTML file that needs no network and no script."""
+    from context_bench.reports.charts import svg
+
+    table = strategy_table(rows)
+    head = "".join(f"<th>{escape(visible(cell))}</th>" for cell in table[0])
+    body = "".join("<tr>" + "".join(f"<td>{escape(visible(cell))}</td>" for cell in row) + "</tr>" for row in table[1:])
+    style = (
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color-scheme:light "
+        "dark}"
+        "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+        "th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}"
+        "th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}div{overflow-x:auto}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(visible(title))}</title><style>{style}</style></head><body><h1>{escape(visible(title))}</h1>"
+        f"<p>{escape(ABOUT)}</p><div>{svg(strategies_chart(rows))}</div><div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        "</body></html>\n"
+    )
+
+
+def strategy_table(table: Mapping[str, Sequence[StrategyRow]]) -> list[tuple[str, ...]]:
+    """Strategies by row, what they do to tokens and prefixes, then their cost ratio under each billing; the head
+    first.
+    """
+    from context_bench.reports.table import number, share
+
+    first = next(iter(table.values()))
+    head = ("strategy", "saving", "CPS", "PS", "breaks", "rewritten", *table, "break-even")
+    rows = []
+    for position, row in enumerate(first):
+        costs = [number(rows[position].cost_ratio) for rows in table.values()]
+        measures = (share(row.token_saving), number(row.cacheable_prefix_share, 3), number(row.prefix_stability, 3))
+        rows_of = (
+            row.strategy,
+            *measures,
+            f"{row.prefix_breaks:,}",
+            f"{row.rewritten_tokens:,}",
+            *costs,
+            number(row.break_even, 1),
+        )
+        rows.append(rows_of)
+    return [head, *rows]
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    """The session's cost, and where it is from."""
+    if row["cost_usd"] is None:
+        return "—"
+    counted = "≈" if row["cost_from"] == "log" and row["recorded"].get("predicted_outputs") else ""
+    return f"{counted}${row['cost_usd']:,.4f}{' (rules)' if row['cost_from'] == 'rules' else ''}"
+
+
+def cache_grids(
+    recorded: Sequence[Mapping[str, Any]], tables: Mapping[str, Mapping[str, Sequence[StrategyRow]]]
+) -> list[Grid]:
+    """Sessions as recorded, and strategies on each. `tables`: session → billing → its strategies."""
+    from context_bench.reports.table import Grid, number, share
+
+    grids = []
+    if recorded:
+        rows = [
+            (
+                f"{row['session']} ({row['profile']})",
+                f"{row['requests']:,}",
+                f"{row['tokens']:,}",
+                share(row.get("token_saving")),
+                number(row["cacheable_prefix_share"], 3),
+                number(row["prefix_stability"], 3),
+                f"{row['prefix_breaks']:,}",
+                f"{row['rewritten_tokens']:,}",
+                share(row["recorded"].get("stated_read_share")),
+                share(row["recorded"].get("rebuilt_share")),
+                _cost(row),
+                number(row.get("cost_ratio")),
+            )
+            for row in recorded
+        ]
+        columns = (
+            "session",
+            "requests",
+            "tokens",
+            "saved",
+            "CPS",
+            "PS",
+            "breaks",
+            "rewritten",
+            "cache (log)",
+            "rebuilt",
+            "cost",
+            "ratio",
+        )
+        about = (
+            "CPS: share of prompt tokens that the cache can serve; PS: share of the previous prompt repeated "
+            "at the start of the next."
+        )
+        about += (
+            " Cache (log): share of the prompt that came from the cache, as the log states; rebuilt: share of the "
+            "billed prompt that its"
+            " texts explain. Cost: what the log says was billed (≈: some replies were counted here); (rules): "
+            "predicted by the cache"
+            " rules; —: not known."
+        )
+        without = [(row["session"], why) for row in recorded if (why := row["recorded"].get("no_verdict"))]
+        about += "".join(f" {session}: no strategy is priced, {why}." for session, why in without)
+        if without:
+            about += (
+                " Record one session's requests with 'context-bench watch --record full --records FILE', and "
+                "give FILE here."
+            )
+        if not all(row["times_known"] for row in recorded):
+            about += " Where times of requests are not known, cache entries are taken to live on."
+        grids.append(Grid("As recorded", columns, list(rows), about))
+    for name, table in tables.items():
+        head, *lines = strategy_table(table)
+        about = (
+            "Under each billing: cost as a multiple of the untouched session's, without the compressor's own calls; "
+            "each prompt is stored"
+            " whole. Break-even: turns until the first rewrite has paid for itself."
+        )
+        grids.append(Grid(f"Strategies on {name}", head, list(lines), about))
+    return grids

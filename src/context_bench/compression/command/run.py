@@ -73,7 +73,7 @@ def probe(context: typer.Context, sessions: SessionsArgument = None, **given: An
 
     options = checked_probes(options_of(context, CompressOptions))
     spend = SpendLimit(options.max_cost) if options.max_cost is not None else None
-    found = probe_set(options, limits=Limits.of(options, Accounts(options), spend))
+    found = probe_set(options, limits=WriterSettings.of(options, Accounts(options), spend))
     lines = [
         json.dumps({k: v for k, v in example.items() if k != "session"}, ensure_ascii=False)
         for example in found.examples()
@@ -106,7 +106,7 @@ def compress_sessions(options: CompressOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limits:
+class WriterSettings:
     """Settings of the model that writes probes, and the list of its calls; equal only to itself, as a run is."""
 
     timeout: float = 120.0
@@ -117,7 +117,7 @@ class Limits:
     calls: list[Call] = field(default_factory=list)
 
     @classmethod
-    def of(cls, options: CompressOptions, accounts: Accounts, spend: Any = None) -> Limits:
+    def of(cls, options: CompressOptions, accounts: Accounts, spend: Any = None) -> WriterSettings:
         """As the options say; a timeout that nobody set is the writer's own."""
         from context_bench.session import parts
 
@@ -125,7 +125,9 @@ class Limits:
         return cls(timeout, options.retries, accounts.of(options.responder), spend, parts.prices(options))
 
 
-def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limits: Limits | None = None) -> Any:
+def probe_set(
+    options: CompressOptions, only: frozenset[str] | None = None, limits: WriterSettings | None = None
+) -> Any:
     """The probes of the sessions that the options name. `BadInput` where there are none."""
     from context_bench.compression.datasets import ProbeSet
     from context_bench.datasets.recorded import RecordedSessions
@@ -155,7 +157,7 @@ def probe_set(options: CompressOptions, only: frozenset[str] | None = None, limi
 
 
 @lru_cache(maxsize=4)
-def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
+def _writer(url: str, model: str, key_env: str, limits: WriterSettings | None) -> Any:
     """The model that writes probes, the same for every pass of a run, so that it is asked once."""
     from context_bench.compression.datasets.probe_set import ModelProbes
 
@@ -164,7 +166,7 @@ def _writer(url: str, model: str, key_env: str, limits: Limits | None) -> Any:
             "--probes model: the responder writes them and has to be a URL, such as http://localhost:8000; it is "
             f"{url!r}"
         )
-    asked = limits or Limits()
+    asked = limits or WriterSettings()
     return ModelProbes(
         url,
         model,
@@ -246,7 +248,7 @@ async def _compress(options: CompressOptions) -> int:
     parts.import_modules(options.imports)
     accounts = Accounts(options)
     spend = None if options.dry_run else money_limit(options, eligibility_of)  # choosing probes stands under it as well
-    limits = Limits.of(options, accounts, spend) if "model" in options.probes else None
+    limits = WriterSettings.of(options, accounts, spend) if "model" in options.probes else None
     if limits is not None:
         preflight.check_price(options, limits.prices)  # writing probes costs money already
     data = await asyncio.to_thread(probe_set, options, None, limits)

@@ -20,11 +20,10 @@ from context_bench.compression.compressors.model_summaries import (
 )
 from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probe import tokens_of
-from context_bench.compression.session_rules.artifacts import Ledger, artifact_ledger
-from context_bench.compression.session_rules.decisions import decisions
+from context_bench.compression.session_rules.artifacts import ArtifactLedger, artifact_ledger
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work
-from context_bench.compression.session_rules.utterances import Candidate, utterances
+from context_bench.compression.session_rules.utterances import Candidate, decisions, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
@@ -91,7 +90,7 @@ class FileStates:
         self._known = {path: {**row, "written": list(row["written"])} for path, row in (known or {}).items()}
         self._by_form = {form: path for path, row in self._known.items() for form in (path, *row["written"])}
 
-    def read(self, ledger: Ledger) -> None:
+    def read(self, ledger: ArtifactLedger) -> None:
         """Take in what a ledger of the messages that came since says."""
         for file in ledger.files.values():
             forms = (file.path, *file.written)

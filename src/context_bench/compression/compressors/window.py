@@ -14,7 +14,7 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import tool_calls_of
 
-COMPRESSORS = {"window": "Window"}
+COMPRESSORS = {"window": "LastMessages"}
 
 _RESULTS = ("tool", "function")
 
@@ -32,7 +32,7 @@ def whole_turns(messages: Messages) -> list[Messages]:
     return turns
 
 
-class Window:
+class LastMessages:
     """Keeps the last `n` messages, or as many of the last as fit in a budget of tokens. A tool's result never stays
     without its call.
     """

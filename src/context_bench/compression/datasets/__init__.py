@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from context_bench.compression.datasets.generating import compression_points, generate_probes, visible_share
 from context_bench.compression.datasets.probe_set import ModelProbes, ProbeSet
-from context_bench.compression.session_rules.artifacts import Ledger, artifact_ledger
+from context_bench.compression.session_rules.artifacts import ArtifactLedger, artifact_ledger
 
 __all__ = [
-    "Ledger",
+    "ArtifactLedger",
     "ModelProbes",
     "ProbeSet",
     "artifact_ledger",

@@ -13,13 +13,13 @@ from itertools import accumulate, islice
 
 from context_bench.compression.evaluators.probe_atoms import SearchableText
 from context_bench.compression.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType, tokens_of
-from context_bench.compression.session_rules.artifacts import Ledger, changes, ledgers
-from context_bench.compression.session_rules.decisions import decisions
+from context_bench.compression.session_rules.artifacts import ArtifactLedger, changes, ledgers
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work
 from context_bench.compression.session_rules.utterances import (
     Candidate,
     candidate,
+    decisions,
     everything,
     language_of,
     question_of,
@@ -113,13 +113,13 @@ def _checked(
             yield replace(one, atoms=asked, question=question)
 
 
-def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], ledger: Ledger | None) -> Iterator[Candidate]:
+def _candidates(kind: ProbeType, messages: Sequence[ChatMessage], ledger: ArtifactLedger | None) -> Iterator[Candidate]:
     makers = {"recall": facts, "decision": decisions, "continuation": open_work}
     yield from _artifacts(messages, ledger) if ledger is not None else makers[kind](messages)
 
 
 def _still_holds(
-    kind: ProbeType, whole: Sequence[ChatMessage], ledger: Ledger | None
+    kind: ProbeType, whole: Sequence[ChatMessage], ledger: ArtifactLedger | None
 ) -> dict[tuple[str, tuple[str, ...]], set[str]]:
     """The facts at the end of the session, by their subject: the tail may have changed what held at the cut."""
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
@@ -132,7 +132,7 @@ def _matter(one: Candidate) -> tuple[str, tuple[str, ...]]:
     return ("todo" if one.key in ("todo", "listed", "next") else "value" if one.key == "current" else one.key), one.fill
 
 
-def _artifacts(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate]:
+def _artifacts(prefix: Sequence[ChatMessage], ledger: ArtifactLedger) -> Iterator[Candidate]:
     for rank, state in enumerate(_STATES):
         paths: list[str] = getattr(ledger, state)
         if paths:

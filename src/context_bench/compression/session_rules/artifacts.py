@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from context_bench.compression.probe import ProbeAtom, Source
+from context_bench.compression.probe import ProbeAtom, SourcePlace
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
 from context_bench.core.jsontext import load_json
@@ -59,7 +59,7 @@ class Artifact:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ArtifactLedger:
     """Files by what became of them, in the order of their first appearance. `notes`: what could not be read, by
     reason.
     """
@@ -91,9 +91,9 @@ class Ledger:
             if file.read and not (file.created or file.modified or file.deleted)
         ]
 
-    def sources(self, path: str) -> tuple[Source, ...]:
+    def sources(self, path: str) -> tuple[SourcePlace, ...]:
         """The messages that touched a file."""
-        return tuple(Source(at) for at in self.files[path].messages)
+        return tuple(SourcePlace(at) for at in self.files[path].messages)
 
     def forms(self, path: str) -> tuple[str, ...]:
         """Other ways the file is called: as the calls had it, and by its name alone where no other file has it."""
@@ -102,7 +102,7 @@ class Ledger:
         return tuple(dict.fromkeys([*(form for form in self.files[path].written if form != path), *alone]))
 
 
-def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Ledger:
+def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> ArtifactLedger:
     """The ledger of chat messages. `cwd`: the folder the agent works in, from which paths are told; without, found from
     the paths.
 
@@ -113,14 +113,14 @@ def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) 
     return ledger
 
 
-def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | None = None) -> list[Ledger]:
+def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | None = None) -> list[ArtifactLedger]:
     """The ledgers of the messages before each of `ends`; a file has one path in all of them, however it was written
     where.
     """
     touched = [(at, act, path) for at, _, act, path in acts_of(messages, cwd=cwd)]
     paths = [path for _, act, path in touched if act != "unread"]
     root = cwd or root_of(filter(is_absolute, paths), (path for path in paths if not is_absolute(path)))
-    found = [Ledger() for _ in ends]
+    found = [ArtifactLedger() for _ in ends]
     for end, ledger in zip(ends, found, strict=True):
         for at, act, written in touched:
             if at < end and act == "unread":
@@ -130,7 +130,7 @@ def ledgers(messages: Sequence[ChatMessage], ends: Sequence[int], *, cwd: str | 
     return found
 
 
-def _note(ledger: Ledger, at: int, act: str, written: str, path: str) -> None:
+def _note(ledger: ArtifactLedger, at: int, act: str, written: str, path: str) -> None:
     new = path not in ledger.files
     if (act == "manifest" and new) or (act == "touched" and not new and not ledger.files[path].deleted):
         return
@@ -237,7 +237,7 @@ _MOST_FILES = 3
 _LONGEST = 50_000
 
 
-def changes(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate]:
+def changes(prefix: Sequence[ChatMessage], ledger: ArtifactLedger) -> Iterator[Candidate]:
     """Changes of the files that were changed most, by the names that came in and are still new to the file."""
     modified = set(ledger.modified)
     places = {form: path for path in modified for form in (path, *ledger.files[path].written)}
@@ -262,7 +262,7 @@ def changes(prefix: Sequence[ChatMessage], ledger: Ledger) -> Iterator[Candidate
     order = sorted(brought, key=lambda path: -len(brought[path]))
     for rank, path in enumerate([path for path in order if brought[path]][:_MOST_FILES]):
         found = [
-            ProbeAtom(name, kind="identifier", sources=(Source(at),))
+            ProbeAtom(name, kind="identifier", sources=(SourcePlace(at),))
             for name, at in list(brought[path].items())[:_MOST_NAMES]
         ]
         yield candidate(

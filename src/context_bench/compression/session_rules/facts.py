@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.compression.probe import ProbeAtom, Source
+from context_bench.compression.probe import ProbeAtom, SourcePlace
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.core.text import stem, tokens
@@ -233,7 +233,7 @@ def _failures(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
                 "command",
                 (f"`{head}`",),
                 short,
-                (ProbeAtom(short, kind="command", sources=(Source(run.at),)),),
+                (ProbeAtom(short, kind="command", sources=(SourcePlace(run.at),)),),
                 2.0,
             )
 
@@ -260,8 +260,8 @@ def _test_results(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
 @dataclass(frozen=True, slots=True)
 class _Given:
     value: str
-    source: Source
-    told: bool  # by an edit, or by somebody; not merely seen in a file
+    source: SourcePlace
+    stated: bool  # by an edit, or by somebody; not merely seen in a file
 
 
 def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Iterator[Candidate]:
@@ -281,16 +281,16 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
             before = {hit["name"]: _plain(hit["value"]) for hit in _SETTING.finditer(old)}
             for hit in _SETTING.finditer(new):
                 name, value = hit["name"], _plain(hit["value"])
-                known.setdefault(name, []).append(_Given(value, Source(at), True))
+                known.setdefault(name, []).append(_Given(value, SourcePlace(at), True))
                 if before.get(name, value) != value:
                     edited.setdefault(name, []).append((before[name], value))
     for name, given in known.items():
         given.sort(key=lambda one: one.source.message)
         values = list(dict.fromkeys(one.value for one in given))
         last = given[-1]
-        if len(values) == 1 and (name.isupper() or any(one.told for one in given)):
+        if len(values) == 1 and (name.isupper() or any(one.stated for one in given)):
             atom = ProbeAtom(last.value, _written(last.value), "number", (last.source,))
-            yield candidate("recall", "value", (name,), f"{name} = {last.value}", (atom,), 2.5 if last.told else 5.0)
+            yield candidate("recall", "value", (name,), f"{name} = {last.value}", (atom,), 2.5 if last.stated else 5.0)
         elif (
             name in edited
             and edited[name][-1][1] == last.value
@@ -302,7 +302,7 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
             yield candidate("recall", "current", (name,), f"{name} = {last.value}", (atom, *banned), 1.2)
 
 
-def _first(given: Sequence[_Given], value: str) -> tuple[Source, ...]:
+def _first(given: Sequence[_Given], value: str) -> tuple[SourcePlace, ...]:
     return tuple(one.source for one in given if one.value == value)[:1]
 
 
@@ -345,7 +345,7 @@ def _sides(arguments: str) -> tuple[str, str]:
 
 
 def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
-    known: dict[str, dict[str, Source]] = {}
+    known: dict[str, dict[str, SourcePlace]] = {}
     for one in spoken:
         for hit in _HOST.finditer(one.text[:_LOOKED_AT]):
             if not _CODE_FILE.search(hit["whole"]):
@@ -365,7 +365,7 @@ def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
 
 def _versions(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     """Products with one version throughout; one that was given two is passed over."""
-    known: dict[str, dict[str, Source]] = {}
+    known: dict[str, dict[str, SourcePlace]] = {}
     for one in spoken:
         for pattern in _VERSIONS:
             hits = list(pattern.finditer(one.text[:_LOOKED_AT]))

@@ -50,7 +50,7 @@ class FalseMemoryRate(YesNoJudge):
     name = "false_memory_rate"
     fields = ("false_memory",)
     prompt = PROMPT
-    known = (
+    _sample_verdicts = (
         (
             {"context": "USER: I moved to Oslo in May.", "question": "Where do I live?"},
             {"response": "In Oslo, since May."},

@@ -48,7 +48,7 @@ class MemoryJudge(YesNoJudge):
     needs = ("answer",)
     fields = ("memory_judge", "memory_judge_raw")
     prompt = PROMPT
-    known = (
+    _sample_verdicts = (
         (
             {"question": "Where does Ana work?", "answer": "At the harbour office."},
             {"response": "She is at the harbour office."},

@@ -65,7 +65,7 @@ def _model(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
         importlib.import_module("langchain_core.outputs"),
     )
 
-    class Relay(models.BaseChatModel):  # type: ignore[misc, name-defined]
+    class RelayModel(models.BaseChatModel):  # type: ignore[misc, name-defined]
         @property
         def _llm_type(self) -> str:
             return "relay"
@@ -80,7 +80,7 @@ def _model(asked: dict[str, Any], calls: list[dict[str, Any]]) -> Any:
             said = core.AIMessage(content=reply["choices"][0]["message"]["content"] or "")
             return outputs.ChatResult(generations=[outputs.ChatGeneration(message=said)])
 
-    return Relay()
+    return RelayModel()
 
 
 def _post(url: str, body: dict[str, Any]) -> Any:
