@@ -13,7 +13,7 @@ from context_bench.core.rows import Fold, OnePass, score
 METRICS = {"token_efficiency": "TokenEfficiencyMetric"}
 MEASURES = {
     "token_efficiency token_efficiency_raw": {"better": "higher"},
-    "mean_ingest_latency mean_query_latency": {"unit": "seconds", "better": "lower", "place": "time"},
+    "mean_ingest_latency mean_query_latency": {"unit": "seconds", "better": "lower"},
 }
 
 _MEANS = ("mean_score", "mean_input_tokens", "mean_ingest_latency", "mean_query_latency")

@@ -27,7 +27,7 @@ from context_bench.reports.page import (
     Tone,
     TurnBar,
 )
-from context_bench.reports.report_context import PRIMARY, ReportContext, estimate_of, interval_of, subject
+from context_bench.reports.report_context import PRIMARY, ReportContext, estimate_of, interval_of
 from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
 from context_bench.stats.pareto import Reading, beats
@@ -65,19 +65,21 @@ def quality(report: ReportContext) -> Section | None:
     primary, others = metrics[0], metrics[1:]
     title = f"mean {report.score_field}" if primary == PRIMARY and report.score_field else primary
     figures = [
-        _score_column(primary, title),
+        FigureColumn(f"score {primary}", f"{title} (95 %)", "score", needs="always"),
         FigureColumn("n", "n", "count", "rows with a score", "always"),
         FigureColumn("failed", "failed", "count", "rows that should have a score and have none", "always"),
         FigureColumn("bounds", "bounds", "number", "the mean with every failure counted as wrong … as right", "always"),
-        *(_score_column(name, name if name == "pass_rate" else f"mean {name}") for name in others),
+        *(_score_column(report, name) for name in others),
     ]
     lines = [(report.label(line), _quality_facts(report, line, primary, others)) for line, _ in report.lines]
     table = declared_table("quality", figures, lines, about=_quality_about(report, metrics))
     return section_of("quality", "Quality", table)
 
 
-def _score_column(name: str, title: str) -> FigureColumn:
-    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", needs="always")
+def _score_column(report: ReportContext, name: str) -> FigureColumn:
+    measure = report.measure(name)
+    title = measure.title or (name if name == "pass_rate" else f"mean {name}")
+    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", measure.about, "always")
 
 
 def quality_metrics(report: ReportContext) -> list[str]:
@@ -87,9 +89,7 @@ def quality_metrics(report: ReportContext) -> list[str]:
         report.score_field
     }  # the same under another name
     again |= {name for name in named if report.apart(name)}
-    scores = [
-        name for name in named if subject(name) == "quality" and not name.startswith("dataset:") and name not in again
-    ]
+    scores = [name for name in named if report.is_score(name) and name not in again]
     known = [PRIMARY, *([] if report.apart("pass_rate") else ["pass_rate"]), *scores]
     present = {name for by in report.summary.values() for name in by} | set(named)
     return [name for name in dict.fromkeys(known) if name in present]

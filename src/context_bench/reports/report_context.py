@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.families import Family, families
+from context_bench.core.measures import Measure, Measures
 from context_bench.core.numbers import number
 from context_bench.core.records import Estimate, Result
 from context_bench.core.roles import ArmRole, roles_in
@@ -18,14 +19,8 @@ from context_bench.reports.declared import figure, mapping
 from context_bench.reports.page import Figure, Unit
 
 PRIMARY = "mean_score"
-_TOKEN_KEYS = (
-    "cost_usd",
-    "compression_ratio",
-    "mean_input_tokens",
-    "mean_output_tokens",
-    "cost_of_pass",
-    "num_passing",
-)
+#: Sections of the platform for numbers that are no scores.
+_NO_SCORES = ("tokens", "time", "money", "setup")
 
 
 @dataclass(slots=True)
@@ -41,6 +36,7 @@ class ReportContext:
     estimates: dict[str, dict[str, Estimate]]
     wire: dict[str, dict[str, Any]]
     roles: dict[str, ArmRole]
+    measures: Measures
 
     @property
     def lines(self) -> list[tuple[Line, LineAggregates]]:
@@ -67,6 +63,20 @@ class ReportContext:
     def apart(self, name: str) -> bool:
         """True for numbers that the sections of a family show."""
         return any(family.sections.apart(self, name) for family in self.families)
+
+    def measure(self, name: str) -> Measure:
+        """Title, unit, direction and place of a score or a number of the summary, as its file declares them.
+
+        The place of one that nobody has declared is "".
+        """
+        if name == "groups" or name.startswith(("setup_", "setups_")):
+            return Measure(place="setup")
+        return self.measures.of(name) or Measure(place="")
+
+    def is_score(self, name: str) -> bool:
+        """True for an estimate that the section on quality may show."""
+        place = self.measure(name).place
+        return place not in _NO_SCORES and (place != "metrics" or name in self.aggregates.score_names)
 
     def replaced(self, section: str) -> bool:
         """True for a section of the platform for which a family has its own."""
@@ -108,6 +118,7 @@ def report_context(result: Result) -> ReportContext:
         estimates=estimates,
         wire=_wire(result, aggregates),
         roles=roles_in(result.manifest, systems),
+        measures=Measures(getattr(result, "metrics", ())),
     )
 
 
@@ -195,16 +206,3 @@ def interval_of(
 def _scored(report: ReportContext, each: LineAggregates) -> int:
     mean = each.scores.get(report.score_field or "")
     return mean.n if mean else 0
-
-
-def subject(key: str) -> str:
-    """Subject of a metric: quality, tokens, latency or set-up."""
-    if key == "groups" or key.startswith(("setup_", "setups_")):
-        return "set-up"
-    return (
-        "tokens"
-        if key in _TOKEN_KEYS or key.endswith("_usd")
-        else "latency"
-        if key.startswith(("latency_", "ttft"))
-        else "quality"
-    )

@@ -19,7 +19,7 @@ from context_bench.reports.arm_aggregates import Aggregates, LineAggregates, Mea
 from context_bench.reports.declared import FigureColumn, declared_table, estimated, figure, mapping, section_of
 from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Sentence, SystemChanges, Table
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, add_charts, comparisons, difference, quality
-from context_bench.reports.report_context import PRIMARY, ReportContext, interval_of, report_context, subject
+from context_bench.reports.report_context import ReportContext, interval_of, report_context
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 from context_bench.stats.verdict.evidence import is_headline
 
@@ -119,7 +119,8 @@ def setup(facts: dict[str, dict[str, Any]]) -> Section | None:
 
 
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
-_SHOWN_ELSEWHERE = ("groups", PRIMARY, "pass_rate", "compression_ratio", "mean_input_tokens", "mean_output_tokens")
+#: Place of a number → the table of all metrics that has it; numbers of other places are with quality.
+_GROUPS = {"tokens": "tokens", "money": "tokens", "time": "latency", "setup": "set-up"}
 
 
 def assemble(result: Result, *, title: str, details: Details | None) -> Page:
@@ -435,13 +436,15 @@ def _metrics(report: ReportContext) -> Section | None:
     keys = list(dict.fromkeys(name for values in report.summary.values() for name in values))
     if not keys:
         return None
-    groups = [keys] if len(keys) <= MOST_COLUMNS else _grouped(keys)
+    groups = [keys] if len(keys) <= MOST_COLUMNS else _grouped(report, keys)
     tables = [_metric_table(report, f"metrics-{position + 1}", group) for position, group in enumerate(groups)]
     return Section("metrics", "All metrics", tables=tables, brief=not report.replaced("metrics"))
 
 
 def _metric_table(report: ReportContext, name: str, keys: list[str]) -> Table:
-    columns = [Column("System", False), *(Column(key, repeated=_repeated(key)) for key in keys)]
+    measures = {key: report.measure(key) for key in keys}
+    columns = [Column("System", False)]
+    columns += [Column(own.title or key, True, own.about, _repeated(report, key)) for key, own in measures.items()]
     rows: list[list[Cell]] = [
         [system, *(_metric(key, values.get(key)) for key in keys)] for system, values in report.summary.items()
     ]
@@ -452,17 +455,17 @@ def _metric(key: str, value: float | None) -> Figure | None:
     return figure(value, "usd") if key.endswith("_usd") or key == "setup_cost" else figure(value, "number", digits=4)
 
 
-def _repeated(key: str) -> bool:
-    elsewhere = key in _SHOWN_ELSEWHERE or key.startswith(("latency_", "ttft_", "setup_", "setups_"))
+def _repeated(report: ReportContext, key: str) -> bool:
+    """True for a number that a section of its own shows; what the section on money shows are other sums."""
+    elsewhere = report.measure(key).place not in ("", "metrics", "money")
     return elsewhere or any(key in family.sections.shown for family in families())
 
 
-def _grouped(keys: list[str]) -> list[list[str]]:
-    families: dict[str, list[str]] = {}
+def _grouped(report: ReportContext, keys: list[str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = {}
     for key in keys:
-        families.setdefault(subject(key), []).append(key)
+        own = "tokens" if key.endswith("_usd") else "quality"
+        groups.setdefault(_GROUPS.get(report.measure(key).place, own), []).append(key)
     return [
-        group[start : start + MOST_COLUMNS]
-        for group in families.values()
-        for start in range(0, len(group), MOST_COLUMNS)
+        group[start : start + MOST_COLUMNS] for group in groups.values() for start in range(0, len(group), MOST_COLUMNS)
     ]
