@@ -5,11 +5,21 @@ done the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from context_bench.core.numbers import number
-from context_bench.reports.declared import figure, mapping
-from context_bench.reports.page import Cell, Chart, Column, Section, Sentence, Table, Tone
+from context_bench.reports.arm_aggregates import Line, LineAggregates
+from context_bench.reports.declared import (
+    ColumnUnit,
+    FigureColumn,
+    columns,
+    declared_table,
+    figure,
+    mapping,
+    section_of,
+)
+from context_bench.reports.page import Chart, Section, Sentence, Table, Tone
 from context_bench.reports.plotting import turns_of
 from context_bench.reports.report_context import ReportContext, interval_of
 from context_bench.wire.violations import phrase
@@ -18,7 +28,14 @@ AS_SENT = "as sent"
 _FROM_REPLIES = "as replies told"
 #: Ratios so near to 1 are the same cost; nearer where requests had to be rebuilt, which is right to about 2 %.
 _SAME, _SAME_REBUILT = 0.0005, 0.02
-_RECORDED = (
+
+
+def _three_digits(*rows: tuple[str, str, ColumnUnit, str]) -> tuple[FigureColumn, ...]:
+    """Columns that are always shown; plain numbers have three decimals."""
+    return tuple(replace(each, digits=3) if each.unit == "number" else each for each in columns(*rows, needs="always"))
+
+
+_RECORDED = columns(
     ("requests", "requests", "count", "answered requests of the sessions"),
     ("stated", "with usage", "count", "of them, those whose log states the billed tokens"),
     ("input_tokens", "prompt", "count", "prompt tokens billed, as stated"),
@@ -30,7 +47,7 @@ _RECORDED = (
     ("rebuilt_share", "rebuilt", "share", "of the billed prompt tokens, those that the logs' own texts explain"),
     ("usd", "as billed", "usd", "the price of all this; ≈ where replies had to be counted"),
 )
-_CACHE = (
+_CACHE = _three_digits(
     (
         "prefix_stability",
         "prefix stability",
@@ -49,7 +66,7 @@ _CACHE = (
     ("write", "written", "count", "prompt tokens billed as written to the cache"),
     ("uncached", "new", "count", "prompt tokens at the plain input price"),
 )
-_COST = (
+_COST = _three_digits(
     (
         "net_cost_ratio",
         "cost ratio",
@@ -65,41 +82,92 @@ _COST = (
     ("through_usd", "through it", "usd", "cost of the sessions through the system"),
     ("extra_calls_usd", "extra calls", "usd", "the system's own calls, part of the cost through it"),
 )
-_LOSS = (
+_LOSS = columns(
     ("atoms", "atoms", "count", "different ones in the conversations"),
     ("retained", "retained", "share", "share of the atoms that still arrive"),
     ("macro", "mean of kinds", "share", "mean over kinds with at least five atoms"),
     ("fabricated", "made up", "share", "share of the arriving atoms that were never sent"),
     ("word_damage", "broken words", "share", "share of the arriving words that were never sent"),
+    needs="always",
 )
-_MATCHES = (("tool_match", "tool"), ("argument_match", "arguments"), ("text_f1", "text F1"))
+_REQUESTS = FigureColumn("seen", "requests", needs="always")
+_MATCHES = columns(
+    ("tool_match", "tool", "score", "tool_match against the recording"),
+    ("argument_match", "arguments", "score", "argument_match against the recording"),
+    ("text_f1", "text F1", "score", "text_f1 against the recording"),
+    needs="always",
+)
+_MEASURED = columns(
+    ("read", "predicted read", "count", ""),
+    ("cache_read", "measured read", "count", ""),
+    ("write", "predicted written", "count", ""),
+    ("cache_write", "measured written", "count", ""),
+    ("requests", "replies that told", "count", ""),
+    needs="always",
+)
+_VIOLATIONS = columns(
+    ("what", "what", "text", ""),
+    ("times", "times", "count", ""),
+    ("requests", "requests", "count", ""),
+    ("share", "share", "share", ""),
+    needs="always",
+)
+_LOST = columns(
+    ("kind", "kind", "text", ""),
+    ("atoms", "atoms", "count", ""),
+    ("lost", "lost", "count", ""),
+    ("share", "share", "share", ""),
+)
+_EXAMPLES = columns(
+    ("what", "what", "text", ""),
+    ("kind", "kind", "text", ""),
+    ("atom", "atom", "text", ""),
+    ("role", "said by", "text", ""),
+    needs="always",
+)
+_SESSIONS = (
+    *columns(
+        ("session", "session", "text", ""),
+        ("requests", "requests", "count", ""),
+        ("sent", "sent", "count", ""),
+        ("forwarded", "forwarded", "count", ""),
+        ("token_saving", "saved", "share", ""),
+        needs="always",
+    ),
+    FigureColumn("net_cost_ratio", "cost ratio", "number", needs="always", digits=3),
+    *columns(
+        ("prefix_stability", "prefix stability", "share", ""), ("prefix_breaks", "breaks", "count", ""), needs="always"
+    ),
+)
 
 
-def replay(material: ReportContext) -> list[Section | None]:
+def replay(report: ReportContext) -> list[Section | None]:
     """The sections of a replay; none for any other run."""
-    told = mapping(material.result.replay)
-    systems = {name: facts for name, facts in mapping(told.get("systems")).items() if isinstance(facts, dict)}
+    figures = mapping(report.result.replay)
+    systems = {name: facts for name, facts in mapping(figures.get("systems")).items() if isinstance(facts, dict)}
     if not systems:
         return []
-    cache = _cache(systems)
-    if cache is not None and (chart := _waterfall(systems)).data:
-        cache.charts = [chart]
     return [
-        _agreement(material, told),
-        cache,
-        _cost(systems, told),
+        _agreement(report, figures),
+        _cache(systems),
+        _cost(systems, figures),
         _violations(systems),
         _loss(systems),
         _examples(systems),
-        _sessions(systems),
+        section_of(
+            "replay-sessions",
+            "Session by session",
+            declared_table("replay-sessions", _SESSIONS, _by_session(systems)),
+            brief=False,
+        ),
     ]
 
 
-def replay_sentences(material: ReportContext) -> list[Sentence]:
+def replay_sentences(report: ReportContext) -> list[Sentence]:
     """The cost of replayed sessions through each system, in words: what its shorter prompts save, and what the lost
     cache takes back.
     """
-    systems = mapping(mapping(material.result.replay).get("systems"))
+    systems = mapping(mapping(report.result.replay).get("systems"))
     found = (
         (str(name), mapping(mapping(facts).get("cost")), mapping(mapping(facts).get("recorded")))
         for name, facts in systems.items()
@@ -155,62 +223,66 @@ def _certainty(recorded: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _agreement(material: ReportContext, told: dict[str, Any]) -> Section | None:
-    baseline = told.get("passthrough")
-    matched = [(line, each) for line, each in material.lines if "action_match" in each.scores]
-    if not matched:
-        return None
-    columns = [
-        Column("System", False),
-        Column("with the recording (95 %)"),
-        Column(f"with {baseline} (95 %)"),
-        Column("n"),
+def _agreement(report: ReportContext, figures: dict[str, Any]) -> Section | None:
+    baseline = figures.get("passthrough")
+    shown = (
+        FigureColumn("action_match", "with the recording (95 %)", "score", needs="always"),
+        FigureColumn("agreement", f"with {baseline} (95 %)", "score", needs="always"),
+        FigureColumn("n", "n"),
+        *_MATCHES,
+    )
+    lines = [
+        (report.label(line), _agreement_facts(report, line, each))
+        for line, each in report.lines
+        if "action_match" in each.scores
     ]
-    columns += [Column(title, about=f"{name} against the recording") for name, title in _MATCHES]
-    rows: list[list[Cell]] = []
-    for line, each in matched:
-        scores = {name: mean.value for name, mean in each.scores.items()}
-        cells: list[Cell] = [
-            interval_of(material, line, "action_match", scores["action_match"], "score"),
-            interval_of(material, line, "agreement_with_passthrough", None, "score"),
-            figure(each.scores["action_match"].n, "count"),
-        ]
-        cells += [figure(scores.get(name), "score") for name, _ in _MATCHES]
-        rows.append([material.label(line), *cells])
     about = (
         "Does the next action agree: the same tool calls with the same normalised arguments, or else the token F1 of "
         "what is said. "
         f"The same request gives differing replies: {baseline}#2, passthrough again, shows with {baseline} how much "
         "(the noise floor)."
     )
-    return Section("agreement", "Next action", tables=[Table("agreement", columns, rows, about=about)])
+    return section_of("agreement", "Next action", declared_table("agreement", shown, lines, about=about))
 
 
-def _cache(systems: dict[str, Any]) -> Section:
-    columns = [
-        Column("System", False),
-        *(Column(title, about=about) for _, title, _, about in _CACHE),
-        Column("requests"),
+def _agreement_facts(report: ReportContext, line: Line, each: LineAggregates) -> dict[str, Any]:
+    scores = {name: mean.value for name, mean in each.scores.items()}
+    return {
+        **scores,
+        "action_match": interval_of(report, line, "action_match", scores["action_match"], "score"),
+        "agreement": interval_of(report, line, "agreement_with_passthrough", None, "score"),
+        "n": each.scores["action_match"].n,
+    }
+
+
+def _unharmed(systems: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
+    """The first system through which every request went and was seen."""
+    return next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), None)
+
+
+def _seen(facts: dict[str, Any]) -> int:
+    """Requests of a system that were answered and seen behind it."""
+    return int((facts.get("requests") or 0) - (facts.get("failed") or 0) - (facts.get("unseen") or 0))
+
+
+def _cache(systems: dict[str, Any]) -> Section | None:
+    whole = _unharmed(systems) or next(iter(systems.values()))
+    lines = [(AS_SENT, {**mapping(whole.get("cache_alone")), "seen": _seen(whole)})]
+    lines += [(name, {**mapping(facts.get("cache")), "seen": _seen(facts)}) for name, facts in systems.items()]
+    measured = [
+        (name, {**mapping(facts.get("cache")), **replies})
+        for name, facts in systems.items()
+        if (replies := mapping(facts.get("measured")))
     ]
-    whole = next(
-        (facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")),
-        next(iter(systems.values())),
+    predicted = f"Predicted from the texts that went on to the provider. {_rules(systems)}".strip()
+    stated = "Measured: what the provider's replies say of its cache."
+    return section_of(
+        "prefix-cache",
+        "Prompt cache",
+        declared_table("prefix-cache", (*_CACHE, _REQUESTS), lines, about=predicted),
+        declared_table("measured-cache", _MEASURED, measured, about=stated),
+        charts=[_waterfall(systems)],
     )
-    rows = [_cells(AS_SENT, mapping(whole.get("cache_alone")), _CACHE, whole)]
-    rows += [_cells(name, mapping(facts.get("cache")), _CACHE, facts) for name, facts in systems.items()]
-    tables = [
-        Table(
-            "prefix-cache",
-            columns,
-            rows,
-            about=f"Predicted from the texts that went on to the provider. {_rules(systems)}".strip(),
-        )
-    ]
-    if measured := list(_measured(systems)):
-        titles = ("predicted read", "measured read", "predicted written", "measured written", "replies that told")
-        about = "Measured: what the provider's replies say of its cache."
-        tables.append(Table("measured-cache", [Column("System", False), *map(Column, titles)], measured, about=about))
-    return Section("prefix-cache", "Prompt cache", tables=tables)
 
 
 def _rules(systems: dict[str, Any]) -> str:
@@ -222,32 +294,9 @@ def _rules(systems: dict[str, Any]) -> str:
     )
 
 
-def _cells(label: str, values: dict[str, Any], entries: Any, facts: dict[str, Any]) -> list[Cell]:
-    seen = (facts.get("requests") or 0) - (facts.get("failed") or 0) - (facts.get("unseen") or 0)
-    return [
-        label,
-        *(figure(values.get(key), unit, digits=3 if unit == "number" else None) for key, _, unit, _ in entries),
-        figure(seen, "count"),
-    ]
-
-
-def _measured(systems: dict[str, Any]) -> Iterator[list[Cell]]:
-    for name, facts in systems.items():
-        told, cache = mapping(facts.get("measured")), mapping(facts.get("cache"))
-        if told:
-            values = (
-                cache.get("read"),
-                told.get("cache_read"),
-                cache.get("write"),
-                told.get("cache_write"),
-                told.get("requests"),
-            )
-            yield [name, *(figure(value, "count") for value in values)]
-
-
 def _waterfall(systems: dict[str, dict[str, Any]]) -> Chart:
     """Prompt tokens read from the cache, paid again and new, request by request."""
-    whole = next((facts for facts in systems.values() if not facts.get("failed") and not facts.get("unseen")), None)
+    whole = _unharmed(systems)
     turns = turns_of(AS_SENT, (whole or next(iter(systems.values()), {})).get("by_turn_alone"))
     for name, facts in systems.items():
         stated = _counted(facts.get("by_turn_told"))
@@ -279,23 +328,20 @@ def _counted(sums: Any) -> float:
     return sum(number(each[0]) or 0.0 for each in sums or [] if isinstance(each, list) and each)
 
 
-def _cost(systems: dict[str, Any], told: dict[str, Any]) -> Section:
+def _cost(systems: dict[str, Any], figures: dict[str, Any]) -> Section | None:
     priced = all(facts.get("priced") for facts in systems.values())
     several = any((facts.get("sessions") or 0) > 1 for facts in systems.values())
-    entries = [e for e in _COST if (priced or not e[0].endswith("_usd")) and (several or not e[0].endswith("_mean"))]
-    columns = [
-        Column("System", False),
-        *(Column(title, about=about) for _, title, _, about in entries),
-        Column("requests"),
+    shown = [
+        each
+        for each in _COST
+        if (priced or not each.key.endswith("_usd")) and (several or not each.key.endswith("_mean"))
     ]
-    rows = [_cells(name, mapping(facts.get("cost")), entries, facts) for name, facts in systems.items()]
+    lines = [(name, {**mapping(facts.get("cost")), "seen": _seen(facts)}) for name, facts in systems.items()]
     about = "Below 1 the system makes the sessions cheaper. Replies cost what the recorded ones would. " + _priced(
-        told, priced
+        figures, priced
     )
-    tables = [Table("replay-cost", columns, rows, about=about.strip())]
-    if (stated := _as_stated(systems)) is not None:
-        tables.append(stated)
-    return Section("replay-cost", "Cost of the sessions", tables=tables)
+    table = declared_table("replay-cost", (*shown, _REQUESTS), lines, about=about.strip())
+    return section_of("replay-cost", "Cost of the sessions", table, _as_stated(systems))
 
 
 def _as_stated(systems: dict[str, Any]) -> Table | None:
@@ -304,19 +350,17 @@ def _as_stated(systems: dict[str, Any]) -> Table | None:
     whole = max(every, key=lambda recorded: recorded.get("requests") or 0)
     if not whole.get("stated"):
         return None
-    entries = [entry for entry in _RECORDED if whole.get(entry[0])]
     about = "What the logs state; the dollars of the table above are these times the predicted ratio."
     if clients := whole.get("clients"):
         about += (
             f" Logs of {', '.join(map(str, clients))} leave out "
             f"{', '.join(map(str, whole.get('missing') or ['nothing']))}."
         )
-    cells: list[Cell] = [figure(whole.get(key), unit) for key, _, unit, _ in entries]
-    if whole.get("predicted_outputs") and whole.get("usd") is not None:
-        cells[-1] = f"≈${whole['usd']:,.4f}"
-    return Table(
-        "recorded-bill", [Column(title, about=about_it) for _, title, _, about_it in entries], [cells], about=about
-    )
+    usd: Any = whole.get("usd")
+    if whole.get("predicted_outputs") and usd is not None:
+        usd = f"≈${usd:,.4f}"
+    shown = [each for each in _RECORDED if whole.get(each.key)]
+    return declared_table("recorded-bill", shown, [((), {**whole, "usd": usd})], keys=(), about=about)
 
 
 def _priced(told: dict[str, Any], priced: bool) -> str:
@@ -334,106 +378,60 @@ def _priced(told: dict[str, Any], priced: bool) -> str:
     return text + unpriced + str(rules.get("lifetimes") or "")
 
 
-def _violations(systems: dict[str, Any]) -> Section:
-    columns = [Column("System", False), Column("what", False), Column("times"), Column("requests"), Column("share")]
-    rows: list[list[Cell]] = []
-    for name, facts in systems.items():
-        seen = (facts.get("requests") or 0) - (facts.get("failed") or 0) - (facts.get("unseen") or 0)
-        for kind, counts in mapping(facts.get("violations")).items():
-            share = counts["requests"] / seen if seen else None
-            what = phrase(kind, mapping(counts.get("tools")))
-            rows.append(
-                [
-                    name,
-                    what,
-                    figure(counts["times"], "count"),
-                    figure(counts["requests"], "count"),
-                    figure(share, "share"),
-                ]
-            )
-        if not facts.get("violations"):
-            rows.append([name, "none", figure(0, "count"), figure(0, "count"), figure(0.0 if seen else None, "share")])
+def _violations(systems: dict[str, Any]) -> Section | None:
+    lines = [(name, violation) for name, facts in systems.items() for violation in _violations_of(facts)]
     about = "What was done to the requests that shortening their texts does not explain."
-    return Section(
-        "violations", "Changes that are no compression", tables=[Table("violations", columns, rows, about=about)]
-    )
+    table = declared_table("violations", _VIOLATIONS, lines, about=about)
+    return section_of("violations", "Changes that are no compression", table)
+
+
+def _violations_of(facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    seen, violations = _seen(facts), mapping(facts.get("violations"))
+    if not violations:
+        yield {"what": "none", "times": 0, "requests": 0, "share": 0.0 if seen else None}
+    for kind, counts in violations.items():
+        what = phrase(kind, mapping(counts.get("tools")))
+        yield {**counts, "what": what, "share": counts["requests"] / seen if seen else None}
 
 
 def _loss(systems: dict[str, Any]) -> Section | None:
-    told = {
-        name: mapping(facts.get("fidelity"))
-        for name, facts in systems.items()
-        if mapping(facts.get("fidelity")).get("pairs")
-    }
-    if not told:
-        return None
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in _LOSS)]
-    rows = [
-        [name, *(figure(_atoms(facts) if key == "atoms" else facts.get(key), unit) for key, _, unit, _ in _LOSS)]
-        for name, facts in told.items()
-    ]
+    fidelity = {name: facts for name, own in systems.items() if (facts := mapping(own.get("fidelity"))).get("pairs")}
     about = (
         "What of each conversation still arrived with its last request (and before each compaction of its own). "
         "Atoms: paths, numbers, names, errors, commands, constraints and the like."
     )
-    tables = [Table("loss", columns, rows, about=about)]
-    if lost := [line for name, facts in told.items() for line in _lost(name, facts)]:
-        titles = [Column("System", False), Column("kind", False), Column("atoms"), Column("lost"), Column("share")]
-        tables.append(Table("lost-atoms", titles, lost, title="Lost by kind"))
-    return Section("loss", "Lost on the way", tables=tables)
+    lines = [(name, {**facts, "atoms": _atoms(facts)}) for name, facts in fidelity.items()]
+    lost = [
+        (name, {"kind": kind, **each, "share": each["lost"] / each["atoms"]})
+        for name, facts in fidelity.items()
+        for kind, each in mapping(facts.get("kinds")).items()
+        if each.get("lost")
+    ]
+    return section_of(
+        "loss",
+        "Lost on the way",
+        declared_table("loss", _LOSS, lines, about=about),
+        declared_table("lost-atoms", _LOST, lost, title="Lost by kind"),
+    )
 
 
 def _atoms(facts: dict[str, Any]) -> int:
     return sum(each.get("atoms") or 0 for each in mapping(facts.get("kinds")).values())
 
 
-def _lost(name: str, facts: dict[str, Any]) -> Iterator[list[Cell]]:
-    for kind, each in mapping(facts.get("kinds")).items():
-        if each.get("lost"):
-            yield [
-                name,
-                kind,
-                figure(each["atoms"], "count"),
-                figure(each["lost"], "count"),
-                figure(each["lost"] / each["atoms"], "share"),
-            ]
-
-
 def _examples(systems: dict[str, Any]) -> Section | None:
-    rows: list[list[Cell]] = []
+    lines: list[tuple[str, dict[str, Any]]] = []
     for name, facts in systems.items():
-        found = mapping(facts.get("fidelity"))
-        rows += [
-            [name, "lost", str(each["kind"]), str(each["atom"]), str(each["role"])]
-            for each in found.get("lost_atoms") or []
-        ]
-        rows += [
-            [name, "made up", str(each["kind"]), str(each["atom"]), None] for each in found.get("invented_atoms") or []
-        ]
-    if not rows:
-        return None
-    columns = [Column(title, False) for title in ("System", "what", "kind", "atom", "said by")]
-    return Section(
-        "lost-examples", "Lost and made up, for instance", tables=[Table("lost-examples", columns, rows)], brief=False
-    )
+        fidelity = mapping(facts.get("fidelity"))
+        lines += [(name, {**each, "what": "lost"}) for each in fidelity.get("lost_atoms") or []]
+        lines += [(name, {**each, "what": "made up", "role": None}) for each in fidelity.get("invented_atoms") or []]
+    table = declared_table("lost-examples", _EXAMPLES, lines)
+    return section_of("lost-examples", "Lost and made up, for instance", table, brief=False)
 
 
-def _sessions(systems: dict[str, Any]) -> Section:
-    titles = ("requests", "sent", "forwarded", "saved", "cost ratio", "prefix stability", "breaks")
-    columns = [Column("System", False), Column("session", False), *map(Column, titles)]
-    rows: list[list[Cell]] = []
-    for name, facts in systems.items():
-        for each in facts.get("by_session") or []:
-            cells = [
-                figure(each.get("requests"), "count"),
-                figure(each.get("sent"), "count"),
-                figure(each.get("forwarded"), "count"),
-                figure(each.get("token_saving"), "share"),
-                figure(each.get("net_cost_ratio"), "number", digits=3),
-                figure(each.get("prefix_stability"), "share"),
-                figure(each.get("prefix_breaks"), "count"),
-            ]
-            rows.append([name, str(each.get("session")), *cells])
-    return Section(
-        "replay-sessions", "Session by session", tables=[Table("replay-sessions", columns, rows)], brief=False
-    )
+def _by_session(systems: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (name, {**each, "session": str(each.get("session"))})
+        for name, facts in systems.items()
+        for each in facts.get("by_session") or []
+    ]
