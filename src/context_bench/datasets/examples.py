@@ -154,9 +154,9 @@ class SeenIds:
         self._taken[place] += 1
         if 4 * self._taken[place] > 3 * len(table):
             larger = self._tables[place] = array("I", bytes(4 * (3 * len(table) // 2)))
-            for each in table:
-                if each:
-                    _put(larger, each)
+            for kept in table:
+                if kept:
+                    _put(larger, kept)
         return False
 
 
@@ -216,19 +216,19 @@ class JsonlExamples(Iterator[Example]):
 
     def _id(self, line: LineOfJson) -> str | int:
         try:
-            found = orjson.loads(line.text).get("id")
-            if found is None or type(found) is str or type(found) is int:
-                return line.number - 1 if found is None else found
+            value = orjson.loads(line.text).get("id")
+            if value is None or type(value) is str or type(value) is int:
+                return line.number - 1 if value is None else value
         except (ValueError, AttributeError):
             pass
         # Half a surrogate pair, a number of more than 64 bits, no object: as it is read where it is wanted.
-        found = json_line(line, self._path).get("id")
-        return id_of(line.number - 1 if found is None else found, f"{self._path}:{line.number}")
+        value = json_line(line, self._path).get("id")
+        return id_of(line.number - 1 if value is None else value, f"{self._path}:{line.number}")
 
-    def _meet(self, found: str | int, number: int) -> None:
-        if self._seen.add(str(found)) and (before := self._line_of(str(found), number)) is not None:
+    def _meet(self, id_: str | int, number: int) -> None:
+        if self._seen.add(str(id_)) and (before := self._line_of(str(id_), number)) is not None:
             raise BadInput(
-                f"{self._path}:{number}: id {found!r} was used on line {before} already; give each row its own"
+                f"{self._path}:{number}: id {id_!r} was used on line {before} already; give each row its own"
             )
 
     def _line_of(self, name: str, until: int) -> int | None:

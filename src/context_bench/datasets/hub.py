@@ -99,15 +99,15 @@ def snapshot(repo: str, patterns: str | Sequence[str], revision: str | None) -> 
             f"{_ways(repo)}"
         )
     try:
-        found = _ask(repo, asked, revision)
+        listed = _ask(repo, asked, revision)
     except _NotReached as error:
         if kept or (kept := _from_cache(repo, asked, revision)):
             return replace(kept, note=f"the hub could not be reached ({error}); the cached copy was used")
         raise PreflightFailed(
             f"cannot reach the hub at {_shown_endpoint()} for dataset {repo}: {error}. {_ways(repo)}"
         ) from error
-    _remember(found, asked, revision)
-    return found
+    _remember(listed, asked, revision)
+    return listed
 
 
 class _NotReached(Exception):
@@ -262,15 +262,15 @@ def _first_lines(rows: Iterator[dict[str, Any]], wanted: int | None, folder: Pat
     whole then.
     """
     with tempfile.TemporaryDirectory(prefix="context-bench-") as place:
-        made, count = Path(place) / "rows", 0
-        with made.open("w", encoding="utf-8") as lines:
+        rows_file, count = Path(place) / "rows", 0
+        with rows_file.open("w", encoding="utf-8") as lines:
             for row in rows:
                 lines.write(json.dumps(row) + "\n")
                 count += 1
         complete = wanted is None or count < wanted
         if complete and not member:
             return None
-        return _keep(folder, f"{_ALL if complete else count}.jsonl", lambda path: shutil.copyfile(made, path))
+        return _keep(folder, f"{_ALL if complete else count}.jsonl", lambda path: shutil.copyfile(rows_file, path))
 
 
 def _first_groups(remote: Any, wanted: int, folder: Path) -> Path | None:
@@ -339,10 +339,10 @@ def _failed(error: Exception, at: HubSnapshot, file: HubFile) -> Exception:
 def _cached(at: HubSnapshot, file: HubFile) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(
+    path = try_to_load_from_cache(
         at.repo, file.path, cache_dir=str(_cache_dir()), revision=at.commit, repo_type="dataset"
     )
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def _note_path(repo: str, patterns: Sequence[str], revision: str | None) -> Path:
@@ -350,9 +350,9 @@ def _note_path(repo: str, patterns: Sequence[str], revision: str | None) -> Path
     return _notes_dir() / "listings" / repo.replace("/", "--") / f"{name}.json"
 
 
-def _remember(found: HubSnapshot, patterns: Sequence[str], revision: str | None) -> None:
-    path = _note_path(found.repo, patterns, revision)
-    note = {"commit": found.commit, "patterns": patterns, "files": [asdict(f) for f in found.files]}
+def _remember(snapshot: HubSnapshot, patterns: Sequence[str], revision: str | None) -> None:
+    path = _note_path(snapshot.repo, patterns, revision)
+    note = {"commit": snapshot.commit, "patterns": patterns, "files": [asdict(f) for f in snapshot.files]}
     try:
         _keep(path.parent, path.name, lambda partial: partial.write_text(json.dumps(note), "utf-8"))
     except OSError:
@@ -380,7 +380,7 @@ def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Hub
             return None
     root = folder / "snapshots" / commit
     there = [p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()] if root.is_dir() else []
-    found: dict[str, HubFile] = {}
+    files: dict[str, HubFile] = {}
     for pattern in patterns:
         outer, _, inside = pattern.partition("!")
         names = sorted({name for path in there if fnmatch.fnmatchcase(path, outer) for name in _shards(path)})
@@ -388,9 +388,9 @@ def _from_cache(repo: str, patterns: Sequence[str], revision: str | None) -> Hub
             return None
         for name in names:
             size = (root / name).stat().st_size if (root / name).exists() else 0
-            found.setdefault(f"{name}!{inside}", HubFile(name, size, inside=inside or None))
+            files.setdefault(f"{name}!{inside}", HubFile(name, size, inside=inside or None))
     return HubSnapshot(
-        repo, commit, tuple(found.values()), "the hub was not asked; files found in the client's cache were used"
+        repo, commit, tuple(files.values()), "the hub was not asked; files found in the client's cache were used"
     )
 
 

@@ -165,8 +165,8 @@ def _pydocs(name: str, options: str, n: int | None, seed: int) -> LoadedDataset:
 def _synthetic(name: str, options: str, n: int | None, seed: int) -> LoadedDataset:
     from context_bench.datasets import synthetic
 
-    made = synthetic.suite(options, n=n, seed=seed)
-    return LoadedDataset(name, LONG_CONTEXT, ["answer"], True, made.examples, made.facts)
+    suite = synthetic.suite(options, n=n, seed=seed)
+    return LoadedDataset(name, LONG_CONTEXT, ["answer"], True, suite.examples, suite.facts)
 
 
 #: Bundled datasets: name → what opens it, given the whole text, what follows the name, n and seed.
@@ -183,8 +183,8 @@ def _described(
     source = _Source(dataset, config or dataset.config, n, seed, folder)
 
     def read() -> Iterator[Example]:
-        made = dataset.examples(source.data(), source)
-        return (tidy(example, i, name, f"{name}, example {i}") for i, example in enumerate(islice(made, n)))
+        examples = dataset.examples(source.data(), source)
+        return (tidy(example, i, name, f"{name}, example {i}") for i, example in enumerate(islice(examples, n)))
 
     return LoadedDataset(
         name, base, list(dataset.evaluators), dataset.has_context, IdentifiedExamples(read, source.origin), source.facts
@@ -278,12 +278,12 @@ def _registered(name: str, base: str, loader: Any, config: str, n: int | None, s
     if config and "config" not in parameters:
         raise BadInput(f"dataset {base!r} does not accept a :config suffix (got {config!r})")
     wanted = {"n": n, "seed": seed, **({"config": config} if config else {})}
-    made = loader(**{key: value for key, value in wanted.items() if key in parameters})
-    if isinstance(made, LoadedDataset):
-        return made
-    if not isinstance(made, Iterable) or isinstance(made, str | bytes | dict):
-        raise BadInput(f"the loader of dataset {base!r} gave a {type(made).__name__}; expected an iterable of dicts")
-    examples = [tidy(e, i, name, f"{name}, example {i}") for i, e in enumerate(examples_from(made, n))]
+    loaded = loader(**{key: value for key, value in wanted.items() if key in parameters})
+    if isinstance(loaded, LoadedDataset):
+        return loaded
+    if not isinstance(loaded, Iterable) or isinstance(loaded, str | bytes | dict):
+        raise BadInput(f"the loader of dataset {base!r} gave a {type(loaded).__name__}; expected an iterable of dicts")
+    examples = [tidy(e, i, name, f"{name}, example {i}") for i, e in enumerate(examples_from(loaded, n))]
     evaluators, has_context = guess_evaluators(examples), any_context(examples)
     facts = {
         "source": f"registered loader {getattr(loader, '__qualname__', type(loader).__name__)}",

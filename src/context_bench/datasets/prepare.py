@@ -89,12 +89,12 @@ def triviaqa(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
     to read.
     """
     for row in rows:
-        found = (
+        texts = (
             (row.get("search_results") or {}).get("search_context")
             or (row.get("entity_pages") or {}).get("wiki_context")
             or []
         )
-        yield {**row, "evidence": [text for text in found if text] or [row["question"]]}
+        yield {**row, "evidence": [text for text in texts if text] or [row["question"]]}
 
 
 @prepares
@@ -162,16 +162,16 @@ def infinitebench(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
         if source.config == "math_calc":  # one answer: all the intermediate results
             golds = [" ".join(map(str, golds))]
         task = row["input"] or _INFINITEBENCH_TASKS.get(source.config or "", "")
-        made = {**row, "task": task, "golds": golds}
+        changed = {**row, "task": task, "golds": golds}
         if options := row.get("options"):
             right = next((gold for gold in golds if gold in options), None)
-            made |= {
+            changed |= {
                 "task": f"{task}\n\n{lettered(options)}".strip(),
                 "choices": options,
                 "golds": golds if right is None else [right],
             }
-            made["position"] = options.index(right) if right is not None else None
-        yield made
+            changed["position"] = options.index(right) if right is not None else None
+        yield changed
 
 
 _INFINITEBENCH_TASKS = {
@@ -205,7 +205,7 @@ def nolima(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
                 place = pick.randrange(len(lines[book]) + 1)
                 text = "\n".join([*lines[book][:place], _filled(needle["needle"], slots), *lines[book][place:]])
                 golds = given.get("gold_answers") or [name]
-                made = {
+                more = {
                     "key": key,
                     "pair": f"{needle['id']}_{test}",
                     "text": text,
@@ -213,7 +213,7 @@ def nolima(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
                     "golds": golds,
                 }
                 yield {
-                    **made,
+                    **more,
                     "hop": hop,
                     "book": book.rpartition("/")[2],
                     "place": place,
@@ -222,7 +222,7 @@ def nolima(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
 
 
 def _filled(text: str, slots: Mapping[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: slots.get(found[1], found[0]), text)
+    return re.sub(r"\{(\w+)\}", lambda slot: slots.get(slot[1], slot[0]), text)
 
 
 @prepares
@@ -239,19 +239,19 @@ def bfcl(rows: Iterator[Row], source: RowSource) -> Iterator[Row]:
         if truth is None:
             if not answers:
                 accepted = source.rows("possible_answer/BFCL_v3_live_*.json")
-                answers = {one["id"]: one["ground_truth"] for one in accepted}
+                answers = {answer["id"]: answer["ground_truth"] for answer in accepted}
             calls = answers.get(row["id"], ())
             expected = [{"name": name, "arguments": given} for call in calls for name, given in call.items()]
         else:
             expected = [call for text in truth if (call := _python_call(text, row["function"]))]
-        said = [message["content"] for turn in row["question"] for message in turn]
+        messages = [message["content"] for turn in row["question"] for message in turn]
         first = truth[0] if truth else expected[0]["name"] if expected else row["function"][0]["name"]
-        made = {
+        more = {
             "functions": json.dumps(row["function"], indent=2, ensure_ascii=False),
-            "asked": "\n\n".join([*said, _CALLS_WANTED]),
+            "asked": "\n\n".join([*messages, _CALLS_WANTED]),
         }
         gold = first if isinstance(first, str) else json.dumps(first, ensure_ascii=False)
-        yield {**row, **made, "gold": gold, "expected": expected or None}
+        yield {**row, **more, "gold": gold, "expected": expected or None}
 
 
 def _python_call(text: Any, functions: list[Row]) -> dict[str, Any] | None:
@@ -347,10 +347,10 @@ def _last_box(text: str) -> str | None:
     if not rest.startswith("{"):
         return re.split(r"[\s$]", rest, maxsplit=1)[0]
     depth = 0
-    for found in re.finditer(r"\\.|[{}]", rest, re.DOTALL):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
+    for sign in re.finditer(r"\\.|[{}]", rest, re.DOTALL):
+        depth += {"{": 1, "}": -1}.get(sign[0], 0)
         if depth == 0:
-            return rest[1 : found.start()].strip()
+            return rest[1 : sign.start()].strip()
     return None
 
 
@@ -426,10 +426,10 @@ _JSON_TYPES |= dict.fromkeys(("list", "tuple", "set"), "array")
 def _function_schema(tool: Row) -> dict[str, Any]:
     properties, required = {}, []
     for name, parameter in tool["parameters"].items():
-        said = str(parameter.get("type", ""))
-        kind = _JSON_TYPES.get(re.split(r"[^a-z]", said.lower(), maxsplit=1)[0])
+        kinds = str(parameter.get("type", ""))
+        kind = _JSON_TYPES.get(re.split(r"[^a-z]", kinds.lower(), maxsplit=1)[0])
         properties[name] = {**({"type": kind} if kind else {}), **{k: v for k, v in parameter.items() if k != "type"}}
-        if "optional" not in said.lower() and "default" not in parameter:
+        if "optional" not in kinds.lower() and "default" not in parameter:
             required.append(name)
     schema = {"type": "object", "properties": properties, "required": required}
     return {"name": tool["name"], "description": tool["description"], "parameters": schema}

@@ -322,8 +322,8 @@ def _array(head: bytes, file: IO[bytes], where: str) -> Iterator[dict[str, Any]]
 
 
 def _after_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    return at if found is None else found.end()
+    blanks = _BLANKS.match(text, at)
+    return at if blanks is None else blanks.end()
 
 
 def _documents(text: str, where: str) -> Iterator[dict[str, Any]]:

@@ -160,11 +160,11 @@ def _of_hub(spec: str, n: int | None) -> Iterator[Session]:
     match = _HUB.fullmatch(spec)
     if match is None:
         raise BadInput(f"{spec!r} is not a set of sessions on the hub; expected hf:OWNER/NAME[@REVISION][:PATTERN]")
-    found = _snapshot(match["repo"], match["pattern"], match["revision"])
+    snapshot = _snapshot(match["repo"], match["pattern"], match["revision"])
     with tempfile.TemporaryDirectory(prefix="context-bench-") as folder:
         path = Path(folder) / f"{match['repo'].replace('/', '--')}.jsonl"
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(canonical_json(row) + "\n" for row in found.rows(n))
+            file.writelines(canonical_json(row) + "\n" for row in snapshot.rows(n))
         for session in read_sessions(path):
             session.source = spec
             yield session

@@ -68,10 +68,10 @@ class _SampleSource:
     seed: int = 0
 
     def paths(self, pattern: str) -> list[str]:
-        found = sorted(path for path in self.files if fnmatch.fnmatchcase(path, pattern))
-        if not found:
+        paths = sorted(path for path in self.files if fnmatch.fnmatchcase(path, pattern))
+        if not paths:
             raise ValueError(f"sample.files has no {pattern!r}")
-        return found
+        return paths
 
     def text(self, path: str) -> str:
         content = self.files[self.paths(path)[0]]
@@ -169,14 +169,14 @@ class DatasetSpec(BaseModel):
     def _sample_fault(self) -> str | None:
         source = _SampleSource(self.sample.files, self.config_value(self.config), self.split)
         try:
-            made = next(self.examples(self.sample.all_rows(), source), {})
+            example = next(self.examples(self.sample.all_rows(), source), {})
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             return f"sample: {self.prepare or 'fields'} failed on it: {type(error).__name__}: {error}"
-        wrong = sorted(k for k in {*made, *self.sample.example} if made.get(k) != self.sample.example.get(k))
+        wrong = sorted(k for k in {*example, *self.sample.example} if example.get(k) != self.sample.example.get(k))
         if not wrong:
             return None
         return "sample: " + "; ".join(
-            f"{k} of the row is {made.get(k)!r}, the example says {self.sample.example.get(k)!r}" for k in wrong
+            f"{k} of the row is {example.get(k)!r}, the example says {self.sample.example.get(k)!r}" for k in wrong
         )
 
     def examples(self, rows: Iterable[Row], source: RowSource) -> Iterator[Example]:
@@ -267,8 +267,8 @@ def _table(definition: Mapping[str, Any], where: str) -> Form:
         required = {k for k in keys if not k.endswith("?")}
         if required <= set(definition) <= {k.rstrip("?") for k in keys}:
             return make(definition, where)
-    known = " | ".join(" ".join(keys) for keys, _ in _FORMS)
-    raise FieldFault(f"{where}: keys {sorted(definition)} make no form; expected one of: {known}")
+    forms = " | ".join(" ".join(keys) for keys, _ in _FORMS)
+    raise FieldFault(f"{where}: keys {sorted(definition)} make no form; expected one of: {forms}")
 
 
 def _path(text: str, where: str) -> Form:
@@ -336,16 +336,16 @@ def _column(definition: Mapping[str, Any], where: str) -> Form:
 
 
 def _all(definition: Mapping[str, Any], where: str) -> Form:
-    each = definition["all"]
-    forms = [compile_field(d, f"{where}.all[{i}]") for i, d in enumerate(each if isinstance(each, list) else [each])]
+    items = definition["all"]
+    forms = [compile_field(d, f"{where}.all[{i}]") for i, d in enumerate(items if isinstance(items, list) else [items])]
 
     def gathered(row: Row) -> list[Any]:
-        found: list[Any] = []
+        values: list[Any] = []
         for value in (form(row) for form in forms):
             for item in value if is_list(value) else [value]:
-                if item not in (None, "", *found):
-                    found.append(item)
-        return found
+                if item not in (None, "", *values):
+                    values.append(item)
+        return values
 
     return gathered
 
@@ -377,8 +377,10 @@ def _cut(definition: Mapping[str, Any], where: str) -> Form:
 
 
 def _join(definition: Mapping[str, Any], where: str) -> Form:
-    each = definition["each"]
-    columns = [compile_field(d, f"{where}.each[{i}]") for i, d in enumerate(each if isinstance(each, list) else [each])]
+    items = definition["each"]
+    columns = [
+        compile_field(d, f"{where}.each[{i}]") for i, d in enumerate(items if isinstance(items, list) else [items])
+    ]
     join, sep = definition["join"], definition.get("sep", "")
     if not isinstance(join, str) or not isinstance(sep, str):
         raise FieldFault(f"{where}: join and sep are texts")

@@ -145,8 +145,8 @@ def _choices(rows: Sequence[Row], kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _first(kinds: Mapping[str, str], names: Iterable[str], readable: Iterable[str]) -> str | None:
-    found = {column.lower(): column for column in reversed(list(kinds))}
-    columns = (found[name.lower()] for name in names if name.lower() in found)
+    by_lower = {column.lower(): column for column in reversed(list(kinds))}
+    columns = (by_lower[name.lower()] for name in names if name.lower() in by_lower)
     return next((column for column in columns if kinds[column] in readable), None)
 
 
@@ -197,12 +197,12 @@ def choose_files(paths: Sequence[str], words: Sequence[str]) -> list[str]:
     """
     data = [path for path in paths if not _NOT_DATA.search(path)]
     by_kind = ([path for path in data if re.search(rf"{suffix}$", path.lower())] for suffix in _SUFFIXES)
-    left = next((found for found in by_kind if found), [])
+    left = next((files for files in by_kind if files), [])
     for word in words:
         if not (matching := [path for path in left if word.lower() in _tokens(path)]):
             raise BadInput(f"no data file matches {word!r}; there are: {_some(left)}")
         left = matching
-    split = next((found for names in _SPLITS if (found := [path for path in left if set(names) & _tokens(path)])), left)
+    split = next((files for names in _SPLITS if (files := [path for path in left if set(names) & _tokens(path)])), left)
     folders = {_config(path): None for path in split}
     usual = next((folder for folder in ("default", "main", "all") if folder in folders), None)
     if len(folders) > 1 and usual is None:
@@ -292,18 +292,18 @@ _LISTS = (
 
 def _cells(row: dict[str, Any]) -> dict[str, Any]:
     """A row of a table: empty cells are left out, and lists, which tables lack, may be written as JSON."""
-    made = {}
+    cells = {}
     for column, cell in row.items():
         if column in _LISTS and cell[:1] in ("[", "{"):
             try:
-                made[column] = json.loads(cell)
+                cells[column] = json.loads(cell)
             except (ValueError, RecursionError) as error:
                 raise BadInput(
                     f"column {column!r}: a list in a table is written as JSON; {error} in {cell[:60]!r}"
                 ) from error
         elif cell:
-            made[column] = cell
-    return made
+            cells[column] = cell
+    return cells
 
 
 def _guessed(
@@ -331,9 +331,9 @@ def _guessed(
     def read() -> Iterator[Example]:
         seen: dict[str, int] = {}
         for i, row in enumerate(islice(rows(n), n)):
-            made = {field: value for field, form in forms.items() if (value := form(row)) not in (None, "")}
+            values = {field: value for field, form in forms.items() if (value := form(row)) not in (None, "")}
             rest = {key: value for key, value in row.items() if key not in used} if keep else {}
-            example = tidy({**rest, **made}, i, name, f"{name}, row {i + 1}")
+            example = tidy({**rest, **values}, i, name, f"{name}, row {i + 1}")
             yield _distinct(example, seen, f"{name}, row {i + 1}", keep)
 
     examples = list(islice(read(), PEEK))
@@ -365,19 +365,19 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
 
     repo, marks = match[1], re.findall(r"([:@])([^:@]+)", match[2])
     words, revisions = [text for mark, text in marks if mark == ":"], [text for mark, text in marks if mark == "@"]
-    found = hub.snapshot(repo, "*", revisions[0] if revisions else None)
-    wanted, note = choose_files([file.path for file in found.files], words), found.note
+    snapshot = hub.snapshot(repo, "*", revisions[0] if revisions else None)
+    wanted, note = choose_files([file.path for file in snapshot.files], words), snapshot.note
     if not wanted and not revisions:
-        found = _conversion(repo, found)
-        wanted = choose_files([file.path for file in found.files], words)
+        snapshot = _conversion(repo, snapshot)
+        wanted = choose_files([file.path for file in snapshot.files], words)
         note = "the repository holds a script, which was not run; these are the Parquet files that the hub made of it"
     if not wanted:
-        there = ", ".join(file.path for file in found.files[:10]) or "nothing"
+        there = ", ".join(file.path for file in snapshot.files[:10]) or "nothing"
         raise PreflightFailed(
             f"dataset {repo} has no data files that can be read ({', '.join(KINDS)}); it has: {there}"
         )
-    by_path = {file.path: file for file in found.files}
-    chosen = replace(found, files=tuple(by_path[path] for path in wanted))
+    by_path = {file.path: file for file in snapshot.files}
+    chosen = replace(snapshot, files=tuple(by_path[path] for path in wanted))
 
     def facts() -> dict[str, Any]:
         files = chosen.file_facts()
@@ -389,13 +389,13 @@ def on_hub(name: str, n: int | None) -> LoadedDataset:
     return replace(_guessed(name, n, chosen.rows, facts, origin, keep=False), base=f"hf:{repo}")
 
 
-def _conversion(repo: str, found: HubSnapshot) -> HubSnapshot:
+def _conversion(repo: str, snapshot: HubSnapshot) -> HubSnapshot:
     from context_bench.datasets import hub
 
     try:
         return hub.snapshot(repo, "*", _CONVERTED)
     except PreflightFailed as error:
-        there = ", ".join(file.path for file in found.files[:10]) or "nothing"
+        there = ", ".join(file.path for file in snapshot.files[:10]) or "nothing"
         raise PreflightFailed(
             f"dataset {repo} has no data files (it has: {there}), and the hub has made none of it ({_CONVERTED}). "
             "Scripts of repositories are never run; look for a copy of it as Parquet or JSON lines"

@@ -215,10 +215,10 @@ def find_groups() -> ControlGroups | None:
     Removes what the dead left.
     """
     mounts, own = _read("/proc/self/mountinfo"), _read("/proc/self/cgroup")
-    for found in _candidates(mounts, own):
-        if _works(found):
-            found.clear()
-            return found
+    for groups in _candidates(mounts, own):
+        if _works(groups):
+            groups.clear()
+            return groups
     return None
 
 
@@ -231,14 +231,14 @@ def _read(place: str) -> str:
 
 def _candidates(mounts: str, own: str) -> Iterator[ControlGroups]:
     """The best first: all that the second version has, then all of the first, then single controllers of it."""
-    yield from _second(mounts, own)
-    first = _first(mounts, own)
+    yield from _version_2(mounts, own)
+    first = _version_1(mounts, own)
     for names in (_CONTROLLERS, ("memory", "pids"), ("memory",), ("pids",)):
         if roots := {name: first[name] for name in names if name in first}:
             yield ControlGroups(1, roots)
 
 
-def _second(mounts: str, own: str) -> Iterator[ControlGroups]:
+def _version_2(mounts: str, own: str) -> Iterator[ControlGroups]:
     """Our own group's ancestors: only in one whose controllers are passed on, and which may have no processes, groups
     are made.
     """
@@ -254,16 +254,16 @@ def _second(mounts: str, own: str) -> Iterator[ControlGroups]:
                     yield ControlGroups(2, {name: folder for name in _CONTROLLERS if name in passed_on})
 
 
-def _first(mounts: str, own: str) -> dict[str, Path]:
+def _version_1(mounts: str, own: str) -> dict[str, Path]:
     """Controller → our own group's folder, with the first version."""
     member = (line.split(":", 2) for line in own.splitlines() if line.count(":") >= 2)
     paths = {name: path for _, names, path in member for name in names.split(",")}
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for kind, root, place, options in _mounts(mounts):
         if kind == "cgroup":
             for name in options & set(_CONTROLLERS) & paths.keys():
-                found.setdefault(name, _below(place, paths[name], root))
-    return {name: found[name] for name in _CONTROLLERS if name in found}
+                folders.setdefault(name, _below(place, paths[name], root))
+    return {name: folders[name] for name in _CONTROLLERS if name in folders}
 
 
 def _mounts(text: str) -> Iterator[tuple[str, str, Path, set[str]]]:

@@ -106,8 +106,8 @@ async def run(sandbox: Sandbox, unit: Unit, data: dict[str, Any], limits: Limits
     if out.startswith(b"S") and over == "memory":
         return Outcome(False, "too much memory")
     if not out.startswith(b"S"):
-        said = " ".join(err.decode("utf-8", "replace").split())[-500:] or ended
-        raise SandboxFailed(f"the sandbox ({sandbox.name}) did not start: {said}")
+        words = " ".join(err.decode("utf-8", "replace").split())[-500:] or ended
+        raise SandboxFailed(f"the sandbox ({sandbox.name}) did not start: {words}")
     if out[1 : 1 + WORD] != word:
         return Outcome(False, "the sandbox gave no report of its own")
     return Outcome(out[1 + WORD :][:1] == b"1", out[2 + WORD :].decode("utf-8", "replace"))
@@ -262,15 +262,15 @@ def _once(faults: list[str]) -> str:
 
 def _kinds(faults: list[str], image: str | None) -> Iterator[Sandbox]:
     """The strongest first: each with refused system calls, then without where no filter can be loaded."""
-    found = shutil.which("bwrap")
-    if found is None:
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
         faults.append("bwrap is not installed")
     else:
         for filtered in (True, False):
             if os.geteuid() == 0:
-                yield Bubblewrap(found, as_root=True, filtered=filtered)
-            yield Bubblewrap(found, options=("--disable-userns",), filtered=filtered)  # since 0.8
-            yield Bubblewrap(found, filtered=filtered)
+                yield Bubblewrap(bwrap, as_root=True, filtered=filtered)
+            yield Bubblewrap(bwrap, options=("--disable-userns",), filtered=filtered)  # since 0.8
+            yield Bubblewrap(bwrap, filtered=filtered)
     wanted = (image,) if image else None
     for program in ("docker", "podman"):
         path = shutil.which(program)

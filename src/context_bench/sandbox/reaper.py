@@ -16,16 +16,16 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 def _children() -> list[int]:
-    found, own = [], str(os.getpid()).encode()
+    children, own = [], str(os.getpid()).encode()
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                     if file.read().rpartition(b")")[2].split()[1] == own:
-                        found.append(int(name))
+                        children.append(int(name))
             except OSError:
                 continue
-    return found
+    return children
 
 
 def main(argv: list[str]) -> int:

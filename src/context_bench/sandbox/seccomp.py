@@ -155,10 +155,10 @@ def program(counted: bool, tracing: bool, machine: str | None = None) -> bytes |
     look into each other (debuggers, leak checkers). Calls of another architecture than the machine's own do not exist
     inside. `machine`: default this one.
     """
-    known = _MACHINES.get(machine or platform.machine())
-    if known is None:
+    kernel = _MACHINES.get(machine or platform.machine())
+    if kernel is None:
         return None
-    architecture, column = known
+    architecture, column = kernel
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -172,7 +172,7 @@ def program(counted: bool, tracing: bool, machine: str | None = None) -> bytes |
             body = _body(call)
             code += [(_EQUAL, 0, len(body), call.numbers[column]), *body]
     code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("=HBBI", *each) for each in code)
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
 def _body(call: _Call) -> list[tuple[int, int, int, int]]:
@@ -182,7 +182,7 @@ def _body(call: _Call) -> list[tuple[int, int, int, int]]:
         return [refuse]
     code: list[tuple[int, int, int, int]] = []
     for conditions in call.when:
-        tests = [_test(each) for each in conditions]
+        tests = [_test(condition) for condition in conditions]
         rest = sum(map(len, tests)) + 1  # instructions up to the next alternative
         for test in tests:
             rest -= len(test)
@@ -209,7 +209,7 @@ def profile(counted: bool, tracing: bool) -> str:
     for call in _refused(counted, tracing):
         for conditions in call.when or ((),):
             rule = {"names": [call.name], "action": "SCMP_ACT_ERRNO", "errnoRet": call.error}
-            rules.append({**rule, "args": [_argument(each) for each in conditions]})
+            rules.append({**rule, "args": [_argument(condition) for condition in conditions]})
     architectures = [
         {"architecture": "SCMP_ARCH_X86_64", "subArchitectures": []},
         {"architecture": "SCMP_ARCH_AARCH64", "subArchitectures": []},

@@ -232,13 +232,13 @@ def descendants(root: int) -> list[int]:
                 continue
             if state != b"Z":
                 children.setdefault(int(parent), []).append(int(name))
-    found: list[int] = []
+    processes: list[int] = []
     waiting = [root]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        processes += below
         waiting += below
-    return found
+    return processes
 
 
 def _resident(pid: int) -> int:

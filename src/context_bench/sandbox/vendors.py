@@ -100,7 +100,7 @@ class _Watched:
     unsent: bytes
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)
-    ended: bool = False
+    over: bool = False
 
     def wait(self) -> None:
         """Until the program has ended and its output is complete; `TimeoutError` if that is not so in time."""
@@ -118,7 +118,7 @@ class _Watched:
             self.program.wait(max(0.0, left))
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
-        self.ended = True
+        self.over = True
 
     def _pump(self, pipes: selectors.BaseSelector) -> None:
         """Move bytes until both outputs are closed, or the program has been over for `DRAIN` seconds."""
@@ -159,14 +159,19 @@ class _Watched:
 
     def close(self) -> None:
         """Close the pipes; kill the whole group unless the program had ended by itself."""
-        if not self.ended:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.program.pid, signal.SIGKILL)
-            self.program.wait()
+        if not self.over:
+            _end_group(self.program)
         for pipe in (self.program.stdin, self.program.stdout, self.program.stderr):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _end_group(program: subprocess.Popen[bytes]) -> None:
+    """Kill a program and all that it started in its group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
 
 
 _CHECKOUT = Path(__file__).parents[3]
@@ -206,8 +211,8 @@ class Vendor:
             version(self.package)
             return sys.executable
         for place in (Path.cwd(), _CHECKOUT):
-            if (found := place / ".vendors" / self.home / "bin" / "python").exists():
-                return str(found)
+            if (program := place / ".vendors" / self.home / "bin" / "python").exists():
+                return str(program)
         raise MissingProgram(
             f"{self.home!r} needs the package {self.package} ({self.tried} is the one tried here) in an environment "
             "of its own: "
@@ -317,9 +322,7 @@ class VendorProcess:
         if grace and self.program.returncode is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.program.wait(grace)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.program.pid, signal.SIGKILL)
-        self.program.wait()
+        _end_group(self.program)
         self.program.stdout.close()
         self._errors.close()
 
@@ -331,14 +334,14 @@ class VendorProcess:
 
     def _exchange(self, unsent: bytes, end: float) -> bytes:
         """Write `unsent` and read a line; `EOFError` if the process ends before, `TimeoutError` if time does."""
-        given, made = self.program.stdin, self.program.stdout
-        assert given is not None
-        assert made is not None
+        stdin, stdout = self.program.stdin, self.program.stdout
+        assert stdin is not None
+        assert stdout is not None
         rest = memoryview(unsent)
         searched = 0
         with selectors.DefaultSelector() as pipes:
-            pipes.register(made, selectors.EVENT_READ)
-            pipes.register(given, selectors.EVENT_WRITE)
+            pipes.register(stdout, selectors.EVENT_READ)
+            pipes.register(stdin, selectors.EVENT_WRITE)
             while (place := self._unread.find(b"\n", searched)) < 0:
                 searched = len(self._unread)
                 if searched > LARGEST:
@@ -347,11 +350,11 @@ class VendorProcess:
                 if not ready:
                     raise TimeoutError
                 for key, _ in ready:
-                    if key.fileobj is given:
-                        rest = _written(given.fileno(), rest)
+                    if key.fileobj is stdin:
+                        rest = _written(stdin.fileno(), rest)
                         if not rest:
-                            pipes.unregister(given)
-                    elif data := os.read(made.fileno(), 1 << 20):
+                            pipes.unregister(stdin)
+                    elif data := os.read(stdout.fileno(), 1 << 20):
                         self._unread += data
                     else:
                         raise EOFError

@@ -55,12 +55,12 @@ class Verdict:
 
 def results(output: str) -> dict[str, str]:
     """Test → "passed", "failed" or "skipped", each test under `plain_name`; what fails once has failed."""
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
 
     def take(test: str, word: str) -> None:
         name = plain_name(test)
-        if found.get(name) != FAILED:
-            found[name] = _WORDS.get(word, FAILED)
+        if outcomes.get(name) != FAILED:
+            outcomes[name] = _WORDS.get(word, FAILED)
 
     waiting = None
     for line in output.splitlines():
@@ -79,7 +79,7 @@ def results(output: str) -> dict[str, str]:
         elif seen := _BARE.match(text):
             take(seen[1], "ok" if seen[2] in ("ok", "f", "X", "w") else seen[2])
         waiting = None
-    return found
+    return outcomes
 
 
 def _ending(rest: str) -> str:
@@ -176,8 +176,8 @@ def _reward(folder: Path | None) -> float | None:
                 continue
             value = json.loads(file.read_text("utf-8", "replace"))
             if isinstance(value, dict):
-                found = list(scores(value).values())
-                value = value.get("reward", sum(found) / len(found) if found else None)
+                numbers = list(scores(value).values())
+                value = value.get("reward", sum(numbers) / len(numbers) if numbers else None)
             if (reward := score(value)) is not None:
                 return reward
     except (

@@ -161,17 +161,17 @@ def workspace(
     if isinstance(sandbox, Bubblewrap) and sandbox.as_root and not all(map(_open_to_others, extra)):
         sandbox = replace(sandbox, as_root=False)
     with fresh_folder() as root:
-        made = Workspace(root, sandbox, bounds or Bounds(), extra, str(repo.get("at") or _REPO))
-        copy_of(repo, made.path)
+        copy = Workspace(root, sandbox, bounds or Bounds(), extra, str(repo.get("at") or _REPO))
+        copy_of(repo, copy.path)
         if setup:
-            done = made.run(setup, timeout=_SETUP_SECONDS)
+            done = copy.run(setup, timeout=_SETUP_SECONDS)
             if not done.ok:
                 tail = " ".join((done.stderr_tail or done.stdout_tail).split())[-300:]
                 raise SetupFailed(
                     f"the task's set-up ended with {done.exit if not done.timed_out else 'its time over'}: {tail}"
                 )
-        made.begin()
-        yield made
+        copy.begin()
+        yield copy
 
 
 def _readable(path: str | Path) -> Path:
@@ -337,9 +337,9 @@ class Workspace:
         if names is None:
             raise self._no_patch(done, "its files cannot be listed")
         changed = set(names.split(b"\0"))
-        if found := next((name for name in sorted(grown) if os.fsencode(name) in changed), None):
+        if too_large := next((name for name in sorted(grown) if os.fsencode(name) in changed), None):
             raise CopyUnusable(
-                f"the file {found[-200:]!a} has {left.large[found][0]:,} bytes; a patch holds at most {LARGE:,}"
+                f"the file {too_large[-200:]!a} has {left.large[too_large][0]:,} bytes; a patch holds at most {LARGE:,}"
             )
 
     def _no_patch(self, done: Finished, otherwise: str) -> SandboxFailed:
@@ -351,15 +351,15 @@ class Workspace:
             or ("its time was over" if done.timed_out else " ".join(done.stderr_tail.split())[-300:])
             or otherwise
         )
-        said = f"the patch of what the agent changed could not be made: {why}"
+        message = f"the patch of what the agent changed could not be made: {why}"
         if done.killed == "stopped" or done.exit == 127:
-            return SandboxFailed(said)
+            return SandboxFailed(message)
         if (
             shutil.disk_usage(self._root).free < LARGE
             and size_of(self._root, self._bounds.disk) < self._bounds.disk // 2
         ):
-            return SandboxFailed(said)  # others filled it
-        return CopyUnusable(said)
+            return SandboxFailed(message)  # others filled it
+        return CopyUnusable(message)
 
     @contextmanager
     def _without_inner_repositories(self) -> Iterator[None]:

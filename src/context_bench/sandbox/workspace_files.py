@@ -91,8 +91,8 @@ def open_all(root: Path, *, most: int | None = None) -> Left:
     entries, large, waiting = 0, {}, [os.fspath(root)]
     base = len(waiting[0]) + 1
     while waiting:
-        with os.scandir(waiting.pop()) as found:
-            for entry in found:
+        with os.scandir(waiting.pop()) as listed:
+            for entry in listed:
                 entries += 1
                 if most is not None and entries > most:
                     raise CopyUnusable(f"there are more than {most:,} files and folders in it")
@@ -192,13 +192,13 @@ def _empty(top: int) -> None:
                 continue
             held: set[str] = set()
             while below := _some_names(inner, held):
-                for each in below:
-                    if not _removed(each, inner):
+                for inner_name in below:
+                    if not _removed(inner_name, inner):
                         moved += 1
                         try:
-                            os.rename(each, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=top)
+                            os.rename(inner_name, f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=top)
                         except OSError:
-                            held.add(each)
+                            held.add(inner_name)
             os.close(inner)
             if not _removed(name, top):
                 stuck.add(name)
@@ -321,8 +321,8 @@ def git(argv: Sequence[str], *, cwd: Path, stdin: bytes = b"", env: Mapping[str,
         [program, *PLAIN, *argv], cwd=cwd, input=stdin, env=environment, capture_output=True, check=False
     )
     if done.returncode:
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())[-500:]
-        raise BadInput(f"git {argv[0]} in {cwd} failed (status {done.returncode}): {said}")
+        words = " ".join(done.stderr.decode("utf-8", "replace").split())[-500:]
+        raise BadInput(f"git {argv[0]} in {cwd} failed (status {done.returncode}): {words}")
     return done.stdout
 
 

@@ -118,8 +118,8 @@ class ClaudeCLI:
             await _end(program)
             raise
         if program.returncode != 0:
-            said = redact((err or out).decode("utf-8", "replace").strip())[-1000:] or "it said nothing"
-            raise Refused(f"the claude CLI ended with exit status {program.returncode}: {said}")
+            words = redact((err or out).decode("utf-8", "replace").strip())[-1000:] or "it said nothing"
+            raise Refused(f"the claude CLI ended with exit status {program.returncode}: {words}")
         try:
             text = out.decode("utf-8").strip()
         except UnicodeDecodeError as error:

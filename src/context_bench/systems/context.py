@@ -92,10 +92,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The context of a request in order, and the question asked about it (`""` if nobody asks)."""
+    """The context of a request in order, the question asked about it (`""` if nobody asks), and the model asked."""
 
     slots: list[Slot]
     question: str
+    model: str | None = None
 
     @property
     def text(self) -> str:
@@ -110,8 +111,8 @@ def split_question(text: str) -> tuple[str, str]:
     The second part begins with the break, so both join to `text`. A single paragraph is all question.
     """
     end = len(text.rstrip())
-    labelled = [found.start() for found in _LABELLED.finditer(text, 0, end)]
-    cuts = labelled or [found.start() for found in _PARAGRAPH.finditer(text, 0, end)]
+    labelled = [match.start() for match in _LABELLED.finditer(text, 0, end)]
+    cuts = labelled or [match.start() for match in _PARAGRAPH.finditer(text, 0, end)]
     at = cuts[-1] if cuts and text[: cuts[-1]].strip() else 0
     return text[:at], text[at:]
 
@@ -122,11 +123,11 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
     Thinking, tool calls and anything that is not text are not context: providers check them or give them meaning.
     """
     counter = counter or counter_for()
-    found = [slot for slot in _texts(wire, body) if slot.text]
-    asked = max((i for i, slot in enumerate(found) if slot.role == "user"), default=None)
+    texts = [slot for slot in _texts(wire, body) if slot.text]
+    asked = max((i for i, slot in enumerate(texts) if slot.role == "user"), default=None)
     question = ""
     slots: list[Slot] = []
-    for position, slot in enumerate(found):
+    for position, slot in enumerate(texts):
         if slot.role in SYSTEM_ROLES and counter.count(slot.text) < INSTRUCTIONS:
             continue
         if position == asked:
@@ -136,7 +137,8 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
                 continue
             slot = Slot(slot.path, slot.role, context, after)
         slots.append(slot)
-    return RequestContext(slots, question)
+    model = body.get("model")
+    return RequestContext(slots, question, model if isinstance(model, str) else None)
 
 
 def with_context(document: str, slots: Sequence[Slot], texts: Sequence[str]) -> str:
@@ -244,8 +246,8 @@ async def compress_texts(
     ]
     tail = [{"role": "user", "content": question}] if question else []
     query = question if getattr(compressor, "needs_query", False) and question else None
-    made, _ = await calling.call(compressor.compress, prefix, tail, state=state, budget=budget, query=query)
-    found = texts_of(made.messages)
-    if len(found) == len(texts):
-        return found
-    return ["\n\n".join(found), *[""] * (len(texts) - 1)]
+    compressed, _ = await calling.call(compressor.compress, prefix, tail, state=state, budget=budget, query=query)
+    left = texts_of(compressed.messages)
+    if len(left) == len(texts):
+        return left
+    return ["\n\n".join(left), *[""] * (len(texts) - 1)]

@@ -179,11 +179,11 @@ class Read:
 
     async def aprocess(self, example: Example) -> Example:
         """The same, async."""
-        made = await self.made(example)
-        if self.inner is None or made.get("response") is not None:
-            return dict(made)
+        output = await self.made(example)
+        if self.inner is None or output.get("response") is not None:
+            return dict(output)
         _in_full(self.inner, example)
-        return await self.inner.aprocess({**made, "compressed": self._size(example, made)})
+        return await self.inner.aprocess({**output, "compressed": self._size(example, output)})
 
     async def made(self, example: Example) -> Mapping[str, Any]:
         """The system's own output for an example, before the reader gets it."""
@@ -196,14 +196,14 @@ class Read:
             )
         return made
 
-    def _size(self, example: Example, made: Mapping[str, Any]) -> dict[str, Any]:
+    def _size(self, example: Example, output: Mapping[str, Any]) -> dict[str, Any]:
         """Tokens of the context as it was and as it is, counted as a control's are, beside what the system itself says
         of it.
         """
         assert self.inner is not None
-        told, count = made.get("compressed"), counter_for(self.inner.model).count
-        before, after = (count(_parts(dict(one))[0]) for one in (example, made))
-        return {**(told if isinstance(told, Mapping) else {}), "tokens_before": before, "tokens_after": after}
+        own, count = output.get("compressed"), counter_for(self.inner.model).count
+        before, after = (count(_parts(dict(state))[0]) for state in (example, output))
+        return {**(own if isinstance(own, Mapping) else {}), "tokens_before": before, "tokens_after": after}
 
     def fingerprint(self) -> dict[str, Any]:
         """The system's and the reader's."""
@@ -228,18 +228,24 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
     A compressor is called by its spec (`head_tail:keep=0.3`), a system by its own name; `suffix` is added.
     Raises `UnknownName`, `BadInput`.
     """
-    made = build("system", spec, SYSTEMS, lambda made: bool(calling.method(made, "compress", "process", "aprocess")))
-    if calling.method(made, "process", "aprocess"):
-        calling.check("system", made)
-        reader = None if isinstance(made, OpenAIProxy) else inner
-        named = isinstance(getattr(made, "name", None), str)
-        return Read(made, reader, calling.name_of(made) + suffix) if reader is not None or suffix or not named else made
+    system = build(
+        "system", spec, SYSTEMS, lambda system: bool(calling.method(system, "compress", "process", "aprocess"))
+    )
+    if calling.method(system, "process", "aprocess"):
+        calling.check("system", system)
+        reader = None if isinstance(system, OpenAIProxy) else inner
+        named = isinstance(getattr(system, "name", None), str)
+        return (
+            Read(system, reader, calling.name_of(system) + suffix)
+            if reader is not None or suffix or not named
+            else system
+        )
     if inner is None:
         raise BadInput(
             f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is "
             "left"
         )
-    compressor = compressor_of(made)
+    compressor = compressor_of(system)
     return Control(compressor, inner, name=(spec if parse_spec(spec).options else compressor.name) + suffix)
 
 

@@ -90,16 +90,16 @@ class RecordedAnswers:
 
 def _common(values: Iterable[str | None]) -> str | None:
     """The one value that all have."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
 
 
 def _failure(text: str) -> SystemFailed:
     """The failure as it was called, so that reports count it by class."""
-    found = _ERROR.fullmatch(" ".join(text.split()))
-    if found is None:
+    match = _ERROR.fullmatch(" ".join(text.split()))
+    if match is None:
         return RecordedFailure(text)
-    return _class(found["name"])(found["told"] if found["told"] is not None else found["inside"].strip("'\""))
+    return _class(match["name"])(match["told"] if match["told"] is not None else match["inside"].strip("'\""))
 
 
 @lru_cache(maxsize=256)

@@ -103,27 +103,31 @@ class Served:
             return request  # nobody reads it
         large = await self._large(body)
         if large and _movable(self.plugin):
-            made = await self._do("shortened", body, large=large)
+            change = await self._do("shortened", body, large=large)
         else:
-            found = await self._do("found", body, large=large)
-            made = await self._made(found, body, large=large) if found is not None else None
-        if isinstance(made, _Fault):
-            raise ResponderError(made.status, f"{self.name}: {made.text}")
-        return request if made is None else request.with_raw(made) if isinstance(made, bytes) else made
+            context = await self._do("context", body, large=large)
+            change = None if context is None else await self._changed(context, body, large=large)
+        if isinstance(change, _Fault):
+            raise ResponderError(change.status, f"{self.name}: {change.text}")
+        if isinstance(change, bytes):
+            return request.with_raw(change)
+        return request if change is None else change
 
     async def _large(self, body: _Body) -> bool:
         if body.coding and len(body.raw) <= LARGE:
             return await asyncio.to_thread(unpacks_to_more, body.raw, body.coding, LARGE)
         return len(body.raw) > LARGE
 
-    async def _made(self, found: _Found, body: _Body, *, large: bool) -> bytes | HopAnswer | _Fault | None:
-        made = await _shortened(self.plugin, found)
-        if isinstance(made, OwnAnswer):
+    async def _changed(self, context: RequestContext, body: _Body, *, large: bool) -> bytes | HopAnswer | _Fault | None:
+        texts = await _shortened(self.plugin, context)
+        if isinstance(texts, OwnAnswer):
             request: WireRequest = await self._do("parsed", body, large=large)
-            return _rendered(made, request)
-        if isinstance(made, _Fault) or made == [slot.text for slot in found.context.slots]:
-            return made if isinstance(made, _Fault) else None
-        new: bytes = await self._do("replaced", (body, found.context.slots, made), large=large)
+            return _rendered(texts, request)
+        if isinstance(texts, _Fault):
+            return texts
+        if texts == [slot.text for slot in context.slots]:
+            return None
+        new: bytes = await self._do("replaced", (body, context.slots, texts), large=large)
         return new
 
     async def _do(self, method: str, work: Any, *, large: bool) -> Any:
@@ -168,14 +172,6 @@ class _Body:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The context of a request, and the model that is asked."""
-
-    context: RequestContext
-    model: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Fault:
     """A plug-in failed: the status and the text that a client is given."""
 
@@ -189,14 +185,11 @@ class _Texts:
     def __init__(self, plugin: Any = None) -> None:
         self._plugin = plugin
 
-    def found(self, body: _Body) -> _Found | None:
+    def context(self, body: _Body) -> RequestContext | None:
         """The context; `None` if there is none."""
         read = body.read()
         context = context_of(body.wire, read) if read is not None else None
-        if read is None or context is None or not context.slots:
-            return None
-        model = read.get("model")
-        return _Found(context, model if isinstance(model, str) else None)
+        return context if context is not None and context.slots else None
 
     def parsed(self, body: _Body) -> WireRequest:
         """The request."""
@@ -209,23 +202,23 @@ class _Texts:
 
     def shortened(self, body: _Body) -> bytes | _Fault | None:
         """The body with its context made shorter by the compressor; `None` if that leaves it as it is."""
-        found = self.found(body)
-        if found is None:
+        context = self.context(body)
+        if context is None:
             return None
-        made = asyncio.run(_shortened(self._plugin, found))
-        if isinstance(made, _Fault):
-            return made
-        slots = found.context.slots
-        assert isinstance(made, list), "a compressor answers nobody"
-        return None if made == [slot.text for slot in slots] else self.replaced((body, slots, made))
+        shortened = asyncio.run(_shortened(self._plugin, context))
+        if isinstance(shortened, _Fault):
+            return shortened
+        assert isinstance(shortened, list), "a compressor answers nobody"
+        unchanged = shortened == [slot.text for slot in context.slots]
+        return None if unchanged else self.replaced((body, context.slots, shortened))
 
 
-async def _shortened(plugin: Any, found: _Found) -> list[str] | OwnAnswer | _Fault:
+async def _shortened(plugin: Any, context: RequestContext) -> list[str] | OwnAnswer | _Fault:
     try:
         if not calling.method(plugin, "compress"):
-            return await _processed(plugin, found.context)
-        texts = [(slot.role, slot.text) for slot in found.context.slots]
-        return await compress_texts(plugin, texts, found.context.question, model=found.model)
+            return await _processed(plugin, context)
+        texts = [(slot.role, slot.text) for slot in context.slots]
+        return await compress_texts(plugin, texts, context.question, model=context.model)
     except Failed as error:
         return _Fault(502, describe(error))
     except Exception as error:  # the plug-in is somebody else's code: its fault is one failed request
@@ -233,16 +226,16 @@ async def _shortened(plugin: Any, found: _Found) -> list[str] | OwnAnswer | _Fau
 
 
 def _plugin(spec: Spec) -> Any:
-    def accepts(made: Any) -> bool:
-        return bool(calling.method(made, "compress") or calling.method(made, "process", "aprocess"))
+    def accepts(plugin: Any) -> bool:
+        return bool(calling.method(plugin, "compress", "process", "aprocess"))
 
-    made = build("system", spec, offered("compressors"), accepts) if isinstance(spec, str) else spec
-    if not accepts(made):
-        raise BadInput(f"{type(made).__name__} has neither compress(…) nor process(example): it is no system")
-    if calling.method(made, "compress"):
-        return offered("compressor_of")(made)
-    calling.check("system", made)
-    return made
+    plugin = build("system", spec, offered("compressors"), accepts) if isinstance(spec, str) else spec
+    if not accepts(plugin):
+        raise BadInput(f"{type(plugin).__name__} has neither compress(…) nor process(example): it is no system")
+    if calling.method(plugin, "compress"):
+        return offered("compressor_of")(plugin)
+    calling.check("system", plugin)
+    return plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +250,13 @@ async def _processed(system: Any, context: RequestContext) -> list[str] | OwnAns
     """Each text of context through the system on its own; one that answers gets all of it at once."""
     texts: list[str] = []
     for slot in context.slots:
-        made = await _one(system, slot, context.question)
-        if isinstance(made, OwnAnswer):
+        answer = await _one(system, slot, context.question)
+        if isinstance(answer, OwnAnswer):
             if len(context.slots) == 1:
-                return made
+                return answer
             whole = await _one(system, Slot((), "user", context.text), context.question)
-            return whole if isinstance(whole, OwnAnswer) else made
-        texts.append(made)
+            return whole if isinstance(whole, OwnAnswer) else answer
+        texts.append(answer)
     return texts
 
 
@@ -271,23 +264,22 @@ async def _one(system: Any, slot: Slot, question: str) -> str | OwnAnswer:
     example = {"id": stable_hash([slot.text, question], 16), "context": slot.text, "question": question}
     process = calling.method(system, "aprocess", "process")
     assert process is not None
-    made = await calling.call(process, example)
-    if not isinstance(made, Mapping):
-        raise TypeError(f"process() returned a {type(made).__name__}; expected a dict with 'context' or 'response'")
-    context, response = made.get("context"), made.get("response")
+    output = await calling.call(process, example)
+    if not isinstance(output, Mapping):
+        raise TypeError(f"process() returned a {type(output).__name__}; expected a dict with 'context' or 'response'")
+    context, response = output.get("context"), output.get("response")
     if isinstance(context, str) and context != slot.text:
         return context
     if isinstance(response, str):
-        return OwnAnswer(response, usage_of(made.get("api_usage"), OPENAI_CHAT))
+        return OwnAnswer(response, usage_of(output.get("api_usage"), OPENAI_CHAT))
     if context is None:
-        raise TypeError(
-            f"process() returned neither a 'context' nor a 'response'; its keys: {', '.join(map(str, made)) or 'none'}"
-        )
+        keys = ", ".join(map(str, output)) or "none"
+        raise TypeError(f"process() returned neither a 'context' nor a 'response'; its keys: {keys}")
     return slot.text
 
 
-def _rendered(made: OwnAnswer, request: WireRequest) -> HopAnswer:
-    reply = Reply(text=made.text, finish_reason="stop", usage=made.usage, model=request.model)
+def _rendered(answer: OwnAnswer, request: WireRequest) -> HopAnswer:
+    reply = Reply(text=answer.text, finish_reason="stop", usage=answer.usage, model=request.model)
     if request.stream:
         return HopAnswer(render_stream(request.wire, reply, request), content_type="text/event-stream")
     return HopAnswer([dump(render_reply(request.wire, reply, request))])
@@ -295,12 +287,9 @@ def _rendered(made: OwnAnswer, request: WireRequest) -> HopAnswer:
 
 def with_key(headers: CIMultiDict[str], key: str, wire: str) -> CIMultiDict[str]:
     """The headers with `key` in the place(s) where the client put its own; without one, where the wire wants it."""
+    values = {"x-api-key": key, "Authorization": f"Bearer {key}"}
+    usual = "x-api-key" if wire.startswith("anthropic") else "Authorization"
     changed = headers.copy()
-    if "x-api-key" in changed:
-        changed["x-api-key"] = key
-    if "Authorization" in changed:
-        changed["Authorization"] = f"Bearer {key}"
-    if "x-api-key" not in changed and "Authorization" not in changed:
-        name, value = ("x-api-key", key) if wire.startswith("anthropic") else ("Authorization", f"Bearer {key}")
-        changed[name] = value
+    for name in [name for name in values if name in headers] or [usual]:
+        changed[name] = values[name]
     return changed

@@ -81,12 +81,12 @@ def build(seed: int = 0, topics: Mapping[str, str] | None = None) -> Built:
     the third ones.
     """
     topics = installed_topics() if topics is None else topics
-    found: dict[str, dict[int, tuple[int, str]]] = {}
+    places: dict[str, dict[int, tuple[int, str]]] = {}
     dropped: dict[str, str] = {}
     prose = {topic: _prose(topic, topics) for topic in {plan.topic for plan in plans()}}
     for plan in plans():
-        found[plan.id] = _locate(plan, prose[plan.topic], dropped)
-    by_context = [_examples(plan, prose[plan.topic], found, seed, dropped) for plan in plans()]
+        places[plan.id] = _locate(plan, prose[plan.topic], dropped)
+    by_context = [_examples(plan, prose[plan.topic], places, seed, dropped) for plan in plans()]
     pairs = [examples[:2] for examples in by_context if len(examples) > 1]
     rest = [examples[2:] if len(examples) > 1 else examples for examples in by_context]
     return Built([e for part in (*pairs, *rest) for e in part], dropped)
@@ -121,16 +121,19 @@ def _locate(plan: ContextPlan, prose: list[str], dropped: dict[str, str]) -> dic
 def _examples(
     plan: ContextPlan,
     prose: list[str],
-    found: dict[str, dict[int, tuple[int, str]]],
+    located: dict[str, dict[int, tuple[int, str]]],
     seed: int,
     dropped: dict[str, str],
 ) -> list[Example]:
-    places = found[plan.id]
+    places = located[plan.id]
     if not places:
         return []
     needed = {paragraph for paragraph, _ in places.values()}
     others = {
-        p for other in plans() if other.topic == plan.topic and other.id != plan.id for p, _ in found[other.id].values()
+        p
+        for other in plans()
+        if other.topic == plan.topic and other.id != plan.id
+        for p, _ in located[other.id].values()
     }
     window = _window(
         prose,
@@ -295,14 +298,14 @@ def paragraphs(text: str) -> list[str]:
 
     Signatures (`object.__len__(self)`) stay, because the paragraph after one says nothing without it.
     """
-    found = []
+    prose = []
     for block in re.split(r"\n\s*\n", text):
         lines = [line.strip() for line in block.splitlines() if line.strip()]
         if lines and not (len(lines) > 1 and _HEADING.fullmatch(lines[-1])):
             line = _joined(lines)
             if _is_signature(line) or _is_prose(line):
-                found.append(line)
-    return found
+                prose.append(line)
+    return prose
 
 
 def _joined(lines: list[str]) -> str:
@@ -417,7 +420,7 @@ class Renaming:
         if name.isupper():
             return next(self._words).upper()
         if name[0].isupper():
-            suffix = found.group() if (found := _SUFFIX.search(name)) else ""
+            suffix = match.group() if (match := _SUFFIX.search(name)) else ""
             return next(self._words).capitalize() + suffix
         return next(self._words)
 

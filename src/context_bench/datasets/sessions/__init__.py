@@ -94,10 +94,10 @@ def _marked(request: SessionRequest) -> SessionRequest:
     """The request on the Anthropic wire, with cache marks where a coding agent sets them."""
 
     def body() -> dict[str, Any]:
-        made = to_body("anthropic", request.chat)
-        spoken = [message["content"] for message in made["messages"] if message["role"] == "user"]
-        for blocks in (made["system"], *spoken[-2:]):
+        sent = to_body("anthropic", request.chat)
+        spoken = [message["content"] for message in sent["messages"] if message["role"] == "user"]
+        for blocks in (sent["system"], *spoken[-2:]):
             blocks[-1] = {**blocks[-1], "cache_control": dict(_MARK)}
-        return made
+        return sent
 
     return replace(request.on("anthropic"), make_body=body, exact=True)

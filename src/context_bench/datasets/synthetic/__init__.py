@@ -223,13 +223,13 @@ def _fitted(layout: _Layout, world: World, filler: list[tuple[Piece, int]], toke
     """Prose is taken out until the text is short enough."""
     while True:
         text, spans = layout.render(world.opening, [*world.pieces, *(piece for piece, _ in filler)])
-        over = (found := counter.count(text)) - tokens
+        over = (length := counter.count(text)) - tokens
         if over <= 0:
-            return Text(text, found, spans)
+            return Text(text, length, spans)
         while over > 0:
             if not filler:
                 raise BadInput(
-                    f"{tokens} tokens are too few for the six questions and what they need; try {found + 100} or more"
+                    f"{tokens} tokens are too few for the six questions and what they need; try {length + 100} or more"
                 )
             over -= filler.pop()[1]
 

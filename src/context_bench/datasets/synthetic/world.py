@@ -72,11 +72,11 @@ def number_word(value: int) -> str:
 
 def roman(value: int) -> str:
     """A whole number from 1 to 99 in Roman numerals: 47 → XLVII."""
-    found = ""
+    numeral = ""
     for size, sign in _ROMAN:
-        found += sign * (value // size)
+        numeral += sign * (value // size)
         value %= size
-    return found
+    return numeral
 
 
 def capital(sentence: str) -> str:
@@ -186,9 +186,9 @@ class World:
         )
         self._numbers = {name: self._supply(low, high) for name, low, high in _RANGES}
         self.rules = self._rules()
-        made = [make(index) for make in (self._span, self._hops, self._updates, self._constraint, self._absent)]
-        made.append(self._aggregate(index, tokens))  # the only one that depends on the length
-        self.asked = sorted(made, key=lambda asked: KINDS.index(asked.kind))
+        questions = [make(index) for make in (self._span, self._hops, self._updates, self._constraint, self._absent)]
+        questions.append(self._aggregate(index, tokens))  # the only one that depends on the length
+        self.asked = sorted(questions, key=lambda asked: KINDS.index(asked.kind))
 
     def more(self) -> Iterator[list[Piece]]:
         """Further facts, a round at a time. No round touches what a question is about."""
@@ -321,14 +321,14 @@ class World:
     def _chain(self, first: tuple[Piece, str], hops: int) -> tuple[list[Piece], str]:
         """A person → house (→ firm (→ town)): the sentences after `first`, and where they lead."""
         house = self.names.place("house")
-        said, end = [self._sentence("lodging", person=first[1], house=house)], house
+        sentences, end = [self._sentence("lodging", person=first[1], house=house)], house
         if hops > 2:
             firm = end = self.names.place("firm")
-            said.append(self._sentence("deed", firm=firm, house=house))
+            sentences.append(self._sentence("deed", firm=firm, house=house))
             if hops > 3:
                 end = self.names.place("town")
-                said.append(self._sentence("bank", firm=firm, town=end))
-        return said, end
+                sentences.append(self._sentence("bank", firm=firm, town=end))
+        return sentences, end
 
     def _aggregate(self, index: int, tokens: int) -> WorldQuestion:
         good = self._goods.pop()
@@ -356,11 +356,16 @@ class World:
     def _updates(self, index: int) -> WorldQuestion:
         thing = self._objects.pop()
         changes = 3 + index % 3
-        said, room = self._relocations(thing, changes)
+        sentences, room = self._relocations(thing, changes)
         self._relocations(self._objects.pop(), 2)
         question = self._question("room", object=lexicon()["objects"][thing])
         return WorldQuestion(
-            UPDATES, f"{changes} changes", question, [f"the {room}", room], [said[-2]], [*said[:-2], said[-1]]
+            UPDATES,
+            f"{changes} changes",
+            question,
+            [f"the {room}", room],
+            [sentences[-2]],
+            [*sentences[:-2], sentences[-1]],
         )
 
     def _relocations(self, thing: str, changes: int) -> tuple[list[Piece], str]:
@@ -370,23 +375,23 @@ class World:
         rooms = self.names.storerooms(changes + 2)
         times = sorted(self._anywhere() for _ in rooms)
         relations = ["placed", *["moved"] * changes, "mooted"]
-        said = [
+        sentences = [
             self._sentence_at(at, r, object=thing, room=room)
             for r, at, room in zip(relations, times, rooms, strict=True)
         ]
-        return said, rooms[-2]
+        return sentences, rooms[-2]
 
     def _rules(self) -> dict[str, tuple[str, Piece]]:
         """The standing rules of this text, by the fact that they are about: which form is demanded, and the
         sentence.
         """
-        known = lexicon()["rules"]
+        texts = lexicon()["rules"]
         chosen = {"hands": self.draw.pick(("words", "roman")), "shut": self.draw.pick(("monday", "sunday"))}
         chosen |= {"licence": "initials", "policy": "mark"}
-        rules = {relation: (form, Piece(known[form], 0.0)) for relation, form in chosen.items()}
-        others = [Piece(text, 0.0) for text in self.draw.shuffled(known["others"])[:3]]
+        rules = {relation: (form, Piece(texts[form], 0.0)) for relation, form in chosen.items()}
+        others = [Piece(text, 0.0) for text in self.draw.shuffled(texts["others"])[:3]]
         self.opening = self.draw.shuffled(
-            [Piece(known["order"], 0.0), *(piece for _, piece in rules.values()), *others]
+            [Piece(texts["order"], 0.0), *(piece for _, piece in rules.values()), *others]
         )
         return rules
 
@@ -411,12 +416,12 @@ class World:
         relation = ("keeper", "opened", "rent")[index % 3]
         shop = self._shop()
         near = self._lookalikes(relation, shop)
-        known = index // 3 % 2 == 1
-        if known:  # the place is in the text, but not what is asked of it
+        place_exists = index // 3 % 2 == 1
+        if place_exists:  # the place is in the text, but not what is asked of it
             near += [self._shop_fact(other, shop)[0] for other in ("keeper", "opened", "rent") if other != relation]
         question = self._question(relation, shop=self._shop_asked(shop))
         answers = list(lexicon()["unsaid"]["answers"])
-        return WorldQuestion(ABSENT, "no such fact" if known else "no such place", question, answers, [], near)
+        return WorldQuestion(ABSENT, "no such fact" if place_exists else "no such place", question, answers, [], near)
 
 
 _RANGES = (("opened", 1700, 1900), ("rent", 21, 200), ("hands", 11, 98), ("crew", 11, 98))
