@@ -96,10 +96,7 @@ def _kind(found: ShellReads, kinds: set[str]) -> Kind:
     if found.edits:
         return "edit"
     order: tuple[Kind, ...] = ("search", "read", "list")
-    for kind in order:
-        if kind in kinds:
-            return kind
-    return "read" if found.reads else "exec"
+    return next((kind for kind in order if kind in kinds), "read" if found.reads else "exec")
 
 
 def _collect(stream: LineStream) -> dict[str, Read]:

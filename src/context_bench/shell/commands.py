@@ -379,8 +379,7 @@ SIMPLE: dict[str, Callable[[CommandCall], Result]] = _by_name(
     [
         (text_commands.cat, "cat less more"),
         (text_commands.bat, "bat batcat"),
-        (text_commands.head, "head"),
-        (text_commands.tail, "tail"),
+        (text_commands.ends, "head tail"),
         (text_commands.nl, "nl"),
         (programs.sed, "sed gsed"),
         (programs.awk, "awk gawk mawk"),

@@ -5,7 +5,9 @@ them whole.
 from __future__ import annotations
 
 import math
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,17 +157,14 @@ class Awk:
         raise Unknown
 
     def _either(self) -> Any:
-        left = self._both()
-        while self._peek()[1] == "||":
-            self._take()
-            left = ("||", left, self._both())
-        return left
+        return self._chained(("||",), lambda: self._chained(("&&",), self._negated))
 
-    def _both(self) -> Any:
-        left = self._negated()
-        while self._peek()[1] == "&&":
+    def _chained(self, operators: tuple[str, ...], operand: Callable[[], Any]) -> Any:
+        """Operands with operators between them, from left to right."""
+        left = operand()
+        while (operator := self._peek()[1]) in operators:
             self._take()
-            left = ("&&", left, self._negated())
+            left = (operator, left, operand())
         return left
 
     def _negated(self) -> Any:
@@ -213,10 +212,7 @@ class Awk:
         return ("match", pattern)
 
     def _sum(self) -> Any:
-        left = self._atom()
-        while self._peek()[1] in ("+", "-", "%"):
-            operator = self._take()[1]
-            left = (operator, left, self._atom())
+        left = self._chained(("+", "-", "%"), self._atom)
         if isinstance(left, int):
             self.numbers.append(left)
         return left
@@ -272,30 +268,29 @@ class Awk:
             return bool(node[1].found(line.text))
         if name == "!":
             return not self._value(node[1], line, values)
-        if name == "&&":
-            return self._value(node[1], line, values) and self._value(node[2], line, values)
-        if name == "||":
-            return self._value(node[1], line, values) or self._value(node[2], line, values)
         give_up_if(name == "$0")
-        left, right = self._value(node[1], line, values), self._value(node[2], line, values)
-        if not isinstance(left, int) or not isinstance(right, int):
-            raise Unknown
-        return _compute(name, left, right)
+        left = self._value(node[1], line, values)
+        if name in ("&&", "||") and bool(left) == (name == "||"):
+            return left
+        right = self._value(node[2], line, values)
+        if name in ("&&", "||"):
+            return right
+        give_up_if(not isinstance(left, int) or not isinstance(right, int) or (name == "%" and right == 0))
+        return _OPERATORS[name](left, right)
 
     def _printed(self, verb: str, arguments: list[list[Any]], line: FileLine, values: dict[str, Any]) -> Part:
         if not arguments:
             give_up_if(verb == "printf")
             self.budget.make(0, 1)
             return line._replace(eol=True)
-        whole = any(item == ("$0",) for argument in arguments for item in argument)
-        if not whole:
-            self.budget.make(sum(_width(item, line) for argument in arguments for item in argument), 1)
-            text = " ".join(self._text(argument, line, values) for argument in arguments) if verb == "print" else None
-            return FileLine(None, 0, text)
-        if line.text is None:
+        items = [item for argument in arguments for item in argument]
+        whole = ("$0",) in items
+        if whole and line.text is None:
             return line
-        self.budget.make(sum(_width(item, line) for argument in arguments for item in argument), 1)
+        self.budget.make(sum(_width(item, line) for item in items), 1)
         texts = [self._text(argument, line, values) for argument in arguments]
+        if not whole:
+            return FileLine(None, 0, " ".join(texts) if verb == "print" else None)
         if verb == "print":
             shown = " ".join(texts)
         else:
@@ -321,14 +316,17 @@ def _width(item: Any, line: FileLine) -> int:
     return len(line.text or "") if item == ("$0",) else len(item) if isinstance(item, str) else 20
 
 
-def _compute(operator: str, left: int, right: int) -> Any:
-    if operator == "%":
-        give_up_if(right == 0)
-        return left % right
-    return {
-        "==": left == right, "!=": left != right, "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right,  # noqa: E501
-        "+": left + right, "-": left - right,
-    }[operator]  # fmt: skip
+_OPERATORS: dict[str, Callable[[int, int], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "+": operator.add,
+    "-": operator.sub,
+    "%": operator.mod,
+}
 
 
 def _changed(program: Sed, stream: LineStream) -> LineStream:

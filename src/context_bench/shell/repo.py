@@ -54,20 +54,9 @@ class FilesByPath(Protocol):
 class Repo(FilesByPath, Protocol):
     """A repository that is open: to be closed by who opened it."""
 
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-class _Closing:
-    """Common end of a `with` for all repositories."""
-
     def close(self) -> None:
         """Let go of files and processes."""
+        return
 
     def __enter__(self) -> Self:
         return self
@@ -78,7 +67,7 @@ class _Closing:
         self.close()
 
 
-class Snapshot(_Closing):
+class Snapshot(Repo):
     """Files given as they are: `{path: bytes}`."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
@@ -100,7 +89,7 @@ class Snapshot(_Closing):
         return self._files.get(path)
 
 
-class Folder(_Closing):
+class Folder(Repo):
     """A checkout, or any folder. Links are not followed."""
 
     def __init__(self, root: Path) -> None:
@@ -136,7 +125,7 @@ class Folder(_Closing):
         return found
 
 
-class Archive(_Closing):
+class Archive(Repo):
     """A zip or tar; the one folder that everything lies in, as in downloads of a commit, is taken off."""
 
     def __init__(self, path: Path) -> None:
@@ -237,7 +226,7 @@ def _packed(path: Path) -> bool:
         return False
 
 
-class GitClone(_Closing):
+class GitClone(Repo):
     """A clone at a commit, through one `git cat-file --batch`. What a partial clone lacks is not fetched: such a file
     is not there.
     """

@@ -14,7 +14,6 @@ from context_bench.shell.model import (
     UNKNOWN,
     Budget,
     CommandCall,
-    CommandOptions,
     FileLine,
     LineStream,
     Part,
@@ -32,34 +31,28 @@ from context_bench.shell.model import (
 
 def keep_lines(call: CommandCall) -> Result:
     """sort, tac, shuf: all lines, in another order."""
-    given = parse_options(call.args, "kotST" if call.name == "sort" else "ns", "key output field-separator lines")
-    give_up_if(
-        given.has("u", "unique", "m", "c", "check", "n")
-        and call.name in ("sort", "shuf")
-        and given.has("u", "unique", "c", "check", "m")
-    )
+    sorts = call.name == "sort"
+    given = parse_options(call.args, "kotST" if sorts else "ns", "key output field-separator lines")
+    give_up_if(sorts and given.has("u", "unique", "m", "c", "check"))
     give_up_if(call.name == "shuf" and (given.rest[1:] or given.given))
     streams, status = call.inputs(given.rest)
     stream = joined(streams)
     call.files.budget.make(0, len(stream.parts))
-    target = given.get("o", "output") if call.name == "sort" else None
+    parts = [part._replace(eol=True) if isinstance(part, FileLine) else part for part in stream.parts]
     if call.name == "tac":
-        stream = LineStream([line._replace(eol=True) for line in reversed(stream.texts())], stream.ordered)
-    elif (
-        call.name == "sort"
-        and not set(given.given) - {"r", "reverse", "o", "output"}
-        and all(isinstance(part, FileLine) and part.text is not None and not part.rest for part in stream.parts)
-    ):
-        lines = sorted(stream.texts(), key=lambda line: line.text or "", reverse=given.has("r", "reverse"))
-        stream = LineStream([line._replace(eol=True) for line in lines], ordered=False)
-    else:
-        stream = LineStream(
-            [part._replace(eol=True) if isinstance(part, FileLine) else part for part in stream.parts], ordered=False
-        )
-    if target:
-        call.files.write(target, stream)
+        stream.texts()  # all of them are known
+        return LineStream(reversed(parts), stream.ordered), status
+    plain_sort = sorts and not set(given.given) - {"r", "reverse", "o", "output"}
+    if plain_sort and all(isinstance(part, FileLine) and part.text is not None and not part.rest for part in parts):
+        parts.sort(key=_text_of, reverse=given.has("r", "reverse"))
+    if sorts and (target := given.get("o", "output")):
+        call.files.write(target, LineStream(parts, ordered=False))
         return LineStream(), status
-    return stream, status
+    return LineStream(parts, ordered=False), status
+
+
+def _text_of(part: Part) -> str:
+    return part.text or "" if isinstance(part, FileLine) else ""
 
 
 def uniq(call: CommandCall) -> Result:
@@ -131,21 +124,28 @@ def _counted(args: list[str]) -> list[str]:
     ]
 
 
-def head(call: CommandCall) -> Result:
-    """The first lines or bytes of each file."""
-    budget = call.files.budget
-    args = _counted(call.args)
-    given = parse_options(args, "nc", "lines bytes")
-    size = given.get("c", "bytes")
-    count = given.get("n", "lines") or "10"
-    give_up_if(not re.fullmatch(r"-?\d{1,9}", size if size is not None else count))
-    return _per_file(
-        call,
-        given,
-        lambda stream: (
-            _first_bytes(stream, int(size)) if size is not None else _first_lines(stream, int(count), budget)
-        ),
-    )
+def ends(call: CommandCall) -> Result:
+    """head, tail: the first or last lines or bytes of each file, or all from a line on; each file by itself, under its
+    name if there are several.
+    """
+    first, args, budget = call.name == "head", _counted(call.args), call.files.budget
+    if not first and args and re.fullmatch(r"\+\d+", args[0]):
+        args[0] = "-n" + args[0]
+    given = parse_options(args, "nc", "lines bytes" if first else "lines bytes pid")
+    size, count = given.get("c", "bytes"), given.get("n", "lines") or "10"
+    give_up_if(not first and given.has("f", "F", "follow"))
+    give_up_if(not re.fullmatch(r"-?\d{1,9}" if first else r"[+-]?\d{1,9}", count if size is None else size))
+    streams, status = call.inputs(given.rest)
+    titled = (len(given.rest) > 1 or given.has("v", "verbose")) and not given.has("q", "quiet", "silent")
+    out = LineStream()
+    for at, (name, stream) in enumerate(streams):
+        if titled:
+            out.parts += [FileLine(None, 0, "")] * bool(at) + [FileLine(None, 0, f"==> {name or 'standard input'} <==")]
+        if size is not None:
+            out.extend(_first_bytes(stream, int(size)) if first else _last_bytes(stream, size))
+        else:
+            out.extend(_first_lines(stream, int(count), budget) if first else _last_lines(stream, count, budget))
+    return out, status
 
 
 def _first_lines(stream: LineStream, count: int, budget: Budget) -> LineStream:
@@ -155,23 +155,6 @@ def _first_lines(stream: LineStream, count: int, budget: Budget) -> LineStream:
             raise Unknown
         return cut_out(stream.parts, stream.ordered, 1, max(len(stream.parts) + count, 0))
     return picked(stream, 1, count, budget) if count else LineStream()
-
-
-def tail(call: CommandCall) -> Result:
-    """The last lines or bytes of each file, or all from a line on."""
-    budget = call.files.budget
-    args = _counted(call.args)
-    if args and re.fullmatch(r"\+\d+", args[0]):
-        args[0] = "-n" + args[0]
-    given = parse_options(args, "nc", "lines bytes pid")
-    give_up_if(given.has("f", "F", "follow"))
-    size, count = given.get("c", "bytes"), given.get("n", "lines") or "10"
-    give_up_if(not re.fullmatch(r"[+-]?\d{1,9}", size if size is not None else count))
-    return _per_file(
-        call,
-        given,
-        lambda stream: _last_bytes(stream, size) if size is not None else _last_lines(stream, count, budget),
-    )
 
 
 def _last_lines(stream: LineStream, count: str, budget: Budget) -> LineStream:
@@ -225,22 +208,6 @@ def _last_bytes(stream: LineStream, count: str) -> LineStream:
             )
         skip -= len(raw)
     return LineStream(out)
-
-
-def _per_file(call: CommandCall, given: CommandOptions, pick: Callable[[LineStream], LineStream]) -> Result:
-    """Both head and tail: each file by itself, under its name if there are several."""
-    streams, status = call.inputs(given.rest)
-    titled = (len(given.rest) > 1 or given.has("v", "verbose")) and not given.has("q", "quiet", "silent")
-    out = LineStream()
-    for at, (name, stream) in enumerate(streams):
-        if titled:
-            out.extend(
-                LineStream(
-                    [*([FileLine(None, 0, "")] if at else []), FileLine(None, 0, f"==> {name or 'standard input'} <==")]
-                )
-            )
-        out.extend(pick(stream))
-    return out, status
 
 
 def cat(call: CommandCall) -> Result:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import chain
@@ -289,14 +289,15 @@ class Edits:
             return
         text = self._open(path)
         made = text is not None and self._apply(text, given, record)
-        if not made and (content := _whole_text(given)) is not None and not _is_replacement(given):
+        content = _whole_text(given) if _first_text(given, _OLD) is None else None
+        if not made and content is not None:
             self._write(path, content)
         elif not made:
             self.lose(path)
 
     def _apply(self, text: EditedText, given: Any, record: Any) -> bool:
-        if _is_replacement(given):
-            old, new = _old_new(given)
+        if (old := _first_text(given, _OLD)) is not None:
+            new = _first_text(given, _NEW) or ""
             if not old and not text.lines:
                 text.put(0, 0, split(new))
                 return True
@@ -304,7 +305,9 @@ class Edits:
                 old, new, given.get("replace_all") is True or whole(given.get("expected_replacements")) not in (None, 1)
             )
         if edits := sequence(given.get("edits")):
-            return all(_is_replacement(mapping(one)) and self._apply(text, mapping(one), None) for one in edits)
+            return all(
+                _first_text(one, _OLD) is not None and self._apply(text, one, None) for one in map(mapping, edits)
+            )
         if (line := whole(given.get("insert_line"))) is not None and isinstance(given.get("new_str"), str):
             place = min(max(0, line), len(text.lines))
             text.put(place, place, split(given["new_str"]))
@@ -393,14 +396,12 @@ class Edits:
 
     def lose(self, path: str) -> None:
         """The file was changed, nobody knows how."""
-        self.texts.pop(path, None)
-        self.removed.discard(path)
+        self.restore(path)
         self.lost.add(path)
 
     def remove(self, path: str) -> None:
         """The file is no longer there."""
-        self.texts.pop(path, None)
-        self.lost.discard(path)
+        self.restore(path)
         self.names.pop(path, None)
         self.removed.add(path)
 
@@ -448,8 +449,14 @@ def _structured_hunks(record: Any) -> list[Hunk]:
     return found
 
 
-def _is_replacement(given: Any) -> bool:
-    return any(isinstance(given.get(key), str) for key in ("old_string", "old_str", "oldString", "oldText", "old_text"))
+#: Names of the text that an edit replaces, of the text it puts in its place, and of the whole text of a file.
+_OLD = ("old_string", "old_str", "oldString", "oldText", "old_text")
+_NEW = ("new_string", "new_str", "newString", "newText", "new_text")
+_WHOLE = ("content", "file_text", "contents", "fileText")
+
+
+def _first_text(given: Any, names: Iterable[str]) -> str | None:
+    return next((given[name] for name in names if isinstance(given.get(name), str)), None)
 
 
 def _place(given: Any) -> tuple[int, int] | None:
@@ -462,19 +469,8 @@ def _place(given: Any) -> tuple[int, int] | None:
     return (before - 1, before - 1) if before is not None and before > 0 else None
 
 
-def _old_new(given: Any) -> tuple[str, str]:
-    old = next(
-        given[key]
-        for key in ("old_string", "old_str", "oldString", "oldText", "old_text")
-        if isinstance(given.get(key), str)
-    )
-    keys = ("new_string", "new_str", "newString", "newText", "new_text")
-    return old, next((given[key] for key in keys if isinstance(given.get(key), str)), "")
-
-
 def _whole_text(given: Any) -> str | None:
-    names = ["content", "file_text", "contents", "fileText", *(["new_text"] if _place(given) is None else [])]
-    return next((given[key] for key in names if isinstance(given.get(key), str)), None)
+    return _first_text(given, _WHOLE if _place(given) is not None else (*_WHOLE, "new_text"))
 
 
 def numbered(text: str) -> list[tuple[int, str]]:
