@@ -12,9 +12,9 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.transcripts.format import mapping, sequence, text, texts
-from context_bench.transcripts.requests import Logged
+from context_bench.transcripts.requests import Logged, items_of
 from context_bench.transcripts.transcript import ToolCall, Transcript, claims, fenced, observation, tool_of
-from context_bench.wire.conversation import ITEMS, tool_calls_of
+from context_bench.wire.conversation import tool_calls_of
 
 _TEXTS = ("text", "input_text", "output_text")
 _USES = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -169,12 +169,6 @@ _MARK = re.compile(r'"cache_control":(?:null|\{[^{}]*\}),?')
 def task_key(task: str) -> str:
     """Hash of a text, without the blanks around it."""
     return hash_text(task.strip(), 16)
-
-
-def items_of(line: Logged) -> list[Any]:
-    """The items of the conversation in a request."""
-    items = line.body.get(ITEMS[line.wire])
-    return items if isinstance(items, list) else [items]
 
 
 @dataclass

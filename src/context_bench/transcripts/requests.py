@@ -175,7 +175,7 @@ def _groups(source: LogSource, read: Reader) -> list[tuple[str | None, list[Plac
         if isinstance(line, str):
             source.skip(line)
             continue
-        items = _items(line)
+        items = items_of(line)
         same = stable_hash([line.wire, items])
         key = stable_hash([line.session, line.wire, *_opening(line)])
         thread = opened.get(key)
@@ -212,14 +212,15 @@ def _named(groups: list[_Thread]) -> list[tuple[str | None, list[Place]]]:
     return named
 
 
-def _items(line: Logged) -> list[Any]:
+def items_of(line: Logged) -> list[Any]:
+    """The items of the conversation in a request."""
     items = line.body.get(ITEMS.get(line.wire, ""))
     return items if isinstance(items, list) else [items]
 
 
 def _opening(line: Logged) -> list[Any]:
     """Key that all requests of one conversation share: the instructions and the first message."""
-    items = _items(line)
+    items = items_of(line)
     spoken = [item for item in items if not (isinstance(item, Mapping) and item.get("role") in SYSTEM_ROLES)]
     system = [line.body.get("system"), line.body.get("instructions"), *items[: len(items) - len(spoken)]]
     return [_unmarked(system), _unmarked(spoken[:1])]

@@ -144,18 +144,15 @@ class Trace:
             "agent": self.agent,
             "events": [event.to_json() for event in self.events],
         }
-        for name in _PLAIN:
-            if (value := getattr(self, name)) is not None:
-                row[name] = value
-        if self.final is not None:
-            row["final"] = [event.to_json() for event in self.final]
-        if self.usage is not None:
-            row["usage"] = {f.name: value for f in fields(Usage) if (value := getattr(self.usage, f.name)) is not None}
-        if self.skipped:
-            row["skipped"] = dict(self.skipped)
-        if self.notes:
-            row["notes"] = list(self.notes)
-        return row
+        usage = {f.name: getattr(self.usage, f.name) for f in fields(Usage)} if self.usage is not None else None
+        more = {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "final": None if self.final is None else [event.to_json() for event in self.final],
+            "usage": None if usage is None else {name: tokens for name, tokens in usage.items() if tokens is not None},
+            "skipped": dict(self.skipped) or None,
+            "notes": list(self.notes) or None,
+        }
+        return row | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Trace:

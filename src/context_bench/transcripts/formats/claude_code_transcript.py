@@ -75,20 +75,14 @@ class ClaudeThread:
         self._places: dict[str, int] = {}
 
     def assistant(
-        self, message: Mapping[str, Any], blocks: list[dict[str, Any]], usage: Usage | None, at: float | None
+        self, ident: str | None, message: Mapping[str, Any], blocks: list[dict[str, Any]], usage: Usage | None, at: Any
     ) -> Message | None:
-        """Read a line with (a part of) an answer; returns the answer."""
+        """Read a line with (a part of) an answer, of this id; returns the answer."""
         if not blocks:
             return None
-        named, answer = text(message.get("id")), self._answer
-        if (
-            answer is None
-            or answer.items is None
-            or named is None
-            or answer.ident != named
-            or self._context is not self.one.context
-        ):
-            answer = self._new(at, named, message.get("model"))
+        answer = self._answer
+        if answer is None or ident is None or answer.ident != ident or self._context is not self.one.context:
+            answer = self._new(moment(at), ident, message.get("model"))
         content = answer.items[0]["content"] if answer.items else []
         content += [block for block in blocks if block not in content] if content else blocks
         answer.usage = usage or answer.usage
@@ -181,9 +175,9 @@ class ClaudeRun:
         if name is None or name != self._answer:
             one.turns, self._answer = one.turns + 1, name
             one.processed = self._processed
-        usage, t = usage_of(message.get("usage"), ANTHROPIC), moment(line.get("timestamp"))
+        usage, stamp = usage_of(message.get("usage"), ANTHROPIC), line.get("timestamp")
         blocks = _blocks(message.get("content"))
-        answer = None if self.view == "trace" else thread.assistant(message, blocks, usage, t)
+        answer = None if self.view == "trace" else thread.assistant(name, message, blocks, usage, stamp)
         if answer is not None:
             thread.passed(own)
         if (model := text(message.get("model"))) is not None:
@@ -191,7 +185,7 @@ class ClaudeRun:
             self._models.setdefault(model)
         if self.view == "session":
             return
-        one.at(t)
+        t = one.at(moment(stamp))
         if usage is not None:
             self._count(name or f"line {one.turns}", usage, line, message)
         facts = {"t": t, "sidechain": thread.one is not one, "place": own, "lasting_cwd": cwd}
@@ -271,7 +265,7 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
         if isinstance(content, list)
         else []
     )
-    return [b for b in blocks if isinstance(b, dict) and not (b.get("type") == "text" and not b.get("text"))]
+    return [b for b in blocks if isinstance(b, dict) and (b.get("text") or b.get("type") != "text")]
 
 
 def _tokens(usage: Usage) -> int:

@@ -156,18 +156,17 @@ def _pieces(archive: zipfile.ZipFile, folder: str, path: Path, skip: Skip | None
 def _entry(archive: zipfile.ZipFile, name: str, path: Path, skip: Skip | None) -> Any:
     """The JSON in an entry. An entry that says to be larger than any log is refused unread."""
     info = archive.getinfo(name)
-    if info.file_size > DOCUMENT_LIMIT:
-        if skip is not None:
-            skip("an entry that is too large")
-            return None
-        raise BadInput(f"{path}: {name} would be {info.file_size:,} bytes; at most {DOCUMENT_LIMIT:,} are read")
-    try:
-        return load_json(_unpacked(archive, info))
-    except FAULTS as error:
-        if skip is not None:
-            skip("an entry that cannot be read")
-            return None
-        raise BadInput(f"{path}: {name} cannot be read: {error}") from error
+    fault = f"would be {info.file_size:,} bytes; at most {DOCUMENT_LIMIT:,} are read"
+    reason = "an entry that is too large"
+    if info.file_size <= DOCUMENT_LIMIT:
+        try:
+            return load_json(_unpacked(archive, info))
+        except FAULTS as error:
+            fault, reason = f"cannot be read: {error}", "an entry that cannot be read"
+    if skip is None:
+        raise BadInput(f"{path}: {name} {fault}")
+    skip(reason)
+    return None
 
 
 def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

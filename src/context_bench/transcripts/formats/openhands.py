@@ -135,13 +135,19 @@ def _observation(event: Mapping[str, Any], one: Transcript, by_id: dict[Any, Too
     call = by_id.get(cause) if isinstance(cause, int | str) and not isinstance(cause, bool) else last
     extras = mapping(event.get("extras"))
     meta = mapping(extras.get("metadata"))
+    failed = event.get("observation") == "error"
+    _answered(one, call, meta, meta.get("exit_code", extras.get("exit_code")), texts(event.get("content")), failed)
+
+
+def _answered(
+    one: Transcript, call: ToolCall | None, meta: Mapping[str, Any], code: Any, output: str | None, failed: bool
+) -> None:
+    """Record what came of a call, and the folder of the shell after it."""
     if (after := text(meta.get("working_dir"))) is not None:
         one.note_folder(after, call)
-    if call is None:
-        return
-    code = whole(meta.get("exit_code", extras.get("exit_code")))
-    failed = True if event.get("observation") == "error" else None
-    call.answer(texts(event.get("content")) or "", failed=failed, exit_code=None if code == -1 else code)
+    if call is not None:
+        exit_code = whole(code)
+        call.answer(output or "", failed=failed or None, exit_code=None if exit_code == -1 else exit_code)
 
 
 def _v1(event: Mapping[str, Any], one: Transcript, t: float | None) -> None:
@@ -173,12 +179,8 @@ def _v1(event: Mapping[str, Any], one: Transcript, t: float | None) -> None:
         if call is None:
             one.skip("a result without its call")
             return
-        meta = mapping(seen.get("metadata"))
-        if (after := text(meta.get("working_dir"))) is not None:
-            one.note_folder(after, call)
-        code = whole(seen.get("exit_code", meta.get("exit_code")))
-        output = texts(seen.get("content", seen.get("output")))
-        call.answer(output or "", failed=True if seen.get("is_error") else None, exit_code=None if code == -1 else code)
+        meta, output = mapping(seen.get("metadata")), texts(seen.get("content", seen.get("output")))
+        _answered(one, call, meta, seen.get("exit_code", meta.get("exit_code")), output, bool(seen.get("is_error")))
     elif kind in ("UserRejectObservation", "AgentErrorEvent"):
         if (call := one.find(event.get("tool_call_id"))) is not None:
             call.answer("", failed=True)

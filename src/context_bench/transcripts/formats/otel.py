@@ -19,13 +19,14 @@ _ASKS = ("chat", "generate_content", "text_completion")
 
 def sniff(peek: Peek) -> bool:
     """True if an object holds spans, or is one of the convention."""
-    for value in peek.sample[:50]:
-        row = mapping(value)
-        if isinstance(row.get("resourceSpans"), list):
-            return True
-        if any(str(name).startswith("gen_ai.") for name in _attributes(row.get("attributes"))):
-            return True
-    return False
+    return any(
+        isinstance(row.get("resourceSpans"), list) or _is_convention(_attributes(row.get("attributes")))
+        for row in map(mapping, peek.sample[:50])
+    )
+
+
+def _is_convention(attributes: Mapping[str, Any]) -> bool:
+    return any(name.startswith("gen_ai.") for name in attributes)
 
 
 def read(source: LogSource) -> Iterator[Transcript]:
@@ -33,7 +34,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
     runs: dict[str, list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]] = {}
     for number, span in enumerate(_spans(source)):
         told = _attributes(span.get("attributes"))
-        if not any(name.startswith("gen_ai.") for name in told):
+        if not _is_convention(told):
             source.skip("a span of something else")
             continue
         context = mapping(span.get("context"))

@@ -192,18 +192,12 @@ _ROLES = ("system", "user", "assistant", "tool")
 def sniff(peek: Peek) -> bool:
     """True if the first object is a trajectory, or lines hold actions and observations."""
     first = peek.first
-    if isinstance(first.get("trajectory"), list) and "info" in first:
-        return True
-    if isinstance(first.get("attempts"), list) and "info" in first:
+    if "info" in first and any(isinstance(first.get(name), list) for name in ("trajectory", "attempts")):
         return True
     if isinstance(history := first.get("history"), list) and "trajectory" not in first:
-        return any(_is_own(message) for message in history[:100])
-    return (
-        isinstance(first.get("action"), str)
-        and isinstance(first.get("observation"), str)
-        and "args" not in first
-        and "id" not in first
-    )
+        return any(map(_is_own, history[:100]))
+    step = isinstance(first.get("action"), str) and isinstance(first.get("observation"), str)
+    return step and first.keys().isdisjoint(("args", "id"))
 
 
 def _is_own(message: Any) -> bool:

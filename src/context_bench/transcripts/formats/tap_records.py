@@ -21,13 +21,12 @@ from context_bench.transcripts.dialogue import (
     Dialogue,
     ModelInput,
     ModelOutput,
-    items_of,
     reply_items,
     spoken,
     task_key,
 )
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, mapping, parsed, text
-from context_bench.transcripts.requests import NO_BODY, Logged, conversations, session_named, transcript_of
+from context_bench.transcripts.requests import NO_BODY, Logged, conversations, items_of, session_named, transcript_of
 from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
 from context_bench.wire.conversation import ITEMS, WIRES, reply_message
 

@@ -356,15 +356,11 @@ def _after_command(one: Handled, edits: Edits, changed: list[str], locate: Calla
             edits.lose(path)
 
 
-def _none(one: Handled) -> list[Event]:
-    return []
-
-
 _BY_KIND: dict[str, Callable[[Handled], list[Event]]] = {
     "read": events_of_read,
     "search": events_of_search,
     "list": events_of_list,
     "edit": events_of_edit,
     "exec": events_of_command,
-    "none": _none,
+    "none": lambda one: [],
 }
