@@ -26,7 +26,7 @@ from pathlib import Path
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
-from context_bench.engine.plan import Outcome, Score, WorkItem, planned_arms, planned_evaluators
+from context_bench.engine.plan import Score, WorkItem, WorkOutcome, planned_arms, planned_evaluators
 from context_bench.engine.redaction import secrets_of
 from context_bench.engine.store.run_records import DONE
 from context_bench.engine.store.run_writer import ExampleRow, Writer
@@ -116,9 +116,9 @@ def planned(position: int, one: dict) -> ExampleRow:
     return ExampleRow(position, one, f"{position:032x}", one["id"], one["dataset"], None, f"c{position // 4}")
 
 
-def outcome(arm: int, position: int, one: dict, judge: int) -> Outcome:
+def outcome(arm: int, position: int, one: dict, judge: int) -> WorkOutcome:
     key = f"{arm:04x}{os.getpid():012x}{position:016x}".encode()[:16]
-    made = Outcome(
+    made = WorkOutcome(
         WorkItem(arm, position, 0, one, f"{position:032x}", 0, bytes.fromhex(f"{arm:02x}{position:030x}")[:16] or key)
     )
     number = position * 7919 % 10_007

@@ -230,7 +230,7 @@ async def test_an_unfinished_run_is_finished_in_its_new_place(store, elsewhere, 
     copy_run(store, elsewhere, "r")
     await run([Keeping(), Plain()], examples(), [Right()], name="r", into=elsewhere)
     done = run_of(elsewhere, "r")
-    assert (done.status, done.rows, done.owed, done.failed) == ("done", 24, 24, 0)
+    assert (done.status, done.rows, done.planned, done.failed) == ("done", 24, 24, 0)
     with pytest.raises(BadInput, match="later: it was worked on there"):
         copy_run(store, elsewhere, "r")
 

@@ -26,7 +26,7 @@ def rows_of(bench):
     """(stored, owed) rows of the run."""
     with open_store(bench.store) as store:
         record = run_of(store, "r")
-        return record.rows, record.owed
+        return record.rows, record.planned
 
 
 @pytest.mark.parametrize("fault", [{"pages": 52}, {"file_size": 420_000}], ids=["no space", "no larger files"])

@@ -248,7 +248,7 @@ _TIMED = ("ttft", "in_flight", "waited", "seconds", "calls", "prefix_tokens")
 
 
 def canonical(row: EvalRow) -> dict[str, Any]:
-    """What a row says, without what differs between two equal runs: times, numbers of attempts, order of arrival."""
+    """Content of a row without what differs between two equal runs: times, numbers of attempts, order of arrival."""
     facts: dict[str, Any] = plain(row)
     facts.pop("latency", None)
     return facts | {name: _untimed(facts[name]) for name in ("usage", "wire", "metadata")}

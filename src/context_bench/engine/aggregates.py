@@ -95,7 +95,7 @@ class Columns:
     )  # clusters that have names; empty where no row names one
     shapes: set[str] = field(default_factory=set)
     trials: int = 0
-    _known: dict[str, Any] = field(default_factory=dict, repr=False)  # what was worked out, by what it is
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)  # what was worked out, by what it is
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -126,39 +126,39 @@ class Columns:
 
     def keys(self) -> NDArray[Any]:
         """Numbers for (example, trial), by which the rows of two systems are matched."""
-        if "keys" not in self._known:
+        if "keys" not in self._cache:
             self._number_repeats()
             pairs = zip(self.examples, self.whole("trials").tolist(), strict=True)
-            self._known["keys"] = np.fromiter((digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
-        found: NDArray[Any] = self._known["keys"]
+            self._cache["keys"] = np.fromiter((digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
+        found: NDArray[Any] = self._cache["keys"]
         return found
 
     def units(self) -> NDArray[Any] | None:
         """Each row's example as 0…U−1; `None` where no example has two rows."""
         self._number_repeats()
-        if "units" not in self._known:
+        if "units" not in self._cache:
             codes = _codes(self.examples)
-            self._known["units"] = codes if self.trials > 1 else None
+            self._cache["units"] = codes if self.trials > 1 else None
             if not len(self.labels):
-                self._known["clusters"] = codes
-        found: NDArray[Any] | None = self._known["units"]
+                self._cache["clusters"] = codes
+        found: NDArray[Any] | None = self._cache["units"]
         return found
 
     def clusters(self) -> NDArray[Any]:
         """Each row's cluster as 0…G−1; an example without one is a cluster of its own."""
         self.units()
-        if "clusters" not in self._known:
-            self._known["clusters"] = _codes(self.labels)
-        found: NDArray[Any] = self._known["clusters"]
+        if "clusters" not in self._cache:
+            self._cache["clusters"] = _codes(self.labels)
+        found: NDArray[Any] = self._cache["clusters"]
         return found
 
     def _number_repeats(self) -> None:
         """Tell apart examples of the same id: the second of them in one trial is another example, in every trial the
         same one.
         """
-        if "numbered" in self._known or not len(self):
+        if "numbered" in self._cache or not len(self):
             return
-        self._known["numbered"] = True
+        self._cache["numbered"] = True
         ids, trials = np.frombuffer(self.examples, dtype=np.uint64), self.whole("trials")
         order = np.lexsort((trials, ids)) if self.trials > 1 else np.argsort(ids, kind="stable")
         again = (ids[order[1:]] == ids[order[:-1]]) & (trials[order[1:]] == trials[order[:-1]])

@@ -18,7 +18,7 @@ from context_bench.core.errors import Stop
 from context_bench.core.protocols import Recorder
 from context_bench.core.records import Forwarded
 from context_bench.engine.observe import with_late
-from context_bench.engine.plan import Outcome, PlannedArm, SetUp
+from context_bench.engine.plan import PlannedArm, SetUp, WorkOutcome
 from context_bench.engine.planner import PlanCounts
 from context_bench.engine.progress import Progress, Step
 from context_bench.engine.schedule import Schedule
@@ -41,13 +41,13 @@ class GroupCommit:
     """
 
     def __init__(
-        self, write: Callable[[list[Outcome]], None], thread: Executor, wait: float = WAIT, soon: float = SOON
+        self, write: Callable[[list[WorkOutcome]], None], thread: Executor, wait: float = WAIT, soon: float = SOON
     ) -> None:
         self._write = write
         self._thread = thread
         self._wait, self._soon = wait, min(soon, wait)
         self._busy = 0
-        self._pending: list[tuple[Outcome, asyncio.Future[None]]] = []
+        self._pending: list[tuple[WorkOutcome, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0  # when the pending ones are written in any case, on the loop's clock
         self._flight: asyncio.Future[None] | None = None
@@ -61,13 +61,13 @@ class GroupCommit:
         self._busy -= 1
         self._consider()
 
-    async def put(self, outcome: Outcome) -> None:
+    async def put(self, outcome: WorkOutcome) -> None:
         """Return when `outcome` is durable; raises what the store raised. A cancelled caller's outcome is written all
         the same.
         """
         await self.leave_behind(outcome)
 
-    def leave_behind(self, outcome: Outcome) -> asyncio.Future[None]:
+    def leave_behind(self, outcome: WorkOutcome) -> asyncio.Future[None]:
         """Have `outcome` written with the next batch; the future is done when it is durable."""
         done = asyncio.get_running_loop().create_future()
         self._pending.append((outcome, done))
@@ -115,7 +115,7 @@ class GroupCommit:
         self._flight = loop.run_in_executor(self._thread, self._write, [outcome for outcome, _ in batch])
         self._flight.add_done_callback(lambda flight: self._landed(flight, batch))
 
-    def _landed(self, flight: asyncio.Future[None], batch: list[tuple[Outcome, asyncio.Future[None]]]) -> None:
+    def _landed(self, flight: asyncio.Future[None], batch: list[tuple[WorkOutcome, asyncio.Future[None]]]) -> None:
         self._flight = None
         error = None if flight.cancelled() else flight.exception()
         for _, done in batch:
@@ -186,10 +186,10 @@ class RunStatistics:
         self.set_up_again = 0
         self.owners: dict[str, _Row] = {}  # by mark
         self.planned: Schedule | None = None  # nothing is planned where stored answers are judged
-        self.shown_owed: tuple[int, int, bool] | None = None
+        self.shown_plan: tuple[int, int, bool] | None = None
         self.started = clock.monotonic()
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, outcome: WorkOutcome) -> None:
         """Count a committed outcome and show it."""
         count = self.counts[self.writer.arms[outcome.unit.arm].name]
         cost = outcome.usage.get("cost", 0.0) + sum(score.usage.get("cost", 0.0) for score in outcome.scores)
@@ -205,24 +205,26 @@ class RunStatistics:
         if self.progress is not None:
             name = self.writer.arms[outcome.unit.arm].name
             tokens = None if outcome.input_tokens is None else (outcome.input_tokens, outcome.output_tokens)
-            self._show_owed()
+            self._show_plan()
             self.progress.advance(
                 Step(name, failed=outcome.error is not None, tokens=tokens, cost=cost, latency=outcome.latency)
             )
 
-    def _show_owed(self) -> None:
+    def _show_plan(self) -> None:
         """Tell who watches how much there is to do, whenever planning has found out more, if they want to know."""
         if self.planned is None:
             return
         tally, exhausted = self.planned.tally, self.planned.exhausted
-        if (tally.owed, tally.reused, exhausted) == self.shown_owed:
+        if (tally.planned, tally.reused, exhausted) == self.shown_plan:
             return
-        self.shown_owed = (tally.owed, tally.reused, exhausted)
-        show = calling.method(self.progress, "owing")
+        self.shown_plan = (tally.planned, tally.reused, exhausted)
+        show = calling.method(self.progress, "planned")
         if show is not None:
             for index, arm in enumerate(self.writer.arms):
                 show(
-                    arm.name, tally.owed_by_arm.get(index, 0) if exhausted else None, tally.reused_by_arm.get(index, 0)
+                    arm.name,
+                    tally.planned_by_arm.get(index, 0) if exhausted else None,
+                    tally.reused_by_arm.get(index, 0),
                 )
 
     def note_setup(self, setup: SetUp) -> None:
@@ -257,7 +259,7 @@ class RunStatistics:
             for name, count in self.counts.items()
         }
         return {
-            "owed": tally.owed,
+            "owed": tally.planned,
             "done": sum(count.done for count in self.counts.values()),
             "failed": sum(count.failed for count in self.counts.values()),
             "reused": tally.reused,

@@ -32,11 +32,11 @@ from context_bench.engine.manifest import blinding, continued, described, progra
 from context_bench.engine.plan import (
     Arm,
     Batch,
-    Outcome,
     PlannedArm,
     PlannedEvaluator,
     RunSettings,
     WorkItem,
+    WorkOutcome,
     planned_arms,
     planned_evaluators,
 )
@@ -47,7 +47,7 @@ from context_bench.engine.redaction import secrets_of
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.outcomes import StoredReplies, caching_replies
-from context_bench.engine.store.reading import Stored, stored_by_id, stored_ids
+from context_bench.engine.store.reading import StoredOutput, stored_by_id, stored_ids
 from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
 from context_bench.engine.store.run_writer import Writer, identity_of
 from context_bench.engine.store.store import Store
@@ -76,7 +76,7 @@ async def judge_stored(
         thread = WorkerThread(f"context-bench-judge-{number}")
         try:
             for start in places:
-                chunk: list[Stored] = await execution.in_database(
+                chunk: list[StoredOutput] = await execution.in_database(
                     stored_by_id, execution.writer.store, execution.writer.run.number, list(ids[start : start + 32])
                 )
                 for item in chunk:
@@ -99,7 +99,7 @@ async def judge_stored(
 
 
 async def _judge_one(
-    execution: Execution, item: Stored, scorers: Sequence[Scorer], thread: WorkerThread, again: bool
+    execution: Execution, item: StoredOutput, scorers: Sequence[Scorer], thread: WorkerThread, again: bool
 ) -> Stop | None:
     missing = [scorer for scorer in scorers if again or scorer.planned.id not in item.scored]
     if not missing or item.row.failed or not item.whole:
@@ -111,7 +111,7 @@ async def _judge_one(
         )
     arm = next(index for index, each in enumerate(execution.worker_context.arms) if each.name == item.system)
     unit = WorkItem(arm, item.position, item.row.trial, item.example, "", 0, b"", output=item.id, done=True)
-    outcome = Outcome(unit, ran=False, output=item.output)
+    outcome = WorkOutcome(unit, ran=False, output=item.output)
     execution.commits.enter()
     try:
         await judged(execution.worker_context, outcome, missing, thread)
@@ -269,7 +269,7 @@ class Runner(Execution):
         if self.circumstances is not None:
             await self.circumstances.keep()
 
-    async def committed(self, outcome: Outcome, *, known: bool = False) -> bool:
+    async def committed(self, outcome: WorkOutcome, *, known: bool = False) -> bool:
         """Keep an outcome; False if it ended the run. `known`: it stands in for one that was counted before."""
         if outcome.ran and self.circumstances is not None:
             await self.circumstances.rows_are_made()
@@ -293,9 +293,9 @@ class Runner(Execution):
         self.stopped = self.stopped or stop
         self.schedule.stop()
 
-    async def _rescored(self, unit: Any, thread: WorkerThread) -> Outcome:
+    async def _rescored(self, unit: Any, thread: WorkerThread) -> WorkOutcome:
         """Only the scores that are missing of an answer in the store."""
-        outcome = Outcome(unit, ran=False)
+        outcome = WorkOutcome(unit, ran=False)
         outcome.output = await self.in_database(self.writer.stored_output, unit.output)
         missing = [scorer for scorer in self.worker_context.scorers if scorer.planned.id not in unit.scored]
         await self.executor.judge(outcome, missing, thread)

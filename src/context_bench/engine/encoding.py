@@ -24,7 +24,7 @@ from context_bench.core.errors import StoreUnusable
 
 #: Part of the format of stores: never change it, for what was packed with it cannot be read with another. What is
 #: likelier stands later.
-FAMILIAR = (
+DICTIONARY = (
     b'{"error":{"message":"","type":"","code":null}}{"role":"tool","tool_call_id":"call_","content":[{"type":"text","text":"'
     b'{"compressed":{"messages":[{"tokens_before":,"tokens_after":,"opaque":"turn_responses":["facts":{"answer":"cached":true,"false,'
     b'{"id":"","mark":null,"matched_by":"serial","matched_by":"header","matched_by":"key","wire":"anthropic","wire":"openai-chat","method":'
@@ -53,7 +53,7 @@ _LARGE, _TINY = 1024, 20
 _REFERENCE = "$context-bench:part"
 _LISTS = (list, tuple)
 _CHECKED_FROM = 0xC0  # two flipped bits away from 0, 1 and 2, which say the same of values without a checksum
-_PLAIN, _ZSTD, _FAMILIAR = (bytes([_CHECKED_FROM + kind]) for kind in range(3))
+_PLAIN, _ZSTD, _WITH_DICTIONARY = (bytes([_CHECKED_FROM + kind]) for kind in range(3))
 _CHECKED = frozenset(range(_CHECKED_FROM, _CHECKED_FROM + 3))
 _CHECKSUM = 4  # bytes: CRC-32 of what follows, begun with the first byte
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
@@ -93,17 +93,17 @@ def loads(data: bytes) -> Any:
 def pack(data: bytes) -> bytes:
     """`data`, compressed if that makes it smaller; what a row says of itself by the words that every row uses."""
     if len(data) < _LARGE:
-        return _told(data)
+        return _pack_small(data)
     small: bytes = _tool("compressor", _compressor).compress(data)
     return _with_checksum(_ZSTD, small) if len(small) < len(data) else _with_checksum(_PLAIN, data)
 
 
 @lru_cache(maxsize=1_000)  # many rows say the same of themselves
-def _told(data: bytes) -> bytes:
+def _pack_small(data: bytes) -> bytes:
     if len(data) > _TINY:
-        small: bytes = _tool("teller", _teller).compress(data)
+        small: bytes = _tool("dictionary compressor", _dictionary_compressor).compress(data)
         if len(small) < len(data):
-            return _with_checksum(_FAMILIAR, small)
+            return _with_checksum(_WITH_DICTIONARY, small)
     return _with_checksum(_PLAIN, data)
 
 
@@ -143,10 +143,10 @@ def sound(data: bytes) -> bool:
 
 def unpack_body(key: bytes, data: bytes) -> bytes:
     """A body or part; without a checksum it must be what its key is a hash of. Raises `Damaged`."""
-    told = unpack(data)
-    if data[0] not in _CHECKED and body_key(told) != key:
+    body = unpack(data)
+    if data[0] not in _CHECKED and body_key(body) != key:
         raise Damaged
-    return told
+    return body
 
 
 def sound_body(key: bytes, data: bytes) -> bool:
@@ -162,7 +162,7 @@ def sound_body(key: bytes, data: bytes) -> bool:
 
 _EXPANDED: dict[int, Callable[[], Any]] = {
     1: lambda: _tool("expander", _expander),
-    2: lambda: _tool("listener", _listener),
+    2: lambda: _tool("dictionary expander", _dictionary_expander),
 }
 
 
@@ -185,7 +185,7 @@ def _expander() -> Any:
     return zstandard.ZstdDecompressor()
 
 
-def _teller() -> Any:
+def _dictionary_compressor() -> Any:
     words = _zlib_dictionary()
     words.precompute_compress(level=3)
     parameters = zstandard.ZstdCompressionParameters.from_level(
@@ -194,12 +194,12 @@ def _teller() -> Any:
     return zstandard.ZstdCompressor(dict_data=words, compression_params=parameters)
 
 
-def _listener() -> Any:
+def _dictionary_expander() -> Any:
     return zstandard.ZstdDecompressor(dict_data=_zlib_dictionary(), format=zstandard.FORMAT_ZSTD1_MAGICLESS)
 
 
 def _zlib_dictionary() -> Any:
-    return zstandard.ZstdCompressionDict(FAMILIAR, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdCompressionDict(DICTIONARY, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
 
 
 def unpacked(data: bytes | None, default: Any = None) -> Any:
@@ -220,13 +220,13 @@ def _unchanged(data: bytes) -> bytes:
 class Bodies:
     """Bodies gathered for one transaction, each text once. `clean` removes secrets from bytes before they are kept.
 
-    `known` remembers what the store surely has already (bounded), so that a context shared by many requests is
+    `stored` remembers what the store surely has already (bounded), so that a context shared by many requests is
     compressed once.
     """
 
     clean: Callable[[bytes], bytes] = _unchanged
     remembered: int = 4_096
-    known: dict[bytes, None] = field(default_factory=dict)  # oldest first
+    stored: dict[bytes, None] = field(default_factory=dict)  # oldest first
     fresh: dict[bytes, bytes] = field(default_factory=dict)
     links: list[dict[str, bytes]] = field(default_factory=list)
 
@@ -241,7 +241,7 @@ class Bodies:
             parts = []
         data = self.clean(dumps(skeleton))
         key = body_key(data)
-        if key not in self.known and key not in self.fresh:
+        if key not in self.stored and key not in self.fresh:
             self.fresh[key] = pack(data)
             self.links += [{"body": key, "part": part} for part in dict.fromkeys(parts)]
         return key
@@ -258,17 +258,17 @@ class Bodies:
     def _part(self, text: str, parts: list[bytes]) -> dict[str, str]:
         data = self.clean(dumps(text))
         key = body_key(data)
-        if key not in self.known and key not in self.fresh:
+        if key not in self.stored and key not in self.fresh:
             self.fresh[key] = pack(data)
         parts.append(key)
         return {_REFERENCE: key.hex()}
 
     def committed(self) -> None:
         """The transaction is durable: remember what need not be written again."""
-        if (over := len(self.known) - self.remembered) > 0:  # the oldest go, many at a time
-            for key in list(islice(self.known, max(over, self.remembered // 8))):
-                del self.known[key]
-        self.known |= dict.fromkeys(self.fresh)
+        if (over := len(self.stored) - self.remembered) > 0:  # the oldest go, many at a time
+            for key in list(islice(self.stored, max(over, self.remembered // 8))):
+                del self.stored[key]
+        self.stored |= dict.fromkeys(self.fresh)
         self.dropped()
 
     def dropped(self) -> None:

@@ -90,7 +90,7 @@ def _by_group(
     return {key: score_estimate(columns, gatherer, read, seed, within=groups == number) for number, key in keys.items()}
 
 
-def owed(columns: Columns, gatherer: Gatherer, name: str) -> NDArray[Any]:
+def unscored(columns: Columns, gatherer: Gatherer, name: str) -> NDArray[Any]:
     """Rows that should have this score and do not, because something failed on them."""
     carriers = [number for number, names in gatherer.fields.items() if name in names]
     missing: NDArray[Any] = np.isnan(columns.numbers(name)) & (columns.whole("errored") > 0)
@@ -111,7 +111,7 @@ def score_estimate(
 
     In [0, 1]: score interval (Wilson's for 0/1) and bounds over failures; else bootstrap-t.
     """
-    scores, missing = columns.numbers(name), owed(columns, gatherer, name)
+    scores, missing = columns.numbers(name), unscored(columns, gatherer, name)
     known = ~np.isnan(scores)
     if within is not None:
         known, missing = known & within, missing & within

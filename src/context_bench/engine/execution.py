@@ -24,7 +24,7 @@ from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.tokens import counter_for
 from context_bench.engine.commit import GroupCommit, RunStatistics
 from context_bench.engine.observe import TEXT_FIELDS
-from context_bench.engine.plan import Batch, Outcome, PlannedArm, RunSettings, SetUp, WorkItem
+from context_bench.engine.plan import Batch, PlannedArm, RunSettings, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.process import OneThread, Waiting, enough_descriptors
 from context_bench.engine.progress import Progress
 from context_bench.engine.scoring import Scorer
@@ -70,20 +70,24 @@ class Executor(Protocol):
         itself.
         """
 
-    def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Awaitable[Outcome]:
-        """See `work.perform`. Raises `NodeLost` when the twin is lost."""
+    def perform(
+        self, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance | None = None
+    ) -> Awaitable[WorkOutcome]:
+        """See `work.perform`. Raises `NodeLost` when the instance is lost."""
 
-    def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> Awaitable[None]:
+    def judge(self, outcome: WorkOutcome, scorers: Sequence[Scorer], thread: WorkerThread) -> Awaitable[None]:
         """See `work.judge`."""
 
-    async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
-        """The arm's system for one group, see `twin_of`. Raises `Raised`, and the `Stop` that the system raised."""
+    async def isolate(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
+        """The arm's system for one group, see `isolated_instance`. Raises `Raised`, and the `Stop` that the system
+        raised.
+        """
 
-    def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance) -> Awaitable[None]:
+    def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance) -> Awaitable[None]:
         """See `work.set_up`."""
 
-    async def close(self, twin: IsolatedInstance, thread: WorkerThread) -> None:
-        """Close a twin. Raises `Raised`."""
+    async def close(self, instance: IsolatedInstance, thread: WorkerThread) -> None:
+        """Close an instance. Raises `Raised`."""
 
     async def end(self) -> None:
         """Everything is done or given up."""
@@ -95,29 +99,31 @@ class Local:
     async def start(self, worker_context: WorkerContext, workers: int, notice: Callable[[str], None]) -> None:
         self._worker_context = worker_context
 
-    def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Awaitable[Outcome]:
-        return perform(self._worker_context, unit, thread, None if twin is None else twin.system)
+    def perform(
+        self, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance | None = None
+    ) -> Awaitable[WorkOutcome]:
+        return perform(self._worker_context, unit, thread, None if instance is None else instance.system)
 
-    def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> Awaitable[None]:
+    def judge(self, outcome: WorkOutcome, scorers: Sequence[Scorer], thread: WorkerThread) -> Awaitable[None]:
         return judged(self._worker_context, outcome, scorers, thread)
 
-    async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
-        with _told():
+    async def isolate(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
+        with _described():
             return await isolated_instance(self._worker_context.arms[arm], name, thread)
 
-    def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance) -> Awaitable[None]:
-        return set_up(self._worker_context, setup, unit, thread, twin.system)
+    def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance) -> Awaitable[None]:
+        return set_up(self._worker_context, setup, unit, thread, instance.system)
 
-    async def close(self, twin: IsolatedInstance, thread: WorkerThread) -> None:
-        with _told():
-            await close_instance(twin, thread)
+    async def close(self, instance: IsolatedInstance, thread: WorkerThread) -> None:
+        with _described():
+            await close_instance(instance, thread)
 
     async def end(self) -> None:
         """Nothing to take down."""
 
 
 async def judged(
-    worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread
+    worker_context: WorkerContext, outcome: WorkOutcome, scorers: Sequence[Scorer], thread: WorkerThread
 ) -> None:
     """`judge` for a stored answer: when it is cancelled, its calls stay in the books."""
     try:
@@ -128,7 +134,7 @@ async def judged(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _described() -> Iterator[None]:
     try:
         yield
     except Stop:
@@ -138,7 +144,9 @@ def _told() -> Iterator[None]:
 
 
 async def isolated_instance(arm: PlannedArm, name: str, thread: WorkerThread) -> IsolatedInstance:
-    """The system for one group: a twin of that name if it can have one, else itself after `reset()`, else as it is."""
+    """The system for one group: an isolated instance of that name if it can have one, else itself after `reset()`, else
+    as it is.
+    """
     system = arm.system
     make = calling.method(system, "namespace")
     if make is not None:
@@ -148,10 +156,10 @@ async def isolated_instance(arm: PlannedArm, name: str, thread: WorkerThread) ->
     return IsolatedInstance(system, offers_set_up(system), system is not arm.system)
 
 
-async def close_instance(twin: IsolatedInstance, thread: WorkerThread) -> None:
-    """Let a twin close what it has open, if it can."""
-    close = calling.method(twin.system, "aclose", "close")
-    if twin.own and close is not None:
+async def close_instance(instance: IsolatedInstance, thread: WorkerThread) -> None:
+    """Let an instance close what it has open, if it can."""
+    close = calling.method(instance.system, "aclose", "close")
+    if instance.own and close is not None:
         await calling.call(close, pool=thread.pool)
 
 
@@ -300,7 +308,7 @@ class IsolatedGroups:
         self.execution, self.committed, self.stop = execution, committed, stop
         self.stamp = uuid4().hex[
             :6
-        ]  # of this execution: a twin's name is never used twice, whatever became of an earlier process
+        ]  # of this execution: an instance's name is never used twice, whatever became of an earlier process
 
     async def do(self, arm: PlannedArm, job: Batch, thread: WorkerThread) -> None:
         """A group of a stateful arm, from its beginning; where its state is lost with a node, all of it again."""
@@ -313,15 +321,16 @@ class IsolatedGroups:
                 continue
 
     async def _try(self, arm: PlannedArm, job: Batch, thread: WorkerThread, again: str, kept: set[int]) -> None:
-        """A group on its own twin, which is set up once, its units in order."""
-        name = f"{self.execution.writer.run.id}-{arm.number}-{job.units[0].position}-{job.units[0].trial}-{self.stamp}{again}"  # noqa: E501
-        twin, failure = None, None
+        """A group on its own instance, which is set up once, its units in order."""
+        run, first = self.execution.writer.run.id, job.units[0]
+        name = f"{run}-{arm.number}-{first.position}-{first.trial}-{self.stamp}{again}"
+        instance, failure = None, None
         try:
-            twin = await self.execution.executor.twin(job.arm, name, thread)
+            instance = await self.execution.executor.isolate(job.arm, name, thread)
         except Raised as error:
             failure = setup_failed(str(error))
         try:
-            setup = await self._set_up(arm, job, thread, twin, failure)
+            setup = await self._set_up(arm, job, thread, instance, failure)
             if setup is not None and setup.stop is not None:
                 self.stop(setup.stop)
                 return
@@ -330,7 +339,7 @@ class IsolatedGroups:
                 outcome = (
                     refused(self.execution.worker_context, unit, failure)
                     if failure
-                    else await self.execution.executor.perform(unit, thread, twin)
+                    else await self.execution.executor.perform(unit, thread, instance)
                 )
                 if setup is not None:
                     outcome.setup = setup.id
@@ -340,25 +349,25 @@ class IsolatedGroups:
                 kept.add(unit.position)
                 unit.output, unit.takes = outcome.id, unit.takes + 1
         finally:
-            if twin is not None and twin.own:
-                await self._close(arm, twin, thread)
+            if instance is not None and instance.own:
+                await self._close(arm, instance, thread)
 
-    async def _close(self, arm: PlannedArm, twin: IsolatedInstance, thread: WorkerThread) -> None:
-        """Close a twin; one that cannot be closed has given its answers all the same."""
+    async def _close(self, arm: PlannedArm, instance: IsolatedInstance, thread: WorkerThread) -> None:
+        """Close an instance; one that cannot be closed has given its answers all the same."""
         try:
-            await self.execution.executor.close(twin, thread)
+            await self.execution.executor.close(instance, thread)
         except Raised as error:
             said = f"{arm.name}: what was made for a group could not be closed: {error}"
             if said not in self.execution.notes:
                 self.execution.notice(said)
 
     async def _set_up(
-        self, arm: PlannedArm, job: Batch, thread: WorkerThread, twin: IsolatedInstance | None, failure: str | None
+        self, arm: PlannedArm, job: Batch, thread: WorkerThread, instance: IsolatedInstance | None, failure: str | None
     ) -> SetUp | None:
         """Have the group set up by a system that offers it, and keep the record of that before any row. `failure`: it
-        has no twin.
+        has no instance.
         """
-        if arm.played_back or not (offers_set_up(arm.system) if twin is None else twin.sets_up):
+        if arm.played_back or not (offers_set_up(arm.system) if instance is None else instance.sets_up):
             return None
         unit = job.units[0]
         setup = SetUp(job.arm, unit.trial, unit.group, unit.position, job.number)
@@ -366,8 +375,8 @@ class IsolatedGroups:
         self.execution.statistics.show(arm, setup, begun=True)
         self.execution.commits.leave()  # others need not wait with their rows for this one
         try:
-            if twin is not None:
-                await self.execution.executor.set_up(setup, unit, thread, twin)
+            if instance is not None:
+                await self.execution.executor.set_up(setup, unit, thread, instance)
             else:
                 setup.error, setup.seconds = failure, 0.0
         except asyncio.CancelledError:

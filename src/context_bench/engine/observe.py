@@ -20,7 +20,7 @@ from context_bench.core.numbers import count
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Account, Call, Example, Forwarded, Usage
 from context_bench.core.tokens import count_tokens_dict, counter_for
-from context_bench.engine.plan import Outcome, PlannedArm
+from context_bench.engine.plan import PlannedArm, WorkOutcome
 from context_bench.wire.request import Change, changes, count_request, facts
 
 #: Fields of an example whose tokens are compared where no others are chosen.
@@ -293,7 +293,7 @@ def _text_changed(call: Call, sent: dict[str, Any], record: Forwarded) -> bool:
 
 
 def fill_in_tokens(
-    outcome: Outcome,
+    outcome: WorkOutcome,
     arm: PlannedArm,
     processed: Example | None,
     example: Example,
@@ -340,7 +340,7 @@ def asks_in_own_words(arm: PlannedArm) -> bool:
     return not arm.played_back and calling.method(arm.system, "shaped", "request_without_context_tokens") is None
 
 
-def _count_returned(outcome: Outcome, processed: Example, example: Example, text_fields: Sequence[str]) -> None:
+def _count_returned(outcome: WorkOutcome, processed: Example, example: Example, text_fields: Sequence[str]) -> None:
     usage = processed.get("api_usage")
     told = count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
     if told is not None and usage != example.get("api_usage"):

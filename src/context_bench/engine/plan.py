@@ -203,7 +203,8 @@ class Batch:
 def planned_arms(arms: Sequence[Arm], secrets: Secrets) -> list[PlannedArm]:
     """Arms with their keys. Raises `SameName` and `BadInput`.
 
-    The n-th arm with an equal fingerprint is a twin with outputs of its own: that is how the noise floor is measured.
+    The n-th arm with an equal fingerprint is a repetition with outputs of its own: that is how the noise floor is
+    measured.
     """
     names = [arm.name for arm in arms]
     if not arms:
@@ -216,12 +217,12 @@ def planned_arms(arms: Sequence[Arm], secrets: Secrets) -> list[PlannedArm]:
         if utf8_safe(name) != name:
             raise BadInput(f"a system is called {name!r}: half a surrogate pair cannot be stored; give it another name")
     planned: list[PlannedArm] = []
-    twins: dict[str, int] = {}
+    repetitions: dict[str, int] = {}
     for arm in arms:
         fingerprint = secrets.value(calling.fingerprint(arm.system))
         plain = stable_hash(fingerprint)
-        twin = twins[plain] = twins.get(plain, -1) + 1
-        planned.append(PlannedArm(arm, stable_hash([plain, twin]), fingerprint))
+        repetition = repetitions[plain] = repetitions.get(plain, -1) + 1
+        planned.append(PlannedArm(arm, stable_hash([plain, repetition]), fingerprint))
     for index, arm in enumerate(arms):
         if arm.budget_from is not None:
             _link(planned, index, arm.budget_from, names)
@@ -265,30 +266,30 @@ def content_key(example: Example) -> str:
     content = {key: value for key, value in example.items() if key != "dataset"}
     try:
         return hash_bytes(
-            _canonical(content) if _told_alike(content) else canonical_json(content).encode("utf-8", "surrogatepass")
+            _canonical(content) if _is_plain_json(content) else canonical_json(content).encode("utf-8", "surrogatepass")
         )
     except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, circles
         return hash_text(repr(sorted(((str(key), value) for key, value in content.items()), key=lambda item: item[0])))
 
 
 def _canonical(value: Any) -> bytes:
-    """The bytes of `canonical_json`, ten times as fast, of what `_told_alike`."""
+    """The bytes of `canonical_json`, ten times as fast, of what `_is_plain_json`."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, ValueError, RecursionError):  # half a surrogate pair, an integer beyond 64 bits
         return canonical_json(value).encode("utf-8", "surrogatepass")
 
 
-def _told_alike(value: Any) -> bool:
+def _is_plain_json(value: Any) -> bool:
     """Does every writer of JSON write this the same? Not so of floats, nor of what is not JSON."""
     kind = type(value)
     if kind is str or kind is int or value is None or kind is bool:
         return True
     if kind is dict:
         return all(type(key) is str for key in value) and all(
-            type(item) is str or _told_alike(item) for item in value.values()
+            type(item) is str or _is_plain_json(item) for item in value.values()
         )
-    return kind is list and all(_told_alike(item) for item in value)
+    return kind is list and all(_is_plain_json(item) for item in value)
 
 
 def output_key(arm: PlannedArm, content: str, trial: int, occurrence: int, budget: int | None = None) -> bytes:
@@ -323,7 +324,7 @@ _FORSAKEN = 3  # times that a piece of work is tried with less and less of it
 
 @dataclass(slots=True)
 class Score:
-    """What one evaluator (store id) said: `values`, or `error`, or neither where it does not apply. `replies`: to be
+    """Verdict of one evaluator (store id): `values`, or `error`, or neither where it does not apply. `replies`: to be
     remembered, by key.
     """
 
@@ -336,7 +337,7 @@ class Score:
 
 
 @dataclass(slots=True)
-class Outcome:
+class WorkOutcome:
     """The outcome of a unit. `ran`: the system was called (or refused for want of a budget); else only `scores` are
     new.
 

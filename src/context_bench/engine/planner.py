@@ -1,6 +1,6 @@
 """Plan the examples of a run: read them as they are needed, a chunk at a time, and match them with the stored outputs.
 
-A `Source` gives the examples by position, with the fingerprint that tells them from others.
+An `ExampleSource` gives the examples by position, with the fingerprint that tells them from others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from context_bench.engine.plan import (
     ordered,
     output_key,
 )
-from context_bench.engine.store.run_writer import ExampleRow, KnownPlan, Passed, Planned, Writer
+from context_bench.engine.store.run_writer import ExampleRow, Passed, Planned, SettledPlan, Writer
 
 END: Any = object()
 #: To be raised when an example of the same source gets another content key, or an output another key, than before.
@@ -52,13 +52,13 @@ def source_key(examples: Iterable[Example], arms: Sequence[PlannedArm], program:
     return None if told is None else bytes.fromhex(stable_hash([_RULES, program, told, budgets]))
 
 
-class Source:
-    """Examples, read forwards only. `told`: they can be known again."""
+class ExampleSource:
+    """Examples, read forwards only. `identified`: they can be recognised without being read."""
 
     def __init__(self, examples: Iterable[Example]) -> None:
         self._examples: Iterator[Any] = iter(examples)
         self._watched = examples if isinstance(examples, Fingerprinted) else None
-        self.told = self._watched is not None
+        self.identified = self._watched is not None
         self.position = 0
 
     def at(self, position: int) -> Any:
@@ -86,18 +86,18 @@ SPAN = 8192
 class PlanCounts:
     """Counts of planned work."""
 
-    owed: int = 0
+    planned: int = 0
     reused: int = 0
     oldest: float | None = None  # when the oldest reused output was made, seconds since the epoch
     restarted: int = 0
     examples: int = 0
     reused_by_arm: dict[int, int] = field(default_factory=dict)
-    owed_by_arm: dict[int, int] = field(default_factory=dict)
+    planned_by_arm: dict[int, int] = field(default_factory=dict)
 
-    def owe(self, arm: int, units: int) -> None:
+    def add(self, arm: int, units: int) -> None:
         """An arm has so many units more."""
-        self.owed += units
-        self.owed_by_arm[arm] = self.owed_by_arm.get(arm, 0) + units
+        self.planned += units
+        self.planned_by_arm[arm] = self.planned_by_arm.get(arm, 0) + units
 
     def reuse(self, arm: int, units: int, created: float | None) -> None:
         """So many of an arm's units have an answer, the oldest made then; below 0: they are to be answered again."""
@@ -128,23 +128,23 @@ class Planning:
         database: Executor,
     ) -> None:
         self.tally = PlanCounts()
-        self._source = Source(examples)
+        self._source = ExampleSource(examples)
         self._arms, self._writer = arms, writer
         self._trials, self._seed, self._tapped = trials, seed, tapped
         self._reader, self._database = reader, database
         self._primaries = [i for i, arm in enumerate(arms) if arm.partner is None]
         self._dependents = [i for i, arm in enumerate(arms) if arm.partner is not None]
-        self._known = KnownPlan() if self._dependents else writer.known
+        self._settled_plan = SettledPlan() if self._dependents else writer.settled
         self._wanted: deque[int] = deque()  # positions of the known part that owe something
-        self._sure = self._source.told
+        self._sure = self._source.identified
         self._begun = False
         self._judges = {each.id for each in writer.evaluators if not each.after}
 
     async def chunk(self, size: int) -> tuple[list[WorkItem], bool]:
         """The units of up to `size` examples, and whether there may be more."""
         await self._pass_over()
-        known = self._known
-        if known.ended and not self._wanted and self.tally.examples >= known.positions:
+        settled = self._settled_plan
+        if settled.complete and not self._wanted and self.tally.examples >= settled.positions:
             return [], False
         passing = bool(self._wanted)
         rows, more = await self._in(self._reader, self._read, size)
@@ -154,7 +154,7 @@ class Planning:
         if not passing:
             self.tally.examples += len(rows)
         for index, each in enumerate(self._arms):
-            self.tally.owe(index, self._trials * sum(each.arm.takes(row.position) for row in rows))
+            self.tally.add(index, self._trials * sum(each.arm.takes(row.position) for row in rows))
         units = [unit for row in rows for unit in self._units(row, planned)]
         await self.match(units)
         return units, more
@@ -175,21 +175,21 @@ class Planning:
         if not self._begun:
             self._begun = True
             if any(arm.stateful for arm in self._arms) and not await self._all_done():
-                self._known = KnownPlan()
-        while not self._wanted and self.tally.examples < self._known.positions:
+                self._settled_plan = SettledPlan()
+        while not self._wanted and self.tally.examples < self._settled_plan.positions:
             first = self.tally.examples
             passed = await self._passed(first)
             for index, answers in passed.reused.items():
-                self.tally.owe(index, answers)
+                self.tally.add(index, answers)
                 self.tally.reuse(index, answers, passed.oldest)
-            self._wanted.extend(passed.owing)
+            self._wanted.extend(passed.pending)
             self.tally.examples = self._after(first)
 
     async def _all_done(self) -> bool:
-        if not self._known.ended:
+        if not self._settled_plan.complete:
             return False
-        for first in range(0, self._known.positions, SPAN):
-            if (await self._passed(first)).owing:
+        for first in range(0, self._settled_plan.positions, SPAN):
+            if (await self._passed(first)).pending:
                 return False
         return True
 
@@ -200,7 +200,7 @@ class Planning:
         return found
 
     def _after(self, first: int) -> int:
-        return min(first + SPAN, self._known.positions)
+        return min(first + SPAN, self._settled_plan.positions)
 
     # --- reading ---
 

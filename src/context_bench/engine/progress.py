@@ -39,8 +39,8 @@ class Progress(Protocol):
     """Somebody who watches a run. Called on the event loop: must return at once and never raise.
 
     Optional: `setting_up(system, group, begun)`, when the set-up of a group (`None` = it has no name) begins and when
-    it is over; `owing(system, owed, kept)`, when it is known better how many rows a system owes in all (`None` = not
-    yet) and how many of them the store had already.
+    it is over; `planned(system, total, kept)`, when planning has found out how many rows a system has in all
+    (`None` = not yet) and how many of them the store had already.
     """
 
     def start(self, systems: Sequence[str], total: int | None) -> None:
@@ -216,12 +216,12 @@ class TerminalProgress:
             self._live = Redrawn(stream, self._drawn, color=not os.environ.get("NO_COLOR"))
             self._live.start()
 
-    def owing(self, system: str, owed: int | None, kept: int) -> None:
+    def planned(self, system: str, total: int | None, kept: int) -> None:
         """Show how many rows a system owes, those that the store had already being done."""
         line = self._line(system)
         line.kept = kept
-        if owed is not None:
-            line.total = owed
+        if total is not None:
+            line.total = total
 
     def advance(self, step: Step) -> None:
         """Count a row; on something that is not a terminal say so now and then."""

@@ -12,7 +12,7 @@ from cachetools import FIFOCache
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.engine.aggregates import Columns, Gatherer, averaged
-from context_bench.engine.estimates import owed
+from context_bench.engine.estimates import unscored
 from context_bench.stats.verdict import (
     Assay,
     Evidence,
@@ -23,7 +23,7 @@ from context_bench.stats.verdict import (
     shows_inferior,
     weigh,
 )
-from context_bench.stats.verdict.evidence import CEILINGS, could_not_win, told_apart
+from context_bench.stats.verdict.evidence import CEILINGS, could_not_win, distinguishable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,7 +96,7 @@ class Comparer:
             if self._is_ceiling(name):
                 pairs = self._pairs(name, self.baseline, None)
                 evidence = self._weigh(pairs)
-                if told_apart(evidence):
+                if distinguishable(evidence):
                     return ""
                 what, gaps = "memory" if self._role(name).kind == "oracle" else "system", pairs.first - pairs.second
                 return could_not_win(
@@ -241,7 +241,7 @@ class Comparer:
         if not len(known) or np.isnan(known).all() or np.nanmin(known) < 0 or np.nanmax(known) > 1:
             return None
         full = of_kind(self._there, "full") or self.baseline
-        none = next((name for name in self._known_bad("") if self._role(name).kind in ("none", None)), None)
+        none = next((name for name in self._must_lose("") if self._role(name).kind in ("none", None)), None)
         if none is None:
             return default_margin()
         pairs = self._pairs(none, full, None)
@@ -281,7 +281,7 @@ class Comparer:
             seed=self.seed,
         )
 
-    def _known_bad(self, system: str, baseline: str | None = None) -> list[str]:
+    def _must_lose(self, system: str, baseline: str | None = None) -> list[str]:
         """Arms that must lose: those of no size in particular, and those in the size of `system`."""
         return [
             name
@@ -290,7 +290,7 @@ class Comparer:
         ]
 
     def _assay(self, system: str, baseline: str, dataset: int | None, keys: NDArray[Any]) -> Assay:
-        arms = self._known_bad(system, baseline)
+        arms = self._must_lose(system, baseline)
         shown = (arm for arm in arms if shows_inferior(self._weigh(self._pairs(arm, baseline, dataset, within=keys))))
         return Assay(next(shown, None), tuple(arms))
 
@@ -316,8 +316,8 @@ class Comparer:
             wanted &= np.isin(keys, within)
         keys, at_one, at_two = keys[wanted], at_one[wanted], at_two[wanted]
         a, b = one.numbers(self.score_field)[at_one], two.numbers(self.score_field)[at_two]
-        failed_one = owed(one, self.gatherer, self.score_field)[at_one]
-        failed_two = owed(two, self.gatherer, self.score_field)[at_two]
+        failed_one = unscored(one, self.gatherer, self.score_field)[at_one]
+        failed_two = unscored(two, self.gatherer, self.score_field)[at_two]
         both = ~np.isnan(a) & ~np.isnan(b)
         lost = b[failed_one & ~np.isnan(b)]
         excluded = int((failed_one | failed_two).sum())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from context_bench.core.errors import BadInput
 from context_bench.engine.observe import context_tokens
-from context_bench.engine.plan import Batch, DependencyGroup, Outcome, PlannedArm, WorkItem, output_key
+from context_bench.engine.plan import Batch, DependencyGroup, PlannedArm, WorkItem, WorkOutcome, output_key
 from context_bench.engine.planner import Planning
 from context_bench.engine.store.run_writer import Writer
 
@@ -76,7 +76,7 @@ class Schedule:
         self._stopped = True
         self._wake()
 
-    async def finished(self, outcome: Outcome) -> None:
+    async def finished(self, outcome: WorkOutcome) -> None:
         """A unit is finished and committed: its block may set dependents free."""
         if outcome.ran and outcome.unit.block is not None and outcome.unit.arm not in self._dependents:
             self._settle(outcome.unit, outcome.context_tokens if outcome.error is None else None)

@@ -39,7 +39,7 @@ from context_bench.engine.observe import (
     returned_tokens,
     usage_of,
 )
-from context_bench.engine.plan import Outcome, PlannedArm, SetUp, WorkItem
+from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
 
@@ -62,7 +62,7 @@ class WorkerContext:
     example_timeout: float | None = None
     text_fields: tuple[str, ...] = TEXT_FIELDS
     setup_timeout: float | None = None
-    leave_behind: Callable[[Outcome], Any] | None = None  # who keeps the calls of work that was cancelled
+    leave_behind: Callable[[WorkOutcome], Any] | None = None  # who keeps the calls of work that was cancelled
     waiting: Callable[[str], None] | None = None  # who is told of an endpoint that gives no answer and is asked again
 
 
@@ -103,8 +103,10 @@ class _Answer:
 
 async def perform(
     worker_context: WorkerContext, unit: WorkItem, thread: WorkerThread, system: Any | None = None
-) -> Outcome:
-    """Have the unit's system (or `system`, its twin for one group) answer, and the evaluators judge the answer."""
+) -> WorkOutcome:
+    """Have the unit's system (or `system`, its isolated instance for one group) answer, and the evaluators judge the
+    answer.
+    """
     arm = worker_context.arms[unit.arm]
     if arm.partner is not None and unit.budget is None:
         partner = worker_context.arms[arm.partner].name
@@ -115,7 +117,7 @@ async def perform(
                 NoBudget(f"what {partner} forwarded of this example is not known, so there is no budget to match")
             ),
         )
-    outcome = Outcome(unit, metadata=_labels(arm, unit))
+    outcome = WorkOutcome(unit, metadata=_labels(arm, unit))
     example = unit.example if unit.budget is None else {**unit.example, "budget": unit.budget}
     if arm.played_back:
         example = {**example, "trial": unit.trial}
@@ -148,16 +150,16 @@ async def perform(
     return outcome
 
 
-def leave_behind(worker_context: WorkerContext, outcome: Outcome, asked: Sequence[Call] = ()) -> None:
+def leave_behind(worker_context: WorkerContext, outcome: WorkOutcome, asked: Sequence[Call] = ()) -> None:
     """Cancelled on the way: what was owed still is, but what was asked is on the bill and stays in the books."""
     calls = [*(outcome.calls or asked), *(call for score in outcome.scores for call in score.calls)]
     if calls and worker_context.leave_behind is not None:
-        worker_context.leave_behind(Outcome(outcome.unit, ran=False, calls=calls))
+        worker_context.leave_behind(WorkOutcome(outcome.unit, ran=False, calls=calls))
 
 
-def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> Outcome:
+def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> WorkOutcome:
     """The outcome of a work item about which the system cannot be asked."""
-    return Outcome(unit, error=error, metadata=_labels(worker_context.arms[unit.arm], unit))
+    return WorkOutcome(unit, error=error, metadata=_labels(worker_context.arms[unit.arm], unit))
 
 
 async def set_up(
@@ -202,7 +204,7 @@ def setup_failed(error: str) -> str:
 
 
 async def judge(
-    worker_context: WorkerContext, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread
+    worker_context: WorkerContext, outcome: WorkOutcome, scorers: Sequence[Scorer], thread: WorkerThread
 ) -> None:
     """Ask each evaluator about the outcome's answer; one that fails leaves its error, one that would cost too much ends
     the run.
@@ -353,7 +355,7 @@ def isolated(value: Any) -> Any:
 # --- what is kept of it ---
 
 
-async def _describe(worker_context: WorkerContext, outcome: Outcome, answer: _Answer, example: Example) -> None:
+async def _describe(worker_context: WorkerContext, outcome: WorkOutcome, answer: _Answer, example: Example) -> None:
     """Fill in output, tokens, usage, wire and metadata."""
     arm, records = worker_context.arms[outcome.unit.arm], answer.records or []
     if records and getattr(arm.system, "calls_elsewhere", False):
@@ -448,7 +450,7 @@ def _metadata(processed: Example) -> dict[str, Any]:
 
 
 def _after_done(calls: Sequence[Call]) -> dict[str, Any]:
-    """What streams of this answer sent after their end, in all: none of it is in the answer. The calls' replies have
+    """Sums of the events and bytes that streams sent after their end; none is in the answer. The calls' replies have
     its beginning.
     """
     replies = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]

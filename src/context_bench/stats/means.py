@@ -65,8 +65,8 @@ def codes_of(clusters: Sequence[Any] | NDArray[Any] | None, n: int) -> NDArray[A
         return np.arange(n)
     if len(clusters) != n:
         raise ValueError(f"{n} values but {len(clusters)} cluster labels")
-    known: dict[Any, int] = {}
-    return np.fromiter((known.setdefault(label, len(known)) for label in clusters), dtype=np.int64, count=n)
+    numbers: dict[Any, int] = {}
+    return np.fromiter((numbers.setdefault(label, len(numbers)) for label in clusters), dtype=np.int64, count=n)
 
 
 def design(values: NDArray[Any], codes: NDArray[Any], informative: NDArray[Any], *, guarded: bool = False) -> Design:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.engine.encoding import (
     _REFERENCE,
-    FAMILIAR,
+    DICTIONARY,
     Bodies,
     dumps,
     joined,
@@ -65,7 +65,7 @@ def test_the_oldest_bodies_are_forgotten_an_eighth_at_a_time():
     for number in range(100):
         bodies.add({"id": number})
         bodies.committed()
-        assert min(number + 1, 15) <= len(bodies.known) <= 17
+        assert min(number + 1, 15) <= len(bodies.stored) <= 17
     bodies.add({"id": 99})
     assert not bodies.fresh
     bodies.add({"id": 0})
@@ -133,7 +133,7 @@ def test_what_was_packed_with_familiar_words_is_read_by_every_version():
     assert unpack(kept) == told
     assert len(pack(told)) < len(told) / 2
     assert (
-        hashlib.sha256(FAMILIAR).hexdigest()[:16] == "333bfbf0454d0878"
+        hashlib.sha256(DICTIONARY).hexdigest()[:16] == "333bfbf0454d0878"
     )  # never change it: stores were written with it
 
 

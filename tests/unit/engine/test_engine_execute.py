@@ -659,7 +659,7 @@ async def test_fewer_examples_and_systems_show_fewer_rows(store, run):
     await run([Answer("a")], examples(2))
     assert [(row.system, row.example_id) for row in rows(store, "r")] == [("a", 0), ("a", 1)]
     assert run_of(store, "r").systems == ["a"]
-    assert run_of(store, "r").owed == 2
+    assert run_of(store, "r").planned == 2
 
 
 async def test_failed_rows_are_tried_again_and_their_calls_stay_on_the_bill(store, run):

@@ -172,7 +172,7 @@ def test_rows_that_the_store_had_already_are_done_and_do_not_flatter_the_rate():
     out = io.StringIO()
     progress = TerminalProgress(out, monotonic=lambda: now[0])
     progress.start(["a"], None)
-    progress.owing("a", 100, 80)
+    progress.planned("a", 100, 80)
     now[0] = 10.0
     progress.advance(Step("a", latency=0.5))
     assert out.getvalue().startswith("  a: 81/100 (0.1/s, 3 min left, p50 ")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from context_bench.core.clock import SYSTEM_CLOCK
-from context_bench.engine.plan import Outcome, PlannedEvaluator, WorkItem
+from context_bench.engine.plan import PlannedEvaluator, WorkItem, WorkOutcome
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.work import WorkerContext, WorkerThread, judge
 from context_bench.evaluators import AnswerQuality
@@ -42,7 +42,7 @@ def _judged(evaluator: Any, times: int) -> None:
         scorer, hand = Scorer(PlannedEvaluator(evaluator, "00", {})), WorkerThread("test-of-scoring")
         bench = WorkerContext("run", [], [scorer], SYSTEM_CLOCK)
         for position in range(times):
-            outcome = Outcome(WorkItem(0, position, 0, {"id": position}, "", 0, b""), output={"response": "yes"})
+            outcome = WorkOutcome(WorkItem(0, position, 0, {"id": position}, "", 0, b""), output={"response": "yes"})
             await judge(bench, outcome, bench.scorers, hand)
             assert [(score.values, score.error) for score in outcome.scores] == [({"noted": 1.0}, None)]
         hand.close()

@@ -8,13 +8,13 @@ from context_bench.core.records import EvalRow
 from context_bench.core.roles import roles_of_old_names
 from context_bench.engine.run_summary import summarise
 from context_bench.stats.verdict import weigh
-from context_bench.stats.verdict.evidence import could_not_win, is_headline, told_apart
+from context_bench.stats.verdict.evidence import could_not_win, distinguishable, is_headline
 
 
 def said(gaps, clusters, **options):
     ones = [1.0] * len(gaps)
     evidence = weigh(ones, [1.0 - gap for gap in gaps], clusters, margin=0.02)
-    assert not told_apart(evidence)
+    assert not distinguishable(evidence)
     options = {"what": "memory", "by_cluster": True, **options}
     return could_not_win("oracle", "bm25", evidence, gaps, clusters, **options)
 
@@ -34,7 +34,7 @@ def test_what_it_asks_for_is_enough_for_the_test_that_decides():
     told = 0
     for _ in range(60):
         more = [float(draw.random() < sum(gaps) / 30) for _ in range(5 * asked(sentence))]
-        told += told_apart(
+        told += distinguishable(
             weigh([1.0] * len(more), [1.0 - gap for gap in more], [n // 5 for n in range(len(more))], margin=0.02)
         )
     assert told >= 0.7 * 60  # an 80 % chance; of 60 draws fewer than 42 would be far out

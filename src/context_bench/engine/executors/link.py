@@ -65,7 +65,7 @@ class DriverLink:
         """Tell the driver, without an answer."""
         self._loop.call_soon_threadsafe(self._post, message)
 
-    def told(self, ticket: int, value: Any) -> None:
+    def answered(self, ticket: int, value: Any) -> None:
         """The driver has answered."""
         answer = self._open.get(ticket)
         if answer is None or not answer.set_running_or_notify_cancel():

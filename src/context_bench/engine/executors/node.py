@@ -25,7 +25,7 @@ from context_bench.engine.execution import (
     load_tokenizers,
 )
 from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
-from context_bench.engine.plan import Outcome, SetUp, WorkItem
+from context_bench.engine.plan import SetUp, WorkItem, WorkOutcome
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.outcomes import StoredReplies
 from context_bench.engine.work import WorkerContext, WorkerThread, perform, set_up
@@ -152,9 +152,9 @@ BEAT = 5.0
 
 @dataclass(slots=True)
 class _Kept:
-    """A group's twin, and the thread that all its calls are made in."""
+    """A group's instance, and the thread that all its calls are made in."""
 
-    twin: IsolatedInstance
+    instance: IsolatedInstance
     thread: WorkerThread
 
 
@@ -163,7 +163,7 @@ class _Work:
     """The requests of the driver that are not answered yet."""
 
     task: asyncio.Task[None]
-    left: list[Outcome | SetUp] = field(default_factory=list)  # what was paid before it was cancelled
+    left: list[WorkOutcome | SetUp] = field(default_factory=list)  # what was paid before it was cancelled
 
 
 class Node:
@@ -178,18 +178,18 @@ class Node:
         self._news = asyncio.Event()
         self._line = DriverLink(loop, self._post)
         self._work: dict[int, _Work] = {}
-        self._twins: dict[int, _Kept] = {}
+        self._instances: dict[int, _Kept] = {}
         self._free: list[WorkerThread] = []
         limiters: dict[int, SharedLimiter] = {}
         replies = NodeReplies(self._line)
 
-        def known(pid: tuple[str, int]) -> Any:
+        def substitute(pid: tuple[str, int]) -> Any:
             kind, number = pid
             if kind == "limiter":
                 return limiters.setdefault(number, SharedLimiter(self._line, number))
             return keys[number] if kind == "key" else replies
 
-        arms, evaluators, about = unpacked(data, known)
+        arms, evaluators, about = unpacked(data, substitute)
         timeout, paid = about["example_timeout"], about.pop("paid")
         scorers = [Scorer(each, timeout) for each in evaluators]
         spend = SharedSpend(self._line) if paid else None
@@ -215,7 +215,7 @@ class Node:
         for message in messages:
             match message:
                 case ("told", ticket, value):
-                    self._line.told(ticket, value)
+                    self._line.answered(ticket, value)
                 case ("do", ticket, what, data):
                     self._work[ticket] = _Work(asyncio.create_task(self._do(ticket, what, data)))
                 case ("cancel", ticket):
@@ -230,7 +230,7 @@ class Node:
         """One piece of work, from its pickled arguments to its pickled result."""
         try:
             result = await self._called(ticket, what, *pickle.loads(data))
-            self._post(("done", ticket, self._said(result)))
+            self._post(("done", ticket, self._pickled(result)))
         except asyncio.CancelledError:
             self._post(("cancelled", ticket, _bytes(self._work[ticket].left)))
         except Stop as stop:
@@ -244,13 +244,13 @@ class Node:
         actions: dict[str, Any] = {
             "perform": self._perform,
             "judge": self._judge,
-            "twin": self._twin,
+            "isolate": self._isolate,
             "set_up": self._set_up,
             "close": self._close,
         }
         return actions[what](ticket, *args)  # type: ignore[no-any-return]
 
-    def _leave_behind(self, outcome: Outcome) -> None:
+    def _leave_behind(self, outcome: WorkOutcome) -> None:
         """The calls of work that was cancelled go home with the news of that."""
         task = asyncio.current_task()
         for work in self._work.values():
@@ -260,17 +260,17 @@ class Node:
 
     # --- the work ---
 
-    async def _perform(self, ticket: int, unit: WorkItem, twin: int | None) -> Outcome:
-        kept = None if twin is None else self._twins[twin]
+    async def _perform(self, ticket: int, unit: WorkItem, instance: int | None) -> WorkOutcome:
+        kept = None if instance is None else self._instances[instance]
         thread = kept.thread if kept is not None else self._thread()
         try:
-            return await perform(self._worker_context, unit, thread, None if kept is None else kept.twin.system)
+            return await perform(self._worker_context, unit, thread, None if kept is None else kept.instance.system)
         finally:
             if kept is None:
                 self._free.append(thread)
 
-    async def _judge(self, ticket: int, unit: WorkItem, output: dict[str, Any], ids: set[int]) -> Outcome:
-        outcome, thread = Outcome(unit, ran=False, output=output), self._thread()
+    async def _judge(self, ticket: int, unit: WorkItem, output: dict[str, Any], ids: set[int]) -> WorkOutcome:
+        outcome, thread = WorkOutcome(unit, ran=False, output=output), self._thread()
         try:
             await judged(
                 self._worker_context,
@@ -283,16 +283,16 @@ class Node:
         outcome.output = {}  # the driver has it
         return outcome
 
-    async def _twin(self, ticket: int, arm: int, name: str) -> tuple[bool, bool]:
+    async def _isolate(self, ticket: int, arm: int, name: str) -> tuple[bool, bool]:
         thread = self._thread()
-        twin = await isolated_instance(self._worker_context.arms[arm], name, thread)
-        self._twins[ticket] = _Kept(twin, thread)
-        return twin.sets_up, twin.own
+        instance = await isolated_instance(self._worker_context.arms[arm], name, thread)
+        self._instances[ticket] = _Kept(instance, thread)
+        return instance.sets_up, instance.own
 
-    async def _set_up(self, ticket: int, setup: SetUp, unit: WorkItem, twin: int) -> SetUp:
-        kept = self._twins[twin]
+    async def _set_up(self, ticket: int, setup: SetUp, unit: WorkItem, instance: int) -> SetUp:
+        kept = self._instances[instance]
         try:
-            await set_up(self._worker_context, setup, unit, kept.thread, kept.twin.system)
+            await set_up(self._worker_context, setup, unit, kept.thread, kept.instance.system)
         except asyncio.CancelledError:
             self._work[ticket].left.append(setup)
             raise
@@ -300,10 +300,10 @@ class Node:
             setup.stop = _portable(setup.stop)
         return setup
 
-    async def _close(self, ticket: int, twin: int) -> None:
-        kept = self._twins.pop(twin)
+    async def _close(self, ticket: int, instance: int) -> None:
+        kept = self._instances.pop(instance)
         try:
-            await close_instance(kept.twin, kept.thread)
+            await close_instance(kept.instance, kept.thread)
         finally:
             self._free.append(kept.thread)
 
@@ -311,11 +311,11 @@ class Node:
         """A thread for what blocks, that no other work uses meanwhile."""
         return self._free.pop() if self._free else WorkerThread("context-bench-system")
 
-    def _said(self, result: Any) -> bytes:
+    def _pickled(self, result: Any) -> bytes:
         """The result, pickled; an answer that cannot travel is a failure of the system that gave it, its bill is
         kept.
         """
-        if not isinstance(result, Outcome):
+        if not isinstance(result, WorkOutcome):
             return _bytes(result)
         if result.stop is not None:
             result.stop = _portable(result.stop)

@@ -20,7 +20,7 @@ from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, S
 from context_bench.engine.execution import IsolatedInstance, NodeLost, Raised
 from context_bench.engine.executors.link import Desk, Message
 from context_bench.engine.executors.node import Node, Parcel, package_version, packed
-from context_bench.engine.plan import Outcome, SetUp, WorkItem
+from context_bench.engine.plan import SetUp, WorkItem, WorkOutcome
 from context_bench.engine.redaction import secrets_of
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.work import WorkerContext, WorkerThread, refused
@@ -35,13 +35,13 @@ _TRIES = 3
 
 @dataclass(slots=True)
 class _Reached:
-    """A node as the driver knows it. `asked`: what it has in work; `twins`: of groups that are asked there."""
+    """A node as the driver knows it. `asked`: what it has in work; `instances`: of groups that are asked there."""
 
     address: str
     actor: Any
     desk: Desk
     asked: dict[int, asyncio.Future[bytes]] = field(default_factory=dict)
-    twins: set[int] = field(default_factory=set)
+    instances: set[int] = field(default_factory=set)
     outbox: list[Message] = field(default_factory=list)
     lost: bool = False
     why: str = ""
@@ -216,31 +216,35 @@ class RayNodes:
 
     # --- the executor's calls ---
 
-    async def perform(self, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance | None = None) -> Outcome:
-        """Have the unit answered and judged where its twin is, or by the node with least to do."""
+    async def perform(
+        self, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance | None = None
+    ) -> WorkOutcome:
+        """Have the unit answered and judged where its instance is, or by the node with least to do."""
         try:
-            sent = _bytes((_bare(unit), None if twin is None else twin.system[1]))
+            sent = _bytes((_bare(unit), None if instance is None else instance.system[1]))
         except Exception as error:
             said = f"the example cannot be sent to a node: {type(error).__name__}: {error}"
             return refused(self._worker_context, unit, describe(SystemFailed(said)))
         try:
-            outcome: Outcome = await self._ask("perform", sent, None if twin is None else twin.system[0], unit)
+            outcome: WorkOutcome = await self._ask(
+                "perform", sent, None if instance is None else instance.system[0], unit
+            )
         except Raised as error:
             return refused(self._worker_context, unit, str(error))
         outcome.unit = unit
         return outcome
 
-    async def judge(self, outcome: Outcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
+    async def judge(self, outcome: WorkOutcome, scorers: Sequence[Scorer], thread: WorkerThread) -> None:
         """Have an answer of the store judged."""
         ids = {scorer.planned.id for scorer in scorers}
-        found: Outcome = await self._ask(
+        found: WorkOutcome = await self._ask(
             "judge", _bytes((_bare(outcome.unit), outcome.output, ids)), None, outcome.unit
         )
         outcome.scores, outcome.stop, outcome.calls = found.scores, found.stop, found.calls
 
-    async def twin(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
-        """A twin on one node, where the group's questions will be asked. An arm that has no twins stays on one node as
-        a whole.
+    async def isolate(self, arm: int, name: str, thread: WorkerThread) -> IsolatedInstance:
+        """An instance on one node, where the group's questions will be asked. An arm that has no isolated instances
+        stays on one node as a whole.
         """
         single = not hasattr(self._worker_context.arms[arm].system, "namespace")
         home = self._homes.get(arm) if single else None
@@ -248,22 +252,22 @@ class RayNodes:
         if single:
             self._homes[arm] = node
         ticket = next(self._tickets)
-        sets_up, own = await self._at(node, ticket, "twin", _bytes((arm, name)))
+        sets_up, own = await self._at(node, ticket, "isolate", _bytes((arm, name)))
         if own:
-            node.twins.add(ticket)
+            node.instances.add(ticket)
         return IsolatedInstance((node, ticket), sets_up, own)
 
-    async def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, twin: IsolatedInstance) -> None:
-        """Have a group set up on its twin's node."""
-        node, number = twin.system
+    async def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance) -> None:
+        """Have a group set up on its instance's node."""
+        node, number = instance.system
         found: SetUp = await self._ask("set_up", _bytes((setup, _bare(unit), number)), node, unit)
         for name in ("seconds", "output", "usage", "calls", "forwarded", "error", "mark", "stop"):
             setattr(setup, name, getattr(found, name))
 
-    async def close(self, twin: IsolatedInstance, thread: WorkerThread) -> None:
-        """Close a twin on its node; with a lost node it is gone anyway."""
-        node, number = twin.system
-        node.twins.discard(number)
+    async def close(self, instance: IsolatedInstance, thread: WorkerThread) -> None:
+        """Close an instance on its node; with a lost node it is gone anyway."""
+        node, number = instance.system
+        node.instances.discard(number)
         if not node.lost:
             with suppress(NodeLost):
                 await self._at(node, next(self._tickets), "close", _bytes((number,)))
@@ -302,9 +306,9 @@ class RayNodes:
             return
         found = pickle.loads(answer.result())
         for outcome in found if isinstance(found, list) else [found]:  # it may have been done just before it heard
-            if isinstance(outcome, Outcome) and self._worker_context.leave_behind is not None:
+            if isinstance(outcome, WorkOutcome) and self._worker_context.leave_behind is not None:
                 calls = [*outcome.calls, *(call for score in outcome.scores for call in score.calls)]
-                self._worker_context.leave_behind(Outcome(unit, ran=False, calls=calls))
+                self._worker_context.leave_behind(WorkOutcome(unit, ran=False, calls=calls))
 
     def _least(self) -> _Reached:
         """The node that has least to do."""
@@ -313,7 +317,7 @@ class RayNodes:
             raise PreflightFailed(
                 "all Ray nodes are lost; what is finished is kept, and the same run name goes on with the rest"
             )
-        return min(alive, key=lambda node: len(node.asked) + len(node.twins))
+        return min(alive, key=lambda node: len(node.asked) + len(node.instances))
 
     def _alive(self) -> list[_Reached]:
         return [node for node in self._nodes if not node.lost]

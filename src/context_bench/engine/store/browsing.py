@@ -77,7 +77,7 @@ class Listed:
     updated: float
     systems: list[tuple[int, str]]
     rows: int
-    owed: int
+    planned: int
     failed: int | None
     cost: float | None
     stamp: tuple[Any, ...]
@@ -202,7 +202,7 @@ def _listed(connection: Connection, row: Row[Any]) -> Listed:
         updated=row.updated,
         systems=arms_of(connection, row.number),
         rows=facts["rows"],
-        owed=facts["owed"],
+        planned=facts["owed"],
         failed=facts["failed"],
         cost=facts["cost"],
         stamp=(row.number, status, row.updated, row.counts),
@@ -304,7 +304,7 @@ def places(store: Store, run: Listed, asked: Asked) -> array[int]:
 
 def _order(sort: str, run: int) -> ColumnElement[Any] | None:
     o, e = schema.outputs.c, schema.examples.c
-    known: dict[str, ColumnElement[Any]] = {
+    columns: dict[str, ColumnElement[Any]] = {
         "example": func.lower(readable(e.id)),
         "dataset": e.dataset,
         "sent": o.input_tokens,
@@ -314,9 +314,9 @@ def _order(sort: str, run: int) -> ColumnElement[Any] | None:
     }
     if not sort:
         return None
-    if sort not in known:
+    if sort not in columns:
         raise BadInput(f"rows cannot be sorted by {sort[:60]!r}; expected {', '.join(SORTS)} or score:NAME")
-    return known[sort]
+    return columns[sort]
 
 
 def _by_number(

@@ -182,7 +182,7 @@ class RowCopier:
         put(connection, s, tuple(s.c.keys()), [tuple(row.values()) for row in made])
 
     def _belonging(self, table: Table, outputs: list[int], new: Sequence[Values]) -> Iterator[list[Values]]:
-        """What this run did for outputs, and for outputs that are new there what their own run did."""
+        """Rows that this run has of outputs, and of outputs that are new there those that their own run has."""
         makers = {row["run"] for row in new} - {self.run}
         theirs = and_(table.c.run.in_(makers), table.c.output.in_([row["id"] for row in new]))
         which = or_(table.c.run == self.run, theirs) if makers else table.c.run == self.run

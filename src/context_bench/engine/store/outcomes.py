@@ -18,7 +18,7 @@ from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
 from context_bench.engine.encoding import Bodies, Damaged, dumps, pack, unpacked
-from context_bench.engine.plan import BODIES_UP_TO, Outcome, PlannedArm, Score, SetUp
+from context_bench.engine.plan import BODIES_UP_TO, PlannedArm, Score, SetUp, WorkOutcome
 from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import add, add_new, insert_one, number_of, put
@@ -80,7 +80,7 @@ class OutcomeRows:
     serializer: Serializer
     endpoints: Endpoints
 
-    def commit(self, connection: Connection, outcomes: Sequence[Outcome], now: float) -> None:
+    def commit(self, connection: Connection, outcomes: Sequence[WorkOutcome], now: float) -> None:
         """Write a batch of outcomes; gives each the id of its output."""
         made = [outcome for outcome in outcomes if outcome.ran]
         self.endpoints.meet(connection, (call for outcome in outcomes for call in _calls_of(outcome)))
@@ -104,7 +104,7 @@ class OutcomeRows:
 
     # --- answers ---
 
-    def _write_outputs(self, connection: Connection, made: Sequence[Outcome], now: float) -> None:
+    def _write_outputs(self, connection: Connection, made: Sequence[WorkOutcome], now: float) -> None:
         again = [outcome for outcome in made if outcome.unit.output is not None]
         fresh = [outcome for outcome in made if outcome.unit.output is None]
         if again:
@@ -125,7 +125,7 @@ class OutcomeRows:
                 [(outcome.id, *self._output(outcome, now)) for outcome in fresh],
             )
 
-    def _output(self, outcome: Outcome, now: float) -> tuple[Any, ...]:
+    def _output(self, outcome: WorkOutcome, now: float) -> tuple[Any, ...]:
         unit, ink = outcome.unit, self.serializer
         return (
             unit.key,
@@ -146,12 +146,12 @@ class OutcomeRows:
             outcome.setup,
         )
 
-    def _point(self, connection: Connection, outcomes: Iterable[Outcome]) -> None:
+    def _point(self, connection: Connection, outcomes: Iterable[WorkOutcome]) -> None:
         arms, run = self.arms, self.run
         done = ((outcome.id, outcome.unit) for outcome in outcomes if outcome.id is not None)
         point(connection, [(output, run, arms[unit.arm].number, unit.position, unit.trial) for output, unit in done])
 
-    def _write_scores(self, connection: Connection, outcomes: Iterable[Outcome]) -> None:
+    def _write_scores(self, connection: Connection, outcomes: Iterable[WorkOutcome]) -> None:
         rows = [
             self._score(outcome.id, score) for outcome in outcomes if outcome.id is not None for score in outcome.scores
         ]
@@ -165,7 +165,7 @@ class OutcomeRows:
 
     # --- calls ---
 
-    def _write_calls(self, connection: Connection, outcomes: Iterable[Outcome]) -> None:
+    def _write_calls(self, connection: Connection, outcomes: Iterable[WorkOutcome]) -> None:
         rows = []
         for outcome in outcomes:
             keep = self._keeps(outcome)
@@ -276,7 +276,7 @@ class OutcomeRows:
 
     # --- bodies ---
 
-    def _keeps(self, outcome: Outcome) -> bool:
+    def _keeps(self, outcome: WorkOutcome) -> bool:
         """Are the bodies of this row's calls kept?"""
         return self._keeps_at(outcome.unit.position) or (self.keep != "none" and bool(outcome.wire.get("text_changed")))
 
@@ -286,7 +286,7 @@ class OutcomeRows:
         )
 
 
-def _calls_of(outcome: Outcome) -> Iterable[Call]:
+def _calls_of(outcome: WorkOutcome) -> Iterable[Call]:
     yield from outcome.calls
     for score in outcome.scores:
         yield from score.calls

@@ -25,30 +25,30 @@ _k, _p, _o, _s = schema.sources.c, schema.plan.c, schema.outputs.c, schema.score
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPlan:
-    """The plan is known for the first `positions` examples; `ended`: there are no more."""
+class SettledPlan:
+    """The plan is known for the first `positions` examples; `complete`: there are no more."""
 
     positions: int = 0
-    ended: bool = False
+    complete: bool = False
 
 
 @dataclass(slots=True)
 class Passed:
-    """What part of a known plan says. `examples` that owe nothing are only counted here; `owing`: positions of all
+    """State of a part of a settled plan. `examples` that owe nothing are only counted here; `pending`: positions of all
     others, in order.
 
     `reused`: arm (index) → answers; `oldest`: when the oldest of them was made.
     """
 
-    owing: list[int] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
     reused: dict[int, int] = field(default_factory=dict)
     oldest: float | None = None
 
 
 @dataclass(slots=True)
 class Settled:
-    """What it takes that nothing of a plan row is owed: an answer of `run`, seen by a tap where there is one, judged by
-    `evaluators`.
+    """Conditions under which nothing of a plan row is pending: an answer of `run`, seen by a tap where there is one,
+    judged by `evaluators`.
     """
 
     run: int
@@ -71,7 +71,7 @@ class Settled:
         for position in range(first, last + 1):
             taking = [index for index, arm in enumerate(self.arms) if arm.arm.takes(position)]
             if not all(position in settled[index] for index in taking):
-                found.owing.append(position)
+                found.pending.append(position)
                 continue
             for index in taking:
                 found.reused[index] = found.reused.get(index, 0) + self.trials
@@ -142,18 +142,18 @@ class SourceRow:
     run: int
     source: bytes | None
 
-    def begin(self, connection: Connection, *, fresh: bool) -> KnownPlan:
-        """What is known of the plan for this source; what was known of another one is forgotten."""
+    def begin(self, connection: Connection, *, fresh: bool) -> SettledPlan:
+        """The settled part of the plan for this source; that of another one is forgotten."""
         if not fresh:
             found = connection.execute(select(_k.source, _k.positions, _k.ended).where(_k.run == self.run)).first()
             if found is not None and found.source == self.source:
-                return KnownPlan(found.positions, found.ended)
+                return SettledPlan(found.positions, found.ended)
             connection.execute(delete(schema.sources).where(_k.run == self.run))
         if self.source is not None:
             connection.execute(
                 insert(connection, schema.sources).values(run=self.run, source=self.source, positions=0, ended=false())
             )
-        return KnownPlan()
+        return SettledPlan()
 
     def planned(self, connection: Connection, first: int, count: int) -> None:
         """So many examples more are planned, if all before `first` are known."""
@@ -161,7 +161,7 @@ class SourceRow:
             known = update(schema.sources).where(_k.run == self.run, _k.positions == first)
             connection.execute(known.values(positions=first + count, ended=false()))
 
-    def ended(self, connection: Connection, positions: int) -> None:
+    def finish(self, connection: Connection, positions: int) -> None:
         """All is planned."""
         if self.source is not None:
             connection.execute(
@@ -226,7 +226,7 @@ class PlanRows:
     source: SourceRow | None = None
 
     def unchanged(self, connection: Connection, rows: Sequence[ExampleRow]) -> Planned | None:
-        """What was planned for these examples, if they are the same as before and all that they owe is in the plan;
+        """The plan of these examples so far, if they are the same as before and all that they owe is in the plan;
         else `None`.
 
         Fills in each `occurrence`. Nothing need be written then: this is all that taking up a finished run does.
@@ -245,7 +245,7 @@ class PlanRows:
                 return None
             row.occurrence = occurrence
         planned = self.planned(connection, rows)
-        return planned if len(planned) == sum(self._owing(row.position) for row in rows) else None
+        return planned if len(planned) == sum(self._rows_due(row.position) for row in rows) else None
 
     def write(self, connection: Connection, rows: Sequence[ExampleRow], *, sure: bool = False) -> Planned:
         """Write a chunk of examples and the rows they owe; fills in each `occurrence`. Returns what was planned there
@@ -294,9 +294,9 @@ class PlanRows:
                 delete(schema.plan).where(_p.run == self.run, (_p.position >= positions) | (_p.trial >= self.trials))
             )
         if sure and self.source is not None:
-            self.source.ended(connection, positions)
+            self.source.finish(connection, positions)
 
-    def _owing(self, position: int) -> int:
+    def _rows_due(self, position: int) -> int:
         return self.trials * sum(arm.arm.takes(position) for arm in self.arms)
 
     def _count_occurrences(self, connection: Connection, rows: Sequence[ExampleRow]) -> None:

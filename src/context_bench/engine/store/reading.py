@@ -121,46 +121,31 @@ class StoredRows(Sequence[EvalRow]):
 
 def _plan_query(run: Any, arm: Any) -> Select[Any]:
     """Plan rows of an arm that have an output, joined with the example and the output."""
-    return _PLANNED.where(schema.plan.c.run == run, schema.plan.c.arm == arm)
-
-
-def _planned() -> Select[Any]:
-    p, e, o = schema.plan, schema.examples, schema.outputs
-    columns: list[Any] = [
-        p.c.position,
-        p.c.trial,
-        e.c.id.label("example_id"),
-        e.c.dataset,
-        e.c.group,
-        e.c.cluster,
-        e.c.body,
-    ]
-    columns += [
-        o.c[name]
-        for name in ("id", "error", "source", "input_tokens", "output_tokens", "latency", "usage", "wire", "metadata")
-    ]
-    joined_tables = p.join(e, (e.c.run == p.c.run) & (e.c.position == p.c.position)).join(o, o.c.id == p.c.output)
-    return select(*columns).select_from(joined_tables).order_by(p.c.position, p.c.trial)
+    return _PLANNED.where(_p.run == run, _p.arm == arm)
 
 
 # Built once: what is read chunk by chunk would else cost more to say than to find.
-_PLANNED = _planned()
-_CHUNK_OF_PLAN = (
-    _plan_query(bindparam("run"), bindparam("arm"))
-    .where(tuple_(schema.plan.c.position, schema.plan.c.trial) > tuple_(bindparam("position"), bindparam("trial")))
-    .limit(bindparam("limit"))
-)
-_SCORES = select(*(schema.scores.c[name] for name in ("evaluator", "output", "values", "error", "usage"))).where(
-    schema.scores.c.output.in_(bindparam("outputs", expanding=True))
-)
-_SCORES_BETWEEN = (
-    select(*(schema.scores.c[name] for name in ("evaluator", "output", "values", "error", "usage")))
-    .select_from(schema.plan.join(schema.scores, schema.scores.c.output == schema.plan.c.output))
-    .where(schema.plan.c.run == bindparam("run"), schema.plan.c.arm == bindparam("arm"))
-    .where(tuple_(schema.plan.c.position, schema.plan.c.trial) > tuple_(bindparam("position"), bindparam("trial")))
-    .where(
-        tuple_(schema.plan.c.position, schema.plan.c.trial) <= tuple_(bindparam("to_position"), bindparam("to_trial"))
+_p, _e, _o, _s = schema.plan.c, schema.examples.c, schema.outputs.c, schema.scores.c
+_OF_OUTPUT = ("id", "error", "source", "input_tokens", "output_tokens", "latency", "usage", "wire", "metadata")
+_OF_EXAMPLE: tuple[Any, ...] = (_e.id.label("example_id"), _e.dataset, _e.group, _e.cluster, _e.body)
+_PLANNED = (
+    select(_p.position, _p.trial, *_OF_EXAMPLE, *(_o[name] for name in _OF_OUTPUT))
+    .select_from(
+        schema.plan.join(schema.examples, (_e.run == _p.run) & (_e.position == _p.position)).join(
+            schema.outputs, _o.id == _p.output
+        )
     )
+    .order_by(_p.position, _p.trial)
+)
+_PLACE, _AFTER = tuple_(_p.position, _p.trial), tuple_(bindparam("position"), bindparam("trial"))
+_CHUNK_OF_PLAN = _plan_query(bindparam("run"), bindparam("arm")).where(_PLACE > _AFTER).limit(bindparam("limit"))
+_SCORED: Select[Any] = select(_s.evaluator, _s.output, _s["values"], _s.error, _s.usage)
+_SCORES = _SCORED.where(_s.output.in_(bindparam("outputs", expanding=True)))
+_SCORES_BETWEEN = _SCORED.select_from(schema.plan.join(schema.scores, _s.output == _p.output)).where(
+    _p.run == bindparam("run"),
+    _p.arm == bindparam("arm"),
+    _PLACE > _AFTER,
+    tuple_(bindparam("to_position"), bindparam("to_trial")) >= _PLACE,
 )
 _EVALUATORS = (
     select(schema.evaluators.c.id, schema.evaluators.c.name)
@@ -183,7 +168,7 @@ def _eval_rows(connection: Connection, run: int, name: str, found: Sequence[Row[
 
 
 def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]) -> list[EvalRow]:
-    made, known = [], _Known()
+    made, unpacked_once = [], _UnpackedOnce()
     for (
         _,
         trial,
@@ -204,16 +189,16 @@ def _made(name: str, found: Iterable[Row[Any]], scored: dict[int, list[_Scored]]
     ) in map(tuple, found):
         errors = {} if error is None else {"system": error}
         try:
-            told = {} if usage is None else unpacked(usage)
-            said = {} if metadata is None else {**known[metadata]}
+            billed = {} if usage is None else unpacked(usage)
+            facts = {} if metadata is None else {**unpacked_once[metadata]}
             seen = {} if wire is None else unpacked(wire)
-            scores = _take_scores(scored.get(number, ()), errors, told, known)
+            scores = _take_scores(scored.get(number, ()), errors, billed, unpacked_once)
         except Damaged:
-            told, said, seen, scores = _what_is_whole(number, usage, metadata, wire, scored.get(number, ()), errors)
+            billed, facts, seen, scores = _what_is_whole(number, usage, metadata, wire, scored.get(number, ()), errors)
         if source is not None:
-            said["forwarded_source"] = source
-        place = (loads(example_id), scores, sent, forwarded, said, latency, dataset, trial, group, cluster)
-        made.append(EvalRow(name, *place, errors, told, seen))
+            facts["forwarded_source"] = source
+        place = (loads(example_id), scores, sent, forwarded, facts, latency, dataset, trial, group, cluster)
+        made.append(EvalRow(name, *place, errors, billed, seen))
     return made
 
 
@@ -235,7 +220,7 @@ def _what_is_whole(
     scores: dict[str, float] = {}
     for each in scored:
         try:
-            scores.update(_take_scores([each], errors, whole["usage"], _Known()))
+            scores.update(_take_scores([each], errors, whole["usage"], _UnpackedOnce()))
         except Damaged:
             add_damage(errors, f"scores output={output} ({each[1]})")
     return whole["usage"], whole["metadata"], whole["wire"], scores
@@ -247,8 +232,8 @@ def add_damage(errors: dict[str, str], place: str) -> None:
     errors[DAMAGED] = f"Damaged: {place}" if before is None else f"{before}; {place}"
 
 
-class _Known(dict[bytes, dict[str, Any]]):
-    """What packed columns of a chunk of rows say: many say the same. Read only; what holds further lists or mappings is
+class _UnpackedOnce(dict[bytes, dict[str, Any]]):
+    """Packed columns of a chunk of rows, unpacked: many are equal. Read only; what holds further lists or mappings is
     not remembered.
     """
 
@@ -263,7 +248,7 @@ _NESTED = frozenset((dict, list))
 
 
 def _take_scores(
-    scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _Known
+    scored: Iterable[_Scored], errors: dict[str, str], usage: dict[str, Any], known: _UnpackedOnce
 ) -> dict[str, float]:
     """Scores of one row; the evaluators' errors and usage are added to the row's."""
     scores: dict[str, float] = {}
@@ -305,11 +290,11 @@ def _by_output(connection: Connection, run: int, found: Iterable[Row[Any]]) -> d
     by_output: dict[int, list[_Scored]] = {}
     for evaluator, output, values, error, usage in map(tuple, found):
         if evaluator in names:
-            told = (places[evaluator], names[evaluator], values, error, usage)
+            scored = (places[evaluator], names[evaluator], values, error, usage)
             if output in by_output:
-                by_output[output].append(told)
+                by_output[output].append(scored)
             else:
-                by_output[output] = [told]
+                by_output[output] = [scored]
     if len(names) > 1:
         for each in by_output.values():
             each.sort()
@@ -325,7 +310,7 @@ def _added(total: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredOutput:
     """An output with all that belongs to it. `example` is `None` if bodies were not kept."""
 
     id: int
@@ -343,7 +328,7 @@ class Stored:
         return {**(self.example or {}), **self.output}
 
 
-def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored]:
+def stored(store: Store, run: int, system: str | None = None) -> Iterator[StoredOutput]:
     """Every output of a run (number) with its example, in plan order, read in small chunks."""
     with store.reading() as connection:
         arms = [(arm, name) for arm, name in arms_of(connection, run) if system in (None, name)]
@@ -361,8 +346,8 @@ def stored(store: Store, run: int, system: str | None = None) -> Iterator[Stored
 
 def stored_one(
     store: Store, run: int, system: str, example_id: str | int, trial: int = 0, *, dataset: str | None = None
-) -> Stored | None:
-    """What a system answered to one example of a run (number). A typed id may be a number in the store, and the other
+) -> StoredOutput | None:
+    """The answer of a system to one example of a run (number). A typed id may be a number in the store, and the other
     way round.
     """
     a, e = schema.arms.c, schema.examples.c
@@ -403,10 +388,10 @@ def stored_ids(store: Store, run: int) -> array[int]:
         return array("q", connection.scalars(query.order_by(p.c.arm, p.c.position, p.c.trial)))
 
 
-def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[Stored]:
+def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[StoredOutput]:
     """The outputs of a run with these ids, in this order."""
     p, a = schema.plan, schema.arms
-    found: dict[int, Stored] = {}
+    found: dict[int, StoredOutput] = {}
     with store.reading() as connection:
         names = {row.arm: row.name for row in connection.execute(select(a.c.arm, a.c.name).where(a.c.run == run))}
         arms = connection.scalars(select(p.c.arm).where(p.c.run == run, p.c.output.in_(ids)).distinct()).all()
@@ -416,7 +401,7 @@ def stored_by_id(store: Store, run: int, ids: Sequence[int]) -> list[Stored]:
     return [found[number] for number in ids if number in found]
 
 
-def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[Row[Any]]) -> list[Stored]:
+def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[Row[Any]]) -> list[StoredOutput]:
     ids = [row.id for row in chunk]
     o, s = schema.outputs.c, schema.scores.c
     outputs = {row.id: row.output for row in connection.execute(select(o.id, o.output).where(o.id.in_(ids)))}
@@ -441,7 +426,9 @@ def _stored_chunk(connection: Connection, run: int, name: str, chunk: Sequence[R
             add_damage(found.errors, f"bodies key={row.body.hex()} (data)")
             intact = False
         whole.append(
-            Stored(row.id, name, row.position, found, examples.get(row.body), output, judged.get(row.id, ()), intact)
+            StoredOutput(
+                row.id, name, row.position, found, examples.get(row.body), output, judged.get(row.id, ()), intact
+            )
         )
     return whole
 
@@ -452,32 +439,32 @@ def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | 
     Raises `Damaged` for one that is not there or not what was written, or whose parts are not; with `lost`, it goes
     there and is left out.
     """
-    gone: set[bytes] = set()
-    skeletons = _raw(connection, set(keys), gone)
-    parts = _raw(connection, {part for skeleton in skeletons.values() for part in parts_in(skeleton)}, gone)
+    missing: set[bytes] = set()
+    skeletons = _raw(connection, set(keys), missing)
+    parts = _raw(connection, {part for skeleton in skeletons.values() for part in parts_in(skeleton)}, missing)
     found: dict[bytes, Any] = {}
     for key, skeleton in skeletons.items():
-        if gone and not gone.isdisjoint(parts_in(skeleton)):
-            gone.add(key)
+        if missing and not missing.isdisjoint(parts_in(skeleton)):
+            missing.add(key)
         else:
             found[key] = joined(skeleton, parts)
-    if gone and lost is None:
+    if missing and lost is None:
         raise Damaged
     if lost is not None:
-        lost |= gone
+        lost |= missing
     return found
 
 
-def _raw(connection: Connection, keys: set[bytes], gone: set[bytes]) -> dict[bytes, Any]:
-    """Bodies and parts as they are kept; the keys of those that are damaged are added to `gone`."""
+def _raw(connection: Connection, keys: set[bytes], missing: set[bytes]) -> dict[bytes, Any]:
+    """Bodies and parts as they are kept; the keys of those that are damaged are added to `missing`."""
     b, found, wanted = schema.bodies.c, {}, sorted(keys)
     for start in range(0, len(wanted), 400):
         for row in connection.execute(select(b.key, b.data).where(b.key.in_(wanted[start : start + 400]))):
             try:
                 found[row.key] = body(row.key, row.data)
             except Damaged:
-                gone.add(row.key)
-    gone |= keys - found.keys()
+                missing.add(row.key)
+    missing |= keys - found.keys()
     return found
 
 

@@ -14,13 +14,13 @@ from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine import observe
 from context_bench.engine.encoding import Damaged, unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.reading import Stored, add_damage, bodies_of, rows, stored
+from context_bench.engine.store.reading import StoredOutput, add_damage, bodies_of, rows, stored
 from context_bench.engine.store.store import Store
 
 _WITHOUT_TEXT = ("meta", "hashes")
 
 
-def behind(store: Store, run: int, found: Sequence[Stored], *, kept: str = "auto") -> list[dict[str, Any]]:
+def behind(store: Store, run: int, found: Sequence[StoredOutput], *, kept: str = "auto") -> list[dict[str, Any]]:
     """For each stored output of a run (number): `exchanges`, `calls` and `judges`, see `runner.details`. `kept`: the
     run's `bodies` setting, for saying why there is nothing to show.
     """
@@ -28,26 +28,26 @@ def behind(store: Store, run: int, found: Sequence[Stored], *, kept: str = "auto
     with store.reading() as connection:
         calls, records = _calls(connection, ids), _forwarded(connection, ids)
         scores = _scores(connection, ids)
-        told = [
+        details = [
             _of_row(item, calls.get(item.id, []), records.get(item.id, []), scores.get(item.id, {}), kept)
             for item in found
         ]
-        _quote_remembered(connection, run, found, told, scores)
-    return told
+        _quote_remembered(connection, run, found, details, scores)
+    return details
 
 
 def _of_row(
-    item: Stored,
+    item: StoredOutput,
     calls: Sequence[_Called],
     records: Sequence[Forwarded],
     scores: Mapping[str, dict[str, float]],
     kept: str,
 ) -> dict[str, Any]:
     own = [call for call, _ in calls]
-    told: dict[str, Any] = {"calls": [_call_told(call, judge) for call, judge in calls]}
-    told["exchanges"] = _exchanges([call for call in own if call.account == "system"], records, item.row.wire, kept)
-    told["judges"] = _judges(calls, scores)
-    return told
+    details: dict[str, Any] = {"calls": [_call_facts(call, judge) for call, judge in calls]}
+    details["exchanges"] = _exchanges([call for call in own if call.account == "system"], records, item.row.wire, kept)
+    details["judges"] = _judges(calls, scores)
+    return details
 
 
 def _judges(calls: Sequence[_Called], scores: Mapping[str, dict[str, float]]) -> list[dict[str, Any]]:
@@ -120,14 +120,14 @@ def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[st
 def _quote_remembered(
     connection: Connection,
     run: int,
-    found: Sequence[Stored],
-    told: Sequence[dict[str, Any]],
+    found: Sequence[StoredOutput],
+    details: Sequence[dict[str, Any]],
     scores: Mapping[int, Mapping[str, Any]],
 ) -> None:
     """A judge that knew its reply to the same answer was not asked again: it is quoted from the row that it was asked
     for.
     """
-    quoted = [{judge["evaluator"] for judge in each["judges"]} for each in told]
+    quoted = [{judge["evaluator"] for judge in each["judges"]} for each in details]
     open_rows = [
         at
         for at, item in enumerate(found)
@@ -152,7 +152,7 @@ def _quote_remembered(
         for number, calls in said.items():
             if place_of[number] == item.position and answers.get(number) == item.output.get("response"):
                 fresh = [call for call in calls if call[1] in scores[item.id] and call[1] not in quoted[at]]
-                told[at]["judges"] += _judges(fresh, scores[item.id])
+                details[at]["judges"] += _judges(fresh, scores[item.id])
                 quoted[at].update(str(judge) for _, judge in fresh)
 
 
@@ -170,12 +170,12 @@ _TOLD = (
 )  # fmt: skip
 
 
-def _call_told(call: Call, judge: str | None) -> dict[str, Any]:
-    told = {name: getattr(call, name) for name in _TOLD} | {
+def _call_facts(call: Call, judge: str | None) -> dict[str, Any]:
+    details = {name: getattr(call, name) for name in _TOLD} | {
         "usage": plain(call.usage) if call.usage else None,
         "evaluator": judge,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in details.items() if value is not None}
 
 
 # Sent and forwarded
@@ -191,8 +191,8 @@ def _exchanges(
         if id(call) not in met and rest and not isinstance(call.request, dict):
             met[id(call)] = rest.pop(0)
     explain = _explainer(bool(records), wire, kept)
-    told = [_exchange(turn, call, met.get(id(call)), explain) for turn, call in enumerate(asked, start=1)]
-    return told + [_exchange(None, None, record, explain) for record in rest]
+    details = [_exchange(turn, call, met.get(id(call)), explain) for turn, call in enumerate(asked, start=1)]
+    return details + [_exchange(None, None, record, explain) for record in rest]
 
 
 _Explain = Callable[[Call | None, Forwarded | None], str | None]
@@ -201,7 +201,7 @@ _Explain = Callable[[Call | None, Forwarded | None], str | None]
 def _exchange(turn: int | None, call: Call | None, record: Forwarded | None, explain: _Explain) -> dict[str, Any]:
     sent = call.request if call is not None else None
     forwarded = record.request if record is not None and record.facts.get("policy") not in _WITHOUT_TEXT else None
-    told: dict[str, Any] = {
+    details: dict[str, Any] = {
         "turn": turn,
         "sent": sent,
         "forwarded": forwarded,
@@ -213,11 +213,11 @@ def _exchange(turn: int | None, call: Call | None, record: Forwarded | None, exp
         "forwarded": record.tokens if record else None,
         "billed": record.usage.input_tokens if record and record.usage else None,
     }
-    told["tokens"] = {name: value for name, value in tokens.items() if value is not None}
-    told["wires"] = [seen[0] if seen else None, record.wire if record else None]
+    details["tokens"] = {name: value for name, value in tokens.items() if value is not None}
+    details["wires"] = [seen[0] if seen else None, record.wire if record else None]
     if why := explain(call, record):
-        told["why"] = why
-    return told
+        details["why"] = why
+    return details
 
 
 def _explainer(tapped: bool, wire: Mapping[str, Any], kept: str) -> _Explain:

@@ -34,7 +34,7 @@ class RunRecord:
     `status`: running · done · interrupted (Ctrl-C, or killed) · stopped (cost cap, run deadline). `counts`: those of
     the latest execution (see `Executed`), but `unmatched` (requests nobody can be named for) and `cost` (US dollars of
     all calls, `None` = no price known) are the whole run's. `timing`: seconds of work by system, summed over its rows,
-    which run interleaved. `owed` minus `rows` is what a resume would do.
+    which run interleaved. `planned` minus `rows` is what a resume would do.
     """
 
     number: int
@@ -48,7 +48,7 @@ class RunRecord:
     timing: dict[str, float] = field(default_factory=dict)
     systems: list[str] = field(default_factory=list)
     rows: int = 0
-    owed: int = 0
+    planned: int = 0
     failed: int = 0
 
     @property
@@ -67,7 +67,7 @@ class RunRecord:
             "started": self.started,
             "systems": self.systems,
             "rows": self.rows,
-            "owed": self.owed,
+            "owed": self.planned,
             "failed": self.failed,
             "counts": self.counts,
         }
@@ -150,7 +150,7 @@ def _record(connection: Connection, row: Row[Any]) -> RunRecord:
         timing=facts["timing"],
         systems=[name for _, name in arms_of(connection, row.number)],
         rows=facts["rows"],
-        owed=facts["owed"],
+        planned=facts["owed"],
         failed=facts["failed"],
     )
 
@@ -163,7 +163,7 @@ def arms_of(connection: Connection, run: int) -> list[tuple[int, str]]:
 
 
 def _facts(connection: Connection, run: int) -> dict[str, Any]:
-    """What the tables say about a run; kept with it when it ends, since counting a large run takes its time."""
+    """Figures of a run from the tables; kept with it when it ends, since counting a large run takes its time."""
     p, o, a, lost, calls = schema.plan, schema.outputs, schema.arms.c, schema.forwarded.c, schema.calls.c
     names = {row.arm: row.name for row in connection.execute(select(a.arm, a.name).where(a.run == run))}
     # By number, in which order the plan is: by name, all of it would be sorted first.

@@ -16,18 +16,18 @@ from context_bench.core.clock import Clock
 from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.encoding import dumps, pack, unpacked
-from context_bench.engine.plan import Outcome, PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem
+from context_bench.engine.plan import PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem, WorkOutcome
 from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, reason, storing
 from context_bench.engine.store.outcomes import Endpoints, OutcomeRows, write_bodies
 from context_bench.engine.store.pending import (
     ExampleRow,
-    KnownPlan,
     Passed,
     Planned,
     PlanRows,
     Settled,
+    SettledPlan,
     SourceRow,
     look_up,
     point,
@@ -50,7 +50,7 @@ from context_bench.engine.store.store import TRIES, Store
 
 __all__ = [
     "ExampleRow",
-    "KnownPlan",
+    "SettledPlan",
     "Passed",
     "Planned",
     "Writer",
@@ -128,7 +128,7 @@ class WriteLease:
             return connection.scalar(query) == self.written + 1
 
 
-Work = TypeVar("Work", Outcome, SetUp)
+Work = TypeVar("Work", WorkOutcome, SetUp)
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class Writer:
     trials: int = 1
     overhead: list[Call] = field(default_factory=list)
     _at_work: str = ""
-    known: KnownPlan = field(default_factory=KnownPlan)
+    settled: SettledPlan = field(default_factory=SettledPlan)
     run: Begun = field(init=False)
     _serializer: Serializer = field(init=False)
     _endpoints: Endpoints = field(init=False)
@@ -161,7 +161,7 @@ class Writer:
 
     def begin(self, name: str | None, identity: str, source: bytes | None = None) -> Begun:
         """Take up or make the run; register its arms and evaluators. `source` tells its examples from others, see
-        `known`.
+        `settled`.
         """
         with self.store.writing() as connection:
             self.store.database.alone(connection)
@@ -172,7 +172,7 @@ class Writer:
             register_arms(connection, begun.number, self.arms)
             register_evaluators(connection, begun.number, self.evaluators)
             self._plan.source = SourceRow(begun.number, source)
-            self.known = self._plan.source.begin(connection, fresh=begun.fresh)
+            self.settled = self._plan.source.begin(connection, fresh=begun.fresh)
         return begun
 
     def book(self) -> None:
@@ -270,7 +270,7 @@ class Writer:
         return not self.run.fresh or self.reuse == "all"
 
     def passed(self, first: int, last: int, *, tapped: bool) -> Passed:
-        """What the plan says of these positions, where it is known. `tapped`: only an answer that a tap saw is one."""
+        """State of these positions of the plan, where it is settled. `tapped`: only an answer that a tap saw is one."""
         judges = [each.id for each in self.evaluators if not each.after]
         settled = Settled(self.run.number, self.arms, self.trials, tapped, judges)
 
@@ -353,7 +353,7 @@ class Writer:
 
     # --- finished work ---
 
-    def commit(self, outcomes: Sequence[Outcome]) -> None:
+    def commit(self, outcomes: Sequence[WorkOutcome]) -> None:
         """Write a batch of outcomes in one transaction; when this returns they are durable and have their ids."""
         now = self.clock.now()
         self._write_some(outcomes, lambda connection, some: self._outcomes.commit(connection, some, now))

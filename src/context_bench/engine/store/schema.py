@@ -306,7 +306,7 @@ _VERSION = """
 CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))
 """  # noqa: E501
 
-_known: dict[str, tuple[str, ...]] = {}  # name of a dialect → its statements
+_made_once: dict[str, tuple[str, ...]] = {}  # name of a dialect → its statements
 
 
 def migrate(connection: Connection, name: str, found: str | None) -> None:
@@ -325,13 +325,13 @@ def migrate(connection: Connection, name: str, found: str | None) -> None:
 
 def _statements(dialect: Dialect) -> tuple[str, ...]:
     """Statements that make the tables and their indexes. Who makes many stores, as tests do, has it worked out once."""
-    if dialect.name not in _known:
+    if dialect.name not in _made_once:
         tables = metadata.sorted_tables
         made = [CreateTable(table) for table in tables] + [
             CreateIndex(index) for table in tables for index in table.indexes
         ]
-        _known[dialect.name] = tuple(str(each.compile(dialect=dialect)) for each in made)
-    return _known[dialect.name]
+        _made_once[dialect.name] = tuple(str(each.compile(dialect=dialect)) for each in made)
+    return _made_once[dialect.name]
 
 
 def upgrade(connection: Connection, name: str, found: str | None) -> None:

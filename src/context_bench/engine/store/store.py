@@ -34,8 +34,8 @@ def packed_columns(table: Table) -> list[str]:
 
 
 def explained(name: str, connection: Connection | None) -> Damaged:
-    """What is said of a store (`name`) in which something was found damaged: all that is, as far as it can be looked
-    through.
+    """The error for a store (`name`) in which something was found damaged. It names all that is, as far as the store
+    can be looked through.
     """
     found: list[str] = []
     if connection is not None:
@@ -165,7 +165,7 @@ class Store:
 
     @contextmanager
     def _looked_through(self) -> Iterator[None]:
-        """Where something that is read is damaged, say what all is; what makes no sense may be a sign of that.
+        """Name everything that is damaged where something is; a value that makes no sense may be a sign of it.
 
         The store is looked through, for a bounded time, when the transaction has ended: it keeps nobody from writing.
         """

@@ -36,7 +36,7 @@ class SearchHit:
 
 @dataclass(slots=True)
 class TextSearch:
-    """What was found among the first `looked` of `total` rows, in their order. `stopped`: why not in all of them,
+    """Hits among the first `looked` of `total` rows, in their order. `stopped`: why not in all of them,
     `None` = it was.
     """
 
@@ -109,13 +109,13 @@ def _texts(store: Store, run: Listed, some: Sequence[Place]) -> Iterator[tuple[P
             yield (
                 place,
                 [
-                    *_told(row, examples.get(row.body, {})),
+                    *_texts_of(row, examples.get(row.body, {})),
                     *((("failure", error)) for error in failed.get(row.output_id, ())),
                 ],
             )
 
 
-def _told(row: Row[Any], example: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _texts_of(row: Row[Any], example: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "example", str(loads(row.id))
     for name in ("question", "answer"):
         if example.get(name) not in (None, ""):

@@ -143,8 +143,8 @@ class WatchLog:
         seen = [turn.front, *turn.calls]
         bare = replace(turn, front=_bare(turn.front), calls=[_bare(call) for call in turn.calls])
         told = asdict(bare)
-        told["front"] = _told(told["front"]) if turn.front is not None else None
-        told["calls"] = [_told(call) for call in told["calls"]]
+        told["front"] = _filled(told["front"]) if turn.front is not None else None
+        told["calls"] = [_filled(call) for call in told["calls"]]
         values = {
             "watch": self.number,
             "number": turn.number,
@@ -152,7 +152,7 @@ class WatchLog:
             "session": utf8_safe(turn.session),
             "turn": turn.turn,
         }
-        connection.execute(schema.watched.insert().values(**values, record=pack(dumps(_told(told)))))
+        connection.execute(schema.watched.insert().values(**values, record=pack(dumps(_filled(told)))))
         kept = [
             {
                 "watch": self.number,
@@ -269,7 +269,7 @@ def _bare(record: Forwarded | None) -> Any:
     return None if record is None else replace(record, request=None, reply=None)
 
 
-def _told(values: dict[str, Any]) -> dict[str, Any]:
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, {}, [], "")}
 
 

@@ -164,7 +164,7 @@ _MOST = 64  # times as many examples that are thought of
 _BEGINS = "This run could not tell the ceiling"
 
 
-def told_apart(ceiling: Evidence) -> bool:
+def distinguishable(ceiling: Evidence) -> bool:
     """True if the ceiling is shown to be above the baseline."""
     return ceiling.p_gain is not None and ceiling.p_gain < LEVEL and (ceiling.difference or 0.0) > 0
 
