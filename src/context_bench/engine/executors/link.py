@@ -36,9 +36,7 @@ class DriverLink:
 
     async def ask(self, what: str, number: int, argument: Any) -> tuple[int, Any]:
         """The ticket and the driver's answer; raises the `Stop` it answers with."""
-        ticket, answer = next(self._tickets), Future[Any]()
-        self._open[ticket] = answer
-        self.say(("ask", ticket, what, number, argument))
+        ticket, answer = self._asked(what, number, argument)
         try:
             return ticket, await asyncio.wrap_future(answer)
         except asyncio.CancelledError:
@@ -53,13 +51,17 @@ class DriverLink:
         """
         if threading.get_ident() == self._thread:
             return None
-        ticket, answer = next(self._tickets), Future[Any]()
-        self._open[ticket] = answer
-        self.say(("ask", ticket, what, 0, argument))
+        ticket, answer = self._asked(what, 0, argument)
         try:
             return answer.result()
         finally:
             self._open.pop(ticket, None)
+
+    def _asked(self, what: str, number: int, argument: Any) -> tuple[int, Future[Any]]:
+        ticket, answer = next(self._tickets), Future[Any]()
+        self._open[ticket] = answer
+        self.say(("ask", ticket, what, number, argument))
+        return ticket, answer
 
     def say(self, message: Message) -> None:
         """Tell the driver, without an answer."""

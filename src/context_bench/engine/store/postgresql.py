@@ -301,38 +301,51 @@ def _is_of_a_value(error: Any, code: str) -> bool:
     )
 
 
+#: Codes, and forms of what a server says → the fault and what to do about it; the first that fits counts.
+_ADVICE = (
+    (
+        ("28P01", "28000"),
+        r"password authentication failed|no password supplied|pg_hba\.conf|authentication failed",
+        " lets nobody in that way ({said}); set PGPASSWORD or ~/.pgpass, and check the user's name",
+    ),
+    (
+        ("3D000",),
+        r'database ".*does not exist',
+        ": there is no such database ({said}); make it with createdb, or name another with --store",
+    ),
+    (
+        ("42501",),
+        r"permission denied",
+        " may not be used by this user ({said}); a new store needs CREATE on the database, an old one grants",
+    ),
+    (
+        ("53100",),
+        r"no space left",
+        " cannot be written ({said}); free some space there, then resume: everything committed is kept",
+    ),
+    (
+        ("55P03",),
+        r"(?!)",
+        " is locked by another program ({said}); wait for it, then resume: everything committed is kept",
+    ),
+    (
+        ("25006",),
+        r"(?!)",
+        " cannot be written ({said}); this may be a standby: name the primary with --store",
+    ),
+)
+_NO_SERVER = re.compile(r"host name|resolve host|connection failed|connection to server")
+
+
 def _advice(name: str, url: URL, code: str, said: str) -> str:
     for secret in (url.password, *(url.query.get(each) for each in _SECRETS)):
         if isinstance(secret, str) and len(secret) > 3:
             said = said.replace(secret, "***")
     low = said.lower()
-
-    def has(*parts: str) -> bool:
-        return any(part in low for part in parts)
-
-    if code in ("28P01", "28000") or has(
-        "password authentication failed", "no password supplied", "pg_hba.conf", "authentication failed"
-    ):
-        return f"store {name} lets nobody in that way ({said}); set PGPASSWORD or ~/.pgpass, and check the user's name"
-    if code == "3D000" or (has("does not exist") and has('database "')):
-        return f"store {name}: there is no such database ({said}); make it with createdb, or name another with --store"
-    if code == "42501" or has("permission denied"):
-        return (
-            f"store {name} may not be used by this user ({said}); a new store needs CREATE on the database, an "
-            "old one grants"
-        )
-    if code == "53100" or has("no space left"):
-        return (
-            f"store {name} cannot be written ({said}); free some space there, then resume: everything committed is kept"
-        )
-    if code == "55P03":
-        return (
-            f"store {name} is locked by another program ({said}); wait for it, then resume: everything "
-            "committed is kept"
-        )
-    if code == "25006":
-        return f"store {name} cannot be written ({said}); this may be a standby: name the primary with --store"
-    if _is_lost(code, said) or has("host name", "resolve host", "connection failed", "connection to server"):
+    for codes, form, message in _ADVICE:
+        if code in codes or re.search(form, low):
+            return f"store {name}" + message.format(said=said)
+    if _is_lost(code, said) or _NO_SERVER.search(low):
         return (
             f"store {name} cannot be reached ({said}); see that the server runs, then resume: everything "
             "committed is kept"

@@ -4,10 +4,10 @@ its group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, Select, select
 
 from context_bench.core.records import Call, Forwarded, SetupRecord, plain
 from context_bench.core.usage import forwarded_of, usage_of
@@ -63,21 +63,28 @@ def _judges(calls: Sequence[_Called], scores: Mapping[str, dict[str, float]]) ->
 
 
 _Called = tuple[Call, str | None]  # with the evaluator that made it
+_c, _f = schema.calls.c, schema.forwarded.c
+_CALLS = (
+    select(schema.calls, schema.endpoints.c.model, schema.endpoints.c.url, schema.evaluators.c.name.label("judge"))
+    .select_from(
+        schema.calls.join(schema.endpoints, schema.endpoints.c.id == _c.endpoint).outerjoin(
+            schema.evaluators, schema.evaluators.c.id == _c.evaluator
+        )
+    )
+    .order_by(_c.id)
+)
+
+
+def _with_bodies_of(connection: Connection, query: Select[Any]) -> tuple[list[dict[str, Any]], dict[bytes, Any]]:
+    """The rows of calls or forwarded requests, and their bodies by key."""
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    keys = {row[name] for row in rows for name in ("request", "reply")} - {None}
+    return rows, bodies_of(connection, keys)
 
 
 def _calls(connection: Connection, outputs: Sequence[int], account: str | None = None) -> dict[int, list[_Called]]:
-    c, e, v = schema.calls, schema.endpoints, schema.evaluators
-    tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
-    query = (
-        select(c, e.c.model, e.c.url, v.c.name.label("judge"))
-        .select_from(tables)
-        .where(c.c.output.in_(outputs))
-        .order_by(c.c.id)
-    )
-    if account is not None:
-        query = query.where(c.c.account == account)
-    rows = [dict(row) for row in connection.execute(query).mappings()]
-    bodies = _bodies(connection, rows)
+    query = _CALLS.where(_c.output.in_(outputs))
+    rows, bodies = _with_bodies_of(connection, query if account is None else query.where(_c.account == account))
     names = Call.__dataclass_fields__
     found: dict[int, list[_Called]] = {}
     for row in rows:
@@ -88,22 +95,12 @@ def _calls(connection: Connection, outputs: Sequence[int], account: str | None =
 
 
 def _forwarded(connection: Connection, outputs: Sequence[int]) -> dict[int, list[Forwarded]]:
-    f = schema.forwarded
-    rows = [
-        dict(row) for row in connection.execute(select(f).where(f.c.output.in_(outputs)).order_by(f.c.id)).mappings()
-    ]
-    bodies = _bodies(connection, rows)
+    rows, bodies = _with_bodies_of(connection, select(schema.forwarded).where(_f.output.in_(outputs)).order_by(_f.id))
     found: dict[int, list[Forwarded]] = {}
     for row in rows:
         values = unpacked(row["record"]) | {"mark": None, "request": bodies.get(row["request"])}
         found.setdefault(row["output"], []).append(forwarded_of(values))
     return found
-
-
-def _bodies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[bytes, Any]:
-    return bodies_of(
-        connection, {row[name] for row in rows for name in ("request", "reply") if row.get(name) is not None}
-    )
 
 
 def _scores(connection: Connection, outputs: Sequence[int]) -> dict[int, dict[str, dict[str, float]]]:
@@ -345,30 +342,21 @@ def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
 
 
 def _call_records(connection: Connection, output: int) -> list[dict[str, Any]]:
-    c, e, v = schema.calls, schema.endpoints, schema.evaluators
-    tables = c.join(e, e.c.id == c.c.endpoint).outerjoin(v, v.c.id == c.c.evaluator)
-    query = (
-        select(c, e.c.model, e.c.url, v.c.name.label("judge"))
-        .select_from(tables)
-        .where(c.c.output == output)
-        .order_by(c.c.id)
-    )
-    found = [dict(row) for row in connection.execute(query).mappings()]
-    bodies = bodies_of(
-        connection, {row[name] for row in found for name in ("request", "reply") if row[name] is not None}
-    )
-    for row in found:
+    rows, bodies = _with_bodies_of(connection, _CALLS.where(_c.output == output))
+    for row in rows:
         for name in ("id", "run", "output", "endpoint", "evaluator"):
             del row[name]
         row["usage"] = unpacked(row["usage"])
-    return [_with_bodies(row, bodies) for row in found]
+    return [_with_bodies(row, bodies) for row in rows]
 
 
 def _forwarded_records(connection: Connection, output: int) -> list[dict[str, Any]]:
-    f = schema.forwarded
-    found = list(connection.execute(select(f).where(f.c.output == output).order_by(f.c.id)))
-    bodies = bodies_of(connection, {key for row in found for key in (row.request, row.reply) if key is not None})
-    return [_with_bodies({**unpacked(row.record), "request": row.request, "reply": row.reply}, bodies) for row in found]
+    query = select(schema.forwarded).where(_f.output == output).order_by(_f.id)
+    rows, bodies = _with_bodies_of(connection, query)
+    return [
+        _with_bodies({**unpacked(row["record"]), "request": row["request"], "reply": row["reply"]}, bodies)
+        for row in rows
+    ]
 
 
 def _with_bodies(record: dict[str, Any], bodies: dict[bytes, Any]) -> dict[str, Any]:

@@ -258,25 +258,32 @@ def temporary_path() -> tuple[tempfile.TemporaryDirectory[str], Path]:
     return folder, Path(folder.name) / "store.db"
 
 
+#: Phrases in what SQLite says → the fault and what to do about it; the first that occurs counts.
+_ADVICE = (
+    (("not a database",), "is not a SQLite database ({said}); name another file with --store"),
+    (
+        ("malformed", "corrupt"),
+        "is damaged ({said}); move it away, or save what can be read: "
+        "sqlite3 FILE .recover | sqlite3 NEW, then --store NEW",
+    ),
+    (("locked", "busy"), "is locked by another program ({said}); wait for it, or name another file with --store"),
+    (
+        ("full", "disk i/o"),
+        "cannot be written ({said}); free some space, then resume: everything committed is kept",
+    ),
+    (
+        ("readonly", "unable to open"),
+        "cannot be written ({said}); check the permissions of the file and its folder, or name another with --store",
+    ),
+    (("",), "cannot be used: {said}"),
+)
+
+
 def _advice(path: Path, said: str) -> str:
     low = said.lower()
-    if "not a database" in low:
-        return f"store {path} is not a SQLite database ({said}); name another file with --store"
-    if "malformed" in low or "corrupt" in low:
-        return (
-            f"store {path} is damaged ({said}); move it away, or save what can be read: "
-            f"sqlite3 FILE .recover | sqlite3 NEW, then --store NEW"
-        )
-    if "locked" in low or "busy" in low:
-        return f"store {path} is locked by another program ({said}); wait for it, or name another file with --store"
-    if "full" in low or "disk i/o" in low:
-        return f"store {path} cannot be written ({said}); free some space, then resume: everything committed is kept"
-    if "readonly" in low or "unable to open" in low:
-        return (
-            f"store {path} cannot be written ({said}); check the permissions of the file and its folder, or "
-            "name another with --store"
-        )
-    return f"store {path} cannot be used: {said}"
+    return f"store {path} " + next(text for phrases, text in _ADVICE if any(map(low.__contains__, phrases))).format(
+        said=said
+    )
 
 
 def _read_only_disk(path: Path) -> bool:
