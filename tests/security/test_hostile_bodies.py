@@ -434,6 +434,18 @@ def test_a_process_that_cannot_be_started_is_no_more_than_lost_work(monkeypatch)
     apart.close()
 
 
+def test_the_process_gives_back_what_a_large_body_needed():
+    apart, page = Apart(Worker()), os.sysconf("SC_PAGE_SIZE")
+    assert apart.away(large=True)
+    pid = apart.do("hole", b"a")
+    held = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page]
+    apart.do("hole", bytes(40 * MB))
+    assert apart.do("add", 1) == [1]  # it is through with the large one
+    held.append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page)
+    apart.close()
+    assert held[1] - held[0] < 10 * MB
+
+
 def test_what_the_process_says_does_not_reach_the_user(capfd):
     apart = Apart(Worker())
     assert apart.away(large=True)

@@ -42,6 +42,12 @@ class Worker:
         self.seen.append(number)
         return self.seen
 
+    def hole(self, body: bytes) -> int:
+        """Cut the body in many small pieces and keep the last, so that the heap has a hole before it."""
+        pieces = [body[at : at + 1_000] for at in range(0, len(body), 1_000)]
+        self.kept = pieces[-1]
+        return os.getpid()
+
 
 class Unmovable:
     """Cannot be pickled."""

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from context_bench.core.allocator import give_back
+
 _log = logging.getLogger("context_bench.tap")
 
 #: Bytes of a body from which on work at it is large.
@@ -142,11 +144,15 @@ def main(memory: int) -> None:
     worker = _taken(orders)
     while True:
         try:
-            method, work = _taken(orders)
+            data = _message(orders)
         except EOFError:
             return
+        large, (method, work) = len(data) > LARGE, pickle.loads(data)
+        del data
         _send(answers, _answer(worker, method, work))
         del work
+        if large:
+            give_back()  # there may be several such processes, and none should hold what only its last body needed
 
 
 def _answer(worker: Any, method: str, work: Any) -> bytes:
@@ -185,9 +191,13 @@ def _send(pipe: BinaryIO, data: bytes) -> None:
 
 
 def _taken(pipe: BinaryIO, seconds: float | None = None) -> Any:
+    return pickle.loads(_message(pipe, seconds))  # our own bytes: the pipe has no other end
+
+
+def _message(pipe: BinaryIO, seconds: float | None = None) -> bytearray:
     until = None if seconds is None else time.monotonic() + seconds
     size = int.from_bytes(_read(pipe, 8, until), "big")
-    return pickle.loads(_read(pipe, size, until))  # our own bytes: the pipe has no other end
+    return _read(pipe, size, until)
 
 
 def _read(pipe: BinaryIO, size: int, until: float | None) -> bytearray:
