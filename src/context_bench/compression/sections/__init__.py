@@ -9,13 +9,11 @@ from typing import Any
 from context_bench.compression.sections.costs import curves, lost, taken
 from context_bench.compression.sections.quality import (
     by_type,
+    calibrated,
     drift,
     judge_card,
     retained,
     rubric,
-    rubric_chart,
-    state,
-    type_chart,
     variance,
 )
 from context_bench.reports.declared import mapping
@@ -27,54 +25,50 @@ __all__ = ["compression", "grader", "run_facts"]
 _GRADERS = {"atoms": "offline grader (atoms): knows words, not meaning"}
 
 
-def compression(material: ReportContext) -> list[Section | None]:
+def compression(report: ReportContext) -> list[Section | None]:
     """The sections of a run over probes; none for any other run."""
-    told = mapping(material.result.compression)
-    systems = {name: own for name, own in mapping(told.get("systems")).items() if isinstance(own, dict)}
-    if not systems:
+    figures = mapping(report.result.compression)
+    every = {name: own for name, own in mapping(figures.get("systems")).items() if isinstance(own, dict)}
+    systems = {name: every[name] for name in report.systems if name in every}
+    if not every:
         return []
-    ordered = {name: systems[name] for name in material.systems if name in systems}
-    types, dimensions = by_type(ordered, told, grader(material)), rubric(ordered)
-    if types is not None and (chart := type_chart(types, ordered, material.score_field)).data:
-        types.charts = [chart]
-    if dimensions is not None and (chart := rubric_chart(ordered)).data:
-        dimensions.charts = [chart]
     return [
-        types,
-        dimensions,
-        retained(ordered, material.roles),
-        curves(material, told),
-        taken(material, ordered, told),
-        lost(ordered, material.roles),
-        judge_card(material, ordered),
-        drift(ordered),
-        variance(ordered, material.roles),
+        by_type(report, systems, figures, grader(report)),
+        rubric(systems),
+        retained(systems, report.roles),
+        curves(report, figures),
+        taken(report, systems, figures),
+        lost(systems, report.roles),
+        judge_card(report, systems),
+        drift(systems),
+        variance(systems, report.roles),
     ]
 
 
-def grader(material: ReportContext) -> str:
+def grader(report: ReportContext) -> str:
     """The grader of the run's score, in words."""
-    field = material.score_field or ""
+    field = report.score_field or ""
     if field.startswith("probe_"):
         return _GRADERS["atoms"]
-    options = mapping(material.result.manifest.get("options"))
-    model = options.get("judge_model")
-    known = mapping(material.result.manifest.get("judge_calibration"))
-    state = "not calibrated against people, so no verdict rests on it"
+    known = mapping(report.result.manifest.get("judge_calibration"))
+    standing_of = "not calibrated against people, so no verdict rests on it"
     if known.get("score") == field:
-        state = f"{known.get('label')}, by {known.get('n')} answers that people rated"
-    return f"rubric judge{f' {model}' if model else ''}: {state}" if field.startswith("rubric") else field
+        standing_of = f"{known.get('label')}, by {known.get('n')} answers that people rated"
+    return f"{_judge_named(report)}: {standing_of}" if field.startswith("rubric") else field
 
 
-def run_facts(material: ReportContext) -> list[tuple[str, Any]]:
+def _judge_named(report: ReportContext) -> str:
+    model = mapping(report.result.manifest.get("options")).get("judge_model")
+    return f"rubric judge{f' {model}' if model else ''}"
+
+
+def run_facts(report: ReportContext) -> list[tuple[str, Any]]:
     """The head of the page of such a run: the responder, the points where sessions were cut, the grader."""
-    about = mapping(mapping(material.result.compression).get("about"))
-    responder = about.get("responder")
-    options = mapping(material.result.manifest.get("options"))
-    model = options.get("model")
+    about = mapping(mapping(report.result.compression).get("about"))
+    model = mapping(report.result.manifest.get("options")).get("model")
     named = ", ".join(map(str, model)) if isinstance(model, list) else model
-    answers = "sentence reader (no model)" if responder == "sentence" else named or responder
-    sets = material.result.manifest.get("datasets")
+    responder = about.get("responder")
+    sets = report.result.manifest.get("datasets")
     counts = mapping(mapping(sets[0]).get("counts")) if isinstance(sets, list) and sets else {}
     points, sessions = counts.get("points"), counts.get("sessions")
     spread = (
@@ -82,18 +76,10 @@ def run_facts(material: ReportContext) -> list[tuple[str, Any]]:
         if points
         else None
     )
+    by_rubric = (report.score_field or "").startswith("rubric")
     return [
-        ("Answered by", answers),
+        ("Answered by", "sentence reader (no model)" if responder == "sentence" else named or responder),
         ("Compressed at", about.get("points")),
         ("Over", spread),
-        ("Graded by", _in_short(material) or None),
+        ("Graded by", (f"{_judge_named(report)} ({calibrated(report)})" if by_rubric else grader(report)) or None),
     ]
-
-
-def _in_short(material: ReportContext) -> str:
-    field, model = material.score_field or "", mapping(material.result.manifest.get("options")).get("judge_model")
-    return (
-        f"rubric judge{f' {model}' if model else ''} ({state(material)})"
-        if field.startswith("rubric")
-        else grader(material)
-    )

@@ -1,110 +1,142 @@
 """Sections on the price of quality: tokens, money, prompt cache and time; curves over several sizes; the front; the
 facts lost.
 
-Losses are listed by kind of fact and one by one: the fact, its place, and `true` where it is still there.
+Losses are listed by kind of fact and one by one: the fact, its place, and whether it is still there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from context_bench.compression.sections.quality import estimated, reasons
+from context_bench.compression.sections.quality import Systems, having, not_floor, reasons
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.core.rows import standing
 from context_bench.reports.arm_aggregates import quantile
-from context_bench.reports.declared import figure, mapping
-from context_bench.reports.page import Cell, Chart, Column, Figure, LinePoint, Section, Table
+from context_bench.reports.declared import FigureColumn, columns, declared_table, figure, mapping, section_of
+from context_bench.reports.page import Cell, Chart, Figure, LinePoint, Section, Table
 from context_bench.reports.report_context import PRIMARY, ReportContext, interval_of
 from context_bench.wire.cache import break_even_turns
 
+_MOST_SHOWN = 5  # losses of a system; the data have more
 #: Of the input price: what a cached token costs to read and to write (the commonest rules; see `compress cache` for
 #: each provider's).
 _READ, _WRITE = 0.1, 1.25
-_PAYS = (
-    "turns that must follow until such a rewrite has paid for the broken prompt cache, at 0.1 × the input price for "
-    "reads and 1.25 × for "
-    "writes, the compressed part alone"
-)
-_BROKEN = "compressions that left a conversation which providers may refuse, by what is wrong with it"
 
-
-def taken(material: ReportContext, systems: Mapping[str, dict[str, Any]], told: dict[str, Any]) -> Section | None:
-    """Tokens before and after, cache, time, money, and who is on the front."""
-    sized = {name: own for name, own in systems.items() if own.get("size")}
-    if not sized:
-        return None
-    front = mapping(told.get("front"))
-    lines = {line[0]: (line, each) for line, each in material.lines}
-    paid = any(each.cost.n for _, each in lines.values())
-    billed = any(each.billed.n for _, each in lines.values())
-    broken = _broken(material)
-    columns = [
-        Column("System", False),
-        Column("before", about="tokens of the history that was compressed, mean over compressions"),
-        Column("after", about="tokens in its place"),
-        Column("keep (95 %)", about="sum after / sum before"),
-        Column("removed", about="1 − keep"),
-        Column("fold", about="before / after"),
-        Column(
+_SIZES = (
+    *columns(
+        ("before", "before", "tokens", "tokens of the history that was compressed, mean over compressions"),
+        ("after", "after", "tokens", "tokens in its place"),
+        ("keep", "keep (95 %)", "share", "sum after / sum before"),
+        ("removed", "removed", "share", "1 − keep"),
+        needs="always",
+    ),
+    FigureColumn("fold", "fold", "number", "before / after", "always", digits=2),
+    *columns(
+        (
+            "keep_mean",
             "mean keep (95 %)",
-            about="mean of each compression's own keep; ranks otherwise where sessions differ in length",
+            "share",
+            "mean of each compression's own keep; ranks otherwise where sessions differ in length",
         ),
-        Column(
+        (
+            "prefix_kept",
             "prefix kept",
-            about="share of the text after that begins as the history did: what a prompt cache can still use",
+            "share",
+            "share of the text after that begins as the history did: what a prompt cache can still use",
         ),
-        Column("pays after", about=_PAYS),
-        *([Column("broken", False, about=_BROKEN)] if broken else []),
-        Column("compress", about="median seconds of a compression, where it is made before any question"),
-        Column("answer", about="median seconds of a question, compression for it included"),
-        *([Column("billed", about="prompt tokens of a question on the provider's bill, mean")] if billed else []),
-        *([Column("per 1,000 probes (95 %)", about="US dollars of answers")] if paid else []),
-        *(
-            [
-                Column(
-                    "on the front",
-                    about="of tokens kept and score: share of redrawn sets of sessions in which nobody beats it in "
-                    "both",
-                )
-            ]
-            if front
-            else []
-        ),
+        needs="always",
+    ),
+    FigureColumn(
+        "pays",
+        "pays after",
+        "number",
+        "turns that must follow until such a rewrite has paid for the broken prompt cache, at 0.1 × the input price "
+        "for reads and 1.25 × for writes, the compressed part alone",
+        "always",
+        digits=1,
+    ),
+    FigureColumn(
+        "broken",
+        "broken",
+        "text",
+        "compressions that left a conversation which providers may refuse, by what is wrong with it",
+    ),
+    *columns(
+        ("seconds", "compress", "seconds", "median seconds of a compression, where it is made before any question"),
+        ("answer", "answer", "seconds", "median seconds of a question, compression for it included"),
+        needs="always",
+    ),
+)
+_BILLED = FigureColumn(
+    "billed", "billed", "tokens", "prompt tokens of a question on the provider's bill, mean", "always"
+)
+_PAID = FigureColumn("paid", "per 1,000 probes (95 %)", "usd", "US dollars of answers", "always")
+_FRONT = FigureColumn(
+    "front",
+    "on the front",
+    "share",
+    "of tokens kept and score: share of redrawn sets of sessions in which nobody beats it in both",
+    "always",
+)
+_POINTS = (
+    FigureColumn("fold", "fold", "number", needs="always", digits=2),
+    *columns(("keep", "keep", "share", ""), ("quality", "quality", "score", ""), needs="always"),
+)
+_BD_RATES = (FigureColumn("percent", "tokens at equal quality, %", "number", needs="always", digits=1),)
+_CURVES = (
+    "Each line is one compressor at several sizes; up is better, right is smaller. Whiskers are 95 % intervals. "
+    "The axis of folds doubles with every step."
+)
+_KEPT = columns(
+    ("asked", "facts", "count", "asked for by probes; one may be asked for several times"),
+    ("kept", "still there (95 %)", "share", "in the text that stands in the history's place"),
+    ("named", "named (95 %)", "share", "in the answer"),
+    ("unread", "there, unnamed (95 %)", "share", "a loss of whoever answered, not of the compressor"),
+    needs="always",
+)
+_LOST = columns(("place", "stood in", "text", ""), ("state", "in the text", "text", ""), needs="always")
+
+
+def taken(report: ReportContext, systems: Systems, figures: dict[str, Any]) -> Section | None:
+    """Tokens before and after, cache, time, money, and who is on the front."""
+    front = mapping(figures.get("front"))
+    lines = {line[0]: (line, each) for line, each in report.lines}
+    broken = _broken(report)
+    shown = [
+        *_SIZES,
+        *([_BILLED] if any(each.billed.n for _, each in lines.values()) else []),
+        *([_PAID] if any(each.cost.n for _, each in lines.values()) else []),
+        *([_FRONT] if front else []),
     ]
-    rows: list[list[Cell]] = []
-    for name, own in sized.items():
-        size, each = mapping(own.get("size")), lines.get(name)
-        keep = mapping(size.get("keep"))
-        known = keep.get("value")
-        cells: list[Cell] = [
-            figure(size.get("before"), "tokens"),
-            figure(size.get("after"), "tokens"),
-            estimated(keep, "share"),
-            figure(None if known is None else 1 - known, "share"),
-            figure(size.get("fold"), "number", digits=2),
-            estimated(size.get("keep_mean"), "share"),
-            figure(own.get("prefix_kept"), "share"),
-            figure(pays_after(size.get("before"), size.get("after"), own.get("prefix_kept")), "number", digits=1),
-            *([broken.get(name)] if broken else []),
-            figure(_seconds(material, name, own), "seconds"),
-            figure(quantile(each[1].latency, 0.5) if each else None, "seconds"),
-        ]
-        cells += [figure(each[1].billed.value if each else None, "tokens")] if billed else []
-        cells += (
-            [interval_of(material, each[0], "cost_usd", each[1].cost.value, "usd", scale=1000) if each else None]
-            if paid
-            else []
-        )
-        cells += [_front(mapping(front.get(name)))] if front else []
-        rows.append([name, *cells])
+    sized: list[tuple[str, dict[str, Any]]] = []
+    for name, size in having(systems, "size").items():
+        own, known = systems[name], mapping(size.get("keep")).get("value")
+        kept = own.get("prefix_kept")
+        facts = {
+            **size,
+            "removed": None if known is None else 1 - known,
+            "prefix_kept": kept,
+            "pays": pays_after(size.get("before"), size.get("after"), kept),
+            "broken": broken.get(name),
+            "seconds": _seconds(report, name, own),
+            "front": _front(mapping(front.get(name))),
+        }
+        if name in lines:
+            line, each = lines[name]
+            facts |= {
+                "answer": quantile(each.latency, 0.5),
+                "billed": each.billed.value,
+                "paid": interval_of(report, line, "cost_usd", each.cost.value, "usd", scale=1000),
+            }
+        sized.append((name, facts))
     about = (
         "Tokens of the part of the session that was compressed, system messages aside; the tail stays as it "
         "is for every system."
     )
-    return Section("sizes", "What it takes", tables=[Table("sizes", columns, rows, about=about)])
+    return section_of("sizes", "What it takes", declared_table("sizes", shown, sized, about=about))
 
 
 def pays_after(before: Any, after: Any, kept: Any) -> float | None:
@@ -120,206 +152,170 @@ def pays_after(before: Any, after: Any, kept: Any) -> float | None:
     return max(0.0, break_even_turns(before, kept * after, before - after, _READ, _WRITE))
 
 
-def _broken(material: ReportContext) -> dict[str, str]:
+def _broken(report: ReportContext) -> dict[str, str]:
     """Of each system whose compressions left a conversation that a provider may refuse: in how many, and what is
     wrong.
     """
+    setups = standing(report.result.setups)
+    groups = Counter(each.system for each in setups)
     kinds: dict[str, Counter[str]] = {}
-    groups = Counter(each.system for each in standing(material.result.setups))
-    for each in standing(material.result.setups):
+    for each in setups:
         kinds.setdefault(each.system, Counter()).update(map(str, each.output.get("violations") or []))
     return {
-        name: ", ".join(f"{kind} {n} of {groups[name]}" for kind, n in found.items())
-        for name, found in kinds.items()
-        if found
+        name: ", ".join(f"{kind} {n} of {groups[name]}" for kind, n in of_system.items())
+        for name, of_system in kinds.items()
+        if of_system
     }
 
 
-def _seconds(material: ReportContext, name: str, own: dict[str, Any]) -> float | None:
+def _seconds(report: ReportContext, name: str, own: dict[str, Any]) -> float | None:
     """As the rows tell; else as the set-ups of the groups took."""
     if own.get("compress_seconds") is not None:
         return float(own["compress_seconds"])
     spent = sorted(
         float(value)
-        for each in material.result.setups
+        for each in report.result.setups
         if each.system == name and isinstance(value := each.output.get("seconds_compress"), int | float)
     )
     return spent[len(spent) // 2] if spent else None
 
 
-def _front(told: dict[str, Any]) -> Cell:
-    share = told.get("share")
-    return (
-        figure(share, "share", digits=None)
-        if share is not None
-        else "yes"
-        if told.get("front")
-        else "no"
-        if told
-        else None
-    )
-
-
-def curves(material: ReportContext, told: dict[str, Any]) -> Section | None:
-    """Quality against fold of compressors measured at several sizes."""
-    found = [mapping(each) for each in told.get("curves") or []]
-    if not found:
+def _front(place: dict[str, Any]) -> Cell:
+    if not place:
         return None
-    up_to = found[0].get("up_to")
-    columns = [
-        Column("Compressor", False),
-        Column("sizes"),
-        Column(
-            "AURQ (95 %)",
-            about=f"area under quality over log2(fold) up to fold {up_to:.3g}, relative to full history's quality",
-        ),
-        Column("fold@95 (95 %)", about="largest fold before which quality never falls below 95 % of full history's"),
-        Column(
-            "falls below", False, about="whether it did within the sizes measured; if not, the fold is at least that"
-        ),
-    ]
-    rows: list[list[Cell]] = [
-        [
-            str(each.get("name")),
-            figure(len(each.get("points") or []), "count"),
-            estimated(each.get("aurq")),
-            estimated(each.get("fold_at_95"), "number", digits=2),
-            "yes" if each.get("reached") else "no",
-        ]
-        for each in found
-    ]
-    tables = [
-        Table("curves", columns, rows, about=f"Each curve begins with full history at fold 1.{reasons(*found)}"),
-        _points(found),
-    ]
-    if saved := [mapping(each) for each in told.get("bd_rates") or []]:
-        columns = [Column("Compressor", False), Column("against", False), Column("tokens at equal quality, %")]
-        lines: list[list[Cell]] = [
-            [str(s.get("other")), str(s.get("system")), figure(s.get("percent"), "number", digits=1)] for s in saved
-        ]
-        tables.append(
-            Table("bd-rates", columns, lines, "Bjøntegaard's rate difference", "Negative: fewer tokens.", keys=2)
-        )
-    data = [
-        LinePoint(
-            str(each.get("name")), float(p["fold"]), _quality(material, str(p.get("system")), float(p["quality"]))
-        )
-        for each in found
-        for p in map(mapping, each.get("points") or [])
-    ]
-    chart = Chart(
-        "rates",
-        "rates",
-        "Quality by fold",
-        _ABOUT,
-        x="fold (tokens before / after)",
-        y=f"mean {told.get('score_field')}",
-        data=data,
+    share = place.get("share")
+    return figure(share, "share") if share is not None else "yes" if place.get("front") else "no"
+
+
+def curves(report: ReportContext, figures: dict[str, Any]) -> Section | None:
+    """Quality against fold of compressors measured at several sizes."""
+    curves = [mapping(each) for each in figures.get("curves") or []]
+    if not curves:
+        return None
+    points = [(str(each.get("name")), mapping(point)) for each in curves for point in each.get("points") or []]
+    area = (
+        f"area under quality over log2(fold) up to fold {curves[0].get('up_to'):.3g}, relative to full history's "
+        "quality"
     )
-    return Section("curves", "Rate and quality", tables=tables, charts=[chart])
+    shown = (
+        FigureColumn("sizes", "sizes", needs="always"),
+        FigureColumn("aurq", "AURQ (95 %)", "score", area, "always"),
+        FigureColumn(
+            "fold_at_95",
+            "fold@95 (95 %)",
+            "number",
+            "largest fold before which quality never falls below 95 % of full history's",
+            "always",
+            digits=2,
+        ),
+        FigureColumn(
+            "below",
+            "falls below",
+            "text",
+            "whether it did within the sizes measured; if not, the fold is at least that",
+            "always",
+        ),
+    )
+    lines = [
+        (
+            str(each.get("name")),
+            {**each, "sizes": len(each.get("points") or []), "below": "yes" if each.get("reached") else "no"},
+        )
+        for each in curves
+    ]
+    data = [
+        LinePoint(name, float(p["fold"]), _quality(report, str(p.get("system")), float(p["quality"])))
+        for name, p in points
+    ]
+    y = f"mean {figures.get('score_field')}"
+    chart = Chart("rates", "rates", "Quality by fold", _CURVES, x="fold (tokens before / after)", y=y, data=[*data])
+    about = f"Each curve begins with full history at fold 1.{reasons(*curves)}"
+    return section_of(
+        "curves",
+        "Rate and quality",
+        declared_table("curves", shown, lines, keys=("Compressor",), about=about),
+        declared_table(
+            "curve-points",
+            _POINTS,
+            [((name, str(point.get("system"))), point) for name, point in points],
+            keys=("Compressor", "System"),
+            title="Points of the curves",
+            about="Intervals of each point: the table of quality.",
+        ),
+        declared_table(
+            "bd-rates",
+            _BD_RATES,
+            [((str(s.get("other")), str(s.get("system"))), s) for s in map(mapping, figures.get("bd_rates") or [])],
+            keys=("Compressor", "against"),
+            title="Bjøntegaard's rate difference",
+            about="Negative: fewer tokens.",
+        ),
+        charts=[chart],
+    )
 
 
-_ABOUT = (
-    "Each line is one compressor at several sizes; up is better, right is smaller. Whiskers are 95 % intervals. "
-    "The axis of folds doubles with every step."
-)
-
-
-def _quality(material: ReportContext, system: str, value: float) -> Figure:
+def _quality(report: ReportContext, system: str, value: float) -> Figure:
     """A point's quality, with the interval of the run's score of that system where it is the same number."""
-    known = material.estimates.get(system, {}).get(PRIMARY)
+    known = report.estimates.get(system, {}).get(PRIMARY)
     if known is None or abs(known.value - value) > 1e-9:
         return Figure(value, "score")
     return Figure(value, "score", number(known.low), number(known.high))
 
 
-def _points(found: list[dict[str, Any]]) -> Table:
-    columns = [Column("Compressor", False), Column("System", False), Column("fold"), Column("keep"), Column("quality")]
-    rows: list[list[Cell]] = []
-    for each in found:
-        for point in map(mapping, each.get("points") or []):
-            fold, keep = figure(point.get("fold"), "number", digits=2), figure(point.get("keep"), "share")
-            rows.append(
-                [str(each.get("name")), str(point.get("system")), fold, keep, figure(point.get("quality"), "score")]
-            )
-    return Table(
-        "curve-points", columns, rows, "Points of the curves", "Intervals of each point: the table of quality.", keys=2
+def lost(systems: Systems, roles: Mapping[str, ArmRole]) -> Section | None:
+    """Facts: still in the text, named in the answer; by kind; then single ones of each system."""
+    losses = having(not_floor(systems, roles), "losses")
+    left_out = max((int(own.get("left_out") or 0) for own in losses.values()), default=0)
+    more = f" Of each system the first answers only; {left_out:,} more were not looked into." if left_out else ""
+    about = f"Shares of the facts. A fact may be said in other words; then it counts as gone.{more}"
+    lines = [(name, {**own, **mapping(own.get("shares"))}) for name, own in losses.items()]
+    ends = {name for name in losses if roles.get(name, CANDIDATE).kind in (*WHOLE, *NOTHING)}
+    inner = {name: own for name, own in losses.items() if name not in ends}
+    single = {name: own for name, own in inner.items() if not roles.get(name, CANDIDATE).is_control}
+    return section_of(
+        "losses", "What was lost", declared_table("losses", _KEPT, lines, about=about), _by_kind(inner), *_shown(single)
     )
 
 
-_MOST_SHOWN = 5  # of a system; the data have more
-
-
-def lost(systems: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> Section | None:
-    """Facts: still in the text, named in the answer; by kind; then single ones of each system."""
-    shown = {name: own for name, own in systems.items() if roles.get(name, CANDIDATE).role != "noise_floor"}
-    found = {name: told for name, own in shown.items() if (told := mapping(own.get("losses")))}
-    if not found:
-        return None
-    tables = [_kept(found), *_by_kind(found, roles), *_shown(found, roles)]
-    return Section("losses", "What was lost", tables=tables)
-
-
-def _kept(found: Mapping[str, dict[str, Any]]) -> Table:
-    columns = [
-        Column("System", False),
-        Column("facts", about="asked for by probes; one may be asked for several times"),
-        Column("still there (95 %)", about="in the text that stands in the history's place"),
-        Column("named (95 %)", about="in the answer"),
-        Column("there, unnamed (95 %)", about="a loss of whoever answered, not of the compressor"),
+def _by_kind(losses: Systems) -> Table | None:
+    kinds = {name: mapping(own.get("kinds")) for name, own in losses.items()}
+    asked: Counter[str] = Counter()
+    for own in kinds.values():
+        asked |= Counter({kind: int(mapping(fates).get("asked") or 0) for kind, fates in own.items()})
+    shown = [
+        FigureColumn("asked", "facts", needs="always"),
+        *(FigureColumn(f"of {name}", name, "share", needs="always") for name in kinds),
     ]
-    rows: list[list[Cell]] = []
-    for name, own in found.items():
-        shares = mapping(own.get("shares"))
-        rows.append(
-            [
-                name,
-                figure(own.get("asked"), "count"),
-                *(estimated(shares.get(key), "share") for key in ("kept", "named", "unread")),
-            ]
-        )
-    left_out = {int(own.get("left_out") or 0) for own in found.values()} - {0}
-    more = f" Of each system the first answers only; {max(left_out):,} more were not looked into." if left_out else ""
-    about = f"Shares of the facts. A fact may be said in other words; then it counts as gone.{more}"
-    return Table("losses", columns, rows, about=about)
+    lines = [
+        (kind, {"asked": n, **{f"of {name}": _share(mapping(own.get(kind))) for name, own in kinds.items()}})
+        for kind, n in sorted(asked.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    return declared_table("loss-kinds", shown, lines, keys=("kind of fact",), title="Still there, by kind of fact")
 
 
-def _is_end(role: ArmRole) -> bool:
-    return role.kind in (*WHOLE, *NOTHING)
+def _share(fates: dict[str, Any]) -> float | None:
+    return fates["kept"] / fates["asked"] if fates.get("asked") else None
 
 
-def _by_kind(found: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> list[Table]:
-    chosen = {name: mapping(own.get("kinds")) for name, own in found.items() if not _is_end(roles.get(name, CANDIDATE))}
-    asked: dict[str, int] = {}
-    for own in chosen.values():
-        for kind, fates in own.items():
-            asked[kind] = max(asked.get(kind, 0), int(mapping(fates).get("asked") or 0))
-    if not asked:
-        return []
-    columns = [Column("kind of fact", False), Column("facts"), *(Column(name) for name in chosen)]
-    rows: list[list[Cell]] = []
-    for kind in sorted(asked, key=lambda one: (-asked[one], one)):
-        each = [mapping(own.get(kind)) for own in chosen.values()]
-        shares = [figure(fates["kept"] / fates["asked"] if fates.get("asked") else None, "share") for fates in each]
-        rows.append([kind, figure(asked[kind], "count"), *shares])
-    return [Table("loss-kinds", columns, rows, "Still there, by kind of fact")]
-
-
-def _shown(found: Mapping[str, dict[str, Any]], roles: Mapping[str, ArmRole]) -> list[Table]:
+def _shown(losses: Systems) -> Iterable[Table]:
+    """Single facts of each system, those that are gone first."""
     tables: list[Table] = []
-    for name, own in found.items():
-        if _is_end(role := roles.get(name, CANDIDATE)) or role.is_control:
-            continue
-        every = sorted((mapping(each) for each in own.get("shown") or []), key=lambda one: bool(one.get("kept")))
-        rows: list[list[Cell]] = []
-        for each in every[:_MOST_SHOWN]:
-            place = (
-                f"message {each['message'] + 1} of {each.get('messages')} ({each.get('role')})"
-                if "message" in each
-                else None
+    for name, own in losses.items():
+        facts = sorted((mapping(each) for each in own.get("shown") or []), key=lambda one: bool(one.get("kept")))
+        lines = [
+            (
+                str(each.get("fact")),
+                {"place": _place_of(each), "state": "there, unnamed" if each.get("kept") else "gone"},
             )
-            rows.append([str(each.get("fact")), place, "there, unnamed" if each.get("kept") else "gone"])
-        if rows:
-            columns = [Column("fact not named", False), Column("stood in", False), Column("in the text", False)]
-            tables.append(Table(f"lost-{len(tables) + 1}", columns, rows, f"Not named in the answer: {name}"))
+            for each in facts[:_MOST_SHOWN]
+        ]
+        title = f"Not named in the answer: {name}"
+        table = declared_table(f"lost-{len(tables) + 1}", _LOST, lines, keys=("fact not named",), title=title)
+        tables += [table] if table is not None else []
     return tables
+
+
+def _place_of(fact: dict[str, Any]) -> str | None:
+    if "message" not in fact:
+        return None
+    return f"message {fact['message'] + 1} of {fact.get('messages')} ({fact.get('role')})"
