@@ -33,7 +33,7 @@ class Measure:
     """The way reports show a score of a row, or a number of a summary.
 
     Attributes:
-        title: of its column; without one, its name.
+        title: of its column; without one its name, and it is printed as a plain number.
         unit: how it is printed.
         better: "higher" or "lower" values are better, or "" where neither is.
         place: id of the section that shows it. "metrics" is the section of all metrics, "quality" that of scores.
@@ -45,6 +45,11 @@ class Measure:
     better: Literal["higher", "lower", ""] = ""
     place: str = "metrics"
     about: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """What explains the column, the direction included."""
+        return f"{self.about}; {self.better} is better" if self.about and self.better else self.about
 
 
 class Measures:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from context_bench.core.measures import Measure
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.roles import CANDIDATE
@@ -79,7 +80,7 @@ def quality(report: ReportContext) -> Section | None:
 def _score_column(report: ReportContext, name: str) -> FigureColumn:
     measure = report.measure(name)
     title = measure.title or (name if name == "pass_rate" else f"mean {name}")
-    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", measure.about, "always")
+    return FigureColumn(f"score {name}", f"{title} (95 %)", "score", measure.explanation, "always")
 
 
 def quality_metrics(report: ReportContext) -> list[str]:
@@ -104,13 +105,14 @@ def _quality_facts(report: ReportContext, line: Line, primary: str, others: list
         "failed": Figure(failures, "count"),
         "bounds": f"{known.worst:.3f} … {known.best:.3f}" if bounded else None,
         f"score {primary}": estimated(known),
-        **{f"score {name}": _score(estimate_of(report, line, name), known.n) for name in others},
+        **{f"score {name}": _score(estimate_of(report, line, name), known.n, report.measure(name)) for name in others},
     }
 
 
-def _score(known: Estimate | None, stated: int) -> Figure | None:
+def _score(known: Estimate | None, stated: int, measure: Measure) -> Figure | None:
     """The score; with its own n where the row says another one."""
-    return estimated(known, n=known is not None and known.n not in (0, stated))
+    unit = measure.unit if measure.title else "score"
+    return estimated(known, unit, n=known is not None and known.n not in (0, stated))
 
 
 def _quality_about(report: ReportContext, metrics: list[str]) -> str:

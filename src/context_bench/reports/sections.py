@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.families import families
+from context_bench.core.measures import Measure
 from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Result, SetupRecord
 from context_bench.core.roles import CANDIDATE
@@ -444,14 +445,19 @@ def _metrics(report: ReportContext) -> Section | None:
 def _metric_table(report: ReportContext, name: str, keys: list[str]) -> Table:
     measures = {key: report.measure(key) for key in keys}
     columns = [Column("System", False)]
-    columns += [Column(own.title or key, True, own.about, _repeated(report, key)) for key, own in measures.items()]
+    columns += [
+        Column(own.title or key, True, own.explanation, _repeated(report, key)) for key, own in measures.items()
+    ]
     rows: list[list[Cell]] = [
-        [system, *(_metric(key, values.get(key)) for key in keys)] for system, values in report.summary.items()
+        [system, *(_metric(key, own, values.get(key)) for key, own in measures.items())]
+        for system, values in report.summary.items()
     ]
     return Table(name, columns, rows)
 
 
-def _metric(key: str, value: float | None) -> Figure | None:
+def _metric(key: str, measure: Measure, value: float | None) -> Figure | None:
+    if measure.title:
+        return figure(value, measure.unit)
     return figure(value, "usd") if key.endswith("_usd") or key == "setup_cost" else figure(value, "number", digits=4)
 
 
