@@ -26,7 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from context_bench.memory.protocol import Item, packed, unpacking
+from context_bench.memory.protocol import Item, iter_packed, packed
 from context_bench.memory.systems.bm25 import _TOKENIZER, BM25
 from context_bench.memory.systems.bridge import Bridge
 
@@ -76,7 +76,7 @@ def direct(path: Path, text: str, size: int) -> None:
 def ours(path: Path, text: str, size: int) -> None:
     """The memory, batch by batch."""
     memory = BM25(path)
-    source = unpacking(text)
+    source = iter_packed(text)
     while batch := list(islice(source, size)):
         if any(receipt.error for receipt in memory.add(batch)):
             raise SystemExit("an item was not stored")

@@ -59,8 +59,9 @@ from context_bench.llm import weights as gguf
 from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import errors, pool
 from context_bench.memory import audit_rules as _exports
-from context_bench.memory.datasets import FILES, haystacks, load_memory, overlays
-from context_bench.memory.datasets import haystacks as dates
+from context_bench.memory.datasets import FILES, load_memory, overlays
+from context_bench.memory.datasets import memory_records as dates
+from context_bench.memory.datasets import memory_records as haystacks
 from context_bench.memory.systems import described as _description
 from context_bench.memory.systems import http, mcp
 from context_bench.reports import text as shown
@@ -88,7 +89,7 @@ Target = Callable[[bytes], object]
 WIRES = ("openai-chat", "openai-responses", "anthropic")
 CODINGS = ("gzip", "deflate", "zstd", "br", "gzip, br", "x-gzip", "identity")
 #: Where a memory's entry has its parts, as the described memories are told.
-_PATHS = {"text": "text", "score": "score", "id": "id", "source": "source.0", "time": "time"}
+_PATHS = _description.Paths(text="text", score="score", id="id", source="source.0", time="time")
 _FOLDER = Path(tempfile.mkdtemp(prefix="context-bench-fuzz-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
 
@@ -416,14 +417,10 @@ def _files(told: str) -> object:
 def _searched(found: Any) -> object:
     entries = found if isinstance(found, list) else [found]
     return (
-        [_description.hit_of(entry, _Paths) for entry in entries],
+        [_description.hit_of(entry, _PATHS) for entry in entries],
         templates.at(found, "results.0.text"),
         templates.fill(found, {"a": 1}),
     )
-
-
-class _Paths:
-    text, score, id, source, time = _PATHS.values()
 
 
 def _headers(told: str) -> object:

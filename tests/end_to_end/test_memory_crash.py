@@ -52,7 +52,7 @@ def test_the_child_ends_right_after_the_acknowledgement(tmp_path, after):
     items = [{"id": f"i{number}", "text": f"thing number {number}"} for number in range(6)]
     order = {"spec": f"bm25:path={tmp_path}/s.db", "namespace": "n", "items": items, "die_after": after, "delay": 0}
     done = subprocess.run(
-        [sys.executable, "-m", "context_bench.memory.ops.child"],
+        [sys.executable, "-m", "context_bench.memory.ops.crash"],
         input=json.dumps(order),
         capture_output=True,
         text=True,

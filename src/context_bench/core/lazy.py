@@ -70,6 +70,16 @@ class LazyModule:
         return value
 
 
+def deferred(place: str) -> Callable[..., Any]:
+    """The function at "package.module:function", which is imported when it is called."""
+    module, _, name = place.partition(":")
+
+    def called(*args: Any, **options: Any) -> Any:
+        return getattr(import_module(module), name)(*args, **options)
+
+    return called
+
+
 class DeclaredNames(Mapping[str, str]):
     """Public name → "package.module:object", from the constants that the files of a package declare; nothing is
     imported.

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.errors import PreflightFailed
+from context_bench.core.errors import EvaluatorFailed, PreflightFailed
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
-from context_bench.judge.base import Judge
+from context_bench.judge.base import Judge, response_of
+from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating, weighted_rating
 from context_bench.wire.apis.read import Reply
@@ -137,6 +138,7 @@ class YesNoJudge(Judge):
 
     #: Pairs with a known verdict: (original, processed, yes).
     _sample_verdicts: tuple[tuple[Example, Example, bool], ...] = ()
+    fields: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -180,6 +182,29 @@ class YesNoJudge(Judge):
                 f"the judge {self.model} does not tell a right answer from a wrong one for {self.name} (it said "
                 f"{', '.join(given)} instead of {', '.join(wanted)}); use another judge"
             )
+
+    def score(self, original: Example, processed: Example) -> dict[str, float]:
+        """1.0 for YES and 0.0 for NO, by the first such word of the reply; 0.0 for any failure."""
+        value: float | None = self._certain(original, processed)
+        try:
+            if value is None:
+                value = run_sync(self._ask(self.prompt_for(original, processed), self._as_documented))
+        except EvaluatorFailed:
+            value = 0.0
+        return dict.fromkeys(self.fields, float(value))
+
+    async def ascore(self, original: Example, processed: Example) -> dict[str, float]:
+        """As `score`, but a failure raises `EvaluatorFailed` (`JudgeUnreadable` for a reply without a clear
+        verdict).
+        """
+        value: float | None = self._certain(original, processed)
+        if value is None:
+            value = await self._ask(self.prompt_for(original, processed), self._strictly)
+        return dict.fromkeys(self.fields, float(value))
+
+    def _certain(self, original: Example, processed: Example) -> float | None:
+        """The value of a case that needs no judge: there is no answer."""
+        return None if response_of(processed).strip() else 0.0
 
     def _strictly(self, reply: Reply) -> bool:
         return self._read(reply, verdict(reply.text or ""))

@@ -18,65 +18,55 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.core.protocols import MemorySystem as MemorySystem
-    from context_bench.memory.cortex.containment import BenchmarkResult as BenchmarkResult
-    from context_bench.memory.cortex.containment import BenchmarkSummary as BenchmarkSummary
-    from context_bench.memory.cortex.containment import Client as Client
-    from context_bench.memory.cortex.containment import best_candidate as best_candidate
-    from context_bench.memory.cortex.containment import exact_match as exact_match
-    from context_bench.memory.cortex.containment import format_markdown_table as format_markdown_table
-    from context_bench.memory.cortex.containment import recall_at_k as recall_at_k
-    from context_bench.memory.cortex.containment import score_question as score_question
-    from context_bench.memory.cortex.containment import summarize as summarize
-    from context_bench.memory.cortex.containment import token_f1 as token_f1
-    from context_bench.memory.cortex.containment import tokenize as tokenize
-    from context_bench.memory.cortex.harness import run_harness as run_harness
-    from context_bench.memory.evaluation import evaluate_memory as evaluate_memory
-    from context_bench.memory.evaluation import examples_of as examples_of
-    from context_bench.memory.protocol import Hit as Hit
-    from context_bench.memory.protocol import Item as Item
-    from context_bench.memory.protocol import Memory as Memory
-    from context_bench.memory.protocol import NotSupported as NotSupported
-    from context_bench.memory.protocol import Receipt as Receipt
-    from context_bench.memory.systems.adapting import as_memory as as_memory
-    from context_bench.memory.systems.bridge import Bridge as Bridge
-    from context_bench.memory.systems.command import CommandClient as CommandClient
-    from context_bench.memory.systems.command import CortexClient as CortexClient
-    from context_bench.memory.systems.memory_specs import make_memory as make_memory
+    from context_bench.core.protocols import MemorySystem
+    from context_bench.memory.cortex.containment import (
+        BenchmarkResult,
+        BenchmarkSummary,
+        Client,
+        best_candidate,
+        exact_match,
+        format_markdown_table,
+        recall_at_k,
+        score_question,
+        summarize,
+        token_f1,
+        tokenize,
+    )
+    from context_bench.memory.cortex.harness import run_harness
+    from context_bench.memory.datasets.memory_data import load_memory
+    from context_bench.memory.evaluation import evaluate_memory, examples_of
+    from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+    from context_bench.memory.systems.adapting import as_memory, make_memory
+    from context_bench.memory.systems.bridge import Bridge
+    from context_bench.memory.systems.command import CommandClient, CortexClient
 
 __all__ = [
-    *(
-        "BenchmarkResult",
-        "BenchmarkSummary",
-        "Bridge",
-        "Client",
-        "CommandClient",
-        "CortexClient",
-        "Hit",
-        "Item",
-        "Memory",
-        "MemorySystem",
-    ),
-    *(
-        "NotSupported",
-        "Receipt",
-        "as_memory",
-        "best_candidate",
-        "evaluate_memory",
-        "exact_match",
-        "examples_of",
-        "format_markdown_table",
-    ),
-    *(
-        "load_memory",
-        "make_memory",
-        "recall_at_k",
-        "run_harness",
-        "score_question",
-        "summarize",
-        "token_f1",
-        "tokenize",
-    ),
+    "BenchmarkResult",
+    "BenchmarkSummary",
+    "Bridge",
+    "Client",
+    "CommandClient",
+    "CortexClient",
+    "Hit",
+    "Item",
+    "Memory",
+    "MemorySystem",
+    "NotSupported",
+    "Receipt",
+    "as_memory",
+    "best_candidate",
+    "evaluate_memory",
+    "exact_match",
+    "examples_of",
+    "format_markdown_table",
+    "load_memory",
+    "make_memory",
+    "recall_at_k",
+    "run_harness",
+    "score_question",
+    "summarize",
+    "token_f1",
+    "tokenize",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -98,7 +88,7 @@ __getattr__, __dir__ = lazy(
         ".systems.command:CommandClient",
         ".systems.command:CortexClient",
         ".cortex.harness:run_harness",
-        ".systems.memory_specs:make_memory",
+        ".systems.adapting:make_memory",
         ".datasets:load_memory",
         ".evaluation:evaluate_memory",
         ".evaluation:examples_of",

@@ -182,14 +182,14 @@ _DEEPEST = 6
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One memory of an export. `ended`: the export itself says that it holds no more."""
+    """One memory of an export. `superseded`: the export itself says that it holds no more."""
 
     text: str
     id: str | None = None
     created: datetime | None = None
     updated: datetime | None = None
     owner: str = ""
-    ended: bool = False
+    superseded: bool = False
 
     @property
     def when(self) -> datetime | None:
@@ -198,7 +198,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class MemoryExport:
     """Content of a file: the memories, the product whose shape they have, and how many entries had no text."""
 
     records: tuple[Record, ...]
@@ -206,7 +206,7 @@ class Export:
     textless: int
 
 
-def read_export(path: str | Path) -> Export:
+def read_export(path: str | Path) -> MemoryExport:
     """Read a JSON or JSONL export; `BadInput` if the file is none, or holds no memory."""
     path = Path(path)
     try:
@@ -223,7 +223,7 @@ def read_export(path: str | Path) -> Export:
             f"as exports of mem0, Zep and LangGraph have; found {len(entries)} entries without a text"
         )
     ((shape, _),) = Counter(shape for _, shape in found).most_common(1)
-    return Export(tuple(record for record, _ in found), shape, len(entries) - len(found))
+    return MemoryExport(tuple(record for record, _ in found), shape, len(entries) - len(found))
 
 
 def moment(value: Any) -> datetime | None:
@@ -298,10 +298,10 @@ def _record(entry: Any) -> Record | None:
     created, updated = (moment(_first(entry, names, about)) for names in (_CREATED, _UPDATED))
     owner = _first(entry, _OWNER, about)
     state = str(entry.get("state") or entry.get("status") or entry.get("event") or "").lower()
-    ended = state in _GONE or entry.get("is_latest") is False or any(entry.get(name) for name in _ENDED)
+    superseded = state in _GONE or entry.get("is_latest") is False or any(entry.get(name) for name in _ENDED)
     name = _first(entry, _ID, {})
     owner = "" if owner is None else owner if isinstance(owner, str) else json.dumps(owner)
-    return Record(utf8_safe(text), None if name is None else str(name), created, updated, owner, ended)
+    return Record(utf8_safe(text), None if name is None else str(name), created, updated, owner, superseded)
 
 
 def _first(entry: Mapping[str, Any], names: tuple[str, ...], about: Mapping[str, Any]) -> Any:

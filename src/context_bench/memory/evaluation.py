@@ -43,7 +43,7 @@ def evaluate_memory(
     `ingest_latency`, `query_latency`, `conversation_id`, `turn_count`. A failed ingest or query is an error on the row,
     never an empty answer.
     """
-    from context_bench.memory.systems.memory_specs import check_separable
+    from context_bench.memory.systems.adapting import check_separable
     from context_bench.runner import evaluate
 
     bridges = [_bridged(system) for system in (systems if isinstance(systems, Sequence) else [systems])]

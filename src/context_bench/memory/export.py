@@ -59,7 +59,7 @@ def memory_summary(result: Result, system: str, answers: Iterable[Answered], ver
         "run_id": run.get("id"),
         "started": run.get("started"),
         "protocol": _protocol(result, system, version),
-        "counts": counted.told(standing(setups)),
+        "counts": counted.totals(standing(setups)),
         "metrics": {
             name: _interval(each) for name, each in result.estimates.get(system, {}).items() if name != "mean_score"
         },
@@ -144,7 +144,7 @@ class _Counted:
             if (known := real(value)) is not None:
                 self.types[kind][name].append(known)
 
-    def told(self, setups: Iterable[SetupRecord]) -> dict[str, int]:
+    def totals(self, setups: Iterable[SetupRecord]) -> dict[str, int]:
         """Of questions, and of items that were not stored."""
         lost = sum(int(real(each.output.get("failed")) or 0) for each in setups)
         counts = {"questions": self.questions, "answered": self.answered, "recall_failures": self.failed}

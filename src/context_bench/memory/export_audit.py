@@ -53,7 +53,7 @@ class AuditFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class ExportAudit:
     """Figures of an export. `per_day`: (day, new memories, bytes of their texts), by date of creation; ages in days
     before `until`.
     """
@@ -85,7 +85,7 @@ class Audit:
         return next(each for each in self.findings if each.name == name)
 
 
-def audit(path: str | Path, *, now: datetime | None = None, examples: int = 3) -> Audit:
+def audit(path: str | Path, *, now: datetime | None = None, examples: int = 3) -> ExportAudit:
     """Look through an export (JSON or JSONL: mem0, Zep, LangGraph, ours, or lists of objects with a text).
 
     `now`: the moment that ages are counted from; the newest date of the export if it is not given. Findings, in this
@@ -99,7 +99,7 @@ def audit(path: str | Path, *, now: datetime | None = None, examples: int = 3) -
     dates = [record.created for record in records if record.created is not None]
     last = max((record.when for record in records if record.when is not None), default=None)
     until = now or last
-    return Audit(
+    return ExportAudit(
         shape=export.shape,
         items=len(records),
         textless=export.textless,
@@ -189,13 +189,13 @@ class _Look:
         """
         groups: defaultdict[tuple[str, str, str], dict[str, list[int]]] = defaultdict(dict)
         for index, record in enumerate(self._records):
-            found = None if record.ended else value_of(record.text)
+            found = None if record.superseded else value_of(record.text)
             if found is not None:
                 subject, relation, value = found
                 groups[record.owner, subject, relation].setdefault(value, []).append(index)
         several = [values for values in groups.values() if len(values) > 1]
         involved = [index for values in several for indices in values.values() for index in indices]
-        outlived = [index for index, record in enumerate(self._records) if record.ended]
+        outlived = [index for index, record in enumerate(self._records) if record.superseded]
         for values in several:
             outlived += self._older(values)
         dated = sum(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from context_bench.core.families import Command, Datasets, Export, Family, Sections
-from context_bench.core.lazy import DeclaredNames
-from context_bench.core.records import EvalRow, Result, SetupRecord
-
-if TYPE_CHECKING:
-    from context_bench.datasets.examples import LoadedDataset
+from context_bench.core.lazy import DeclaredNames, deferred
+from context_bench.core.records import EvalRow, Result
 
 __all__ = ["FAMILY"]
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 #: Scores that only runs of memories have.
 _SCORES = frozenset(
     ("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k")
@@ -32,7 +29,7 @@ _APART = _SCORES | {
 def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) -> tuple[list[str], list[str]]:
     """The sentences that stand above the numbers of a memory run, and those about dirt in its data."""
     from context_bench.core.roles import roles_in
-    from context_bench.memory.notes import dirt_note, memory_notes
+    from context_bench.memory.figures import dirt_note, memory_notes
 
     def rows(system: str) -> Iterator[EvalRow]:
         return (row for row in result.rows if row.system == system)
@@ -47,22 +44,10 @@ def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) ->
     return [*above, *([about["judge"]] if about.get("judge") else [])], dirt
 
 
-def _setup_totals(records: Sequence[SetupRecord]) -> dict[str, float]:
-    from context_bench.memory.figures import setup_figures
-
-    return setup_figures(records)
-
-
-def _build(material: Any) -> list[Any]:
-    from context_bench.memory.sections import memory
-
-    return list(memory(material))
-
-
-def _apart(material: Any, name: str) -> bool:
+def _apart(context: Any, name: str) -> bool:
     from context_bench.core.rows import of_rank
 
-    by_type = name.startswith(f"{material.score_field}_") and name not in material.aggregates.score_names
+    by_type = name.startswith(f"{context.score_field}_") and name not in context.aggregates.score_names
     return by_type or name in _APART or of_rank(name)
 
 
@@ -88,30 +73,6 @@ def _export(
     stream.write(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _owns(name: str) -> bool:
-    from context_bench.memory.datasets import is_memory
-
-    return is_memory(name)
-
-
-def _load(name: str, n: int | None, seed: int) -> LoadedDataset:
-    from context_bench.memory.datasets import memory_examples
-
-    return memory_examples(name, n=n, seed=seed)
-
-
-def _names() -> list[str]:
-    from context_bench.memory.datasets import memory_names
-
-    return memory_names()
-
-
-def _describe(name: str) -> dict[str, Any]:
-    from context_bench.memory.datasets import about_memory
-
-    return about_memory(name)
-
-
 FAMILY = Family(
     name="memory",
     manifest_key="memory",
@@ -127,17 +88,24 @@ FAMILY = Family(
         "memories": "context_bench.memory.systems:BUILTINS",
         "memory_schemes": "context_bench.memory.systems:SCHEMES",
     },
-    datasets=Datasets("memory:", _owns, _load, _names, _describe),
-    evaluators=DeclaredNames("context_bench.memory.evaluators", _HERE / "evaluators", "EVALUATORS"),
-    metrics=DeclaredNames("context_bench.memory.metrics", _HERE / "metrics", "METRICS"),
+    datasets=Datasets(
+        "memory:",
+        owns=deferred("context_bench.memory.datasets:is_memory"),
+        load=deferred("context_bench.memory.datasets:memory_examples"),
+        names=deferred("context_bench.memory.datasets:memory_names"),
+        describe=deferred("context_bench.memory.datasets:about_memory"),
+    ),
+    # Each file of these folders declares its names.
+    evaluators=DeclaredNames("context_bench.memory.evaluators", f"{_FOLDER}/evaluators", "EVALUATORS"),
+    metrics=DeclaredNames("context_bench.memory.metrics", f"{_FOLDER}/metrics", "METRICS"),
     notes=_notes,
-    setup_totals=_setup_totals,
+    setup_totals=deferred("context_bench.memory.figures:setup_figures"),
     in_order=frozenset(("full_context", "oracle")),  # what they hand over is in the order of the conversation
     by_cluster=True,
     large_controls=True,
     sections=Sections(
-        build=_build,
-        belongs=lambda material: not _SCORES.isdisjoint(material.aggregates.score_names),
+        build=deferred("context_bench.memory.sections:memory"),
+        belongs=lambda context: not _SCORES.isdisjoint(context.aggregates.score_names),
         shown=frozenset(
             (
                 *(

@@ -95,18 +95,16 @@ class Memory(Protocol):
         """
 
 
-def known_until(as_of: str | None) -> str | None:
+def date_limit(as_of: str | None) -> str | None:
     """The text up to which dates in ISO 8601, read as texts, are not after `as_of`: a day holds all its hours. `None`:
     no limit, which is also so where `as_of` is no such date. Offsets from UTC are not looked at.
     """
     return f"{as_of.strip()}~" if as_of is not None and _ISO.match(as_of.strip()) else None
 
 
-def known_by(time: str | None, until: str | None) -> bool:
-    """True if what is dated `time` was known then (`until`: of `known_until`). What has no date that can be read always
-    was.
-    """
-    return until is None or time is None or time <= until or not _ISO.match(time)
+def dated_within(time: str | None, limit: str | None) -> bool:
+    """True if what is dated `time` is not later than the `date_limit`. What has no date that can be read never is."""
+    return limit is None or time is None or time <= limit or not _ISO.match(time)
 
 
 _ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -119,24 +117,25 @@ def packed(items: Iterable[Item]) -> str:
 
 
 def _plain(item: Item) -> dict[str, Any]:
-    named = {
+    fields = {
         "id": item.id,
         "text": item.text,
         "role": item.role,
         "speaker": item.speaker,
         "time": item.time,
         "session": item.session,
+        "metadata": dict(item.metadata),
     }
-    return {key: value for key, value in {**named, "metadata": dict(item.metadata)}.items() if value not in (None, {})}
+    return {key: value for key, value in fields.items() if value not in (None, {})}
 
 
 @lru_cache(maxsize=8)
 def unpacked(text: str) -> tuple[Item, ...]:
     """The items that `packed` wrote; raises `ValueError` for anything else."""
-    return tuple(unpacking(text))
+    return tuple(iter_packed(text))
 
 
-def unpacking(text: str) -> Iterator[Item]:
+def iter_packed(text: str) -> Iterator[Item]:
     """The same one at a time, so that a long history is never held as objects."""
     at, size = 0, len(text)
     while at < size:
@@ -145,13 +144,12 @@ def unpacking(text: str) -> Iterator[Item]:
         if not line:
             continue
         try:
-            found = load_json(line)
+            fields = load_json(line)
         except ValueError:
-            found = None
-        if type(found) is not dict or type(found.get("text")) is not str or "id" not in found:
+            fields = None
+        if type(fields) is not dict or type(fields.get("text")) is not str or "id" not in fields:
             raise ValueError(f"not an item of a memory: {line[:80]!r}")
-        found["id"] = str(found["id"])
-        yield Item(**found)
+        yield Item(**{**fields, "id": str(fields["id"])})
 
 
 def count_packed(text: str) -> int:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from context_bench.core.numbers import number
 from context_bench.core.records import Estimate
-from context_bench.core.rows import of_rank, score, unranked, without_ranks
-from context_bench.memory.figures import Declined, Use, setup_figures
-from context_bench.memory.notes import harms
-from context_bench.reports.declared import figure, mapping
-from context_bench.reports.page import MISSING, Cell, Chart, Column, Figure, LinePoint, Section, Table, Unit
+from context_bench.core.rows import RowTally, of_rank, score, unranked, without_ranks
+from context_bench.memory.figures import harms, setup_figures
+from context_bench.memory.metrics.abstention_rates import AbstentionRates
+from context_bench.memory.metrics.memory_cost import MemoryCost, is_first
+from context_bench.reports.declared import (
+    ColumnUnit,
+    FigureColumn,
+    columns,
+    declared_table,
+    estimated,
+    mapping,
+    section_of,
+)
+from context_bench.reports.page import MISSING, Chart, LinePoint, Section, Table
 from context_bench.reports.plotting import about_spread, spread
 from context_bench.reports.report_context import ReportContext
 from context_bench.reports.text import markdown
@@ -23,163 +33,138 @@ _AT_TOKENS = re.compile(r"(session_)?(recall|all)_at_(\d+)_tokens")
 _MOST_TYPES = 40
 _MOST_LINES = 60  # of the table by type, in a terminal
 _THRESHOLD = 0.7  # from which an answer is right, where the run does not say
-_JUNK = (
-    ("stale_over_current", "stale before current", "of facts that changed: an outdated value comes first, or alone"),
-    ("stale_in_top_k", "stale found", "of facts that changed: an outdated value is among the hits"),
-    ("current_at_1", "current first", "of facts that changed: the first hit has the value that holds"),
-    ("as_of_at_1", "as of then", "questions about an earlier moment: the first hit has the value that held"),
-    ("answer_stale", "stale answers", "answers that name an outdated value and not the current one"),
-    ("near_duplicate_share", "near-duplicates", "of the hits: say nearly the same as an earlier one"),
-    (
-        "recall_loop_share",
-        "recall loops",
-        "of the hits: hold the whole text of another one, as what was recalled and stored again does",
-    ),
-    ("query_echo_share", "question echoed", "of the hits: only repeat the question"),
-)
 
 
 @dataclass(slots=True)
 class _Pass:
     """Figures of the rows of one system."""
 
-    use: Use
-    declined: Declined
+    cost: RowTally
+    decisions: RowTally
     scores: dict[str, Scored] = field(default_factory=dict)
+    searches: list[float] = field(default_factory=list)  # seconds, without each haystack's first
+    searched: set[Hashable] = field(default_factory=set)
 
 
-def memory(material: ReportContext) -> list[Section]:
+def memory(context: ReportContext) -> list[Section]:
     """Sections of a run of memories."""
-    told = number(mapping(material.result.manifest.get("options")).get("threshold"))
-    threshold = _THRESHOLD if told is None else told
-    passes = _passes(material, threshold)
-    others = (
-        _taken(material, passes),
-        _stored(material),
-        _answers(material, passes, threshold),
-        _junk(material),
-        _spread(material),
+    given = number(mapping(context.result.manifest.get("options")).get("threshold"))
+    threshold = _THRESHOLD if given is None else given
+    passes = _passes(context, threshold)
+    setups = {
+        system: setup_figures([record for record in context.result.setups if record.system == system])
+        for system in context.systems
+    }
+    tables = (
+        *_found(context),
+        _taken(context, passes, setups),
+        _stored(setups),
+        _answers(context, passes, threshold),
+        _junk(context),
+        _spread(context),
     )
-    known = [*_found(material), *(table for table in others if table is not None)]
-    by_type = _types(material, passes)
-    return [
-        *([Section("memory", "Memory", tables=known, charts=_charts(material, passes))] if known else []),
-        *(
-            [Section("qa_types", "By type of question", tables=[by_type], brief=len(by_type.rows) <= _MOST_LINES)]
-            if by_type
-            else []
-        ),
-    ]
+    by_type = _types(context, passes)
+    brief = by_type is None or len(by_type.rows) <= _MOST_LINES
+    sections = (
+        section_of("memory", "Memory", *tables, charts=_charts(context, passes)),
+        section_of("qa_types", "By type of question", by_type, brief=brief),
+    )
+    return [section for section in sections if section is not None]
 
 
-def _passes(material: ReportContext, threshold: float) -> dict[str, _Pass]:
+def _passes(context: ReportContext, threshold: float) -> dict[str, _Pass]:
     """One pass over the rows."""
-    answers = material.score_field or "f1"
-    wanted = {answers, *_by_type_scores(material)}
-    without = unranked(material.result.manifest, material.systems)
-    found: dict[str, _Pass] = {}
-    for row in material.result.rows:
+    answers = context.score_field or "f1"
+    wanted = {answers, *_by_type_scores(context)}
+    without = unranked(context.result.manifest, context.systems)
+    passes: dict[str, _Pass] = {}
+    for row in context.result.rows:
         if row.system in without:
             row = next(without_ranks([row]))
-        one = found.get(row.system)
-        if one is None:
-            one = found[row.system] = _Pass(Use(answers, threshold), Declined(answers))
-        one.use.add(row)
-        one.declined.add(row)
+        if row.system not in passes:
+            passes[row.system] = _Pass(MemoryCost(answers, threshold).tally(), AbstentionRates(answers).tally())
+        own = passes[row.system]
+        own.cost.add(row)
+        own.decisions.add(row)
+        if (seconds := score(row, "search_seconds")) is not None and not is_first(row, own.searched):
+            own.searches.append(seconds)
         for name in wanted:
             if (value := score(row, name)) is not None:
-                one.scores.setdefault(name, Scored()).add(row, value)
-    return found
+                own.scores.setdefault(name, Scored()).add(row, value)
+    return passes
 
 
 # --- what was found ---
 
 
-def _found(material: ReportContext) -> list[Table]:
+def _found(context: ReportContext) -> list[Table | None]:
     """Recall and all at every k and at token budgets. Sessions in a table of their own, where items do not tell
     everything.
     """
-    names = [name for name in material.aggregates.score_names if _place(name) is not None]
-    tables = [_levelled(material, [name for name in names if not name.startswith("session_")], "memory-found", "")]
-    if _needs_sessions(material):
-        sessions = [name for name in names if name.startswith("session_")]
-        tables.append(_levelled(material, sessions, "memory-sessions", "Whole sessions; not to be compared with items"))
-    return [table for table in tables if table is not None]
+    names = [name for name in context.aggregates.score_names if _place(name) is not None]
+    sessions = [name for name in names if name.startswith("session_")]
+    items = _levelled(context, [name for name in names if name not in sessions], "memory-found", "")
+    if not _needs_sessions(context):
+        return [items]
+    return [items, _levelled(context, sessions, "memory-sessions", "Whole sessions; not to be compared with items")]
 
 
-def _needs_sessions(material: ReportContext) -> bool:
+def _needs_sessions(context: ReportContext) -> bool:
     """True if some system has scores of sessions only."""
 
     def has(system: str, name: str) -> bool:
-        return any(line == system and name in each.scores for (line, _), each in material.aggregates.lines.items())
+        return any(line == system and name in each.scores for (line, _), each in context.aggregates.lines.items())
 
-    return any(has(system, "session_mrr") and not has(system, "mrr") for system in material.systems)
+    return any(has(system, "session_mrr") and not has(system, "mrr") for system in context.systems)
 
 
-def _levelled(material: ReportContext, names: list[str], table: str, title: str) -> Table | None:
+def _levelled(context: ReportContext, names: list[str], table: str, title: str) -> Table | None:
     if not names:
         return None
     names = sorted(names, key=lambda name: _place(name) or (0, 0))
-    columns = [
-        Column("System", False),
-        *(Column(f"{_titled(name)} (95 %)") for name in names),
-        Column("n", about="questions with evidence"),
-    ]
-    rows: list[list[Cell]] = []
-    for system in material.systems:
-        known = [_estimate(material, system, name) for name in names]
-        n = max((each.n for each in known if each is not None), default=0)
-        rows.append([system, *(_figure(each) for each in known), Figure(n, "count") if n else None])
+    shown = [FigureColumn(name, f"{_titled(name)} (95 %)", "score", needs="always") for name in names]
+    shown.append(FigureColumn("n", "n", about="questions with evidence", needs="always"))
+    lines: list[tuple[str, dict[str, Any]]] = []
+    for system in context.systems:
+        means = {name: _estimate(context, system, name) for name in names}
+        n = max((mean.n for mean in means.values() if mean is not None), default=0)
+        lines.append((system, {**means, "n": n or None}))
     about = (
         "Share of the evidence among the first k hits (recall) and in everything given (of all given), questions with "
-        "all of it among them "
-        "(all), reciprocal rank of the first hit with any (MRR). Without known evidence, or where hits do not say "
-        "what they come from, a "
-        "question has none of these. Full context and oracle do not rank."
+        "all of it among them (all), reciprocal rank of the first hit with any (MRR). Without known evidence, or "
+        "where hits do not say what they come from, a question has none of these. Full context and oracle do not rank."
     )
-    return Table(table, columns, rows, title, about if not title else "")
+    return declared_table(table, shown, lines, title=title, about="" if title else about)
 
 
-def _charts(material: ReportContext, passes: Mapping[str, _Pass]) -> list[Chart]:
+def _charts(context: ReportContext, passes: Mapping[str, _Pass]) -> list[Chart]:
     """Recall by k, of items or of whole sessions, and how long searches took."""
     about = (
         "Each line is one memory: the share of the evidence that is among its first k hits, mean over questions. Up "
-        "is better, and further "
-        "left found it sooner. Whiskers are 95 % intervals."
+        "is better, and further left found it sooner. Whiskers are 95 % intervals."
     )
-    found = []
-    for prefix, what in (("", "Recall at k"), ("session_", "Recall at k, whole sessions")):
-        levels = sorted(
-            (int(each[3]), each[0]) for name in material.aggregates.score_names if (each := _recall_at(prefix, name))
-        )
-        points = [
-            LinePoint(system, k, shown)
-            for system in material.systems
-            for k, name in levels
-            if (shown := _figure(_estimate(material, system, name))) is not None
-        ]
-        if not prefix or _needs_sessions(material):
-            found.append(
-                Chart(
-                    f"{prefix}recall".replace("_", "-"),
-                    "recall",
-                    what,
-                    about,
-                    "k, hits",
-                    "recall",
-                    points,
-                    span=(0.0, 1.0),
-                )
-            )
-    searches = [own for system, one in passes.items() if (own := spread(system, one.use.search)) is not None]
-    told = about_spread("search") + " Each haystack's first search, which may load things, is left out."
-    found.append(Chart("search", "distribution", "Search time", told, "time of a search", "", searches))
-    return [chart for chart in found if chart.data]
+    curves = [("recall", "Recall at k", _recall_curve(context, ""))]
+    if _needs_sessions(context):
+        curves.append(("session-recall", "Recall at k, whole sessions", _recall_curve(context, "session_")))
+    charts = [
+        Chart(name, "recall", title, about, "k, hits", "recall", points, span=(0.0, 1.0))
+        for name, title, points in curves
+    ]
+    searches = [dots for system, own in passes.items() if (dots := spread(system, own.searches)) is not None]
+    about = about_spread("search") + " Each haystack's first search, which may load things, is left out."
+    return [*charts, Chart("search", "distribution", "Search time", about, "time of a search", "", searches)]
 
 
-def _recall_at(prefix: str, name: str) -> re.Match[str] | None:
-    found = _AT_K.fullmatch(name)
-    return found if found and found[2] == "recall" and (found[1] or "") == prefix else None
+def _recall_curve(context: ReportContext, level: str) -> list[LinePoint]:
+    """Recall of items (`level` ""), or of sessions ("session_"), at each k."""
+    matches = filter(None, map(_AT_K.fullmatch, context.aggregates.score_names))
+    scores = sorted((int(at[3]), at[0]) for at in matches if at[2] == "recall" and (at[1] or "") == level)
+    return [
+        LinePoint(system, k, shown)
+        for system in context.systems
+        for k, name in scores
+        if (shown := estimated(_estimate(context, system, name))) is not None
+    ]
 
 
 def _place(name: str) -> tuple[int, int] | None:
@@ -207,244 +192,201 @@ def _titled(name: str) -> str:
 
 # --- what it took ---
 
+_TAKEN = columns(
+    ("retrieved_tokens", "tokens/question", "tokens", "of what was found, o200k_base"),
+    ("context_share", "of full context", "share", "of the tokens of the whole conversation"),
+    (
+        "score_per_1k_tokens",
+        "score/1k tokens",
+        "number",
+        "of the report's score; read it beside the score: little text can lead here",
+    ),
+    ("search_p50", "search p50, ms", "ms", "single searches by nearest rank, without each haystack's first"),
+    ("search_p95", "search p95, ms", "ms", ""),
+    ("search_p99", "search p99, ms", "ms", ""),
+    ("search_n", "searches", "count", "searches behind the percentiles"),
+    ("search_first_p50", "first search, ms", "ms", "median of the first search of each haystack"),
+    ("answer_p50", "answer p50, ms", "ms", "the reader's part"),
+    ("answer_p95", "answer p95, ms", "ms", ""),
+    ("overhead_p50", "harness p50, ms", "ms", "this tool's own part of a question; in neither search nor answer"),
+    ("write_loss", "write loss", "share", "of items acknowledged: not found again by their own text"),
+    ("facts_used", "facts used", "count", "items of evidence found, of questions answered right"),
+    ("tokens_per_fact_used", "tokens/fact used", "tokens", "context of all questions, for each fact used"),
+    ("usd_per_fact_used", "cost/fact used", "usd", "money of all questions and set-ups, for each fact used"),
+)
+_STORED = columns(
+    ("ingest_items_per_second", "items/s", "number", "turns put in and waited for, over the time that took"),
+    ("ingest_first", "first call, ms", "ms", "the slowest first call of a haystack, which may have to load things"),
+    ("ingest_p50", "call p50, ms", "ms", "of the other calls, in the slowest haystack; a call may take many items"),
+    ("ingest_p95", "call p95, ms", "ms", ""),
+    ("ingest_p99", "call p99, ms", "ms", ""),
+    ("items", "items", "count", "turns of all haystacks"),
+    ("items_lost", "not taken", "share", "of items: not acknowledged"),
+    ("stored", "kept", "count", "memories there are, as the memory says"),
+    ("bytes_per_item", "bytes/item", "count", "what the memory says it holds, for each turn"),
+)
+_SPREAD = columns(
+    ("spread_trials", "trials", "count", ""),
+    ("spread_found", "SD of what was found", "score", ""),
+    ("spread_score", "SD of the score", "score", ""),
+    ("spread_same_hits", "with the same hits", "score", ""),
+    ("spread_same_answer", "with the same answer", "score", ""),
+    ("same_hits", "same hits", "share", ""),
+    ("same_answers", "same answers", "share", ""),
+)
 
-def _taken(material: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
+
+def _taken(context: ReportContext, passes: Mapping[str, _Pass], setups: Mapping[str, dict[str, float]]) -> Table | None:
     """Context, search and answer times, and the price of what was used."""
-    shown: list[tuple[str, str, Unit | None, str]] = [
-        ("retrieved_tokens", "tokens/question", "tokens", "of what was found, o200k_base"),
-        ("context_share", "of full context", "share", "of the tokens of the whole conversation"),
-        (
-            "score_per_1k_tokens",
-            "score/1k tokens",
-            "number",
-            "of the report's score; read it beside the score: little text can lead here",
-        ),
-        ("search_p50", "search p50, ms", None, "single searches by nearest rank, without each haystack's first"),
-        ("search_p95", "search p95, ms", None, ""),
-        ("search_p99", "search p99, ms", None, ""),
-        ("search_n", "searches", "count", "searches behind the percentiles"),
-        ("search_first_p50", "first search, ms", None, "median of the first search of each haystack"),
-        ("answer_p50", "answer p50, ms", None, "the reader's part"),
-        ("answer_p95", "answer p95, ms", None, ""),
-        ("overhead_p50", "harness p50, ms", None, "this tool's own part of a question; in neither search nor answer"),
-        ("write_loss", "write loss", "share", "of items acknowledged: not found again by their own text"),
-        ("facts_used", "facts used", "count", "items of evidence found, of questions answered right"),
-        ("tokens_per_fact_used", "tokens/fact used", "tokens", "context of all questions, for each fact used"),
-        ("usd_per_fact_used", "cost/fact used", "usd", "money of all questions and set-ups, for each fact used"),
-    ]
-    numbers = {system: _numbers(material, system, passes) for system in material.systems}
-    kept = [each for each in shown if any(each[0] in by for by in numbers.values())]
-    if not kept:
-        return None
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in kept)]
-    rows: list[list[Cell]] = [
-        [system, *(_cell(by.get(name), unit) for name, _, unit, _ in kept)] for system, by in numbers.items()
-    ]
-    return Table(
-        "memory-taken", columns, rows, about="Percentiles are of single calls, the ⌈p·n⌉-th smallest; never of means."
-    )
+    lines = [(system, _use(context, system, passes, setups[system])) for system in context.systems]
+    about = "Percentiles are of single calls, the ⌈p·n⌉-th smallest; never of means."
+    return declared_table("memory-taken", _TAKEN, lines, about=about)
 
 
-def _stored(material: ReportContext) -> Table | None:
+def _stored(setups: Mapping[str, dict[str, float]]) -> Table | None:
     """Speed of storing items, and what is kept of them."""
-    shown: list[tuple[str, str, Unit | None, str]] = [
-        ("ingest_items_per_second", "items/s", "number", "turns put in and waited for, over the time that took"),
-        ("ingest_first", "first call, ms", None, "the slowest first call of a haystack, which may have to load things"),
-        ("ingest_p50", "call p50, ms", None, "of the other calls, in the slowest haystack; a call may take many items"),
-        ("ingest_p95", "call p95, ms", None, ""),
-        ("ingest_p99", "call p99, ms", None, ""),
-        ("items", "items", "count", "turns of all haystacks"),
-        ("items_lost", "not taken", "share", "of items: not acknowledged"),
-        ("stored", "kept", "count", "memories there are, as the memory says"),
-        ("bytes_per_item", "bytes/item", "count", "what the memory says it holds, for each turn"),
-    ]
-    numbers = {
-        system: setup_figures([each for each in material.result.setups if each.system == system])
-        for system in material.systems
-    }
-    kept = [each for each in shown if any(each[0] in by for by in numbers.values())]
-    if not any(name.startswith("ingest_") for name, *_ in kept):
+    if not any(column.key.startswith("ingest_") and column.shown(setups.values()) for column in _STORED):
         return None
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, _, about in kept)]
-    rows: list[list[Cell]] = [
-        [system, *(_cell(by.get(name), unit) for name, _, unit, _ in kept)] for system, by in numbers.items()
-    ]
-    return Table(
-        "memory-stored",
-        columns,
-        rows,
-        about="Before the first question; growth against the number of turns: memory ops.",
-    )
+    about = "Before the first question; growth against the number of turns: memory ops."
+    return declared_table("memory-stored", _STORED, setups.items(), about=about)
 
 
-def _spread(material: ReportContext) -> Table | None:
+def _spread(context: ReportContext) -> Table | None:
     """Spread of repetitions, by stage."""
-    shown: list[tuple[str, str, Unit]] = [
-        ("spread_trials", "trials", "count"),
-        ("spread_found", "SD of what was found", "score"),
-        ("spread_score", "SD of the score", "score"),
-        ("spread_same_hits", "with the same hits", "score"),
-        ("spread_same_answer", "with the same answer", "score"),
-        ("same_hits", "same hits", "share"),
-        ("same_answers", "same answers", "share"),
-    ]
-    numbers = {system: material.summary.get(system, {}) for system in material.systems}
-    kept = [each for each in shown if any(each[0] in by for by in numbers.values())]
-    if not kept:
-        return None
-    columns = [Column("System", False), *(Column(title) for _, title, _ in kept)]
-    rows: list[list[Cell]] = [
-        [system, *(figure(by.get(name), unit) for name, _, unit in kept)] for system, by in numbers.items()
-    ]
     about = (
         "Standard deviation between repetitions, of means over all questions. What was found: ingest and search. Of "
-        "the score's, what is "
-        "left where the reader was shown the same hits is the reader's and the judge's; where it said the same, the "
-        "judge's. Same hits, "
-        "same answers: share of questions where all repetitions agree."
+        "the score's, what is left where the reader was shown the same hits is the reader's and the judge's; where it "
+        "said the same, the judge's. Same hits, same answers: share of questions where all repetitions agree."
     )
-    return Table("memory-spread", columns, rows, "Between repetitions", about)
+    lines = [(system, context.summary.get(system, {})) for system in context.systems]
+    return declared_table("memory-spread", _SPREAD, lines, title="Between repetitions", about=about)
 
 
-def _cell(value: float | None, unit: Unit | None) -> Figure | None:
-    """Without a unit: seconds, shown as milliseconds."""
-    return figure(value, unit) if unit else figure(None if value is None else 1000 * value, "number", digits=2)
-
-
-def _numbers(material: ReportContext, system: str, passes: Mapping[str, _Pass]) -> dict[str, float]:
-    found = passes[system].use.result() if system in passes else {}
-    if of_rank(material.score_field) and system in unranked(material.result.manifest, material.systems):
-        found = {name: value for name, value in found.items() if "_fact" not in name and "facts_" not in name}
-    records = [record for record in material.result.setups if record.system == system]
-    told = setup_figures(records)
-    if "write_loss" in told:
-        found["write_loss"] = told["write_loss"]
-    if "query_usd_per_fact_used" in found and all(record.cost is not None or not record.calls for record in records):
-        found["usd_per_fact_used"] = (
-            found["query_usd_per_fact_used"] + told.get("setup_cost", 0.0) / found["facts_used"]
-        )
-    return found
+def _use(
+    context: ReportContext, system: str, passes: Mapping[str, _Pass], setups: Mapping[str, float]
+) -> dict[str, float]:
+    """The numbers of `_TAKEN` for one system."""
+    numbers = passes[system].cost.result() if system in passes else {}
+    if of_rank(context.score_field) and system in unranked(context.result.manifest, context.systems):
+        numbers = {name: value for name, value in numbers.items() if "_fact" not in name and "facts_" not in name}
+    records = [record for record in context.result.setups if record.system == system]
+    if "write_loss" in setups:
+        numbers["write_loss"] = setups["write_loss"]
+    if "query_usd_per_fact_used" in numbers and all(record.cost is not None or not record.calls for record in records):
+        setup_usd = setups.get("setup_cost", 0.0) / numbers["facts_used"]
+        numbers["usd_per_fact_used"] = numbers["query_usd_per_fact_used"] + setup_usd
+    return numbers
 
 
 # --- what the answers were worth ---
 
+_DECISIONS = columns(
+    ("abstention_precision", "abstention precision", "score", "of the questions declined: unanswerable ones"),
+    ("abstention_recall", "recall", "score", "of unanswerable questions: declined"),
+    ("abstention_f1", "F1", "score", ""),
+    ("abstention_f1_always", "F1 of always declining", "score", "what declining every question gets"),
+    ("coverage", "coverage", "score", "of answerable questions: answered"),
+    ("answered_accuracy", "of answered", "score", ""),  # said with the name of the score
+    ("helped", "helped (95 %)", "share", "right with this memory, wrong without any"),
+    ("harmed", "harmed (95 %)", "share", "wrong with this memory, right without any"),
+)
+_JUNK: tuple[tuple[str, str, ColumnUnit, str], ...] = (
+    (
+        "stale_over_current",
+        "stale before current",
+        "share",
+        "of facts that changed: an outdated value comes first, or alone",
+    ),
+    ("stale_in_top_k", "stale found", "share", "of facts that changed: an outdated value is among the hits"),
+    ("current_at_1", "current first", "share", "of facts that changed: the first hit has the value that holds"),
+    ("as_of_at_1", "as of then", "share", "questions about an earlier moment: the first hit has the value that held"),
+    ("answer_stale", "stale answers", "share", "answers that name an outdated value and not the current one"),
+    ("near_duplicate_share", "near-duplicates", "share", "of the hits: say nearly the same as an earlier one"),
+    (
+        "recall_loop_share",
+        "recall loops",
+        "share",
+        "of the hits: hold the whole text of another one, as what was recalled and stored again does",
+    ),
+    ("query_echo_share", "question echoed", "share", "of the hits: only repeat the question"),
+)
 
-def _answers(material: ReportContext, passes: Mapping[str, _Pass], threshold: float) -> Table | None:
+
+def _answers(context: ReportContext, passes: Mapping[str, _Pass], threshold: float) -> Table | None:
     """The answers' score, abstention, and what changed against no memory."""
-    answers = material.score_field
-    if answers is None or _AT_K.fullmatch(answers) or not any(answers in one.scores for one in passes.values()):
+    field = context.score_field
+    if field is None or _AT_K.fullmatch(field) or not any(field in each.scores for each in passes.values()):
         return None
-    declined = {system: one.declined.result() for system, one in passes.items()}
-    scores = {system: one.scores for system, one in passes.items()}
-    changes = {each.system: each for each in harms(scores, material.roles, list(scores), answers, threshold)}
-    rates = [
-        ("abstention_precision", "abstention precision", "of the questions declined: unanswerable ones"),
-        ("abstention_recall", "recall", "of unanswerable questions: declined"),
-        ("abstention_f1", "F1", ""),
-        ("abstention_f1_always", "F1 of always declining", "what declining every question gets"),
-        ("coverage", "coverage", "of answerable questions: answered"),
-        ("answered_accuracy", "of answered", f"mean {answers} of answerable questions that were answered"),
-    ]
-    kept = [each for each in rates if any(each[0] in by for by in declined.values())]
-    columns = [
-        Column("System", False),
-        Column(f"{answers} (95 %)"),
-        *(Column(title, about=about) for _, title, about in kept),
-    ]
-    if changes:
-        columns += [
-            Column("helped (95 %)", about="right with this memory, wrong without any"),
-            Column("harmed (95 %)", about="wrong with this memory, right without any"),
-        ]
-    rows: list[list[Cell]] = []
-    for system in material.systems:
-        own = passes[system].scores.get(answers) if system in passes else None
-        by = declined.get(system, {})
-        cells: list[Cell] = [
-            _figure(own.mean() if own else None),
-            *(figure(by.get(name), "score") for name, _, _ in kept),
-        ]
-        if changes:
-            change = changes.get(system)
-            cells += [
-                _figure(change.helped, "share") if change else None,
-                _figure(change.harmed, "share") if change else None,
-            ]
-        rows.append([system, *cells])
+    scores = {system: each.scores for system, each in passes.items()}
+    changes = {each.system: each for each in harms(scores, context.roles, list(scores), field, threshold)}
+    lines: list[tuple[str, dict[str, Any]]] = []
+    for system in context.systems:
+        own, change = passes.get(system), changes.get(system)
+        facts: dict[str, Any] = dict(own.decisions.result()) if own else {}
+        facts["answers"] = own.scores[field].mean() if own and field in own.scores else None
+        if change is not None:
+            facts |= {"helped": change.helped, "harmed": change.harmed}
+        lines.append((system, facts))
+    shown = [FigureColumn("answers", f"{field} (95 %)", "score", needs="always"), *_DECISIONS]
+    shown[-3] = replace(shown[-3], about=f"mean {field} of answerable questions that were answered")
     about = (
-        f"Right: {answers} ≥ {threshold:g}. Helped and harmed: shares of the questions that both this memory "
+        f"Right: {field} ≥ {threshold:g}. Helped and harmed: shares of the questions that both this memory "
         "and none answered."
     )
-    return Table("memory-answers", columns, rows, about=about)
+    return declared_table("memory-answers", shown, lines, about=about)
 
 
-def _junk(material: ReportContext) -> Table | None:
+def _junk(context: ReportContext) -> Table | None:
     """Harm in use: outdated values, repetition, echoes."""
-    kept = [each for each in _JUNK if each[0] in material.aggregates.score_names]
-    if not kept:
-        return None
-    changed = "stale_in_top_k" in material.aggregates.score_names
-    columns = [Column("System", False), *(Column(title, about=about) for _, title, about in kept)]
-    columns += [Column("changed facts", about="questions about facts that changed")] if changed else []
-    rows: list[list[Cell]] = []
-    for system in material.systems:
-        asked = _estimate(material, system, "stale_in_top_k")
-        shares = (_figure(_estimate(material, system, name), "share") for name, _, _ in kept)
-        rows.append([system, *shares, *([figure(asked.n if asked else None, "count")] if changed else [])])
-    return Table("memory-junk", columns, rows)
+    names = context.aggregates.score_names
+    shown = columns(*(column for column in _JUNK if column[0] in names), needs="always")
+    if shown and "stale_in_top_k" in names:
+        about = "questions about facts that changed"
+        shown += columns(("changed", "changed facts", "count", about), needs="always")
+    lines: list[tuple[str, dict[str, Any]]] = []
+    for system in context.systems:
+        changed = _estimate(context, system, "stale_in_top_k")
+        means = {key: _estimate(context, system, key) for key, *_ in _JUNK}
+        lines.append((system, {**means, "changed": changed.n if changed else None}))
+    return declared_table("memory-junk", shown, lines)
 
 
 # --- by type ---
 
 
-def _by_type_scores(material: ReportContext) -> list[str]:
+def _by_type_scores(context: ReportContext) -> list[str]:
     """The score of the run, and recall and all at the largest k, of items and of sessions."""
-    deepest: dict[tuple[str, str], tuple[int, str]] = {}
-    for name in material.aggregates.score_names:
-        found = _AT_K.fullmatch(name)
-        if found and found[2] in ("recall", "all") and (not found[1] or _needs_sessions(material)):
-            place = (found[1] or "", found[2])
-            deepest[place] = max(deepest.get(place, (0, "")), (int(found[3]), name))
-    names = [material.score_field] if material.score_field else []
-    return list(
-        dict.fromkeys(
-            [*names, *(deepest[place][1] for place in sorted(deepest, key=lambda each: (each[0], each[1] != "recall")))]
-        )
-    )
+    deepest: dict[tuple[str, bool], tuple[int, str]] = {}
+    for at in filter(None, map(_AT_K.fullmatch, context.aggregates.score_names)):
+        if at[2] in ("recall", "all") and (not at[1] or _needs_sessions(context)):
+            place = (at[1] or "", at[2] != "recall")
+            deepest[place] = max(deepest.get(place, (0, "")), (int(at[3]), at[0]))
+    names = [context.score_field] if context.score_field else []
+    return list(dict.fromkeys([*names, *(name for _, (_, name) in sorted(deepest.items()))]))
 
 
-def _types(material: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
-    names = [name for name in _by_type_scores(material) if any(name in one.scores for one in passes.values())]
-    kinds = sorted({kind for one in passes.values() for by in one.scores.values() for kind in by.kinds.values()})
+def _types(context: ReportContext, passes: Mapping[str, _Pass]) -> Table | None:
+    names = [name for name in _by_type_scores(context) if any(name in each.scores for each in passes.values())]
+    kinds = sorted({kind for each in passes.values() for by in each.scores.values() for kind in by.kinds.values()})
     if not names or not 1 < len(kinds) <= _MOST_TYPES:
         return None
-    lines: list[tuple[str, str, list[Estimate | None]]] = []
+    lines: list[tuple[tuple[str, str], dict[str, Any]]] = []
+    once = True  # all scores of a line are of as many questions
     for kind in kinds:
-        for system in material.systems:
-            by = passes[system].scores if system in passes else {}
-            means = [by[name].mean(kind) if name in by else None for name in names]
-            if any(each is not None for each in means):
-                lines.append((kind, system, means))
-    once = all(len({each.n for each in means if each is not None}) == 1 for _, _, means in lines)
-    columns = [Column("type", False), Column("System", False)]
+        for system in context.systems:
+            own = passes[system].scores if system in passes else {}
+            means = {name: mean for name in names if name in own and (mean := own[name].mean(kind)) is not None}
+            counts = {f"{name}/n": mean.n for name, mean in means.items()}
+            once = once and len(set(counts.values())) < 2
+            if means:
+                lines.append(((kind, system), {**means, **counts, "n": next(iter(counts.values()))}))
+    shown: list[FigureColumn] = []
     for name in names:
-        columns += [Column(f"{_titled(name)} (95 %)"), *([] if once else [Column("n")])]
-    columns += [Column("n")] if once else []
-    rows: list[list[Cell]] = []
-    for kind, system, means in lines:
-        counts = [figure(each.n if each else None, "count") for each in means]
-        if once:
-            rows.append([kind, system, *map(_figure, means), next(n for n in counts if n is not None)])
-        else:
-            rows.append(
-                [kind, system, *(cell for pair in zip(map(_figure, means), counts, strict=True) for cell in pair)]
-            )
-    return Table(
-        "qa_types",
-        columns,
-        rows,
-        about="n: questions with this score. Few questions of few haystacks: no interval, or a wide one.",
-    )
+        shown.append(FigureColumn(name, f"{_titled(name)} (95 %)", "score", needs="always"))
+        shown += [] if once else [FigureColumn(f"{name}/n", "n", needs="always")]
+    shown += [FigureColumn("n", "n", needs="always")] if once else []
+    about = "n: questions with this score. Few questions of few haystacks: no interval, or a wide one."
+    return declared_table("qa_types", shown, lines, keys=("type", "System"), about=about)
 
 
 def per_qa_type(summary: Mapping[str, Mapping[str, float]], score_field: str) -> str:
@@ -474,22 +416,11 @@ def _type_keys(summaries: Collection[Mapping[str, float]], score_field: str) -> 
     )
 
 
-# --- cells ---
-
-
-def _estimate(material: ReportContext, system: str, name: str) -> Estimate | None:
+def _estimate(context: ReportContext, system: str, name: str) -> Estimate | None:
     """The run's estimate, else the mean of the rows."""
-    known = material.estimates.get(system, {}).get(name)
-    if known is not None:
+    if (known := context.estimates.get(system, {}).get(name)) is not None:
         return known
-    means = [
-        by
-        for (line, _), each in material.aggregates.lines.items()
-        if line == system and (by := each.scores.get(name)) and by.n
-    ]
-    total = sum(each.n for each in means)
-    return Estimate(sum(each.total for each in means) / total, n=total) if total else None
-
-
-def _figure(known: Estimate | None, unit: Unit = "score") -> Figure | None:
-    return None if known is None else Figure(known.value, unit, number(known.low), number(known.high))
+    lines = (each.scores.get(name) for (line, _), each in context.aggregates.lines.items() if line == system)
+    means = [mean for mean in lines if mean and mean.n]
+    n = sum(mean.n for mean in means)
+    return Estimate(sum(mean.total for mean in means) / n, n=n) if n else None

@@ -244,9 +244,15 @@ def deadline(timeout: float) -> float:
     """The end of a call that may take `timeout` seconds, or what its run or example has left; on the monotonic
     clock.
     """
-    ledger, now = current_ledger(), SYSTEM_CLOCK.monotonic()
-    end = now + timeout
-    return end if ledger is None or ledger.deadline is None else min(end, ledger.deadline)
+    return SYSTEM_CLOCK.monotonic() + time_left(timeout)
+
+
+def time_left(timeout: float) -> float:
+    """The seconds of a call that may take `timeout` of them, or what its run or example has left."""
+    ledger = current_ledger()
+    if ledger is None or ledger.deadline is None:
+        return timeout
+    return min(timeout, ledger.deadline - SYSTEM_CLOCK.monotonic())
 
 
 def versioned(relay: str) -> str:

@@ -85,7 +85,7 @@ UNUSED = (
         "compression.probe",
     ),
     *(
-        "memory.notes",
+        "memory.figures",
         "wire.cache",
         "memory.sections",
         "compression.sections",

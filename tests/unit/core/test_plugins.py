@@ -15,7 +15,7 @@ import pytest
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build
 from context_bench.evaluators import BUILTINS
-from context_bench.memory.systems.memory_specs import make_memory
+from context_bench.memory.systems.adapting import make_memory
 from context_bench.systems.control import compressor_of, system_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_bench.memory.protocol import Item, known_by, known_until
+from context_bench.memory.protocol import Item, date_limit, dated_within
 from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.memory.systems.embedding import Embedding
@@ -76,7 +76,7 @@ def test_the_oracle_gives_the_evidence_whatever_its_date():
     ],
 )
 def test_a_day_holds_all_its_hours_and_what_cannot_be_read_is_no_limit(time, as_of, known):
-    assert known_by(time, known_until(as_of)) is known
+    assert dated_within(time, date_limit(as_of)) is known
 
 
 async def test_the_update_suite_says_what_is_found_as_of_an_earlier_date():

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.records import EvalRow, SetupRecord
 from context_bench.core.roles import CANDIDATE, roles_of_old_names
-from context_bench.core.rows import tallied
-from context_bench.memory.figures import Declined, Use, harm, setup_figures
-from context_bench.memory.notes import memory_notes
+from context_bench.memory.figures import harm, memory_notes, setup_figures
 from context_bench.memory.ranking import echoes, near_duplicates, repeats_question
 from context_bench.metrics import BUILTINS, AbstentionRates, MemoryCost
 from context_bench.stats.distributions import nearest_rank
@@ -54,7 +52,7 @@ def test_latency_keeps_each_first_search_apart() -> None:
         row(example=n, group=f"h{n // 5}", search_seconds=9.0 if n % 5 == 0 else n / 100, answer_seconds=1.0)
         for n in range(10)
     ]
-    found = tallied(Use("f1", 0.7), rows)
+    found = MemoryCost("f1", 0.7).compute(rows)
     assert (found["search_n"], found["search_first_n"], found["search_first_p99"]) == (8, 2, 9)
     assert (found["search_p50"], found["search_p95"], found["search_p99"]) == (0.04, 0.09, 0.09)
     assert found["answer_n"] == 10
@@ -96,7 +94,7 @@ def test_abstention_as_a_decision() -> None:
     )
     assert "answered_accuracy" not in declining
     assert AbstentionRates().compute([row(f1=1.0)]) == {}
-    assert "abstention_recall" not in tallied(Declined("f1"), [row(needless_abstention=0.0)])
+    assert "abstention_recall" not in AbstentionRates("f1").compute([row(needless_abstention=0.0)])
 
 
 def test_the_metrics_can_be_named() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.memory.datasets.formats import FORMATS, sniff
 from context_bench.memory.datasets.formats.memoryagentbench import pieces
-from context_bench.memory.datasets.haystacks import Dirt, Document, Haystack, iso, numbered
+from context_bench.memory.datasets.memory_records import Dirt, Document, MemoryConversation, iso, numbered
 from context_bench.memory.protocol import conversation, packed, unpacked
 
 LOCOMO = {
@@ -235,7 +235,7 @@ ALL = {
 }
 
 
-def read(value: Mapping[str, Any], path: str = "f.json") -> tuple[list[Haystack], dict[str, int]]:
+def read(value: Mapping[str, Any], path: str = "f.json") -> tuple[list[MemoryConversation], dict[str, int]]:
     found, dirt = sniff(value), Dirt()
     assert found is not None
     return list(found.read(iter([Document(value, path)]), dirt)), dict(dirt.counts)

@@ -11,8 +11,7 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, CostCapReached
 from context_bench.core.ledger import current_ledger
 from context_bench.memory.cortex.containment import Client, recall_at_k, summarize
-from context_bench.memory.cortex.harness import BenchmarkAborted, random_floor, run_harness
-from context_bench.memory.cortex.question_sets import Pair, read_pairs
+from context_bench.memory.cortex.harness import BenchmarkAborted, Pair, random_floor, read_pairs, run_harness
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))["harness"]
 
@@ -207,14 +206,22 @@ def test_one_haystack_has_one_set_of_items():
     with pytest.raises(BadInput, match="'h' has other items"):
         run_harness(
             Stub(),
-            [Pair("a", "q", "g", ("x",), haystack="h"), Pair("b", "q", "g", ("y",), haystack="h")],
+            [
+                Pair("a", "q", "g", ("x",), conversation="h"),
+                Pair("b", "q", "g", ("y",), conversation="h"),
+            ],
             benchmark="mine",
         )
 
 
 def test_pairs_without_a_haystack_each_bring_their_items_even_under_one_id():
     stub = Stub()
-    run_harness(stub, [Pair("a", "q", "g", ("x",)), Pair("a", "q", "g", ("y",))], benchmark="mine", accumulate=True)
+    run_harness(
+        stub,
+        [Pair("a", "q", "g", ("x",)), Pair("a", "q", "g", ("y",))],
+        benchmark="mine",
+        accumulate=True,
+    )
     assert [call[1] for call in stub.calls if call[0] == "store"] == ["x", "y"]
 
 

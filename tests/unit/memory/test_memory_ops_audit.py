@@ -94,7 +94,7 @@ def test_ids_owners_and_dates(tmp_path):
         None,
     )
     assert second.when == datetime(2024, 5, 1, tzinfo=UTC)
-    assert [record.ended for record in read_export(written(tmp_path, ZEP)).records] == [True, False, False]
+    assert [record.superseded for record in read_export(written(tmp_path, ZEP)).records] == [True, False, False]
 
 
 @pytest.mark.parametrize(

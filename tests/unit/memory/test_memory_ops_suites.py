@@ -8,7 +8,7 @@ import pytest
 
 from context_bench.core.errors import BadInput, TimedOut, UnknownName
 from context_bench.memory.ops import DEFAULT, SUITES, SuiteReport, percentile, run_suites
-from context_bench.memory.ops.delete import scanner_works
+from context_bench.memory.ops.changes import scanner_works
 from context_bench.memory.ops.suite_workspace import Facts, TimedCaller
 from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.bm25 import BM25

@@ -8,7 +8,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Item, NotSupported
 from context_bench.memory.systems import Bridge, make_memory
-from context_bench.memory.systems.memory_specs import calls_models
+from context_bench.memory.systems.adapting import calls_models
 from context_bench.testing.memory_contract import acheck_memory
 
 ITEMS = [

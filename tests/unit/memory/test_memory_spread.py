@@ -8,10 +8,8 @@ import pytest
 
 from context_bench.cli.app import run_line
 from context_bench.core.records import EvalRow, SetupRecord
-from context_bench.core.rows import tallied
-from context_bench.memory.figures import Use, setup_figures
-from context_bench.memory.notes import dirt_note
-from context_bench.metrics import MemorySpread
+from context_bench.memory.figures import dirt_note, setup_figures
+from context_bench.metrics import MemoryCost, MemorySpread
 
 
 def row(question: int, trial: int, f1: float, *, hits: str = "h", answer: str = "a", found: float = 1.0) -> EvalRow:
@@ -69,10 +67,10 @@ def test_score_for_tokens_and_what_the_harness_takes() -> None:
         one(2, f1=0.5, retrieved_tokens=200, overhead_seconds=0.3),
         one(3, retrieved_tokens=700, overhead_seconds=0.2),
     ]
-    found = tallied(Use("f1", 0.7), rows)
+    found = MemoryCost("f1", 0.7).compute(rows)
     assert found["score_per_1k_tokens"] == pytest.approx(1000 * 1.5 / 300)
     assert (found["overhead_p50"], found["overhead_p99"], found["overhead_n"]) == (0.2, 0.3, 3)
-    assert "score_per_1k_tokens" not in tallied(Use("f1", 0.7), [one(1, f1=1.0, retrieved_tokens=0)])
+    assert "score_per_1k_tokens" not in MemoryCost("f1", 0.7).compute([one(1, f1=1.0, retrieved_tokens=0)])
 
 
 def test_ingest_as_speed_and_percentiles() -> None:

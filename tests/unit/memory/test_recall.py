@@ -27,7 +27,7 @@ from context_bench.memory.cortex.containment import (
     tokenize,
     word_match,
 )
-from context_bench.memory.cortex.question_sets import Pair, read_pairs, shape_of
+from context_bench.memory.cortex.harness import Pair, read_pairs, shape_of
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))
 
@@ -333,7 +333,7 @@ def test_sessions_come_by_number_and_conversations_in_the_order_of_the_file():
     assert [pair.id for pair in pairs] == ["zoe-q0", "zoe-q1", "zoe-q2", "adam-q0"]
     assert pairs[0].items == ("User: \nAssistant: first", "User: second\nAssistant: b", "User: tenth\nAssistant: ")
     assert [pair.category for pair in pairs[:3]] == ["temporal", "single-hop", ""]
-    assert (pairs[0].answer, pairs[0].haystack, pairs[3].haystack) == ("7", "zoe", "adam")
+    assert (pairs[0].answer, pairs[0].conversation, pairs[3].conversation) == ("7", "zoe", "adam")
 
 
 def test_longmemeval_types_are_spelled_one_way():

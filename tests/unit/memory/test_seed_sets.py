@@ -8,7 +8,7 @@ import pytest
 
 from context_bench.core.errors import UnknownName
 from context_bench.memory.cortex.containment import exact_match, token_f1, word_match
-from context_bench.memory.cortex.question_sets import NAMES, seed_set
+from context_bench.memory.cortex.harness import NAMES, seed_set
 
 CATEGORIES = {
     "locomo": {"single-hop": 3, "multi-hop": 3, "temporal": 4},
@@ -59,7 +59,7 @@ def test_conversations_are_shared_by_their_questions():
     assert [pair.id for pair in pairs] == [
         f"locomo-{talk}{n}" for talk, n in zip("AAABBBCCCD", (1, 2, 3, 1, 2, 3, 1, 2, 3, 1), strict=True)
     ]
-    assert len({(pair.haystack, pair.items) for pair in pairs}) == 4
+    assert len({(pair.conversation, pair.items) for pair in pairs}) == 4
 
 
 def test_updates_ask_for_the_new_value_and_old_and_new_are_not_in_one_another():

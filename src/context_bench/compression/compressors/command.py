@@ -12,16 +12,14 @@ from typing import Any
 
 from context_bench.compression.compressors.texts import Messages, result_of
 from context_bench.compression.probe import rendered, tokens_of
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
 from context_bench.core.jsontext import load_json
-from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import duration
 from context_bench.core.protocols import Compressed
 from context_bench.core.templates import read_description
 from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import redact
-from context_bench.sandbox.vendors import run_program
+from context_bench.sandbox.vendors import run_program, time_left
 
 SCHEMES = {"cli": "from_spec"}
 
@@ -67,7 +65,7 @@ class CommandFilter:
         counter = counter_for()
         given = {"messages": prefix, "budget": budget, "query": query}
         stdin = json.dumps(given) + "\n" if self.form == "json" else rendered(prefix)
-        done = run_program([self._filled(word, budget, query) for word in self.argv], self._time_left(), stdin)
+        done = run_program([self._filled(word, budget, query) for word in self.argv], time_left(self.timeout), stdin)
         if done.status != 0:
             said = (
                 redact((done.err.strip() or done.out.strip())[-4000:].decode("utf-8", "replace"))[-1000:]
@@ -91,12 +89,6 @@ class CommandFilter:
             return result_of(load_json(text), self.name)
         except ValueError:
             raise BadReply(f"{self.name} is expected to write JSON, found {redact(text[:2000])[:200]!r}") from None
-
-    def _time_left(self) -> float:
-        ledger = current_ledger()
-        if ledger is None or ledger.deadline is None:
-            return self.timeout
-        return max(0.0, min(self.timeout, ledger.deadline - SYSTEM_CLOCK.monotonic()))
 
 
 def from_spec(target: str) -> CommandFilter:

@@ -14,8 +14,8 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.lazy import registry
 from context_bench.core.roles import ArmRole
 from context_bench.llm.redact import key_in
-from context_bench.memory.command import checks as memory_checks
 from context_bench.memory.command import cortex as memory_seed
+from context_bench.memory.command import memory_checks
 from context_bench.session import interrupts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.files import say
@@ -145,7 +145,7 @@ async def _remember(options: MemoryOptions) -> int:
 
     parts.import_modules(options.imports)
     memories = _memories(options)
-    _known([spec for spec, _ in memories])
+    _check_names([spec for spec, _ in memories])
     wanted = options.qa_types or None
     loaded = [
         load_memory(spec, n=options.max_examples, qa_types=wanted, seed=options.seed, overlay=options.overlay)
@@ -231,7 +231,7 @@ def _kept_apart(cell: Cell, data: list[Any], trials: int) -> None:
     """Check memories if there are several conversations or trials: each memory has to be separated or emptied, known
     before it is asked.
     """
-    from context_bench.memory.systems.memory_specs import check_separable
+    from context_bench.memory.systems.adapting import check_separable
 
     groups = {(dataset.name, example["group"]) for dataset in data for example in dataset.examples()}
     if len(groups) * trials > 1:
@@ -273,7 +273,7 @@ def _memories(options: MemoryOptions) -> list[tuple[str, bool]]:
     return [*((spec, False) for spec in own), *((spec, True) for spec in floors)]
 
 
-def _known(specs: list[str]) -> None:
+def _check_names(specs: list[str]) -> None:
     """Refuse names that no memory has, before data is fetched for it."""
     from context_bench.core.lazy import registry
     from context_bench.core.plugins import parse_spec
@@ -292,7 +292,7 @@ def _wire(options: MemoryOptions, memories: list[tuple[str, bool]]) -> None:
     """Memories use the relay, whoever reads. One that calls a model by its own means is seen by a tap before it, a
     question at a time.
     """
-    from context_bench.memory.systems.memory_specs import calls_models
+    from context_bench.memory.systems.adapting import calls_models
 
     at_an_endpoint = options.reader != "none" and not (options.reader or "").startswith("py:")
     relay = options.relay or (options.reader if at_an_endpoint else KEEPING)

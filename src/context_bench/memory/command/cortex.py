@@ -21,7 +21,7 @@ from context_bench.session.options import MemoryChecks
 
 if TYPE_CHECKING:
     from context_bench.memory.cortex.containment import BenchmarkSummary, Client
-    from context_bench.memory.cortex.question_sets import Pair
+    from context_bench.memory.cortex.harness import Pair
 
 BENCHMARKS = ("locomo", "longmemeval", "dmr")
 
@@ -147,10 +147,10 @@ def _evaluate(
 
 def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
     if path is None:
-        from context_bench.memory.cortex.question_sets import seed_set
+        from context_bench.memory.cortex.harness import seed_set
 
         return seed_set(benchmark)
-    from context_bench.memory.cortex.question_sets import read_pairs
+    from context_bench.memory.cortex.harness import read_pairs
 
     blank: list[str] = []
     try:

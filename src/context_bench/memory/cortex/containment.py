@@ -138,7 +138,7 @@ class BenchmarkResult(_Written):
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> BenchmarkResult:
         """From what `as_dict` wrote; unknown fields are passed over."""
-        return cls(**_known(cls, {"question_id": "", "question": "", "ground_truth": "", **given}))
+        return cls(**_fields_of(cls, {"question_id": "", "question": "", "ground_truth": "", **given}))
 
 
 @dataclass(slots=True)
@@ -188,11 +188,11 @@ class BenchmarkSummary(_Written):
     def from_dict(cls, given: Mapping[str, Any]) -> BenchmarkSummary:
         """From what `as_dict` wrote (a null list is an empty one); `BadInput` for what is no summary."""
         try:
-            read = _known(cls, {"name": "", **given})
+            read = _fields_of(cls, {"name": "", **given})
             read["results"] = [BenchmarkResult.from_dict(result) for result in given.get("results") or []]
             parts = given.get("category_breakdowns") or {}
             read["category_breakdowns"] = {
-                name: CategorySummary(**_known(CategorySummary, part)) for name, part in parts.items()
+                name: CategorySummary(**_fields_of(CategorySummary, part)) for name, part in parts.items()
             }
         except (AttributeError, TypeError) as error:
             raise BadInput(f"not a summary of a memory benchmark: {error}") from None
@@ -204,7 +204,7 @@ def _plain(record: Any, optional: Sequence[str] = ()) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value or name not in optional}
 
 
-def _known(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in cls.__dataclass_fields__ and value is not None}
 
 

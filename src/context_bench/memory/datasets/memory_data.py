@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from typing import Any, Literal, TypeVar
@@ -18,9 +18,16 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import Example
 from context_bench.datasets.examples import LoadedDataset, tidy
 from context_bench.memory.datasets.formats import shapes, sniff
-from context_bench.memory.datasets.haystacks import Dirt, Distinct, Document, Haystack, Question
+from context_bench.memory.datasets.memory_records import (
+    Dirt,
+    Distinct,
+    Document,
+    MemoryConversation,
+    MemoryQuestion,
+    type_words,
+)
 from context_bench.memory.datasets.overlays import Overlay, read_overlay
-from context_bench.memory.datasets.published import PUBLISHED, Source, local, published
+from context_bench.memory.datasets.published import PUBLISHED, MemorySource, local, published
 from context_bench.memory.protocol import Item, conversation, packed, unpacked
 
 LAB = "bundled:recall-lab"
@@ -43,10 +50,10 @@ def load_memory(
         raise BadInput(f"n is {n}; expected the number of conversations wanted")
     if spec == LAB or spec.startswith(f"{LAB}:"):
         return _lab(spec, n, qa_types, seed, overlay)
-    return _opened(spec, n=n, wanted=_wanted(qa_types), overlay=overlay)
+    return _opened(spec, n=n, wanted=type_words(qa_types), overlay=overlay)
 
 
-def memory_examples(spec: str, *, n: int | None, seed: int) -> LoadedDataset:
+def memory_examples(spec: str, n: int | None, seed: int) -> LoadedDataset:
     """The same data for ordinary runs, where `n` counts examples and the whole conversation is the context."""
     if spec == LAB or spec.startswith(f"{LAB}:"):
         from context_bench.memory.datasets import recall_lab
@@ -72,27 +79,21 @@ def about_memory(name: str) -> dict[str, Any]:
         from context_bench.memory.datasets import recall_lab
 
         return recall_lab.about()
-    known = PUBLISHED[name.partition(":")[0]]
-    told: dict[str, Any] = {
-        "name": known.name,
-        "about": known.about,
-        "source": known.source(),
-        "configs": list(known.configs),
-        "config": known.config,
+    data = PUBLISHED[name.partition(":")[0]]
+    facts: dict[str, Any] = {
+        "name": data.name,
+        "about": data.about,
+        "source": data.source(),
+        "configs": list(data.configs),
+        "config": data.config,
+        "licence": data.licence,
+        "citation": data.citation,
+        "size": data.size,
+        "evaluators": list(data.evaluators),
     }
-    told |= {
-        "licence": known.licence,
-        "citation": known.citation,
-        "size": known.size,
-        "evaluators": list(known.evaluators),
-    }
-    revision = next((part.revision for parts in known.configs.values() for part in parts if part.revision), None)
-    return {
-        **{key: value for key, value in told.items() if value},
-        "revision": revision,
-        "has_context": True,
-        "memory": True,
-    }
+    revision = next((part.revision for parts in data.configs.values() for part in parts if part.revision), None)
+    given = {key: value for key, value in facts.items() if value}
+    return {**given, "revision": revision, "has_context": True, "memory": True}
 
 
 def summary_line(manifest: dict[str, Any]) -> str:
@@ -130,31 +131,22 @@ def _opened(
     return LoadedDataset(name, base, evaluators, True, reading.examples, reading.facts)
 
 
-def _found(spec: str) -> tuple[str, Source, list[str], str]:
+def _found(spec: str) -> tuple[str, MemorySource, list[str], str]:
     """(name, source, evaluators, what an overlay calls it)."""
     base, _, config = spec.partition(":")
     if base in PUBLISHED:
-        known = PUBLISHED[base]
-        return spec, published(known, config or None), list(known.evaluators), base
+        return spec, published(PUBLISHED[base], config or None), list(PUBLISHED[base].evaluators), base
     path = spec.removeprefix(FILES)
     if not re.search(r"[./\\]", path):
         raise UnknownName("memory dataset", spec, [*memory_names(), "./FILE.json", "./FOLDER"])
     return spec, local(path), ["answer", "multiple_choice"], path.rpartition("/")[2]
 
 
-def _wanted(qa_types: Iterable[str] | None) -> tuple[str, ...]:
-    return tuple(_plain(each) for each in qa_types or () if each.strip())
-
-
-def _plain(word: str) -> str:
-    return re.sub(r"[\s_]+", "-", word.strip().lower())
-
-
-def _of_type(question: Question, wanted: Sequence[str]) -> bool:
+def _of_type(question: MemoryQuestion, wanted: Sequence[str]) -> bool:
     if not wanted:
         return True
-    words = [_plain(question.type), *(["abstention"] if not question.answerable else [])]
-    return any(each in word for each in wanted for word in words) or (question.category or "").lower() in wanted
+    words = [*type_words([question.type]), *(["abstention"] if not question.answerable else [])]
+    return any(part in word for part in wanted for word in words) or (question.category or "").lower() in wanted
 
 
 @dataclass
@@ -173,7 +165,7 @@ class _Counts:
     dirt: Dirt = field(default_factory=Dirt)
     overlay: Overlay | None = None
 
-    def take(self, haystack: Haystack) -> None:
+    def take(self, haystack: MemoryConversation) -> None:
         self.haystacks += 1
         self.items += len(haystack.items)
         for question in haystack.questions:
@@ -190,7 +182,7 @@ class _Reading:
     """One choice of haystacks and questions from a source: at most `n` haystacks and `limit` questions."""
 
     name: str
-    source: Source
+    source: MemorySource
     n: int | None
     limit: int | None
     wanted: tuple[str, ...]
@@ -202,7 +194,7 @@ class _Reading:
         if 0 in (self.n, self.limit):
             return
         counts = self._fresh()
-        if next(self._haystacks(counts), None) is not None:
+        if next(self._conversations(counts), None) is not None:
             return
         types = ", ".join(f"{name} ({n})" for name, n in counts.seen_types.items())
         if counts.seen_types:
@@ -212,47 +204,47 @@ class _Reading:
 
     def examples(self) -> Iterator[Example]:
         counts = self._fresh()
-        for haystack in self._haystacks(counts):
+        for haystack in self._conversations(counts):
             yield from _examples(haystack, self.name)
         self._counted = counts
 
     def facts(self) -> dict[str, Any]:
         if self._counted is None:
             fresh = self._fresh()
-            for _ in self._haystacks(fresh):
+            for _ in self._conversations(fresh):
                 pass
             self._counted = fresh
-        found = self._counted
-        told = self.source.facts()
-        notes = [*told.pop("notes", [])]
+        counted = self._counted
+        facts = self.source.facts()
+        notes = [*facts.pop("notes", [])]
         counts: dict[str, Any] = {
-            "haystacks": found.haystacks,
-            "items": found.items,
-            "questions": found.questions,
-            "unanswerable": found.unanswerable,
+            "haystacks": counted.haystacks,
+            "items": counted.items,
+            "questions": counted.questions,
+            "unanswerable": counted.unanswerable,
+            "with_evidence": counted.with_evidence,
+            "types": dict(sorted(counted.types.items())),
         }
-        counts |= {"with_evidence": found.with_evidence, "types": dict(sorted(found.types.items()))}
-        if found.categories:
-            counts["categories"] = found.categories
-        told |= {"formats": sorted(found.formats), "counts": counts, "dirt": dict(sorted(found.dirt.counts.items()))}
-        if self.source.skipped:
-            notes.append(
-                f"{len(self.source.skipped)} files of no known shape were left aside "
-                f"({', '.join(self.source.skipped[:3])})"
-            )
+        if counted.categories:
+            counts["categories"] = counted.categories
+        dirt = dict(sorted(counted.dirt.counts.items()))
+        facts |= {"formats": sorted(counted.formats), "counts": counts, "dirt": dirt}
+        if skipped := self.source.skipped:
+            notes.append(f"{len(skipped)} files of no known shape were left aside ({', '.join(skipped[:3])})")
         if self.wanted:
-            told["qa_types"] = list(self.wanted)
-        if found.overlay:
-            told["overlay"] = found.overlay.facts(self.source.sha256s(), complete=self.n is None and self.limit is None)
-            notes.append(_overlaid(told["overlay"]))
-        if line := summary_line(told):
+            facts["qa_types"] = list(self.wanted)
+        if counted.overlay:
+            complete = self.n is None and self.limit is None
+            facts["overlay"] = counted.overlay.facts(self.source.sha256s(), complete=complete)
+            notes.append(_overlaid(facts["overlay"]))
+        if line := summary_line(facts):
             notes.append(line)
-        return {**told, "note": " ".join(note if note.endswith(".") else f"{note}." for note in notes)}
+        return {**facts, "note": " ".join(note if note.endswith(".") else f"{note}." for note in notes)}
 
     def _fresh(self) -> _Counts:
         return _Counts(overlay=self.overlay.anew() if self.overlay else None)
 
-    def _haystacks(self, counts: _Counts) -> Iterator[Haystack]:
+    def _conversations(self, counts: _Counts) -> Iterator[MemoryConversation]:
         """Haystacks with the questions that are wanted, names made distinct."""
         haystack_name = Distinct(counts.dirt, "conversations whose id was used before")
         question_name = Distinct(counts.dirt, "questions whose id was used before")
@@ -272,7 +264,7 @@ class _Reading:
             if counts.haystacks == self.n or counts.questions == self.limit:
                 return
 
-    def _questions(self, haystack: Haystack, counts: _Counts, distinct: Distinct) -> Iterator[Question]:
+    def _questions(self, haystack: MemoryConversation, counts: _Counts, distinct: Distinct) -> Iterator[MemoryQuestion]:
         for question in haystack.questions:
             if not question.text.strip():
                 counts.dirt.add("questions without text, left out")
@@ -293,47 +285,36 @@ def _overlaid(facts: dict[str, Any]) -> str:
     return f"{text}; WARNING: {facts['warning']}" if facts.get("warning") else text
 
 
-def _read(documents: Iterator[Document], counts: _Counts) -> Iterator[Haystack]:
+def _read(documents: Iterator[Document], counts: _Counts) -> Iterator[MemoryConversation]:
     """Haystacks of the documents of one part; what follows a document of one format is of the same."""
-    first = next(documents, None)
-    while first is not None:
-        format_ = sniff(first.value)
-        if format_ is None:
-            raise BadInput(f"{first.where} has none of the shapes known here. Known shapes:\n{shapes()}")
-        counts.formats.add(format_.name)
-        run = _Run(documents, first)
-        yield from format_.read(run.alike(format_.sniff), counts.dirt)
-        first = run.other
+    waiting = list(islice(documents, 1))  # the first document that is not read yet
 
-
-class _Run:
-    """Documents for as long as they are of one shape."""
-
-    def __init__(self, documents: Iterator[Document], first: Document) -> None:
-        self._documents = chain([first], documents)
-        self.other: Document | None = None
-
-    def alike(self, fits: Any) -> Iterator[Document]:
-        for document in self._documents:
+    def alike(fits: Callable[[Mapping[str, Any]], bool]) -> Iterator[Document]:
+        for document in chain([waiting.pop()], documents):
             if not fits(document.value):
-                self.other = document
+                waiting.append(document)
                 return
             yield document
 
+    while waiting:
+        format_ = sniff(waiting[0].value)
+        if format_ is None:
+            raise BadInput(f"{waiting[0].where} has none of the shapes known here. Known shapes:\n{shapes()}")
+        counts.formats.add(format_.name)
+        yield from format_.read(alike(format_.sniff), counts.dirt)
 
-def _in_turn(streams: Sequence[Iterator[Haystack]]) -> Iterator[Haystack]:
+
+def _in_turn(streams: Sequence[Iterator[MemoryConversation]]) -> Iterator[MemoryConversation]:
     """One of each, again and again, until all have ended."""
-    left = list(streams)
-    while left:
-        still = []
-        for stream in left:
-            if (found := next(stream, None)) is not None:
-                yield found
-                still.append(stream)
-        left = still
+    waiting = deque(streams)
+    while waiting:
+        stream = waiting.popleft()
+        if (next_one := next(stream, None)) is not None:
+            yield next_one
+            waiting.append(stream)
 
 
-def _examples(haystack: Haystack, dataset: str) -> Iterator[Example]:
+def _examples(haystack: MemoryConversation, dataset: str) -> Iterator[Example]:
     """Its questions as examples, which all share one text of the items and one of the conversation."""
     items, context = packed(haystack.items), conversation(haystack.items)
     for question in haystack.questions:
@@ -417,15 +398,14 @@ def _growing(examples: Iterable[Example]) -> Iterator[Example]:
 
 def _renamed(example: Example, haystack: str) -> dict[str, Any]:
     """Everything that names items or sessions, with the haystack before it."""
-    named = {name: [f"{haystack}/{one}" for one in example[name]] for name in _IDS if name in example}
-    told = {
+    ids = {name: [f"{haystack}/{one}" for one in example[name]] for name in _IDS if name in example}
+    return ids | {
         name: [
             {**each, "source": f"{haystack}/{each['source']}"} if "source" in each else each for each in example[name]
         ]
         for name in ("versions", "history")
         if name in example
     }
-    return named | told
 
 
 _IDS = ("evidence", "evidence_sessions", "near_misses")
@@ -482,8 +462,8 @@ def split_conversations(examples: Iterable[T], train_frac: float = 0.8, seed: in
 
 def sample_search_pool(examples: Iterable[T], n: int = 100, seed: int | None = None) -> list[T]:
     """At most `n` of the conversations, drawn without replacement; another draw each time unless there is a `seed`."""
-    known = list(examples)
-    return random.Random(seed).sample(known, min(n, len(known)))
+    pool = list(examples)
+    return random.Random(seed).sample(pool, min(n, len(pool)))
 
 
 def _conversation(name: str, examples: Sequence[Example]) -> dict[str, Any]:

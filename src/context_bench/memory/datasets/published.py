@@ -15,7 +15,7 @@ from context_bench.core.keys import hash_file, stable_hash
 from context_bench.datasets import hub
 from context_bench.datasets.readers import KINDS, rows_of
 from context_bench.memory.datasets.formats import shapes, sniff
-from context_bench.memory.datasets.haystacks import Document
+from context_bench.memory.datasets.memory_records import Document
 
 _LONGMEMEVAL = ("xiaowu0162/longmemeval-cleaned", "98d7416c24c778c2fee6e6f3006e7a073259d48f")
 _BEAM = ("Mohammadta/BEAM", "3205395e897e7318c7b094ef4e6047b9b82dbb03")
@@ -23,7 +23,7 @@ _CONVOMEM = "core_benchmark/evidence_questions"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HubFiles:
     """Files of one repository on the hub."""
 
     repo: str
@@ -33,8 +33,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A benchmark's published data. `configs`: name → parts, whose haystacks are taken in turn; `known`: SHA-256 of the
-    authors' own file.
+    """A benchmark's published data. `configs`: name → parts, whose haystacks are taken in turn; `authors_sha256`: of
+    the authors' own file.
 
     `size`: questions of the configuration that is taken when none is named. `elsewhere`: how to get what no hub
     carries.
@@ -44,10 +44,10 @@ class Published:
     about: str
     licence: str
     citation: str
-    configs: dict[str, tuple[Part, ...]]
+    configs: dict[str, tuple[HubFiles, ...]]
     size: int | None = None
     evaluators: tuple[str, ...] = ("answer",)
-    known: str | None = None
+    authors_sha256: str | None = None
     elsewhere: str = ""
     note: str | None = None
 
@@ -64,10 +64,12 @@ class Published:
 _KINDS = ("user", "assistant_facts", "changing", "abstention", "preference", "implicit_connection")
 _SPLITS = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
 _MAB = {
-    split.lower().replace("_", "-"): (Part("ai-hyz/MemoryAgentBench", f"data/{split}-*.parquet"),) for split in _SPLITS
+    split.lower().replace("_", "-"): (HubFiles("ai-hyz/MemoryAgentBench", f"data/{split}-*.parquet"),)
+    for split in _SPLITS
 }
 _CONVO = {
-    kind.replace("_", "-"): (Part("Salesforce/ConvoMem", f"{_CONVOMEM}/{kind}*_evidence/*.json"),) for kind in _KINDS
+    kind.replace("_", "-"): (HubFiles("Salesforce/ConvoMem", f"{_CONVOMEM}/{kind}*_evidence/*.json"),)
+    for kind in _KINDS
 }
 PUBLISHED = {
     each.name: each
@@ -79,11 +81,11 @@ PUBLISHED = {
             "CC BY-NC 4.0: not for commercial use; never shipped with this tool, downloaded when you ask for it",
             "Maharana et al. 2024, arXiv:2402.17753",
             {
-                "official": (Part("KimmoZZZ/locomo", "locomo10.json"),),
-                "preprocessed": (Part("KhangPTT373/locomo_preprocess", "*test*"),),
+                "official": (HubFiles("KimmoZZZ/locomo", "locomo10.json"),),
+                "preprocessed": (HubFiles("KhangPTT373/locomo_preprocess", "*test*"),),
             },
             size=1986,
-            known="79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4",
+            authors_sha256="79fa87e90f04081343b8c8debecb80a9a6842b76a7aa537dc9fdf651ea698ff4",
             note="the authors publish on GitHub only (snap-research/locomo); this is a copy that others keep on the "
             "hub",
         ),
@@ -94,9 +96,9 @@ PUBLISHED = {
             "MIT",
             "Wu et al. 2024, arXiv:2410.10813",
             {
-                "s": (Part(_LONGMEMEVAL[0], "longmemeval_s_cleaned.json", _LONGMEMEVAL[1]),),
-                "m": (Part(_LONGMEMEVAL[0], "longmemeval_m_cleaned.json", _LONGMEMEVAL[1]),),
-                "oracle": (Part(_LONGMEMEVAL[0], "longmemeval_oracle.json", _LONGMEMEVAL[1]),),
+                "s": (HubFiles(_LONGMEMEVAL[0], "longmemeval_s_cleaned.json", _LONGMEMEVAL[1]),),
+                "m": (HubFiles(_LONGMEMEVAL[0], "longmemeval_m_cleaned.json", _LONGMEMEVAL[1]),),
+                "oracle": (HubFiles(_LONGMEMEVAL[0], "longmemeval_oracle.json", _LONGMEMEVAL[1]),),
             },
             size=500,
         ),
@@ -105,7 +107,7 @@ PUBLISHED = {
             "MSC-Self-Instruct, called deep memory retrieval: 500 dialogues of five sessions, one question each.",
             "see the dataset's page: made from Multi-Session Chat",
             "Packer et al. 2023, arXiv:2310.08560",
-            {"test": (Part("MemGPT/MSC-Self-Instruct", "msc_self_instruct.jsonl"),)},
+            {"test": (HubFiles("MemGPT/MSC-Self-Instruct", "msc_self_instruct.jsonl"),)},
             size=500,
         ),
         Published(
@@ -114,8 +116,8 @@ PUBLISHED = {
             "CC BY-SA 4.0",
             "Tavakoli et al. 2025, arXiv:2510.27246",
             {
-                **{size: (Part(_BEAM[0], f"data/{size}-*.parquet", _BEAM[1]),) for size in ("100K", "500K", "1M")},
-                "10M": (Part("Mohammadta/BEAM-10M", "data/10M-*.parquet"),),
+                **{size: (HubFiles(_BEAM[0], f"data/{size}-*.parquet", _BEAM[1]),) for size in ("100K", "500K", "1M")},
+                "10M": (HubFiles("Mohammadta/BEAM-10M", "data/10M-*.parquet"),),
             },
             size=400,
         ),
@@ -151,7 +153,7 @@ PUBLISHED = {
 
 
 @dataclass
-class Source:
+class MemorySource:
     """Documents of a source.
 
     `streams(wanted)` opens its parts, whose haystacks are taken in turn; about `wanted` documents will be used.
@@ -165,7 +167,7 @@ class Source:
 
 
 # --- the hub ---
-def published(known: Published, config: str | None) -> Source:
+def published(known: Published, config: str | None) -> MemorySource:
     """The parts that the hub carries; finds the files and their commit now. Raises `PreflightFailed` or
     `UnknownName`.
     """
@@ -190,8 +192,8 @@ def published(known: Published, config: str | None) -> Source:
         notes = [snapshot.note for snapshot in found if snapshot.note]
         if known.note and wanted == known.config:
             notes.append(known.note)
-            if known.known and (there := [f["sha256"] for f in files if f["sha256"]]):
-                same = known.known in there
+            if known.authors_sha256 and (there := [f["sha256"] for f in files if f["sha256"]]):
+                same = known.authors_sha256 in there
                 notes.append(
                     "its bytes are the authors' own" if same else "its bytes are NOT those that the authors published"
                 )
@@ -201,7 +203,7 @@ def published(known: Published, config: str | None) -> Source:
         each = None if wanted_rows is None else -(-wanted_rows // len(found))
         return [_of_snapshot(snapshot, each) for snapshot in found]
 
-    return Source(streams, facts, lambda: [f.sha256 for snapshot in found for f in snapshot.files if f.sha256])
+    return MemorySource(streams, facts, lambda: [f.sha256 for snapshot in found for f in snapshot.files if f.sha256])
 
 
 def _of_snapshot(found: hub.HubSnapshot, wanted: int | None) -> Iterator[Document]:
@@ -211,7 +213,7 @@ def _of_snapshot(found: hub.HubSnapshot, wanted: int | None) -> Iterator[Documen
 
 
 # --- files of one's own ---
-def local(spec: str) -> Source:
+def local(spec: str) -> MemorySource:
     """A file, or a folder with everything readable below it. Raises `BadInput` if there is nothing of a known shape."""
     path = Path(spec).expanduser()
     if not path.exists():
@@ -221,13 +223,13 @@ def local(spec: str) -> Source:
         )
     paths, skipped = _readable(path)
     reading = _Files(path if path.is_dir() else path.parent, paths)
-    return Source(lambda _: [reading.documents()], reading.facts, lambda: list(reading.hashes.values()), skipped)
+    return MemorySource(lambda _: [reading.documents()], reading.facts, lambda: list(reading.hashes.values()), skipped)
 
 
 def _readable(path: Path) -> tuple[list[Path], list[str]]:
     """(files to read, files left aside because their first document has no known shape)."""
     if path.is_file():
-        if (why := _unreadable(path)) is not None:
+        if (why := _why_unusable(path)) is not None:
             raise BadInput(f"{path.name} holds no memory data that is known here: {why}. Known shapes:\n{shapes()}")
         return [path], []
     there = sorted(
@@ -238,7 +240,7 @@ def _readable(path: Path) -> tuple[list[Path], list[str]]:
     for each in there:
         if each.name == "probing_questions.json" or (each.name == "chat.json" and (each.parent / _CUT).exists()):
             continue  # read with the chat they belong to; a chat that was cut to size stands for the whole one
-        if _unreadable(each) is None:
+        if _why_unusable(each) is None:
             good.append(each)
         else:
             skipped.append(each.relative_to(path).as_posix())
@@ -257,7 +259,7 @@ def _natural(path: Path) -> list[Any]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d{1,9})", path.as_posix())]
 
 
-def _unreadable(path: Path) -> str | None:
+def _why_unusable(path: Path) -> str | None:
     """The reason for which a file is of no use; `None` if it is of use."""
     try:
         first = next(_of_file(path, path.name), None)

@@ -11,7 +11,7 @@ from typing import Any
 from context_bench.core.numbers import real
 from context_bench.core.records import Example
 from context_bench.core.tokens import count_tokens
-from context_bench.memory.protocol import dated, unpacking
+from context_bench.memory.protocol import dated, iter_packed
 from context_bench.memory.ranking import duplicate_share, echoes, near_duplicates, repeats_question
 
 EVALUATORS = {"memory_use": "MemoryUse"}
@@ -64,7 +64,7 @@ def _whole(packed: Any, context: Any) -> int:
     turns are known.
     """
     if isinstance(packed, str) and packed:
-        return sum(count_tokens(dated(item.line, item.time)) for item in unpacking(packed))
+        return sum(count_tokens(dated(item.line, item.time)) for item in iter_packed(packed))
     return count_tokens(context) if isinstance(context, str) else 0
 
 

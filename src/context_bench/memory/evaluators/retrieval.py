@@ -11,7 +11,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
 from context_bench.memory import ranking as measure
-from context_bench.memory.protocol import unpacking
+from context_bench.memory.protocol import iter_packed
 
 EVALUATORS = {"retrieval": "Retrieval"}
 MEASURES = {
@@ -176,7 +176,7 @@ def _sittings(packed: Any) -> tuple[dict[str, str], dict[str, int]]:
     session_of: dict[str, str] = {}
     sizes: dict[str, int] = {}
     names: dict[str, str] = {}  # one text for a session, not one an item
-    for item in unpacking(packed) if isinstance(packed, str) else ():
+    for item in iter_packed(packed) if isinstance(packed, str) else ():
         if item.session is not None:
             session_of[item.id] = names.setdefault(item.session, item.session)
     for session in session_of.values():

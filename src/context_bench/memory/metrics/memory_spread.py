@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from context_bench.core.records import EvalRow
-from context_bench.core.rows import score, tallied
+from context_bench.core.rows import Fold, OnePass, score
 
 METRICS = {"memory_spread": "MemorySpread"}
 MEASURES = {
@@ -21,7 +21,7 @@ _FOUND = "evidence_recall"
 
 
 @dataclass
-class MemorySpread:
+class MemorySpread(OnePass):
     """Standard deviations between trials; nothing with fewer than two of them.
 
     `spread_found`: of the mean share of evidence found, which is ingest and search. `spread_score`: of the mean
@@ -35,12 +35,27 @@ class MemorySpread:
     score_field: str = "f1"
     name: ClassVar[str] = "memory_spread"
 
-    def tally(self) -> Spread:
-        """For computing in one pass, without holding rows."""
-        return Spread(self.score_field)
-
-    def compute(self, rows: Iterable[EvalRow]) -> dict[str, float]:
-        return tallied(self.tally(), rows)
+    def _fold(self) -> Fold:
+        questions: defaultdict[Hashable, list[_Trial]] = defaultdict(list)
+        while (row := (yield)) is not None:
+            if not row.failed:
+                hits, answer = (row.metadata.get(name) for name in ("hits_key", "answer_key"))
+                trial = _Trial(row.trial, score(row, self.score_field), score(row, _FOUND), hits, answer)
+                questions[row.dataset, str(row.example_id)].append(trial)
+        repeated = [trials for trials in questions.values() if len(trials) > 1]
+        numbers = {one.trial for trials in repeated for one in trials}
+        if len(numbers) < 2:
+            return {}
+        spreads: dict[str, float | None] = {
+            "spread_trials": float(len(numbers)),
+            "spread_found": _between([[(one.trial, one.found) for one in trials] for trials in repeated]),
+            "spread_score": _between([[(one.trial, one.value) for one in trials] for trials in repeated]),
+            "spread_same_hits": _left(repeated, lambda one: one.hits),
+            "spread_same_answer": _left(repeated, lambda one: one.answer),
+            "same_hits": _alike(repeated, lambda one: one.hits),
+            "same_answers": _alike(repeated, lambda one: one.answer),
+        }
+        return {name: value for name, value in spreads.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,39 +67,6 @@ class _Trial:
     found: float | None
     hits: str | None
     answer: str | None
-
-
-@dataclass(slots=True)
-class Spread:
-    """Every question's trials. A `RowTally`."""
-
-    score_field: str
-    trials: dict[Hashable, list[_Trial]] = field(default_factory=dict)
-
-    def add(self, row: EvalRow) -> None:
-        """Take one row in."""
-        if row.failed:
-            return
-        hits, answer = (row.metadata.get(name) for name in ("hits_key", "answer_key"))
-        one = _Trial(row.trial, score(row, self.score_field), score(row, _FOUND), hits, answer)
-        self.trials.setdefault((row.dataset, str(row.example_id)), []).append(one)
-
-    def result(self) -> dict[str, float]:
-        """The numbers; what cannot be said is absent."""
-        repeated = [each for each in self.trials.values() if len(each) > 1]
-        numbers = {one.trial for each in repeated for one in each}
-        if len(numbers) < 2:
-            return {}
-        found = {"spread_trials": float(len(numbers))}
-        named: dict[str, float | None] = {
-            "spread_found": _between([[(one.trial, one.found) for one in each] for each in repeated]),
-            "spread_score": _between([[(one.trial, one.value) for one in each] for each in repeated]),
-            "spread_same_hits": _left(repeated, lambda one: one.hits),
-            "spread_same_answer": _left(repeated, lambda one: one.answer),
-            "same_hits": _alike(repeated, lambda one: one.hits),
-            "same_answers": _alike(repeated, lambda one: one.answer),
-        }
-        return found | {name: value for name, value in named.items() if value is not None}
 
 
 def _between(questions: Sequence[Sequence[tuple[int, float | None]]]) -> float | None:

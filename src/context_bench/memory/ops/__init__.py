@@ -2,12 +2,12 @@
 in time?
 
 Every test that looks for something bad carries a positive control that shows that it could have seen it; without that
-it fails. What a memory does not offer is "not applicable", never a pass.
+it fails. What a memory does not offer is "not applicable", never a pass. A new suite is one file here, which declares
+`SUITES = {"name": "function"}`.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,18 +18,19 @@ from typing import Any, Literal
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, Stop, TimedOut, UnknownName, describe
+from context_bench.core.lazy import DeclaredNames
+from context_bench.core.plugins import load_object
 from context_bench.llm.redact import redact
 from context_bench.memory.ops.suite_workspace import SuiteWorkspace, check_empty
 from context_bench.memory.protocol import NotSupported
-from context_bench.memory.systems.adapting import as_memory
-from context_bench.memory.systems.memory_specs import make_memory
+from context_bench.memory.systems.adapting import as_memory, make_memory
 from context_bench.stats.distributions import nearest_rank
 
 __all__ = [
     "DEFAULT",
     "SUITES",
-    "Finding",
-    "Probe",
+    "SuiteFinding",
+    "SuiteProbe",
     "SuiteResult",
     "run_suites",
 ]
@@ -41,7 +42,7 @@ _LONGEST = 200  # characters of a finding
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SuiteFinding:
     """One thing that was seen to be wrong. `what` may quote the memory's own text (ours or anybody's): show it as text
     only.
     """
@@ -50,7 +51,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class SuiteProbe:
     """One question put to a memory, and what came of it.
 
     `kind` "positive control": shows that the test named alike could have failed at all; where it does not hold, that
@@ -64,7 +65,7 @@ class Probe:
     outcome: Outcome
     sentence: str
     numbers: Mapping[str, float | int | None] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SuiteFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class SuiteResult:
 
     suite: str
     memory: str
-    probes: tuple[Probe, ...]
+    probes: tuple[SuiteProbe, ...]
     seconds: float
     seed: int
     scale: float
@@ -91,7 +92,7 @@ class SuiteResult:
         return "not applicable"
 
     @property
-    def failed(self) -> tuple[Probe, ...]:
+    def failed(self) -> tuple[SuiteProbe, ...]:
         """The probes that failed or could not be made."""
         return tuple(probe for probe in self.probes if probe.outcome in ("fail", "error"))
 
@@ -121,7 +122,7 @@ class SuiteReport:
 
     def __init__(self, suite: str) -> None:
         self.suite = suite
-        self.probes: list[Probe] = []
+        self.probes: list[SuiteProbe] = []
 
     def test(
         self,
@@ -140,24 +141,26 @@ class SuiteReport:
         if control is not None:
             outcome: Outcome = "pass" if control else "fail"
             self.probes.append(
-                Probe(self.suite, name, "positive control", outcome, proof if control else f"does not hold: {proof}")
+                SuiteProbe(
+                    self.suite, name, "positive control", outcome, proof if control else f"does not hold: {proof}"
+                )
             )
         if control is False:
             sentence = f"says nothing, because its positive control failed; seen: {sentence}"
         passed = holds and control is not False
-        found = tuple(Finding(_short(each)) for each in findings[:_SHOWN])
+        found = tuple(SuiteFinding(_short(each)) for each in findings[:_SHOWN])
         self.probes.append(
-            Probe(self.suite, name, "test", "pass" if passed else "fail", sentence, dict(numbers or {}), found)
+            SuiteProbe(self.suite, name, "test", "pass" if passed else "fail", sentence, dict(numbers or {}), found)
         )
         return passed
 
     def measured(self, name: str, sentence: str, numbers: Mapping[str, float | int | None]) -> None:
         """Write down figures that have no right or wrong."""
-        self.probes.append(Probe(self.suite, name, "measurement", "measured", sentence, dict(numbers)))
+        self.probes.append(SuiteProbe(self.suite, name, "measurement", "measured", sentence, dict(numbers)))
 
     def without(self, name: str, why: str) -> None:
         """Write down that a test cannot be made of this memory."""
-        self.probes.append(Probe(self.suite, name, "test", "not applicable", why))
+        self.probes.append(SuiteProbe(self.suite, name, "test", "not applicable", why))
 
     @asynccontextmanager
     async def guard(self, name: str) -> AsyncIterator[None]:
@@ -171,9 +174,9 @@ class SuiteReport:
         except NotSupported as error:
             self.without(name, str(error) or "the memory does not offer this")
         except TimedOut as error:
-            self.probes.append(Probe(self.suite, name, "test", "fail", redact(describe(error))))
+            self.probes.append(SuiteProbe(self.suite, name, "test", "fail", redact(describe(error))))
         except Exception as error:  # of a memory that we know nothing about
-            self.probes.append(Probe(self.suite, name, "test", "error", redact(describe(error))))
+            self.probes.append(SuiteProbe(self.suite, name, "test", "error", redact(describe(error))))
 
 
 def share(part: int, whole: int) -> float | None:
@@ -193,7 +196,9 @@ def _short(text: str) -> str:
 
 #: What is run when nothing else is said, in this order.
 DEFAULT = ("isolation", "delete", "update", "concurrency", "crash", "growth")
-SUITES = (*DEFAULT, "poison", "robust")
+_PLACES = DeclaredNames(__name__, __path__[0], "SUITES")
+#: All there are, as the files here declare them.
+SUITES = (*DEFAULT, *(name for name in sorted(_PLACES) if name not in DEFAULT))
 
 #: In a spec: a folder of our own, new for the run and removed after it.
 FOLDER = "{dir}"
@@ -255,7 +260,7 @@ def _opened(
 
 
 async def _one(workspace: SuiteWorkspace, *, first: bool) -> SuiteResult:
-    suite = importlib.import_module(f"{__package__}.{workspace.suite}")
+    suite = load_object(_PLACES[workspace.suite])
     report = SuiteReport(workspace.suite)
     begun = workspace.clock.monotonic()
     await workspace.enter()
@@ -264,7 +269,7 @@ async def _one(workspace: SuiteWorkspace, *, first: bool) -> SuiteResult:
         if first:
             await check_empty(workspace)
         async with report.guard(workspace.suite):
-            await suite.probe(workspace, report)
+            await suite(workspace, report)
     finally:
         await workspace.leave()
     return SuiteResult(

@@ -19,6 +19,8 @@ from context_bench.memory.ops import SuiteReport, percentile, share
 from context_bench.memory.ops.suite_workspace import SuiteWorkspace, TimedCaller, whole
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 
+SUITES = {"concurrency": "concurrency"}
+
 WRITERS, READERS = 4, 2
 _EACH = 12
 _UPDATES = 4
@@ -66,7 +68,7 @@ class _Seen:
     torn: list[str] = field(default_factory=list)
 
 
-async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+async def concurrency(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """One writer alone; then all of them with readers; then the state; then updates."""
     workspace.needs("search")
     memory = await workspace.place()
@@ -338,7 +340,7 @@ async def _updates(workspace: SuiteWorkspace, report: SuiteReport, memory: Memor
         caller = TimedCaller(workspace.deadline)
         try:
             for word in words[number]:
-                await caller.call(getattr(memory, "update"), names[number], facts[number].told(word))  # noqa: B009
+                await caller.call(getattr(memory, "update"), names[number], facts[number].with_word(word))  # noqa: B009
         finally:
             caller.close()
 

@@ -17,8 +17,10 @@ from typing import Any
 from context_bench.core.calling import method
 from context_bench.core.errors import TimedOut, describe
 from context_bench.memory.ops import SuiteReport, percentile, share
-from context_bench.memory.ops.suite_workspace import Fact, SuiteWorkspace, TimedCaller, says
+from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, TimedCaller, says
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+
+SUITES = {"growth": "growth"}
 
 _STEPS = (25, 50, 100, 200)
 _LENGTHS = (256, 512, 1024, 4096, 16384)
@@ -31,7 +33,7 @@ _ECHOES = 6
 class _Grown:
     """Items stored, and the time and space they took."""
 
-    facts: list[Fact] = field(default_factory=list)  # acknowledged
+    facts: list[StoredFact] = field(default_factory=list)  # acknowledged
     refused: list[str] = field(default_factory=list)
     sizes: list[tuple[int, int | None, int | None]] = field(default_factory=list)  # turns, items, bytes
     first: list[float] = field(default_factory=list)  # seconds of searches at the first size
@@ -41,7 +43,7 @@ class _Grown:
     lost: list[str] = field(default_factory=list)
 
 
-async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+async def growth(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """Fill it step by step; then long texts, near twins, small k, nonsense, deadlines, and a fault."""
     workspace.needs("search")
     memory = await workspace.place()
@@ -103,7 +105,7 @@ async def _looked_up(workspace: SuiteWorkspace, memory: Memory, grown: _Grown) -
             grown.lost.append(fact.text)
 
 
-def _of(hit: Hit, fact: Fact) -> bool:
+def _of(hit: Hit, fact: StoredFact) -> bool:
     """True if a hit is that fact's: by the id that it names, else by the word that only this fact has."""
     return fact.id in hit.source_ids if hit.source_ids else fact.word in hit.text.lower()
 
@@ -281,9 +283,9 @@ async def _echo(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, 
     echoed, known = [], 0
     for fact in grown.facts[:_ECHOES]:
         word = workspace.facts.word()
-        hits = await workspace.search(memory, fact.told(word))
+        hits = await workspace.search(memory, fact.with_word(word))
         if says(hits, word):
-            echoed.append(f"asked {fact.told(word)!r}, found the same")
+            echoed.append(f"asked {fact.with_word(word)!r}, found the same")
         known += says(await workspace.search(memory, fact.text), fact.word)
     made = len(grown.facts[:_ECHOES])
     report.test(
@@ -374,7 +376,7 @@ async def _faults(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory
         await _damaged(workspace, report, fact)
 
 
-async def _damaged(workspace: SuiteWorkspace, report: SuiteReport, fact: Fact) -> None:
+async def _damaged(workspace: SuiteWorkspace, report: SuiteReport, fact: StoredFact) -> None:
     """Only where all files lie in our own folder: overwrite them, and open the memory again."""
     memory = await workspace.place()
     files = await workspace.files(memory)
@@ -394,7 +396,7 @@ async def _damaged(workspace: SuiteWorkspace, report: SuiteReport, fact: Fact) -
         except TimedOut:
             raise
         except Exception as error:  # however it says so
-            _said(report, "damaged files", describe(error), before, proof)
+            _admitted(report, "damaged files", describe(error), before, proof)
         else:
             await _asked_broken(workspace, report, "damaged files", memory, fact, before, proof)
     finally:
@@ -411,14 +413,20 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 async def _asked_broken(
-    workspace: SuiteWorkspace, report: SuiteReport, name: str, memory: Memory, fact: Fact, before: bool, proof: str
+    workspace: SuiteWorkspace,
+    report: SuiteReport,
+    name: str,
+    memory: Memory,
+    fact: StoredFact,
+    before: bool,
+    proof: str,
 ) -> None:
     try:
         hits = await workspace.search(memory, fact.text)
     except TimedOut:
         raise
     except Exception as error:  # however it says so
-        _said(report, name, describe(error), before, proof)
+        _admitted(report, name, describe(error), before, proof)
         return
     silent = not says(hits, fact.word)
     report.test(
@@ -433,5 +441,5 @@ async def _asked_broken(
     )
 
 
-def _said(report: SuiteReport, name: str, error: str, before: bool, proof: str) -> None:
+def _admitted(report: SuiteReport, name: str, error: str, before: bool, proof: str) -> None:
     report.test(name, True, f"it said so: {error[:160]}", control=before, proof=proof)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import inspect
 import queue
 import random
@@ -140,7 +141,7 @@ _CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class StoredFact:
     """A thing to remember. `word` occurs in no other fact; `question` asks for it without saying it; `topic` is name
     and place.
     """
@@ -155,7 +156,7 @@ class Fact:
         """As something to hand over."""
         return Item(self.id, self.text, time=time)
 
-    def told(self, word: str) -> str:
+    def with_word(self, word: str) -> str:
         """The same thing with another word."""
         return self.text.replace(self.word, word)
 
@@ -179,12 +180,12 @@ class Facts:
                 self._words.add(word)
                 return word
 
-    def fact(self) -> Fact:
+    def fact(self) -> StoredFact:
         """A new fact; who and where repeat only after thousands."""
         number, self._number = self._number, self._number + 1
         name, surname, place = self._topics[number % len(self._topics)]
         who, word = f"{name} {surname}", self.word()
-        return Fact(
+        return StoredFact(
             f"f{number}",
             word,
             f"{who} opens the old {place} with the secret word {word}.",
@@ -192,14 +193,14 @@ class Facts:
             f"{who} {place}",
         )
 
-    def facts(self, number: int) -> list[Fact]:
+    def facts(self, number: int) -> list[StoredFact]:
         """So many new facts."""
         return [self.fact() for _ in range(number)]
 
-    def neighbour(self, fact: Fact) -> Fact:
+    def neighbour(self, fact: StoredFact) -> StoredFact:
         """A true thing about the same person and place with a word of its own."""
         word = self.word()
-        return Fact(
+        return StoredFact(
             f"{fact.id}n",
             word,
             f"{fact.topic}: the cat there is called {word}.",
@@ -281,9 +282,7 @@ class SuiteWorkspace:
         if label not in self._places:
             self._used[label] = None
             self._places[label] = (
-                await self.caller.call(getattr(self.base, "namespace"), self.name_of(label))  # noqa: B009 - optional in the protocol
-                if self.has("namespaces")
-                else self.base
+                await self.act(self.base, "namespace", self.name_of(label)) if self.has("namespaces") else self.base
             )
         return self._places[label]
 
@@ -326,7 +325,7 @@ class SuiteWorkspace:
                 await self.forget(await self.place(label))
         for memory_id in self._ours:
             with suppress(Exception):
-                await self.caller.call(getattr(self.base, "delete"), memory_id)  # noqa: B009 - optional in the protocol
+                await self.act(self.base, "delete", memory_id)
         with suppress(Exception):
             await self.close()
         self.caller.close()
@@ -375,6 +374,10 @@ class SuiteWorkspace:
             replace(by_item.get(sent.id, missing), item_id=item.id) for item, sent in zip(items, handed, strict=True)
         ]
 
+    async def act(self, memory: Memory, name: str, *args: str) -> Any:
+        """Call a method that is optional in the protocol."""
+        return await self.caller.call(getattr(memory, name), *args)
+
     async def flush(self, memory: Memory) -> None:
         """Wait until what was added can be found."""
         flush = method(memory, "flush")
@@ -403,7 +406,7 @@ class SuiteWorkspace:
         """True if a search finds something that says all of `words`."""
         return says(await self.search(memory, query), *words)
 
-    async def found(self, memory: Memory, facts: Sequence[Fact]) -> list[Fact]:
+    async def found(self, memory: Memory, facts: Sequence[StoredFact]) -> list[StoredFact]:
         """Those of the facts that are found by their exact text."""
         return [fact for fact in facts if await self.finds(memory, fact.text, fact.word)]
 
@@ -452,16 +455,13 @@ class SuiteWorkspace:
         """The files that the memory says it writes: `files()`, `stats()["path"]` or `path`, with all that begins with
         the same name.
         """
-        told: Any = None
-        if (listing := method(memory, "files")) is not None:
-            told = await self.caller.call(listing)
-        else:
-            told = (await self.stats(memory)).get("path")
-        if told is None:
-            told = getattr(memory, "path", None)
-        listed = told if isinstance(told, list | tuple | set | frozenset) else [told]
+        listing = method(memory, "files")
+        named = await self.caller.call(listing) if listing is not None else (await self.stats(memory)).get("path")
+        if named is None:
+            named = getattr(memory, "path", None)
+        paths = named if isinstance(named, list | tuple | set | frozenset) else [named]
         return list(
-            dict.fromkeys(each for path in listed if isinstance(path, str | Path) for each in _beside(Path(path)))
+            dict.fromkeys(file for path in paths if isinstance(path, str | Path) for file in _beside(Path(path)))
         )
 
 
@@ -485,10 +485,4 @@ async def check_empty(workspace: SuiteWorkspace) -> None:
 def _beside(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(each for each in path.rglob("*") if each.is_file())
-    return sorted(each for each in path.parent.glob(f"{_literal(path.name)}*") if each.is_file())
-
-
-def _literal(name: str) -> str:
-    import glob
-
-    return glob.escape(name)
+    return sorted(each for each in path.parent.glob(f"{glob.escape(path.name)}*") if each.is_file())

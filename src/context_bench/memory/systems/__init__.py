@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import DeclaredNames, lazy
 
 if TYPE_CHECKING:
-    from context_bench.memory.systems.adapting import as_memory
+    from context_bench.memory.systems.adapting import as_memory, make_memory
     from context_bench.memory.systems.bridge import Bridge
-    from context_bench.memory.systems.memory_specs import make_memory
 
 __all__ = ["BUILTINS", "SCHEMES", "Bridge", "as_memory", "make_memory"]
 
@@ -23,4 +22,4 @@ BUILTINS = DeclaredNames(__name__, __path__[0], "MEMORIES")
 #: Scheme of a spec → a function (what stands behind the colon, **options) → memory.
 SCHEMES = DeclaredNames(__name__, __path__[0], "SCHEMES")
 
-__getattr__, __dir__ = lazy(__name__, [".bridge:Bridge", ".adapting:as_memory", ".memory_specs:make_memory"])
+__getattr__, __dir__ = lazy(__name__, [".bridge:Bridge", ".adapting:as_memory", ".adapting:make_memory"])

@@ -11,14 +11,14 @@ from __future__ import annotations
 import copy
 import random
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text, seed_of
 from context_bench.core.tokens import counter_for
-from context_bench.memory.protocol import Hit, Item, Receipt, known_by, known_until
+from context_bench.memory.protocol import Hit, Item, Receipt, date_limit, dated_within
 
 MEMORIES = {
     "none": "NoMemory",
@@ -29,8 +29,6 @@ MEMORIES = {
     "oracle": "Oracle",
 }
 
-_Self = TypeVar("_Self", bound="Listed")
-
 
 def spoken(item: Item) -> str:
     """The text that is remembered of an item: a turn of a conversation with who said it, a lone fact or document as it
@@ -39,9 +37,20 @@ def spoken(item: Item) -> str:
     return item.line if item.speaker or item.session else item.text
 
 
+def dated_text(item: Item) -> str:
+    """An item for a memory that takes nothing but text: when and by whom it was said is kept in it."""
+    return f"[{item.time}] {spoken(item)}" if item.time else spoken(item)
+
+
+def sizes(texts: Iterable[str]) -> dict[str, int]:
+    """`items` held, and the `bytes` of their texts in UTF-8."""
+    lengths = [len(text.encode("utf-8", "replace")) for text in texts]
+    return {"items": len(lengths), "bytes": sum(lengths)}
+
+
 @dataclass(slots=True)
 class Entry:
-    """One thing kept."""
+    """One thing remembered."""
 
     text: str
     source: str
@@ -50,15 +59,38 @@ class Entry:
 
     @classmethod
     def of(cls, item: Item) -> Entry:
-        """Make the entry of an item."""
         return cls(spoken(item), item.id, item.time, item.session)
 
     def hit(self, memory_id: str, score: float | None = None) -> Hit:
-        """The entry as found."""
         return Hit(self.text, score, (self.source,), memory_id, self.time)
 
 
-class Listed:
+class Isolated:
+    """Namespaces as copies of one memory: the same configuration, state of its own. A copy owns no connection."""
+
+    _owner = True
+
+    def namespace(self, name: str) -> Self:
+        """An isolated instance that knows nothing yet."""
+        isolated = copy.copy(self)
+        isolated._owner = False
+        isolated._begin(name)
+        return isolated
+
+    def delete_all(self) -> Any:
+        """Forget everything of this namespace."""
+        raise NotImplementedError
+
+    def reset(self) -> Any:
+        """The same as `delete_all`."""
+        return self.delete_all()
+
+    def _begin(self, name: str) -> None:
+        """Be the empty namespace `name`."""
+        raise NotImplementedError
+
+
+class Listed(Isolated):
     """A memory that keeps its items in a dict, in order; a subclass says in `search` which of them it gives.
 
     Ids carry a mark of their namespace, so that one of another namespace is never taken for its own. Safe to use from
@@ -67,7 +99,7 @@ class Listed:
 
     name = "listed"
     capabilities = frozenset(
-        {"add", "delete", "delete_all", "update", "timestamps", "source_ids", "namespaces", "stats"}
+        {"add", "search", "delete", "delete_all", "update", "timestamps", "source_ids", "namespaces", "stats"}
     )
     batch: int | None = 500
     _lock: threading.RLock
@@ -77,29 +109,22 @@ class Listed:
         self._begin("")
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
-        """Keep the items; every one is acknowledged."""
         with self._lock:
             ids = [f"{self._mark}-{number}" for number in range(self._next, self._next + len(items))]
             self._next += len(items)
-            self._insert(ids, items)
+            self.insert(ids, items)
         return [Receipt(item.id, memory_id) for item, memory_id in zip(items, ids, strict=True)]
 
-    def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """The hits, best first; subclasses decide."""
-        raise NotImplementedError
-
     def delete(self, memory_id: str) -> bool:
-        """Forget one entry; whether there was one."""
         with self._lock:
             return self._entries.pop(memory_id, None) is not None
 
     def update(self, memory_id: str, text: str) -> bool:
-        """Put `text` in the place of what an entry says; whether there was one."""
         with self._lock:
-            found = self._entries.get(memory_id)
-            if found is None:
+            entry = self._entries.get(memory_id)
+            if entry is None:
                 return False
-            self._entries[memory_id] = Entry(text, found.source, found.time, found.session)
+            self._entries[memory_id] = replace(entry, text=text)
             return True
 
     def delete_all(self) -> None:
@@ -107,43 +132,28 @@ class Listed:
         with self._lock:
             self._entries = {}
 
-    def reset(self) -> None:
-        """The same as `delete_all`."""
-        self.delete_all()
-
-    def namespace(self: _Self, name: str) -> _Self:
-        """An isolated twin that knows nothing yet."""
-        twin = copy.copy(self)
-        twin._begin(name)
-        return twin
-
     def stats(self) -> dict[str, int]:
-        """`items` held and the `bytes` of their texts (UTF-8)."""
         with self._lock:
-            return {
-                "items": len(self._entries),
-                "bytes": sum(len(entry.text.encode("utf-8", "replace")) for entry in self._entries.values()),
-            }
+            return sizes(entry.text for entry in self._entries.values())
 
     def close(self) -> None:
-        """Let go of what is held."""
         self.delete_all()
 
     def _begin(self, name: str) -> None:
-        """Be the empty namespace `name`."""
         self._mark = hash_text(name, 8)
         self._next = 1
         self._entries = {}
         self._lock = threading.RLock()
 
-    def _insert(self, ids: Sequence[str], items: Sequence[Item]) -> None:
+    def insert(self, ids: Sequence[str], items: Sequence[Item]) -> None:
+        """Keep items under ids that somebody else gave them."""
         self._entries.update(zip(ids, map(Entry.of, items), strict=True))
 
     def _held(self, as_of: str | None = None) -> list[tuple[str, Entry]]:
         """Entries that are held now and were known `as_of` then, oldest first."""
-        until = known_until(as_of)
+        until = date_limit(as_of)
         with self._lock:
-            return [(memory_id, entry) for memory_id, entry in self._entries.items() if known_by(entry.time, until)]
+            return [(memory_id, entry) for memory_id, entry in self._entries.items() if dated_within(entry.time, until)]
 
 
 class NoMemory:
@@ -154,23 +164,19 @@ class NoMemory:
     batch: int | None = None
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
-        """Acknowledge the items."""
         return [Receipt(item.id) for item in items]
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """Nothing."""
         return []
 
     def reset(self) -> None:
         """There is nothing to forget."""
 
     def namespace(self, name: str) -> NoMemory:
-        """Another one."""
         return NoMemory()
 
     def stats(self) -> dict[str, int]:
-        """Nothing is kept."""
-        return {"items": 0, "bytes": 0}
+        return sizes(())
 
 
 class FullContext(Listed):
@@ -179,11 +185,9 @@ class FullContext(Listed):
     """
 
     name = "full_context"
-    capabilities = Listed.capabilities | {"search"}
     ignores_k = True
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """All items, oldest first, without scores."""
         return [entry.hit(memory_id) for memory_id, entry in self._held(as_of)]
 
 
@@ -195,7 +199,6 @@ class Oracle(Listed):
     """
 
     name = "oracle"
-    capabilities = Listed.capabilities | {"search"}
     wants_evidence = True
     ignores_k = True
 
@@ -212,7 +215,6 @@ class Recency(Listed):
     """
 
     name = "recency"
-    capabilities = Listed.capabilities | {"search"}
 
     def __init__(self, n: int | None = None, tokens: int | None = None) -> None:
         if any(limit is not None and limit < 1 for limit in (n, tokens)):
@@ -238,7 +240,6 @@ class RandomPick(Listed):
     """`k` items by lot: the same ones for the same seed, question and number of items, in any namespace."""
 
     name = "random"
-    capabilities = Listed.capabilities | {"search"}
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -247,5 +248,5 @@ class RandomPick(Listed):
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         """Drawn without putting back."""
         held = self._held(as_of)
-        lot = random.Random(seed_of(self.seed, query))
-        return [entry.hit(memory_id) for memory_id, entry in lot.sample(held, min(max(0, k), len(held)))]
+        picks = random.Random(seed_of(self.seed, query)).sample(held, min(max(0, k), len(held)))
+        return [entry.hit(memory_id) for memory_id, entry in picks]

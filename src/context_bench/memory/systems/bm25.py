@@ -18,8 +18,8 @@ from typing import Any
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
-from context_bench.memory.protocol import Hit, Item, Receipt, known_until
-from context_bench.memory.systems.baselines import spoken
+from context_bench.memory.protocol import Hit, Item, Receipt, date_limit
+from context_bench.memory.systems.baselines import Isolated, spoken
 
 MEMORIES = {"bm25": "BM25"}
 
@@ -41,7 +41,7 @@ _BUSY = 60.0  # seconds that a writer waits for another one
 _SYNCHRONOUS = ("FULL", "NORMAL", "OFF")
 
 
-class BM25:
+class BM25(Isolated):
     """Okapi BM25 over the items' words (no stemming, any script), in memory or in the file `path`.
 
     With `path`, `namespace(name)` opens that namespace of the file with whatever is in it, several processes may use
@@ -76,7 +76,6 @@ class BM25:
         self._mark = hash_text(space, 8)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything its hits depend on."""
         return {"class": "BM25", "tokenizer": _TOKENIZER, "scripts": "pairs", "sqlite": sqlite3.sqlite_version}
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
@@ -89,7 +88,12 @@ class BM25:
             ).fetchone()
             first = after - len(items)
             rows = [
-                (first + i, *_indexed(spoken(item)), utf8_safe(item.id), _safe(item.time))
+                (
+                    first + i,
+                    *_indexed(spoken(item)),
+                    utf8_safe(item.id),
+                    None if item.time is None else utf8_safe(item.time),
+                )
                 for i, item in enumerate(items)
             ]
             db.executemany(f"INSERT INTO {self._table}(rowid, text, whole, source, time) VALUES (?, ?, ?, ?, ?)", rows)
@@ -103,7 +107,7 @@ class BM25:
             return []
         match = " OR ".join(f'"{word}"' if len(word) > 1 or not _ONE.match(word) else f'"{word}"*' for word in words)
         columns, table = "rowid, coalesce(whole, text), source, time, rank", self._table
-        until = known_until(as_of)
+        until = date_limit(as_of)
         known = "" if until is None else f"AND (time IS NULL OR time <= ? OR time NOT GLOB '{_DATE}*')"
         statement = f"SELECT {columns} FROM {table} WHERE {table} MATCH ? {known} ORDER BY rank, rowid LIMIT ?"
         with self._lock:
@@ -111,25 +115,19 @@ class BM25:
         return [Hit(text, -rank, (source,), f"{self._mark}-{row}", when) for row, text, source, when, rank in rows]
 
     def delete(self, memory_id: str) -> bool:
-        """Forget one item; whether there was one."""
-        row = self._row(memory_id)
-        if row is None:
-            return False
-        with self._writing() as db:
-            self._scrub = True
-            return bool(db.execute(f"DELETE FROM {self._table} WHERE rowid = ?", (row,)).rowcount)
+        return self._change(memory_id, f"DELETE FROM {self._table} WHERE rowid = ?")
 
     def update(self, memory_id: str, text: str) -> bool:
-        """Put `text` in the place of what an item says; whether there was one."""
+        return self._change(memory_id, f"UPDATE {self._table} SET text = ?, whole = ? WHERE rowid = ?", *_indexed(text))
+
+    def _change(self, memory_id: str, statement: str, *values: str | None) -> bool:
+        """Change one row; true if there was one."""
         row = self._row(memory_id)
         if row is None:
             return False
         with self._writing() as db:
             self._scrub = True
-            changed = db.execute(
-                f"UPDATE {self._table} SET text = ?, whole = ? WHERE rowid = ?", (*_indexed(text), row)
-            )
-            return bool(changed.rowcount)
+            return bool(db.execute(statement, (*values, row)).rowcount)
 
     def delete_all(self) -> None:
         """Forget everything of this namespace; ids are not used again."""
@@ -137,10 +135,6 @@ class BM25:
             self._scrub = True
             db.execute(f"DROP TABLE {self._table}")
             db.execute(_table(self._table))
-
-    def reset(self) -> None:
-        """The same as `delete_all`."""
-        self.delete_all()
 
     def namespace(self, name: str) -> BM25:
         """The namespace `name` of the same file, or a new empty memory; it sees nothing of this one."""
@@ -202,9 +196,9 @@ class BM25:
                 "NOT NULL)"
             )
             name = utf8_safe(self._space_name)
-            made = db.execute("INSERT INTO spaces (name, next) VALUES (?, 1) ON CONFLICT DO NOTHING", (name,)).rowcount
+            new = db.execute("INSERT INTO spaces (name, next) VALUES (?, 1) ON CONFLICT DO NOTHING", (name,)).rowcount
             (number,) = db.execute("SELECT id FROM spaces WHERE name = ?", (name,)).fetchone()
-            if made:
+            if new:
                 db.execute(_table(f"notes_{number}"))
         return int(number)
 
@@ -254,10 +248,6 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 # --- words ---
 
 
-def _safe(text: str | None) -> str | None:
-    return None if text is None else utf8_safe(text)
-
-
 def _indexed(text: str) -> tuple[str, str | None]:
     """The indexed form of a text, and the text itself where it differs."""
     if text.isascii():
@@ -283,8 +273,8 @@ def _words(query: str) -> list[str]:
     else.
     """
     query = utf8_safe(query).replace('"', " ")
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for word in _BETWEEN.split(_RUN.sub(lambda run: f" {' '.join(_pairs(run[0])[: max(1, len(run[0]) - 1)])} ", query)):
-        if word and len(found) < _MOST_WORDS:
-            found.setdefault(word.lower(), word)
-    return list(found.values())
+        if word and len(words) < _MOST_WORDS:
+            words.setdefault(word.lower(), word)
+    return list(words.values())

@@ -25,13 +25,12 @@ from context_bench.core.records import Example
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
-from context_bench.memory.protocol import Hit, Item, Memory, count_packed, dated, unpacking
-from context_bench.memory.systems.adapting import Answer, as_answer
+from context_bench.memory.protocol import Hit, Item, Memory, count_packed, dated, iter_packed
+from context_bench.memory.systems.adapting import Answer, as_answer, check_separable, is_separable
 from context_bench.memory.systems.ingest import Ingest, Provenance, Shown, joined, rendered, timed
-from context_bench.memory.systems.memory_specs import check_separable, is_separable
 
 NOT_MENTIONED = "Not mentioned"
-#: What a reader is told unless it has a system prompt of its own.
+#: The prompt of a reader, unless it has a system prompt of its own.
 READER_PROMPT = f"""You answer a question from memories of past conversations. Each memory is one paragraph; a date in square brackets
 says when it was said. Use only what the memories say. If they contradict each other, the later one holds. Work out times that are told
 relative to a date.
@@ -43,9 +42,9 @@ def prompted(reader: Any, prompt: str) -> Any:
     """The reader with our prompt, if it takes a system prompt and has none."""
     if not prompt or getattr(reader, "system_prompt", "") is not None:
         return reader
-    told = copy.copy(reader)
-    told.system_prompt = prompt
-    return told
+    prompted_reader = copy.copy(reader)
+    prompted_reader.system_prompt = prompt
+    return prompted_reader
 
 
 def abstained(response: str) -> bool:
@@ -166,11 +165,11 @@ class Bridge:
         into `sources`.
         """
         granularity = self._granularity
-        return unpacking(text) if granularity == "turn" else self._joined(text, granularity, sources)
+        return iter_packed(text) if granularity == "turn" else self._joined(text, granularity, sources)
 
     @staticmethod
     def _joined(text: str, granularity: str, sources: dict[str, tuple[str, ...]] | None) -> Iterator[Item]:
-        for part, ids in joined(unpacking(text), granularity):
+        for part, ids in joined(iter_packed(text), granularity):
             if sources is not None and ids != (part.id,):
                 sources[part.id] = ids
             yield part
@@ -220,7 +219,7 @@ class Bridge:
         hits, over = self._within_k(found)
         shown = self._within_budget([self._shown(hit, ready) for hit in hits])
         output: dict[str, Any] = {
-            "hits": [each.told() for each in shown],
+            "hits": [each.as_dict() for each in shown],
             "provenance": self._provenance(shown),
             "granularity": self._granularity,
             "retrieved_tokens": sum(each.tokens for each in shown),
@@ -265,10 +264,10 @@ class Bridge:
             return ready
 
     async def _searched(self, example: Example, question: str) -> tuple[list[Hit], float]:
-        told: dict[str, Any] = {"as_of": example.get("asked")}
+        options: dict[str, Any] = {"as_of": example.get("asked")}
         if getattr(self.memory, "wants_evidence", False):
-            told["evidence"] = list(example.get("evidence") or example.get("evidence_sessions") or [])
-        found, seconds = await self._asked("search", self.memory.search, question, self.k, **told)
+            options["evidence"] = list(example.get("evidence") or example.get("evidence_sessions") or [])
+        found, seconds = await self._asked("search", self.memory.search, question, self.k, **options)
         if not isinstance(found, list | tuple) or not all(isinstance(hit, Hit) for hit in found):
             raise BadReply(f"{self.name}: search() gave {type(found).__name__}, expected a list of hits")
         return list(found), seconds
@@ -286,9 +285,9 @@ class Bridge:
             output["retrieved_tokens"] = output["context_tokens"] = answer.context_tokens
         return output
 
-    async def _asked(self, what: str, function: Callable[..., Any], *args: Any, **told: Any) -> tuple[Any, float]:
+    async def _asked(self, what: str, function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:
         try:
-            return await timed(self._clock, function, *args, **told)
+            return await timed(self._clock, function, *args, **options)
         except (Stop, Failed):
             raise
         except Exception as error:
@@ -389,4 +388,4 @@ class Bridge:
 @lru_cache(maxsize=4)
 def _longest_turns(items: str, k: int) -> str:
     """The longest `k` turns, as a reader would see them: more than any `k` hits that are turns."""
-    return "\n\n".join(nlargest(k, (dated(item.line, item.time) for item in unpacking(items)), key=len))
+    return "\n\n".join(nlargest(k, (dated(item.line, item.time) for item in iter_packed(items)), key=len))

@@ -8,27 +8,23 @@ is in it, and is not looked at again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Failed, Refused, describe
 from context_bench.core.jsontext import load_json
-from context_bench.core.ledger import current_ledger
 from context_bench.core.templates import at, fill, names_in, read_description
 from context_bench.llm.redact import redact
 from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt
-from context_bench.memory.systems.adapting import told
-from context_bench.memory.systems.baselines import spoken
-from context_bench.memory.systems.described import hit_of
-from context_bench.sandbox.vendors import FinishedProgram, run_program
+from context_bench.memory.systems.baselines import dated_text, spoken
+from context_bench.memory.systems.described import OF_ITEM, Paths, hit_of
+from context_bench.sandbox.vendors import FinishedProgram, run_program, time_left
 
 SCHEMES = {"cli": "from_spec"}
 
 NAME = re.compile(r"\{([a-z_]+)\}")
-ITEM = frozenset(("content", "text", "id", "role", "speaker", "time", "session"))
 _ALWAYS = frozenset(("namespace",))
 
 
@@ -53,7 +49,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Output(Paths):
     """Settings for reading what `recall` wrote.
 
     "json": `items` is the path to the list (keys joined by dots, numbers count from 0; empty = the whole document is
@@ -63,11 +59,6 @@ class Output:
 
     format: Literal["json", "lines"] = "json"
     items: str = ""
-    text: str = "text"
-    score: str | None = None
-    id: str | None = None
-    source: str | None = None
-    time: str | None = None
 
 
 # Output of the program
@@ -118,7 +109,7 @@ def ending(data: bytes) -> str:
 
 #: command → the placeholders that it may have
 _COMMANDS = {
-    "store": ITEM,
+    "store": OF_ITEM,
     "recall": frozenset(("query", "limit", "budget")),
     "reset": frozenset[str](),
     "flush": frozenset[str](),
@@ -132,7 +123,7 @@ _TEXTS = ("name", "memory_id", "granularity")
 
 
 @dataclass(slots=True)
-class Description:
+class CommandDescription:
     """Description of a command line in a file, checked as a whole."""
 
     given: Mapping[str, Any]
@@ -149,11 +140,7 @@ class Description:
         self.faults += [
             f"`{name}` is expected to be text" for name in _TEXTS if not isinstance(self.given.get(name, ""), str)
         ]
-        self.faults += [
-            f"`memory_id`: {{{odd}}} is not known there; expected "
-            f"{', '.join(f'{{{one}}}' for one in sorted(ITEM | _ALWAYS))}"
-            for odd in sorted(names_in(self.given.get("memory_id")) - ITEM - _ALWAYS)
-        ]
+        self._check_names("memory_id", names_in(self.given.get("memory_id")), OF_ITEM | _ALWAYS)
         for name, kinds in _NUMBERS.items():
             value = self.given.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
@@ -183,14 +170,16 @@ class Description:
             f"`{name}`: {key!r} is not known; expected argv, stdin" for key in sorted(table.keys() - {"argv", "stdin"})
         ]
         command = Command(tuple(argv), stdin)
-        allowed = _COMMANDS[name] | _ALWAYS
-        self.faults += [
-            f"`{name}`: {{{odd}}} is not known there; expected {', '.join(f'{{{one}}}' for one in sorted(allowed))}"
-            for odd in sorted(command.names() - allowed)
-        ]
+        self._check_names(name, command.names(), _COMMANDS[name] | _ALWAYS)
         if name in _NEEDED and not command.names() & _NEEDED[name]:
             self.faults.append(f"`{name}` never says {' or '.join(f'{{{one}}}' for one in sorted(_NEEDED[name]))}")
         return command
+
+    def _check_names(self, key: str, names: Set[str], allowed: Set[str]) -> None:
+        expected = ", ".join(f"{{{name}}}" for name in sorted(allowed))
+        self.faults += [
+            f"`{key}`: {{{odd}}} is not known there; expected {expected}" for odd in sorted(names - allowed)
+        ]
 
     def output(self, given: Any) -> Output:
         known = Output.__dataclass_fields__
@@ -279,7 +268,7 @@ class CommandClient:
             store_command=Command((*start, "store", "--scope", "permanent", "--type", "fact", "--", "{content}")),
             recall_command=Command((*start, "recall", *wanted, "--", "{query}")),
             reset_command=Command((*start, "reset", "--yes")),
-            output=Output("json", "", "memory.content"),
+            output=Output("json", "", text="memory.content"),
             name="cortex",
             timeout=TIMEOUT if timeout is None else timeout,
             max_limit=1_048_576 if old else 10_000,
@@ -309,7 +298,7 @@ class CommandClient:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any], where: str = "the description of the command line") -> CommandClient:
         """From what such a file says; `BadSpec` lists every fault."""
-        return cls(**Description(given, where).values())
+        return cls(**CommandDescription(given, where).values())
 
     # As a client
 
@@ -326,7 +315,7 @@ class CommandClient:
         """Remember one text."""
         if not content:
             raise Refused("an empty text is not stored")
-        self._call("store", self.store_command, dict.fromkeys(ITEM, "") | {"content": content, "text": content})
+        self._call("store", self.store_command, dict.fromkeys(OF_ITEM, "") | {"content": content, "text": content})
 
     def recall(self, query: str, limit: int) -> list[str]:
         """At most `limit` texts, best first."""
@@ -337,7 +326,7 @@ class CommandClient:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities that the given commands allow."""
-        found: dict[Capability, bool] = {
+        offered: dict[Capability, bool] = {
             "add": True,
             "search": True,
             "delete": self.delete_command is not None and bool(self.output.id or self.memory_id),
@@ -349,7 +338,7 @@ class CommandClient:
             "namespaces": self._namespaced,
             "persistent": True,
         }
-        return frozenset(name for name, offered in found.items() if offered)
+        return frozenset(name for name, is_offered in offered.items() if is_offered)
 
     way_apart: ClassVar[str] = "say {namespace} in `store` and `recall`, or give `reset`"
 
@@ -363,7 +352,7 @@ class CommandClient:
         return all("namespace" in command.names() for command in (self.store_command, self.recall_command))
 
     def namespace(self, name: str) -> CommandClient:
-        """A twin with its own store; `NotSupported` unless both `store` and `recall` have `{namespace}`."""
+        """An instance with its own store; `NotSupported` unless both `store` and `recall` have `{namespace}`."""
         if not self._namespaced:
             raise NotSupported(f"the command line of {self.name} has no {{namespace}}")
         return replace(self, in_namespace=name)
@@ -382,22 +371,21 @@ class CommandClient:
     def _add(self, item: Item) -> Receipt:
         if not item.text:
             return Receipt(item.id, error="Refused: an empty text is not stored")
-        texts = {name: getattr(item, name) or "" for name in ("text", "id", "role", "speaker", "time", "session")}
-        content = spoken(item) if "timestamps" in self.capabilities else told(item)
+        texts = {name: getattr(item, name) or "" for name in OF_ITEM - {"content"}}
+        content = spoken(item) if "timestamps" in self.capabilities else dated_text(item)
+        values = {"content": content, **texts}
         try:
-            values = {"content": content, **texts}
-            done = self._call("store", self.store_command, values)
-            return Receipt(item.id, self._new_id(done, {**values, "namespace": self.in_namespace}))
+            written = self._call("store", self.store_command, values).out
+            return Receipt(item.id, self._new_id(written, {**values, "namespace": self.in_namespace}))
         except Failed as error:
             return Receipt(item.id, error=describe(error))
 
-    def _new_id(self, done: FinishedProgram, values: Mapping[str, str]) -> str | None:
+    def _new_id(self, written: bytes, values: Mapping[str, str]) -> str | None:
         if self.memory_id is None:
             return None
-        if names_in(self.memory_id):
-            return str(fill(self.memory_id, values))
-        found = at(read_json(done.out, "store"), self.memory_id)
-        return None if found is None else str(found)
+        is_template = bool(names_in(self.memory_id))
+        ident = fill(self.memory_id, values) if is_template else at(read_json(written, "store"), self.memory_id)
+        return None if ident is None else str(ident)
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         """The best `k` hits, best first. There is no way to say when a question is asked, so `as_of` is not sent."""
@@ -420,15 +408,12 @@ class CommandClient:
             self._call("flush", self.flush_command, {}, seconds)
 
     def delete(self, memory_id: str) -> None:
-        """Forget one memory."""
         self._call("delete", self.delete_command, {"id": memory_id})
 
     def delete_all(self) -> None:
-        """Forget everything in this store."""
         self.reset()
 
     def update(self, memory_id: str, text: str) -> None:
-        """Replace one memory's text."""
         self._call("update", self.update_command, {"id": memory_id, "content": text, "text": text})
 
     # The call
@@ -439,18 +424,12 @@ class CommandClient:
         if command is None:
             raise NotSupported(f"the command line of {self.name} has no command to {what}")
         argv, stdin = command.filled({**values, "namespace": self.in_namespace})
-        done = run_program(argv, self._time_left(seconds), stdin)
+        done = run_program(argv, time_left(self.timeout if seconds is None else seconds), stdin)
         if done.status != 0:
-            said = ending(done.err.strip() or done.out.strip()) or "it said nothing"
+            words = ending(done.err.strip() or done.out.strip()) or "it said nothing"
             how = f"exit status {done.status}" if done.status > 0 else f"signal {-done.status}"
-            raise Refused(f"{self.name}: {what} ended with {how}: {said}")
+            raise Refused(f"{self.name}: {what} ended with {how}: {words}")
         return done
-
-    def _time_left(self, seconds: float | None) -> float:
-        ledger, allowed = current_ledger(), self.timeout if seconds is None else seconds
-        if ledger is None or ledger.deadline is None:
-            return allowed
-        return max(0.0, min(allowed, ledger.deadline - SYSTEM_CLOCK.monotonic()))
 
 
 def CortexClient(

@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, BadSpec, Failed, TimedOut, describe
-from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import duration, real
 from context_bench.core.templates import at, fill, names_in
 from context_bench.core.text import normalise
 from context_bench.core.tokens import utf8_safe
 from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt
-from context_bench.memory.systems.adapting import Answer, as_answer, told
-from context_bench.memory.systems.baselines import spoken
+from context_bench.memory.systems.adapting import Answer, as_answer
+from context_bench.memory.systems.baselines import dated_text, spoken
+from context_bench.sandbox.vendors import time_left
 
 OF_ITEM = frozenset(("content", "text", "id", "role", "speaker", "time", "session"))
 #: Step → the placeholders it may have, beside those of every step.
@@ -50,19 +50,15 @@ _PATHS: dict[str, tuple[str, ...]] = {
 _WAITS = ("probe", "status", "no")
 
 
-class Paths(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
     """Paths of an entry's parts; no path = the entry does not have it."""
 
-    @property
-    def text(self) -> str: ...
-    @property
-    def score(self) -> str | None: ...
-    @property
-    def id(self) -> str | None: ...
-    @property
-    def source(self) -> str | None: ...
-    @property
-    def time(self) -> str | None: ...
+    text: str = "text"
+    score: str | None = None
+    id: str | None = None
+    source: str | None = None
+    time: str | None = None
 
 
 def hit_of(entry: Any, paths: Paths) -> Hit:
@@ -73,23 +69,18 @@ def hit_of(entry: Any, paths: Paths) -> Hit:
     if paths.text and not isinstance(entry, Mapping | list | None):
         raise BadReply(f"a memory is expected to be an object, found {entry!r:.80}")
     score, ident, time = at(entry, paths.score), at(entry, paths.id), at(entry, paths.time)
+    sources = at(entry, paths.source)
     return Hit(
         text or "",
         real(score),
-        _sources(at(entry, paths.source)),
+        () if sources is None else tuple(map(str, sources if isinstance(sources, list) else [sources])),
         None if ident is None else str(ident),
         None if time is None else str(time),
     )
 
 
-def _sources(found: Any) -> tuple[str, ...]:
-    if found is None:
-        return ()
-    return tuple(str(one) for one in found) if isinstance(found, list) else (str(found),)
-
-
 @dataclass(frozen=True, slots=True)
-class Step:
+class MemoryStep(Paths):
     """One thing that can be asked of the memory: `call` says how (templates, as its transport wants them), the others
     read the reply.
 
@@ -101,11 +92,6 @@ class Step:
     name: str
     call: Mapping[str, Any]
     listed: str = ""
-    text: str = "text"
-    score: str | None = None
-    id: str | None = None
-    source: str | None = None
-    time: str | None = None
     ready: str = ""
     equals: Any = None
     items: str | None = None
@@ -118,13 +104,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class MemoryDescription:
     """Description of a memory in a file, checked. `wait`: how to know that what was added can be found ("probe",
     "status", "no").
     """
 
     name: str
-    steps: Mapping[str, Step]
+    steps: Mapping[str, MemoryStep]
     timeout: float
     granularity: str
     wait: str
@@ -138,7 +124,7 @@ class Description:
         return all(names & _ALWAYS for names in used)
 
 
-class Reading:
+class DescriptionReader:
     """A file's table, read step by step; every fault is told at once by `done`."""
 
     def __init__(
@@ -157,7 +143,7 @@ class Reading:
             return default
         return value
 
-    def done(self, more: Mapping[str, Any]) -> Description:
+    def done(self, more: Mapping[str, Any]) -> MemoryDescription:
         """The description; `BadSpec` with every fault."""
         steps = {name: step for name in STEPS if name in self.given and (step := self._step(name)) is not None}
         name, granularity = self.take("name", str), self.take("granularity", str, "turn")
@@ -187,9 +173,11 @@ class Reading:
                 self.faults.append(f"[{needs}] never says {' or '.join(f'{{{one}}}' for one in sorted(names))}")
         if self.faults:
             raise BadSpec(self.where, self.faults)
-        return Description(name or Path(self.where).stem, steps, float(timeout), granularity, wait, more, self.given)
+        return MemoryDescription(
+            name or Path(self.where).stem, steps, float(timeout), granularity, wait, more, self.given
+        )
 
-    def _step(self, name: str) -> Step | None:
+    def _step(self, name: str) -> MemoryStep | None:
         table = self.given[name]
         if not isinstance(table, Mapping):
             self.faults.append(f"`{name}` is expected to be a table [{name}]")
@@ -219,9 +207,9 @@ class Reading:
             for odd in sorted(names_in([call, paths.get("id") if name == "add" else None]) - allowed)
         ]
         if self.faults:
-            return Step(name, call) if isinstance(table, Mapping) else None
+            return MemoryStep(name, call) if isinstance(table, Mapping) else None
         listed = paths.pop("hits", "")
-        return Step(name, call, listed, equals=table.get("equals"), **paths)
+        return MemoryStep(name, call, listed, equals=table.get("equals"), **paths)
 
 
 def _called(*kinds: type) -> str:
@@ -230,7 +218,6 @@ def _called(*kinds: type) -> str:
 
 
 _PROBED = 10  # hits in which the last item added is looked for
-_Self = TypeVar("_Self", bound="Described")
 
 
 class NotThere(Exception):
@@ -254,7 +241,7 @@ class Described:
     reset: Callable[[], Awaitable[None]]
     delete_all: Callable[[], Awaitable[None]]
 
-    def __init__(self, description: Description, namespace: str = "context-bench") -> None:
+    def __init__(self, description: MemoryDescription, namespace: str = "context-bench") -> None:
         self.description, self.name, self.granularity = description, description.name, description.granularity
         self._namespace, self._space, self._round = namespace, None, 0
         self._opening = asyncio.Lock()
@@ -271,11 +258,11 @@ class Described:
 
     # What a subclass says
 
-    async def _send(self, step: Step, values: Mapping[str, Any], seconds: float) -> Any:
+    async def _send(self, step: MemoryStep, values: Mapping[str, Any], seconds: float) -> Any:
         """The reply to one step as a JSON document; `None` for none. Raises `SystemFailed`; `NotThere`."""
         raise NotImplementedError
 
-    def _twin(self: _Self, namespace: str) -> _Self:
+    def _isolated(self, namespace: str) -> Self:
         return type(self)(self.description, namespace)
 
     # A memory
@@ -284,23 +271,23 @@ class Described:
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities that the given steps allow."""
         steps = self.description.steps
-        search = steps.get("search")
-        has_ids = bool((search and search.id) or ("add" in steps and steps["add"].id))
-        found: dict[Capability, bool] = {
+        add, search, stats = steps["add"], steps.get("search"), steps.get("stats")
+        has_ids = bool((search and search.id) or add.id)
+        offered: dict[Capability, object] = {
             "add": True,
-            "search": search is not None,
+            "search": search,
             "answer": "answer" in steps,
             "delete": "delete" in steps and has_ids,
             "update": "update" in steps and has_ids,
             "delete_all": "delete_all" in steps,
-            "timestamps": "time" in names_in(steps["add"].call),
-            "source_ids": search is not None and search.source is not None,
-            "scores": search is not None and search.score is not None,
+            "timestamps": "time" in names_in(add.call),
+            "source_ids": search and search.source is not None,
+            "scores": search and search.score is not None,
             "namespaces": self.description.namespaced,
-            "stats": "stats" in steps and steps["stats"].items is not None and steps["stats"].bytes is not None,
+            "stats": stats and stats.items is not None and stats.bytes is not None,
             "persistent": True,
         }
-        return frozenset(name for name, offered in found.items() if offered)
+        return frozenset(name for name, is_offered in offered.items() if is_offered)
 
     @property
     def _deletes_added(self) -> bool:
@@ -322,13 +309,13 @@ class Described:
             **{name: value for name, value in self.description.given.items() if name != "timeout"},
         }
 
-    def namespace(self: _Self, name: str) -> _Self:
-        """A twin with its own store; `NotSupported` unless the steps say `{namespace}` or `{space}`."""
+    def namespace(self, name: str) -> Self:
+        """An instance with its own store; `NotSupported` unless the steps say `{namespace}` or `{space}`."""
         if not self.description.namespaced:
             raise NotSupported(
                 f"the description of {self.name} has no {{namespace}} in all of [add], [search], [answer]"
             )
-        return self._twin(name)
+        return self._isolated(name)
 
     async def add(self, items: Sequence[Item]) -> list[Receipt]:
         """Remember the items, one step each; what fails is on its receipt."""
@@ -338,13 +325,13 @@ class Described:
         step = self.description.steps["add"]
         dated = "time" in names_in(step.call)
         values = {name: getattr(item, name) for name in OF_ITEM - {"content"}} | {
-            "content": spoken(item) if dated else told(item)
+            "content": spoken(item) if dated else dated_text(item)
         }
         try:
             reply, named = await self._sent("add", values)
         except (Failed, NotThere) as error:
             return Receipt(item.id, error=describe(error))
-        ident = str(fill(step.id, named)) if step.names_its_own else at(reply, step.id)
+        ident = fill(step.id, named) if step.names_its_own else at(reply, step.id)
         memory_id = None if ident is None else str(ident)
         if memory_id is not None and self._deletes_added:
             self._added[memory_id] = None
@@ -353,14 +340,12 @@ class Described:
         return Receipt(item.id, memory_id)
 
     async def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """Hits of the memory, in its order."""
         return await self._search(query, k, as_of, None)
 
     async def _search(self, query: str, k: int, as_of: str | None, seconds: float | None) -> list[Hit]:
         step = self._step("search")
-        listed = at(
-            document := await self._ask("search", {"query": query, "k": k, "as_of": as_of}, seconds), step.listed
-        )
+        document = await self._ask("search", {"query": query, "k": k, "as_of": as_of}, seconds)
+        listed = at(document, step.listed)
         if not isinstance(listed, list):
             place = f" at {step.listed!r}" if step.listed else ""
             raise BadReply(f"{self.name}: the search is expected to give a list{place}, found {document!r:.200}")
@@ -373,35 +358,36 @@ class Described:
         return hits
 
     async def answer(self, question: str) -> Answer:
-        """Answer of the memory."""
         document = await self._ask("answer", {"query": question})
         return as_answer(at(document, self._step("answer").text))
 
     async def delete(self, memory_id: str) -> bool:
         """Forget one memory; whether there was one, as far as the memory says."""
-        there = await self._there("delete", {"id": memory_id})
+        there = await self._change("delete", memory_id, {})
         self._added.pop(memory_id, None)
-        if self._may_be_last(memory_id):
-            self._last = None
         return there
 
     async def update(self, memory_id: str, text: str) -> bool:
         """Other text for one memory; whether there was one, as far as the memory says."""
-        there = await self._there("update", {"id": memory_id, "content": text, "text": text})
-        if self._may_be_last(memory_id):
-            self._last = None
-        return there
+        return await self._change("update", memory_id, {"content": text, "text": text})
 
-    def _may_be_last(self, memory_id: str) -> bool:
-        """True if the last item added may be this one: then nothing is left that `flush` could look for."""
-        return self._last is not None and self._last[1] in (memory_id, None)
+    async def _change(self, name: str, memory_id: str, values: Mapping[str, Any]) -> bool:
+        """False if there was no such memory."""
+        there = True
+        try:
+            await self._ask(name, {"id": memory_id, **values})
+        except NotThere:
+            there = False
+        if self._last is not None and self._last[1] in (memory_id, None):
+            self._last = None  # it may be this one: then nothing is left that `flush` could look for
+        return there
 
     async def stats(self) -> dict[str, int]:
         """`items` and `bytes`, as far as the memory tells them."""
         step = self._step("stats")
         document = await self._ask("stats", {})
-        found = {"items": at(document, step.items), "bytes": at(document, step.bytes)}
-        return {name: value for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}
+        sizes = {"items": at(document, step.items), "bytes": at(document, step.bytes)}
+        return {name: value for name, value in sizes.items() if isinstance(value, int) and not isinstance(value, bool)}
 
     async def flush(self, seconds: float = 60.0) -> None:
         """Wait until what was added can be found; `TimedOut` if that takes longer."""
@@ -422,18 +408,18 @@ class Described:
 
     async def _ready(self, end: float) -> bool:
         step = self._step("status")
-        found = at(await self._ask("status", {}, end - SYSTEM_CLOCK.monotonic()), step.ready)
-        return bool(found == step.equals if step.equals is not None else found)
+        status = at(await self._ask("status", {}, end - SYSTEM_CLOCK.monotonic()), step.ready)
+        return bool(status == step.equals if step.equals is not None else status)
 
     async def _visible(self, end: float) -> bool:
         assert self._last is not None
         item, ident = self._last
         hits = await self._search(item.text[:500], _PROBED, None, end - SYSTEM_CLOCK.monotonic())
-        said = normalise(item.text)
+        text = normalise(item.text)
         return any(
             item.id in hit.source_ids
             or (ident is not None and ident == hit.memory_id)
-            or _same(said, normalise(hit.text))
+            or _same(text, normalise(hit.text))
             for hit in hits
         )
 
@@ -454,13 +440,6 @@ class Described:
         self._space, self._last = None, None
 
     # Sending
-
-    async def _there(self, name: str, values: Mapping[str, Any]) -> bool:
-        try:
-            await self._ask(name, values)
-        except NotThere:
-            return False
-        return True
 
     async def _ask(self, name: str, values: Mapping[str, Any], seconds: float | None = None) -> Any:
         return (await self._sent(name, values, seconds))[0]
@@ -484,28 +463,26 @@ class Described:
             if self._space is None:
                 step = self._step("open")
                 document = await self._send(step, named, self._time_left(None))
-                found = named["namespace"] if step.id is None else at(document, step.id)
-                if found is None:
+                space = named["namespace"] if step.id is None else at(document, step.id)
+                if space is None:
                     raise BadReply(f"{self.name}: [open] gave nothing at {step.id!r}: {document!r:.200}")
-                self._space = str(found)
+                self._space = str(space)
             return self._space
 
-    def _step(self, name: str) -> Step:
+    def _step(self, name: str) -> MemoryStep:
         step = self.description.steps.get(name)
         if step is None:
             raise NotSupported(f"the description of {self.name} has no [{name}]")
         return step
 
     def _time_left(self, seconds: float | None) -> float:
-        ledger = current_ledger()
         allowed = self.description.timeout if seconds is None else min(seconds, self.description.timeout)
-        if ledger is not None and ledger.deadline is not None:
-            allowed = min(allowed, ledger.deadline - SYSTEM_CLOCK.monotonic())
-        if allowed <= 0:
+        left = time_left(allowed)
+        if left <= 0:
             raise TimedOut(f"{self.name} was not asked: no time was left")
-        return allowed
+        return left
 
 
-def _same(said: str, found: str) -> bool:
+def _same(text: str, other: str) -> bool:
     """True if one says the other; a short text is in many."""
-    return said == found or (min(len(said), len(found)) >= 12 and (said in found or found in said))
+    return text == other or (min(len(text), len(other)) >= 12 and (text in other or other in text))

@@ -10,17 +10,16 @@ from itertools import islice
 from typing import Any, Protocol
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.protocol import Hit, Item, known_by, known_until
+from context_bench.memory.protocol import Hit, Item, date_limit, dated_within
 from context_bench.memory.systems.baselines import Entry, Listed
 
 MEMORIES = {"embedding": "Embedding"}
 
 
 class Embeds(Protocol):
-    """Texts → vectors of one length."""
+    """Texts → vectors of one length, in order."""
 
-    def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text, in order."""
+    def embed(self, texts: Sequence[str]) -> list[list[float]]: ...
 
 
 @cache
@@ -39,7 +38,7 @@ class Embedding(Listed):
     """
 
     name = "embedding"
-    capabilities = Listed.capabilities | {"search", "scores"}
+    capabilities = Listed.capabilities | {"scores"}
     batch = 128
     _matrix: Any
 
@@ -51,7 +50,6 @@ class Embedding(Listed):
         super().__init__()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything its hits depend on."""
         return {
             "class": "Embedding",
             "embedder": getattr(self._embedder, "name", type(self._embedder).__name__),
@@ -68,16 +66,15 @@ class Embedding(Listed):
             if not held:
                 return []
             scores = self._matrix[: len(held)] @ asked
-        until = known_until(as_of)
+        until = date_limit(as_of)
         if self.recency and len(held) > 1:
             scores = (1 - self.recency) * scores + self.recency * np.arange(len(held), dtype=np.float32) / (
                 len(held) - 1
             )
-        order = (at for at in np.argsort(-scores, kind="stable") if known_by(held[at][1].time, until))
+        order = (at for at in np.argsort(-scores, kind="stable") if dated_within(held[at][1].time, until))
         return [held[at][1].hit(held[at][0], float(scores[at])) for at in islice(order, max(0, k))]
 
     def delete(self, memory_id: str) -> bool:
-        """Forget one entry and its vector."""
         import numpy as np
 
         with self._lock:
@@ -88,7 +85,6 @@ class Embedding(Listed):
             return super().delete(memory_id)
 
     def update(self, memory_id: str, text: str) -> bool:
-        """Put `text` and its vector in the place of an entry's."""
         (vector,) = self._vectors([text])
         with self._lock:
             at = self._position(memory_id)
@@ -98,7 +94,6 @@ class Embedding(Listed):
             return super().update(memory_id, text)
 
     def delete_all(self) -> None:
-        """Forget everything of this namespace, vectors too."""
         with self._lock:
             super().delete_all()
             self._matrix = _rows(0, 0)
@@ -106,18 +101,15 @@ class Embedding(Listed):
     def stats(self) -> dict[str, int]:
         """`items` held, and the `bytes` of their texts and vectors."""
         with self._lock:
-            found = super().stats()
-            return {**found, "bytes": found["bytes"] + found["items"] * self._matrix.shape[1] * self._matrix.itemsize}
-
-    def insert(self, ids: Sequence[str], items: Sequence[Item]) -> None:
-        """Keep items under ids that somebody else gave them."""
-        self._insert(ids, items)
+            texts = super().stats()
+            return {**texts, "bytes": texts["bytes"] + texts["items"] * self._matrix.shape[1] * self._matrix.itemsize}
 
     def _begin(self, name: str) -> None:
         super()._begin(name)
         self._matrix = _rows(0, 0)
 
-    def _insert(self, ids: Sequence[str], items: Sequence[Item]) -> None:
+    def insert(self, ids: Sequence[str], items: Sequence[Item]) -> None:
+        """Keep items under ids that somebody else gave them."""
         entries = [Entry.of(item) for item in items]
         if not entries:
             return
@@ -135,8 +127,8 @@ class Embedding(Listed):
         """Unit vectors, one a row."""
         import numpy as np
 
-        found = np.asarray(self._embedder.embed(texts), dtype=np.float32)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        vectors = np.asarray(self._embedder.embed(texts), dtype=np.float32)
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
     def _position(self, memory_id: str) -> int | None:
         return next((at for at, held in enumerate(self._entries) if held == memory_id), None)

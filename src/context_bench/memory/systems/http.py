@@ -20,7 +20,7 @@ from context_bench.core.templates import fill, names_in, read_description
 from context_bench.llm.failures import Failure, RetryPolicy, of_exception, of_status
 from context_bench.llm.redact import bare_url, key_in, redact, secrets_in
 from context_bench.llm.sessions import leave, of_aiohttp, session_for
-from context_bench.memory.systems.described import Described, Description, NotThere, Reading, Step
+from context_bench.memory.systems.described import Described, DescriptionReader, MemoryDescription, MemoryStep, NotThere
 
 SCHEMES = {"http": "from_spec"}
 
@@ -80,7 +80,7 @@ class HTTPMemory(Described):
     searches; `idempotent = true`) are tried up to four times. Redirects are not followed.
     """
 
-    def __init__(self, description: Description, namespace: str = "context-bench") -> None:
+    def __init__(self, description: MemoryDescription, namespace: str = "context-bench") -> None:
         super().__init__(description, namespace)
         self._base = str(description.more["base_url"]).rstrip("/")
         self._key: Key | None = description.more["key"]
@@ -93,7 +93,7 @@ class HTTPMemory(Described):
         """Let go of the connections."""
         await leave(self)
 
-    async def _send(self, step: Step, values: Mapping[str, Any], seconds: float) -> Any:
+    async def _send(self, step: MemoryStep, values: Mapping[str, Any], seconds: float) -> Any:
         method = str(step.call.get("method", "POST")).upper()
         again = bool(step.call.get("idempotent", method in _REPEATABLE or step.name in _READS))
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class HTTPMemory(Described):
                 raise found.error
             await asyncio.sleep(pause)
 
-    async def _once(self, step: Step, method: str, values: Mapping[str, Any], left: float, allowed: float) -> Any:
+    async def _once(self, step: MemoryStep, method: str, values: Mapping[str, Any], left: float, allowed: float) -> Any:
         """The reply's document, or why there is none."""
         path = fill(step.call["path"], values, lambda text: quote(text, safe=""))
         headers, secrets = self._headers(step, values)
@@ -154,7 +154,7 @@ class HTTPMemory(Described):
             shown = redact(data[:2000].decode("utf-8", "replace"), secrets)[:200]
             raise BadReply(f"{self.name}: {where} is expected to send JSON, found {shown!r}") from None
 
-    def _headers(self, step: Step, values: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    def _headers(self, step: MemoryStep, values: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
         """Headers, and what in them is nobody's business."""
         filled = {**self.description.more["headers"], **step.call.get("headers", {})}
         headers = {
@@ -181,7 +181,7 @@ def from_spec(target: str) -> HTTPMemory:
 
 def from_dict(given: Mapping[str, Any], where: str = "the description of the HTTP memory") -> HTTPMemory:
     """From what such a file says; `BadSpec` lists every fault, `BadInput` names a variable that is not set."""
-    reading = Reading(given, where, call=_KEYS, needed="path")
+    reading = DescriptionReader(given, where, call=_KEYS, needed="path")
     base, headers, auth = (
         str(reading.take("base_url", str) or "").strip(),
         reading.take("headers", dict, {}),
@@ -206,7 +206,7 @@ def _secret(headers: Mapping[str, Any]) -> list[str]:
     return [name for name, value in headers.items() if not names_in(value) and secrets_in({str(name): str(value)})]
 
 
-def auth_of(reading: Reading, auth: Mapping[str, Any]) -> Key | None:
+def auth_of(reading: DescriptionReader, auth: Mapping[str, Any]) -> Key | None:
     """The header that an [auth] table asks for, its key taken from the environment."""
     unknown = auth.keys() - {"env", "header", "value"}
     reading.faults += [f"[auth]: {name!r} is not known; expected env, header, value" for name in sorted(unknown)]

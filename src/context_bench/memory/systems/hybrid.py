@@ -5,9 +5,11 @@ SIGIR 2009).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from context_bench.memory.protocol import Hit, Item, Receipt
+from context_bench.memory.systems.baselines import Isolated
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.memory.systems.embedding import Embedding, Embeds
 
@@ -16,7 +18,7 @@ MEMORIES = {"hybrid": "Hybrid"}
 _DEPTH = 50  # hits asked of each for every question, if `k` is not more
 
 
-class Hybrid:
+class Hybrid(Isolated):
     """Score of an item = Σ 1 / (`c` + rank) over both rankings; what only one of them finds counts once. Held in
     memory.
     """
@@ -31,7 +33,6 @@ class Hybrid:
         self._words, self._vectors = BM25(space=space), Embedding(embedder=embedder)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything its hits depend on."""
         return {
             "class": "Hybrid",
             "c": self.c,
@@ -55,41 +56,29 @@ class Hybrid:
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
         """The `k` best of both; ties go to the one that the words found first."""
         depth = max(k, _DEPTH)
-        scores: dict[str, float] = {}
-        hits: dict[str, Hit] = {}
-        for found in (self._words.search(query, depth, as_of=as_of), self._vectors.search(query, depth, as_of=as_of)):
-            for rank, hit in enumerate(found, 1):
-                key = hit.memory_id or ""
-                scores[key] = scores.get(key, 0.0) + 1 / (self.c + rank)
-                hits.setdefault(key, hit)
-        best = sorted(scores, key=lambda key: -scores[key])[: max(0, k)]
-        return [Hit(hits[key].text, scores[key], hits[key].source_ids, key, hits[key].time) for key in best]
+        hits: dict[str | None, Hit] = {}
+        for ranking in (self._words.search(query, depth, as_of=as_of), self._vectors.search(query, depth, as_of=as_of)):
+            for rank, hit in enumerate(ranking, 1):
+                fused = hits.setdefault(hit.memory_id, replace(hit, score=0.0))
+                hits[hit.memory_id] = replace(fused, score=(fused.score or 0.0) + 1 / (self.c + rank))
+        return sorted(hits.values(), key=lambda hit: -(hit.score or 0.0))[: max(0, k)]
 
     def delete(self, memory_id: str) -> bool:
-        """Forget one item in both."""
         self._vectors.delete(memory_id)
         return self._words.delete(memory_id)
 
     def update(self, memory_id: str, text: str) -> bool:
-        """Put `text` in the place of what an item says, in both."""
         self._vectors.update(memory_id, text)
         return self._words.update(memory_id, text)
 
     def delete_all(self) -> None:
-        """Forget everything of this namespace."""
         self._words.delete_all()
         self._vectors.delete_all()
 
-    def reset(self) -> None:
-        """The same as `delete_all`."""
-        self.delete_all()
-
     def namespace(self, name: str) -> Hybrid:
-        """An isolated twin that knows nothing yet."""
         return Hybrid(self.c, embedder=self._embedder, space=name)
 
     def flush(self, seconds: float | None = None) -> None:
-        """Nothing to wait for."""
         self._words.flush(seconds)
 
     def stats(self) -> dict[str, int]:
@@ -98,6 +87,5 @@ class Hybrid:
         return {"items": words["items"], "bytes": words["bytes"] + vectors["bytes"]}
 
     def close(self) -> None:
-        """Let go of both."""
         self._words.close()
         self._vectors.close()

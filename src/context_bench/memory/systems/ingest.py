@@ -21,21 +21,21 @@ from context_bench.core.errors import BadInput, SetupFailed, Stop, describe
 from context_bench.core.numbers import real
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter
-from context_bench.memory.protocol import Hit, Item, Memory, Receipt, dated, unpacking
-from context_bench.memory.systems.adapting import told
+from context_bench.memory.protocol import Hit, Item, Memory, Receipt, dated, iter_packed
+from context_bench.memory.systems.baselines import dated_text
 from context_bench.stats.distributions import nearest_rank
 
 
-async def timed(clock: Clock, function: Callable[..., Any], *args: Any, **told: Any) -> tuple[Any, float]:
+async def timed(clock: Clock, function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:
     """Call `function`; its result and the seconds it took, without the way into its thread."""
 
     def measured() -> tuple[Any, float]:
         before = clock.monotonic()
-        return function(*args, **told), clock.monotonic() - before
+        return function(*args, **options), clock.monotonic() - before
 
     if asyncio.iscoroutinefunction(function):
         before = clock.monotonic()
-        return await function(*args, **told), clock.monotonic() - before
+        return await function(*args, **options), clock.monotonic() - before
     found, seconds = await calling.call(measured)
     if inspect.isawaitable(found):
         before = clock.monotonic()
@@ -244,13 +244,13 @@ class Provenance:
 
     @cached_property
     def _texts(self) -> list[tuple[str, str]]:
-        return [(item.id, normalise(item.text)) for item in unpacking(self._packed)]
+        return [(item.id, normalise(item.text)) for item in iter_packed(self._packed)]
 
     @cached_property
     def _same(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for item, text in zip(unpacking(self._packed), (text for _, text in self._texts), strict=True):
-            for form in {text, normalise(item.line), normalise(told(item))} - {""}:
+        for item, text in zip(iter_packed(self._packed), (text for _, text in self._texts), strict=True):
+            for form in {text, normalise(item.line), normalise(dated_text(item))} - {""}:
                 found.setdefault(form, []).append(item.id)
         return found
 
@@ -269,7 +269,7 @@ class Shown:
     def __post_init__(self) -> None:
         self.tokens = self.counter.count(self.text)
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As JSON."""
         hit = self.hit
         score = real(hit.score)

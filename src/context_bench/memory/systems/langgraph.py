@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, TypeVar
+from typing import Any
 
 from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox.vendors import Vendor
 
 MEMORIES = {"langgraph": "LangGraphStore", "langmem": "LangMem"}
-
-_Self = TypeVar("_Self", bound="LangGraphStore")
 
 
 class LangGraphStore(VendorMemory):
@@ -22,21 +19,7 @@ class LangGraphStore(VendorMemory):
 
     vendor = Vendor("langgraph", "langgraph", "1.2.22")
     kind = "langgraph"
-    capabilities = frozenset(
-        {
-            "add",
-            "search",
-            "delete",
-            "delete_all",
-            "update",
-            "timestamps",
-            "metadata",
-            "source_ids",
-            "scores",
-            "namespaces",
-            "stats",
-        }
-    )
+    capabilities = VendorMemory.capabilities | {"update"}
 
     def __init__(
         self,
@@ -51,17 +34,6 @@ class LangGraphStore(VendorMemory):
     ) -> None:
         settings: dict[str, Any] = {"embedding_model": embedding_model, "dimensions": dimensions}
         super().__init__(settings, relay=relay, api_key=api_key, embedder=embedder, python=python, timeout=timeout)
-
-    @staticmethod
-    def own_calls(options: dict[str, Any]) -> bool:
-        """True if a memory with these options calls a model by its own means."""
-        return options.get("embedder") == "relay"
-
-    def namespace(self: _Self, name: str) -> _Self:
-        """An isolated twin in the same process."""
-        twin = copy.copy(self)
-        twin._renamed(name)
-        return twin
 
 
 class LangMem(LangGraphStore):

@@ -21,7 +21,7 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.templates import fill, read_description
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import redact
-from context_bench.memory.systems.described import Described, Description, Reading, Step
+from context_bench.memory.systems.described import Described, DescriptionReader, MemoryDescription, MemoryStep
 from context_bench.memory.systems.http import auth_of
 
 SCHEMES = {"mcp": "from_spec"}
@@ -58,21 +58,21 @@ class MCPMemory(Described):
     """  # noqa: E501
 
     def __init__(
-        self, description: Description, namespace: str = "context-bench", *, connection: _Connection | None = None
+        self, description: MemoryDescription, namespace: str = "context-bench", *, connection: _Connection | None = None
     ) -> None:
         super().__init__(description, namespace)
         self._owned = connection is None
         self._connection = connection or _Connection(description)
 
-    def _twin(self, namespace: str) -> MCPMemory:
+    def _isolated(self, namespace: str) -> MCPMemory:
         return MCPMemory(self.description, namespace, connection=self._connection)
 
     async def close(self) -> None:
-        """End the server, unless this is a twin of one that lives on."""
+        """End the server, unless this is a namespace of one that lives on."""
         if self._owned:
             await _there(self._connection.close())
 
-    async def _send(self, step: Step, values: Mapping[str, Any], seconds: float) -> Any:
+    async def _send(self, step: MemoryStep, values: Mapping[str, Any], seconds: float) -> Any:
         arguments = fill(step.call.get("arguments", {}), values)
         result = await _there(self._connection.call(str(step.call["tool"]), arguments, seconds))
         texts = [block.text for block in result.content if getattr(block, "type", None) == "text"]
@@ -82,7 +82,7 @@ class MCPMemory(Described):
             )
         return self._document(result.structured_content, texts, step)
 
-    def _document(self, structured: Any, texts: list[str], step: Step) -> Any:
+    def _document(self, structured: Any, texts: list[str], step: MemoryStep) -> Any:
         if self.description.more["format"] != "json" and step.name == "search":
             lines = (
                 texts
@@ -107,7 +107,7 @@ class MCPMemory(Described):
 class _Connection:
     """One session with a server, held by a task of its own on the background loop; all twins share it."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: MemoryDescription) -> None:
         self._description = description
         self._lock: asyncio.Lock | None = None
         self._task: asyncio.Task[None] | None = None
@@ -242,7 +242,7 @@ def from_dict(given: Mapping[str, Any], where: str = "the description of the MCP
     """From what such a file says; `BadSpec` lists every fault."""
     if importlib.util.find_spec("mcp") is None:
         raise MissingExtra("mcp:", "memory")
-    reading = Reading(given, where, call=_KEYS, needed="tool")
+    reading = DescriptionReader(given, where, call=_KEYS, needed="tool")
     command, url = reading.take("command", list), reading.take("url", str)
     env, form, auth = reading.take("env", list, []), reading.take("format", str, "json"), reading.take("auth", dict)
     if (command is None) == (url is None):

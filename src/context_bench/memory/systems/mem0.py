@@ -4,14 +4,12 @@ facts.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.protocol import Item
-from context_bench.memory.systems.adapting import told
-from context_bench.memory.systems.baselines import spoken
+from context_bench.memory.systems.baselines import dated_text, spoken
 from context_bench.memory.systems.vendor_memory import VendorMemory
 from context_bench.sandbox.vendors import Vendor
 
@@ -57,31 +55,15 @@ class Mem0(VendorMemory):
         }
         super().__init__(settings, relay=relay, api_key=api_key, embedder=embedder, python=python, timeout=timeout)
         self.infer = bool(infer)
-        kept = {
-            "add",
-            "search",
-            "delete",
-            "delete_all",
-            "timestamps",
-            "metadata",
-            "source_ids",
-            "scores",
-            "namespaces",
-            "stats",
-        }
-        self.capabilities = frozenset(kept | (set() if infer else {"update"}) | ({"persistent"} if path else set()))  # type: ignore[arg-type]
+        if not infer:
+            self.capabilities |= {"update"}
+        if path:
+            self.capabilities |= {"persistent"}
 
     @staticmethod
     def own_calls(options: Mapping[str, Any]) -> bool:
-        """True if a memory with these options calls a model by its own means."""
-        return bool(options.get("infer")) or options.get("embedder") == "relay"
-
-    def namespace(self, name: str) -> Mem0:
-        """An isolated twin in the same process: another user."""
-        twin = copy.copy(self)
-        twin._renamed(name)
-        return twin
+        return bool(options.get("infer")) or VendorMemory.own_calls(options)
 
     def _text(self, item: Item) -> str:
         """A model that extracts facts has to see when a thing was said; a text kept as it is has its date beside it."""
-        return told(item) if self.infer else spoken(item)
+        return dated_text(item) if self.infer else spoken(item)

@@ -14,7 +14,8 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.llm.chat import ChatClient, ChatRequest
 from context_bench.llm.redact import secrets_in
 from context_bench.memory.protocol import Capability, Item, NotSupported, Receipt
-from context_bench.memory.systems.adapting import Answer, told
+from context_bench.memory.systems.adapting import Answer
+from context_bench.memory.systems.baselines import dated_text
 from context_bench.wire.apis.read import Reply
 
 MEMORIES = {"proxy": "ProxyMemory"}
@@ -119,7 +120,7 @@ class ProxyMemory:
 
     async def _tell(self, part: Sequence[Item]) -> list[Receipt]:
         messages = [
-            {"role": "assistant" if item.role == "assistant" else "user", "content": utf8_safe(told(item))}
+            {"role": "assistant" if item.role == "assistant" else "user", "content": utf8_safe(dated_text(item))}
             for item in part
         ]
         try:

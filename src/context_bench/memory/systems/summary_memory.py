@@ -6,7 +6,6 @@ Both read the conversation part by part through a model behind an OpenAI-compati
 from __future__ import annotations
 
 import asyncio
-import copy
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,14 +14,15 @@ from context_bench.core.errors import Failed, describe
 from context_bench.core.iterables import by_size
 from context_bench.core.protocols import Prices
 from context_bench.core.tokens import counter_for
-from context_bench.memory.protocol import Hit, Item, Receipt, known_by, known_until
+from context_bench.memory.protocol import Hit, Item, Receipt, date_limit, dated_within
+from context_bench.memory.systems.baselines import Isolated, sizes
 from context_bench.memory.systems.bm25 import BM25
 from context_bench.systems.text_model import TextModel
 
 MEMORIES = {"summary_regenerative": "RegenerativeSummary", "summary_anchored": "AnchoredSummary"}
 
 
-class Written(TextModel):
+class Written(Isolated, TextModel):
     """A memory that a model writes. `relay`: base URL of the model; `api_key` defaults to `OPENAI_API_KEY`.
 
     New items are put to the model in parts of at most `part_tokens` (o200k_base; a longer item is its own part), at
@@ -47,7 +47,6 @@ class Written(TextModel):
     ) -> None:
         settings = {"timeout": timeout, "max_retries": max_retries, "prices": prices, "limiter": limiter}
         super().__init__(relay, model, api_key, "--relay", part_tokens=part_tokens, max_tokens=max_tokens, **settings)
-        self._owner = True
         self._begin("")
 
     async def add(self, items: Sequence[Item]) -> list[Receipt]:
@@ -64,7 +63,7 @@ class Written(TextModel):
         return receipts
 
     async def aclose(self) -> None:
-        """Let go of the connections; a twin leaves them to the memory that it came from."""
+        """Close the connections; a namespace leaves them to the memory that it came from."""
         if self._owner:
             await super().aclose()
 
@@ -73,7 +72,6 @@ class Written(TextModel):
         raise NotImplementedError
 
     def _begin(self, name: str) -> None:
-        """Be the empty namespace `name`."""
         self._turn = asyncio.Lock()
 
     def _parts(self, items: Sequence[Item]) -> Iterator[list[Item]]:
@@ -105,27 +103,14 @@ class RegenerativeSummary(Written):
     rules = _RULES
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """The summary, if there is one."""
         return [Hit(self._summary, memory_id="summary")] if self._summary and k > 0 else []
 
-    def namespace(self, name: str) -> RegenerativeSummary:
-        """An isolated twin with no summary yet, on the same model."""
-        twin = copy.copy(self)
-        twin._owner = False
-        twin._begin(name)
-        return twin
-
     def delete_all(self) -> None:
-        """Forget the summary."""
         self._summary = ""
 
-    def reset(self) -> None:
-        """The same as `delete_all`."""
-        self.delete_all()
-
     def stats(self) -> dict[str, int]:
-        """One item if there is a summary, and its bytes."""
-        return {"items": int(bool(self._summary)), "bytes": len(self._summary.encode("utf-8", "replace"))}
+        """One item if there is a summary."""
+        return sizes([self._summary] if self._summary else ())
 
     def _begin(self, name: str) -> None:
         super()._begin(name)
@@ -165,43 +150,21 @@ class AnchoredSummary(Written):
     rules = _LEDGER_RULES
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """Entries, best first."""
-        until = known_until(as_of)
-        found = [hit.source_ids[0] for hit in self._index.search(query, k, as_of=as_of)]
-        others = [
-            key
-            for key, (hit, _) in reversed(self._ledger.items())
-            if key not in set(found) and known_by(hit.time, until)
-        ]
-        return [self._ledger[key][0] for key in [*found, *others][: max(0, k)]]
+        limit = date_limit(as_of)
+        matches = [hit.source_ids[0] for hit in self._index.search(query, k, as_of=as_of)]
+        newest = [key for key, (hit, _) in reversed(self._ledger.items()) if dated_within(hit.time, limit)]
+        return [self._ledger[key][0] for key in list(dict.fromkeys([*matches, *newest]))[: max(0, k)]]
 
     def delete(self, memory_id: str) -> bool:
-        """Strike one entry out; whether there was one."""
         entry = self._ledger.pop(memory_id, None)
         return entry is not None and self._index.delete(entry[1])
 
     def delete_all(self) -> None:
-        """Strike everything out."""
         self._ledger.clear()
         self._index.delete_all()
 
-    def reset(self) -> None:
-        """The same as `delete_all`."""
-        self.delete_all()
-
-    def namespace(self, name: str) -> AnchoredSummary:
-        """An isolated twin with an empty ledger, on the same model."""
-        twin = copy.copy(self)
-        twin._owner = False
-        twin._begin(name)
-        return twin
-
     def stats(self) -> dict[str, int]:
-        """Entries that hold, and the bytes of their texts."""
-        return {
-            "items": len(self._ledger),
-            "bytes": sum(len(hit.text.encode("utf-8", "replace")) for hit, _ in self._ledger.values()),
-        }
+        return sizes(hit.text for hit, _ in self._ledger.values())
 
     async def aclose(self) -> None:
         self._index.close()
@@ -217,8 +180,8 @@ class AnchoredSummary(Written):
         shown = list(self._ledger.items())[-_SHOWN:]
         ledger = "\n".join(f"{key}: {hit.text}" for key, (hit, _) in shown) or "(empty)"
         turns = "\n".join(f"[{number}] {dated(item)}" for number, item in enumerate(part, 1))
-        said = await self._ask(f"Ledger:\n{ledger}\n\nNext part:\n{turns}\n\nNew lines of the ledger:")
-        for line in (each[:_LONGEST] for each in said.splitlines()):
+        reply = await self._ask(f"Ledger:\n{ledger}\n\nNext part:\n{turns}\n\nNew lines of the ledger:")
+        for line in (written[:_LONGEST] for written in reply.splitlines()):
             if struck := _STRUCK.match(line):
                 self.delete(f"L{int(struck[1])}")
             elif (fact := _FACT.match(line)) and fact["fact"].strip(" .").lower() != "nothing":
@@ -237,8 +200,8 @@ class AnchoredSummary(Written):
 
 def _numbers(text: str) -> list[int]:
     """`2,5-7` → 2, 5, 6, 7. A range of more than 100 is taken for two numbers."""
-    found: list[int] = []
+    numbers: list[int] = []
     for first, last in re.findall(r"(\d{1,6})(?:\s*[-–]\s*(\d{1,6}))?", text):
         low, high = int(first), int(last or first)
-        found += range(low, high + 1) if 0 <= high - low <= 100 else (low, high)
-    return found
+        numbers += range(low, high + 1) if 0 <= high - low <= 100 else (low, high)
+    return numbers

@@ -19,13 +19,13 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.embedder import DIMENSIONS
 from context_bench.llm.servers import ModelServer, ResponderError
 from context_bench.memory.protocol import Capability, Hit, Item, Receipt
-from context_bench.memory.systems.baselines import spoken
+from context_bench.memory.systems.baselines import Isolated, spoken
 from context_bench.memory.systems.embedding import bundled
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 
-_PROGRAM = Path(__file__).parent / "worker" / "program.py"
+_PROGRAM = Path(__file__).with_name("vendor_worker.py")
 _FAREWELL = 5.0  # seconds in which a process may take its store away
 
 
@@ -41,7 +41,7 @@ class _Embedder:
         return await asyncio.to_thread(bundled().embed, texts)
 
 
-class Worker:
+class MemoryProcess:
     """The process of one memory: started at the first call, one call at a time, ended by `close`. It ends by itself
     when we do.
 
@@ -122,7 +122,7 @@ class Worker:
             run_sync(server.stop())
 
 
-class VendorMemory:
+class VendorMemory(Isolated):
     """A memory in a vendor's process. Namespaces share the process; the vendor keeps them apart by its own means. One
     call at a time.
 
@@ -132,9 +132,23 @@ class VendorMemory:
 
     vendor: Vendor
     kind: str
-    capabilities: frozenset[Capability]
+    capabilities: frozenset[Capability] = frozenset(
+        {
+            "add",
+            "search",
+            "delete",
+            "delete_all",
+            "timestamps",
+            "metadata",
+            "source_ids",
+            "scores",
+            "namespaces",
+            "stats",
+        }
+    )
     batch: int | None = 1
     granularity = "turn"
+    _space = "root"
 
     def __init__(
         self,
@@ -155,21 +169,25 @@ class VendorMemory:
         self.name = self.kind
         self._embedder = embedder
         self._settings = {**settings, **own, "relay": base, "embeddings": base if embedder == "relay" else None}
-        found = self.vendor.python(python)
-        self.version = self.vendor.version_in(found)
+        interpreter = self.vendor.python(python)
+        self.version = self.vendor.version_in(interpreter)
         keys = {"RELAY": api_key, "EMBEDDINGS": api_key if embedder == "relay" else None}
-        self._worker = Worker(self.kind, found, self._settings, keys, timeout)
-        self._space, self._twin = "root", False
+        self._worker = MemoryProcess(self.kind, interpreter, self._settings, keys, timeout)
+
+    @staticmethod
+    def own_calls(options: Mapping[str, Any]) -> bool:
+        """True if a memory with these options calls a model by its own means."""
+        return options.get("embedder") == "relay"
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything its hits depend on: the package's version among it, the address of the relay not."""
-        told = {name: value for name, value in self._settings.items() if name not in ("relay", "embeddings", "folder")}
+        elsewhere = ("relay", "embeddings", "folder")
         return {
             "class": type(self).__name__,
             "package": self.vendor.package,
             "version": self.version,
             "embedder": self._embedder,
-            **told,
+            **{name: value for name, value in self._settings.items() if name not in elsewhere},
         }
 
     def add(self, items: Sequence[Item]) -> list[Receipt]:
@@ -177,39 +195,29 @@ class VendorMemory:
         return [self._add(item) for item in items]
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """The best `k` hits, best first. The package cannot be told when a question is asked. A blank question finds
-        nothing.
-        """
+        """The package cannot be told when a question is asked. A blank question finds nothing."""
         if not query.strip() or k < 1:
             return []
-        hits = self._call("search", query=_clean(query), k=k)
+        hits = self._call("search", query=utf8_safe(query), k=k)
         if not isinstance(hits, list):
             raise BadReply(f"{self.kind}: its process answered a search with a {type(hits).__name__}; expected a list")
-        return [_hit(self.kind, found) for found in hits]
+        return [_hit(self.kind, hit) for hit in hits]
 
     def delete(self, memory_id: str) -> bool:
-        """Forget one memory; whether there was one."""
         return bool(self._call("delete", ident=memory_id))
 
     def update(self, memory_id: str, text: str) -> bool:
-        """Other text for one memory; whether there was one."""
-        return bool(self._call("update", ident=memory_id, text=_clean(text)))
+        return bool(self._call("update", ident=memory_id, text=utf8_safe(text)))
 
     def delete_all(self) -> None:
-        """Forget everything of this namespace."""
         self._call("delete_all")
 
-    def reset(self) -> None:
-        """The same as `delete_all`."""
-        self.delete_all()
-
     def stats(self) -> dict[str, int]:
-        """`items` held, and the `bytes` of their texts."""
         return dict(self._call("stats"))
 
     def close(self) -> None:
-        """End the process, unless this is a twin of one that lives on."""
-        if not self._twin:
+        """End the process, unless this is a namespace of one that lives on."""
+        if self._owner:
             self._worker.close()
 
     def _text(self, item: Item) -> str:
@@ -217,15 +225,15 @@ class VendorMemory:
         return spoken(item)
 
     def _add(self, item: Item) -> Receipt:
-        told = {
-            "text": _clean(self._text(item)),
+        fields = {
+            "text": utf8_safe(self._text(item)),
             "role": item.role,
             "source_id": item.id,
             "time": item.time,
             "session": item.session,
         }
         try:
-            ids = self._call("add", item=told)
+            ids = self._call("add", item=fields)
         except Refused as error:
             return Receipt(item.id, error=str(error))
         if ids and not (isinstance(ids, list) and isinstance(ids[0], str)):
@@ -237,27 +245,22 @@ class VendorMemory:
     def _call(self, what: str, **args: Any) -> Any:
         return self._worker.call(what, space=self._space, **args)
 
-    def _renamed(self, name: str) -> None:
+    def _begin(self, name: str) -> None:
         """Be the namespace `name`; a hash, because a vendor may refuse what is in a name."""
-        self._space, self._twin = "n" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32], True
+        self._space = "n" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _hit(kind: str, found: Any) -> Hit:
-    told = found if isinstance(found, Mapping) else {}
-    text, score = told.get("text"), numbers.score(told.get("score"))
-    ident, source, time = told.get("id"), told.get("source_id"), told.get("time")
-    if not isinstance(text, str) or any(
-        each is not None and not isinstance(each, str) for each in (ident, source, time)
-    ):
+def _hit(kind: str, reply: Any) -> Hit:
+    fields = reply if isinstance(reply, Mapping) else {}
+    text, score = fields.get("text"), numbers.score(fields.get("score"))
+    names = [fields.get(name) for name in ("id", "source_id", "time")]
+    if not isinstance(text, str) or not all(isinstance(name, str | None) for name in names):
         raise BadReply(
             f"{kind}: its process told of a hit that is none; expected a text, and id, source_id and time as texts"
         )
-    if score is None and told.get("score") is not None:
+    if score is None and fields.get("score") is not None:
         raise BadReply(
-            f"{kind}: its process gave a hit the score {str(told['score'])[:60]!r}; expected a finite number"
+            f"{kind}: its process gave a hit the score {str(fields['score'])[:60]!r}; expected a finite number"
         )
+    ident, source, time = names
     return Hit(text, score, () if source is None else (source,), ident, time)
-
-
-def _clean(text: str) -> str:
-    return utf8_safe(text)

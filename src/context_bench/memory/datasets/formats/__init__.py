@@ -1,6 +1,6 @@
 """The published formats of memory benchmarks, recognised by the fields of a document.
 
-A new format is one module here, which declares `FORMATS`, a tuple of `Format`.
+A new format is one module here, which declares `FORMATS`, a tuple of `MemoryFormat`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from context_bench.memory.datasets.haystacks import Format
+from context_bench.memory.datasets.memory_records import MemoryFormat
 
 #: Those of all modules of this folder, in the order in which they are tried.
-FORMATS: tuple[Format, ...] = tuple(
+FORMATS: tuple[MemoryFormat, ...] = tuple(
     sorted(
         (each for module in iter_modules(__path__) for each in import_module(f"{__name__}.{module.name}").FORMATS),
         key=lambda each: (each.rank, each.name),
@@ -21,7 +21,7 @@ FORMATS: tuple[Format, ...] = tuple(
 )
 
 
-def sniff(document: Mapping[str, Any]) -> Format | None:
+def sniff(document: Mapping[str, Any]) -> MemoryFormat | None:
     """Find the format of a document; `None` if no format fits."""
     return next((each for each in FORMATS if each.sniff(document)), None)
 

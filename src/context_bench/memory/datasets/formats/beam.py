@@ -13,21 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     cited,
     kind,
     objects,
-    said_in,
     sessions_of,
     strings,
     text_of,
+    turn_text,
     when,
 )
 from context_bench.memory.protocol import Item
@@ -39,7 +39,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return isinstance(document.get("chat"), list) and "probing_questions" in document
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         name = text_of(value, where, "conversation_id") or str(document.number + 1)
@@ -51,7 +51,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
                 at = f"{where}, {ability} {number}"
                 evidence = cited(map(str, _numbers(one.get("source_chat_ids"))), known, dirt)
                 questions.append(
-                    Question(
+                    MemoryQuestion(
                         id=f"{name}-{ability}-{number}",
                         text=text_of(one, at, "question"),
                         answers=answers_of(next((one[key] for key in _ANSWERS if one.get(key)), None), dirt, at),
@@ -62,7 +62,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
                         rubric=tuple(strings(one.get("rubric") or [])),
                     )
                 )
-        yield Haystack(name, items, questions)
+        yield MemoryConversation(name, items, questions)
 
 
 def _probes(value: Any, where: str) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ def _items(chat: list[Any], dirt: Dirt, where: str) -> Iterator[Item]:
             anchor = next((message["time_anchor"] for message in messages if message.get("time_anchor")), anchor)
             time = when(anchor, dirt, "session dates")
             for place, message in enumerate(messages):
-                said = said_in(message, where, dirt, "content")
+                said = turn_text(message, where, dirt, "content")
                 number = message.get("id")
                 if isinstance(number, int) and not isinstance(number, bool):
                     number += offset
@@ -145,7 +145,7 @@ def _messages(batch: Any, where: str) -> Iterator[Mapping[str, Any]]:
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "beam",
         "{conversation_id, chat: [[{role, id, content}]], probing_questions: {ability: [{question, answer, rubric}]}}",
         _sniff,

@@ -12,18 +12,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     objects,
-    said_in,
     sessions_of,
     text_of,
+    turn_text,
 )
 from context_bench.memory.protocol import Item
 
@@ -42,7 +42,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return any(isinstance(document.get(key), list) for key in ("evidence_items", "evidenceItems"))
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         found = objects(value, "evidence_items" if "evidence_items" in value else "evidenceItems", where)
@@ -60,7 +60,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
         if shared:
             items = list(_items(shared, dirt, where))
             words = _words(items)
-            yield Haystack(
+            yield MemoryConversation(
                 name,
                 items,
                 [_ask(f"{name}-q{i}", one, type_, items, words, dirt, where) for i, one in enumerate(found)],
@@ -68,7 +68,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             continue
         for number, one in enumerate(found):
             items = list(_items(objects(one, "conversations", where), dirt, where))
-            yield Haystack(
+            yield MemoryConversation(
                 f"{name}-q{number}", items, [_ask(f"{name}-q{number}", one, type_, items, _words(items), dirt, where)]
             )
 
@@ -78,7 +78,7 @@ def _items(conversations: Sequence[Mapping[str, Any]], dirt: Dirt, where: str) -
     for number, conversation in enumerate(conversations, 1):
         session = distinct(text_of(conversation, where, "id") or str(number))
         for place, message in enumerate(objects(conversation, "messages", where), 1):
-            said = said_in(message, where, dirt, "text")
+            said = turn_text(message, where, dirt, "text")
             if not said:
                 continue
             role = text_of(message, where, "speaker").lower() or "user"
@@ -94,9 +94,9 @@ def _words(items: list[Item]) -> _Words:
 
 def _ask(
     name: str, one: Mapping[str, Any], type_: str, items: list[Item], texts: _Words, dirt: Dirt, where: str
-) -> Question:
-    evidence = _said(objects(one, "message_evidences", where), texts, dirt, where)
-    return Question(
+) -> MemoryQuestion:
+    evidence = _items_saying(objects(one, "message_evidences", where), texts, dirt, where)
+    return MemoryQuestion(
         id=name,
         text=text_of(one, where, "question"),
         answers=answers_of(one.get("answer"), dirt, where),
@@ -108,7 +108,7 @@ def _ask(
     )
 
 
-def _said(evidences: Sequence[Mapping[str, Any]], texts: _Words, dirt: Dirt, where: str) -> tuple[str, ...]:
+def _items_saying(evidences: Sequence[Mapping[str, Any]], texts: _Words, dirt: Dirt, where: str) -> tuple[str, ...]:
     """The items that say the evidence: word for word, else the only one that holds it or is held by it."""
     found: list[str] = []
     for each in evidences:
@@ -125,7 +125,7 @@ def _said(evidences: Sequence[Mapping[str, Any]], texts: _Words, dirt: Dirt, whe
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "convomem",
         "{evidence_items: [{question, answer, message_evidences: [{speaker, text}], conversations: [{messages}]}]}",
         _sniff,

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     objects,
-    said_in,
     text_of,
+    turn_text,
 )
 from context_bench.memory.protocol import Item
 
@@ -30,7 +30,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return "previous_dialogs" in document and isinstance(document.get("self_instruct"), Mapping)
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         name = f"dmr-{document.number}"
@@ -44,7 +44,9 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             item for number, (turns, ago) in enumerate(sessions, 1) for item in _items(number, turns, ago, dirt, where)
         ]
         answers = answers_of(asked.get("A"), dirt, where)
-        yield Haystack(name, items, [Question(id=name, text=text_of(asked, where, "B"), answers=answers, type="fact")])
+        yield MemoryConversation(
+            name, items, [MemoryQuestion(id=name, text=text_of(asked, where, "B"), answers=answers, type="fact")]
+        )
 
 
 def _ago(session: Mapping[str, Any], dirt: Dirt, where: str) -> str | None:
@@ -60,7 +62,7 @@ def _ago(session: Mapping[str, Any], dirt: Dirt, where: str) -> str | None:
 
 def _items(number: int, turns: list[Mapping[str, Any]], ago: str | None, dirt: Dirt, where: str) -> Iterator[Item]:
     for place, turn in enumerate(turns):
-        said = said_in(turn, where, dirt, "text")
+        said = turn_text(turn, where, dirt, "text")
         if not said:
             continue
         speaker = _SPEAKERS.get(text_of(turn, where, "id"), "AB"[place % 2])
@@ -68,7 +70,7 @@ def _items(number: int, turns: list[Mapping[str, Any]], ago: str | None, dirt: D
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "dmr",
         "{previous_dialogs: [{dialog: [{text}], time_back}], dialog: [{text}], self_instruct: {B: question, A: "
         "answer}}",

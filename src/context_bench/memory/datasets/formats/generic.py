@@ -16,23 +16,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     cited,
     iso,
     kind,
     listed,
     objects,
-    said_in,
     sessions_of,
     strings,
     text_of,
+    turn_text,
     when,
 )
 from context_bench.memory.protocol import Item
@@ -47,7 +47,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return told and isinstance(asked, list) and all(isinstance(each, Mapping) for each in asked)
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         name = text_of(value, where, "id") or f"haystack-{document.number + 1}"
@@ -58,7 +58,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             _ask(f"{name}-q{number}", one, items, known, dirt, f"{where}, question {number + 1}")
             for number, one in enumerate(objects(value, field, where))
         ]
-        yield Haystack(name, items, questions, granularity=text_of(value, where, "granularity") or "turn")
+        yield MemoryConversation(name, items, questions, granularity=text_of(value, where, "granularity") or "turn")
 
 
 def _items(value: Mapping[str, Any], dirt: Dirt, where: str) -> Iterator[Item]:
@@ -70,7 +70,7 @@ def _items(value: Mapping[str, Any], dirt: Dirt, where: str) -> Iterator[Item]:
             fields = {"text": turn} if isinstance(turn, str) else turn
             if not isinstance(fields, Mapping):
                 raise BadInput(f"{where}: item {count} is {kind(turn)}; expected text or an object with a text")
-            said = said_in(fields, where, dirt, "text", "content")
+            said = turn_text(fields, where, dirt, "text", "content")
             if not said:
                 continue
             time = text_of(fields, where, "time", "timestamp", "date") or date
@@ -103,7 +103,9 @@ def _sessions(value: Mapping[str, Any], where: str) -> Iterator[tuple[str | None
             )
 
 
-def _ask(name: str, one: Mapping[str, Any], items: list[Item], known: set[str], dirt: Dirt, where: str) -> Question:
+def _ask(
+    name: str, one: Mapping[str, Any], items: list[Item], known: set[str], dirt: Dirt, where: str
+) -> MemoryQuestion:
     evidence = cited(strings(one.get("evidence") or []), known, dirt)
     told = cited(
         strings(one.get("evidence_sessions") or []),
@@ -118,7 +120,7 @@ def _ask(name: str, one: Mapping[str, Any], items: list[Item], known: set[str], 
     if not type_:
         dirt.add("categories without a name")
     asked = text_of(one, where, "asked", "date")
-    return Question(
+    return MemoryQuestion(
         id=text_of(one, where, "id") or name,
         text=text_of(one, where, "question", "query", "text"),
         answers=answers_of(one.get("answers") or one.get("answer", one.get("expected_answer")), dirt, where),
@@ -135,7 +137,7 @@ def _ask(name: str, one: Mapping[str, Any], items: list[Item], known: set[str], 
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "generic",
         '{"id", "items": [{"id", "text", "speaker", "time", "session"}], "questions": [{"question", "answer", '
         '"evidence"}]}',

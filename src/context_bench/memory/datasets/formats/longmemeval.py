@@ -10,21 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     cited,
     iso,
     kind,
     listed,
-    said_in,
     strings,
     text_of,
+    turn_text,
     when,
 )
 from context_bench.memory.protocol import Item
@@ -36,7 +36,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return "haystack_sessions" in document and "question" in document
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         name = text_of(value, where, "question_id") or f"question-{document.number + 1}"
@@ -46,7 +46,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
         for session, date, turns in sessions:
             time = when(date, dirt, "session dates")
             for number, turn in enumerate(turns, 1):
-                said = said_in(turn, where, dirt, "content", "text")
+                said = turn_text(turn, where, dirt, "content", "text")
                 if not said:
                     continue
                 items.append(
@@ -72,11 +72,11 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
         )
         if not evidence:
             dirt.add("questions without a turn as evidence")
-        yield Haystack(
+        yield MemoryConversation(
             name,
             items,
             [
-                Question(
+                MemoryQuestion(
                     id=name,
                     text=text_of(value, where, "question"),
                     answers=answers,
@@ -121,7 +121,7 @@ def _in_order(sessions: list[_Session], dirt: Dirt) -> list[_Session]:
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "longmemeval",
         "[{question_id, question_type, question, answer, haystack_session_ids, haystack_dates, haystack_sessions: "
         "[[{role, content}]]}]",

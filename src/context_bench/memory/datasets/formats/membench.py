@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     iso,
     kind,
@@ -51,7 +51,7 @@ def _trajectories(
                     yield (*above, str(name)), each
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     distinct = Distinct(dirt, "trajectories whose id was used before")
     for document in documents:
         view = next((name for file, name in _PERSON.items() if file in document.path), None)
@@ -67,7 +67,7 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
                 _ask(f"{name}-q{i}" if len(asked) > 1 else name, one, above, steps, dirt, where)
                 for i, one in enumerate(asked)
             ]  # fmt: skip
-            yield Haystack(name, items, questions, granularity="step")
+            yield MemoryConversation(name, items, questions, granularity="step")
 
 
 def _steps(messages: list[Any], dirt: Dirt, where: str) -> Iterator[tuple[tuple[int, ...], Item]]:
@@ -102,7 +102,7 @@ def _step(step: Any, dirt: Dirt, where: str) -> tuple[str, str | None]:
 
 def _ask(
     name: str, one: Any, above: tuple[str, ...], steps: list[tuple[tuple[int, ...], Item]], dirt: Dirt, where: str
-) -> Question:
+) -> MemoryQuestion:
     if not isinstance(one, Mapping):
         raise BadInput(f"{where}: QA is {kind(one)}; expected an object")
     choices = _choices(one.get("choices"))
@@ -121,7 +121,7 @@ def _ask(
     if letter and (not answers or answers[0].upper() == letter):
         answers = (choices[letter],)
     time = text_of(one, where, "time")
-    return Question(
+    return MemoryQuestion(
         id=name,
         text=text_of(one, where, "question"),
         answers=answers,
@@ -165,7 +165,7 @@ def _targets(one: Mapping[str, Any], steps: list[tuple[tuple[int, ...], Item]], 
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "membench",
         "{type: {scenario: [{tid, message_list: [], QA: {question, choices, ground_truth, target_step_id}}]}}",
         _sniff,

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     iso,
     kind,
@@ -36,7 +36,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     )
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     distinct = Distinct(Dirt(), "")
     for document in documents:
         value, where = document.value, document.where
@@ -45,15 +45,15 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
         source = text_of(meta, where, "source") or "text"
         name = distinct(source.rstrip("*"))
         pairs = paired(listed(value, "questions", where), listed(value, "answers", where), where)
-        kinds, dates = _told(meta, "question_types"), _told(meta, "question_dates")
-        names = _told(meta, "qa_pair_ids") or _told(meta, "question_ids")
+        kinds, dates = _by_number(meta, "question_types"), _by_number(meta, "question_dates")
+        names = _by_number(meta, "qa_pair_ids") or _by_number(meta, "question_ids")
         asked = []
         for number, (question, answer) in enumerate(pairs):
             if not isinstance(question, str):
                 raise BadInput(f"{where}: question {number + 1} is {kind(question)}; expected text")
             date = dates.get(number)
             asked.append(
-                Question(
+                MemoryQuestion(
                     id=f"{name}/{names.get(number, number)}",
                     text=question,
                     answers=answers_of(answer, dirt, where),
@@ -63,10 +63,10 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
                 )
             )
         items = [Item(str(number), piece) for number, piece in enumerate(pieces(value["context"]))]
-        yield Haystack(name, items, asked, granularity=f"piece of {PIECE} characters")
+        yield MemoryConversation(name, items, asked, granularity=f"piece of {PIECE} characters")
 
 
-def _told(meta: Mapping[str, Any], name: str) -> dict[int, str]:
+def _by_number(meta: Mapping[str, Any], name: str) -> dict[int, str]:
     """The values of a list in the metadata, one for each question; shorter or empty lists say nothing of the rest."""
     value = meta.get(name)
     return (
@@ -93,7 +93,7 @@ def pieces(text: str, size: int = PIECE) -> Iterator[str]:
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "memoryagentbench",
         "{context: text, questions: [], answers: [[]], metadata: {source, qa_pair_ids, question_types}}",
         _sniff,

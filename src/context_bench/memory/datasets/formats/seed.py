@@ -1,6 +1,6 @@
 """The three shapes of cortex's evaluation harness, which bear the names of published benchmarks and are none of them.
 
-What may stand in them, and the ids and categories of their questions, is `memory.cortex.question_sets`' business;
+What may stand in them, and the ids and categories of their questions, is `memory.cortex.harness`' business;
 here turns keep who said them.
 """
 
@@ -11,17 +11,17 @@ from itertools import chain
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.cortex.question_sets import Pair, read_pairs, shape_of
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.cortex.harness import Pair, read_pairs, shape_of
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     numbered,
     objects,
-    said_in,
     text_of,
+    turn_text,
 )
 from context_bench.memory.protocol import Item
 
@@ -31,7 +31,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return row or shape_of(document) is not None
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     rest = iter(documents)
     first = next(rest, None)
     if first is None:
@@ -47,15 +47,15 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             items = list(_turns(row, dirt))
             if not items:
                 dirt.add("questions with nothing to remember")
-            yield Haystack(pair.id, items, [_ask(pair)])
+            yield MemoryConversation(pair.id, items, [_ask(pair)])
 
 
-def _conversations(document: Document, dirt: Dirt) -> Iterator[Haystack]:
+def _conversations(document: Document, dirt: Dirt) -> Iterator[MemoryConversation]:
     pairs = _pairs(document.value, document)
     for name, conversation in document.value.items():
-        asked = [_ask(pair) for pair in pairs if pair.haystack == name]
+        asked = [_ask(pair) for pair in pairs if pair.conversation == name]
         if asked:
-            yield Haystack(name, list(_sides(conversation, document.where, dirt)), asked)
+            yield MemoryConversation(name, list(_sides(conversation, document.where, dirt)), asked)
 
 
 def _pairs(value: Any, document: Document) -> list[Pair]:
@@ -65,9 +65,9 @@ def _pairs(value: Any, document: Document) -> list[Pair]:
         raise BadInput(f"{document.path}: {error}" if document.path else str(error)) from error
 
 
-def _ask(pair: Pair) -> Question:
+def _ask(pair: Pair) -> MemoryQuestion:
     unanswerable = pair.category == "adversarial" or pair.id.endswith("_abs")
-    return Question(
+    return MemoryQuestion(
         id=pair.id,
         text=pair.question,
         answers=(pair.answer,) if pair.answer else (),
@@ -80,7 +80,7 @@ def _sides(conversation: Mapping[str, Any], where: str, dirt: Dirt) -> Iterator[
     for number, key in numbered(conversation, r"session_(\d+)"):
         for place, turn in enumerate(objects(conversation, key, where), 1):
             for role, field in (("user", "human_turn"), ("assistant", "blenderbot_message")):
-                if said := said_in(turn, where, dirt, field):
+                if said := turn_text(turn, where, dirt, field):
                     yield Item(f"{number}:{place}:{role}", said, role=role, session=str(number))
 
 
@@ -92,7 +92,7 @@ def _turns(document: Document, dirt: Dirt) -> Iterator[Item]:
         (str(i), each) for i, session in enumerate(sessions, 1) for each in objects({"turns": session}, "turns", where)
     ]
     for place, (session, turn) in enumerate(inside or turns, 1):
-        if said := said_in(turn, where, dirt, "content", "text"):
+        if said := turn_text(turn, where, dirt, "content", "text"):
             who = text_of(turn, where, "speaker", "role") or "user"
             yield Item(
                 str(place),
@@ -104,7 +104,7 @@ def _turns(document: Document, dirt: Dirt) -> Iterator[Item]:
 
 
 FORMATS = (
-    Format(
+    MemoryFormat(
         "cortex",
         "{name: {session_N: [{human_turn, blenderbot_message}], question_answer_pairs: []}}, or rows with sessions, "
         "conversation or turns",

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
-    Question,
+    MemoryQuestion,
     answers_of,
     cited,
     kind,
@@ -50,7 +50,7 @@ class Overlay:
     excluded: set[str] = field(default_factory=set)
     corrected: set[str] = field(default_factory=set)
 
-    def apply(self, question: Question, items: list[Item]) -> Question | None:
+    def apply(self, question: MemoryQuestion, items: list[Item]) -> MemoryQuestion | None:
         """The question as it should be; `None` if it is to be left out."""
         if question.id in self.exclude:
             self.excluded.add(question.id)
@@ -85,15 +85,15 @@ class Overlay:
         """Report the changes made, and whether the overlay was made for these bytes. `complete`: every question was
         seen.
         """
-        told: dict[str, Any] = {"name": self.name, "source": self.source, "sha256": self.sha256}
-        told |= {"excluded": sorted(self.excluded), "corrected": sorted(self.corrected)}
+        facts: dict[str, Any] = {"name": self.name, "source": self.source, "sha256": self.sha256}
+        facts |= {"excluded": sorted(self.excluded), "corrected": sorted(self.corrected)}
         if complete and (lost := {*self.exclude, *self.correct} - self.excluded - self.corrected):
-            told["not_found"] = sorted(lost)
+            facts["not_found"] = sorted(lost)
         if self.dataset_sha256 is None:
-            told["warning"] = "it does not say which bytes it was made for"
+            facts["warning"] = "it does not say which bytes it was made for"
         elif self.dataset_sha256 not in sha256s:
-            told["warning"] = f"it was made for other bytes of the dataset ({self.dataset_sha256[:12]}…)"
-        return told
+            facts["warning"] = f"it was made for other bytes of the dataset ({self.dataset_sha256[:12]}…)"
+        return facts
 
 
 def read_overlay(spec: str, dataset: str) -> Overlay:

@@ -21,7 +21,8 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.datasets.examples import LoadedDataset
-from context_bench.memory.datasets.recall_lab.lab_plan import TYPES, VERSION, Fact, Plan, Question, Stream
+from context_bench.memory.datasets.memory_records import type_words
+from context_bench.memory.datasets.recall_lab.lab_plan import TYPES, VERSION, Fact, LabQuestion, Plan, Stream
 from context_bench.memory.datasets.recall_lab.language import LANGUAGES, words
 from context_bench.memory.protocol import Item, conversation, packed
 
@@ -73,7 +74,7 @@ class Lab:
     def examples(self) -> Iterator[Example]:
         """Haystack by haystack, all of its questions; the examples of one share its two texts."""
         for index in range(self.n):
-            yield from self._of_haystack(index)
+            yield from self._of_conversation(index)
 
     def facts(self, n: int | None = None) -> dict[str, Any]:
         """The manifest's facts on the first `n` examples (default: all): how to get the same ones again, and what they
@@ -116,11 +117,11 @@ class Lab:
 
     def _digest(self, index: int) -> str:
         if index not in self._digests:
-            for _ in self._of_haystack(index):
+            for _ in self._of_conversation(index):
                 pass
         return self._digests[index]
 
-    def _of_haystack(self, index: int) -> Iterator[Example]:
+    def _of_conversation(self, index: int) -> Iterator[Example]:
         plan = self._plan(index)
         stream = Stream(plan, self.seed, index, self.turns)
         parts, texts = [], []
@@ -156,7 +157,7 @@ def spread(things: list[T], most: int, start: int) -> list[T]:
     return [things[i] for i in sorted({(start % step + j * n // most) % n for j in range(most)})]
 
 
-def _row(question: Question, ids: dict[Fact, str]) -> dict[str, Any]:
+def _row(question: LabQuestion, ids: dict[Fact, str]) -> dict[str, Any]:
     """The fields of an example that concern its question alone."""
     row: dict[str, Any] = {"question": question.text}
     if question.answers:
@@ -221,7 +222,7 @@ def load_lab(
     answered).
     """
     made = lab(options, n=n, seed=seed)
-    wanted = [re.sub(r"[\s_]+", "-", word.strip().lower()) for word in qa_types or () if word.strip()]
+    wanted = type_words(qa_types)
     if not wanted:
         return _opened(options, made)
     kinds = tuple(kind for kind in made.types if any(word in name for name in _names(kind) for word in wanted))

@@ -45,7 +45,7 @@ class Fact:
 
 
 @dataclass(slots=True, eq=False)
-class Question:
+class LabQuestion:
     """A question, its answers (best first; none = it cannot be answered), and the facts that decide it.
 
     `near`: look-alikes that do not decide it. `versions`: the values that followed one another, where the one of a
@@ -111,7 +111,7 @@ class Plan:
         self.facts: list[Fact] = []
         self.cast: list[Person] = []
         self.subjects: list[Person] = []
-        self.questions: list[tuple[int, Question]] = []
+        self.questions: list[tuple[int, LabQuestion]] = []
         self.owner = self._new()
         for number in range(sets):
             _Round(self, Draw(*key, "round", number), index + number, number).build()
@@ -150,9 +150,9 @@ class _Round:
         for hops in (2, 3, 4, 5):
             self._chain(hops)
         self._trips()
-        self._moves()
+        self._relocations()
         self._preference()
-        self._assistant_said()
+        self._assistant_claim()
         self._count()
         self._sum()
         self._contradiction()
@@ -171,7 +171,7 @@ class _Round:
         **more: Any,
     ) -> None:
         text = capital(self.draw.pick(self.table["ask"][asking]).format(**slots))
-        question = Question(kind, form, text, list(answers), list(evidence), list(near), **more)
+        question = LabQuestion(kind, form, text, list(answers), list(evidence), list(near), **more)
         self.plan.questions.append((self.number, question))
 
     def _tell(
@@ -243,7 +243,7 @@ class _Round:
         answers = [self.table["units"]["days"].format(n=days), str(days)]
         self._ask("temporal-duration", "days", "trip_days", slots, answers, [first, last], near, computed=True)
 
-    def _moves(self) -> None:
+    def _relocations(self) -> None:
         relation, other = _MOVING[self.turn % 2], _MOVING[(self.turn + 1) % 2]
         who, count = self.plan.asked(), 3 + (self.turn // 2) % 3
         moves = [self._fresh(relation, who, sitting) for sitting in self._sittings(count, 2)]
@@ -288,7 +288,7 @@ class _Round:
         near = [self._fresh("dish", self.plan.like(who, self.draw)), same]
         self._ask("preference", "dish", "preference", who.slots(), [fact.value], [fact], near)
 
-    def _assistant_said(self) -> None:
+    def _assistant_claim(self) -> None:
         who = self.plan.asked()
         fact, user = self._fresh("book", who, by="assistant"), self._fresh("book", who)
         near = [user, self._fresh("book", self.plan.like(who, self.draw), by="assistant")]

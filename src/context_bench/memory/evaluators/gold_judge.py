@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from context_bench.core.errors import EvaluatorFailed
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds
 from context_bench.judge.base import fenced, response_of
 from context_bench.judge.judge_replies import YesNoJudge
-from context_bench.llm.background import run_sync
 
 EVALUATORS = {"memory_judge": "MemoryJudge"}
 MEASURES = {"memory_judge memory_judge_raw": {"unit": "score", "better": "higher", "place": "quality"}}
@@ -65,32 +63,10 @@ class MemoryJudge(YesNoJudge):
         """There is a gold answer, and an answer was given."""
         return bool(golds(example)) and "response" in output
 
-    def score(self, original: Example, processed: Example) -> dict[str, float]:
-        if (certain := self._certain(original, processed)) is not None:
-            return _scores(certain)
-        try:
-            return _scores(float(run_sync(self._ask(self.prompt_for(original, processed), self._as_documented))))
-        except EvaluatorFailed:
-            return _scores(0.0)
-
-    async def ascore(self, original: Example, processed: Example) -> dict[str, float]:
-        """As `score`, but a failure raises `EvaluatorFailed` (`JudgeUnreadable` for a reply without a clear
-        verdict).
-        """
-        if (certain := self._certain(original, processed)) is not None:
-            return _scores(certain)
-        return _scores(float(await self._ask(self.prompt_for(original, processed), self._strictly)))
-
     def prompt_for(self, original: Example, processed: Example) -> str:
         question, gold = str(original.get("question") or ""), "\n".join(golds(original))
         return fenced(PROMPT, question=question, answer=gold, response=response_of(processed))
 
     def _certain(self, original: Example, processed: Example) -> float | None:
-        """Decide the cases that need no judge."""
-        if not response_of(processed).strip():
-            return 0.0
-        return None if golds(original) else 0.5
-
-
-def _scores(value: float) -> dict[str, float]:
-    return {"memory_judge": value, "memory_judge_raw": value}
+        certain = super()._certain(original, processed)
+        return 0.5 if certain is None and not golds(original) else certain

@@ -18,7 +18,7 @@ from context_bench.memory.protocol import Item
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class MemoryQuestion:
     """A question about a haystack.
 
     `answers`: all that are accepted, best first. `evidence`: ids of the items that hold the answer, `sessions` of their
@@ -44,12 +44,12 @@ class Question:
 
 
 @dataclass(slots=True)
-class Haystack:
+class MemoryConversation:
     """All that is to be remembered before its questions are asked. `granularity`: what one item is."""
 
     id: str
     items: list[Item]
-    questions: list[Question]
+    questions: list[MemoryQuestion]
     granularity: str = "turn"
 
 
@@ -79,7 +79,7 @@ class Dirt:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class MemoryFormat:
     """A published shape of memory data.
 
     `sniff(document)`: true for a document of this shape. `read` turns documents into haystacks, in order, or raises
@@ -89,7 +89,7 @@ class Format:
     name: str
     shape: str
     sniff: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Iterable[Document], Dirt], Iterator[Haystack]]
+    read: Callable[[Iterable[Document], Dirt], Iterator[MemoryConversation]]
     rank: int = 50
 
 
@@ -108,7 +108,7 @@ def text_of(value: Any, where: str, *names: str) -> str:
     return ""
 
 
-def said_in(value: Any, where: str, dirt: Dirt, *names: str) -> str:
+def turn_text(value: Any, where: str, dirt: Dirt, *names: str) -> str:
     """The text of a turn, from the named fields, without white space around it; an empty one is counted: it is to be
     left out.
     """
@@ -146,8 +146,8 @@ def paired(questions: Sequence[Any], answers: Sequence[Any], where: str) -> list
 
 def strings(value: Any) -> list[str]:
     """Text, a number, or a list of either, as a list of texts; everything else in it is left out."""
-    found = value if isinstance(value, list) else [value]
-    return [str(each) for each in found if isinstance(each, str | int | float) and each != ""]
+    parts = value if isinstance(value, list) else [value]
+    return [str(part) for part in parts if isinstance(part, str | int | float) and part != ""]
 
 
 def answers_of(value: Any, dirt: Dirt, where: str) -> tuple[str, ...]:
@@ -217,7 +217,17 @@ def numbered(keys: Iterable[Any], pattern: str) -> list[tuple[int, str]]:
     return sorted((int(number), key) for number, key in found if len(number) < 10)
 
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+def type_words(types: Iterable[str] | None) -> tuple[str, ...]:
+    """Types of questions as they are compared: small letters, words joined by hyphens, blank ones left out."""
+    return tuple(re.sub(r"[\s_]+", "-", name.strip().lower()) for name in types or () if name.strip())
+
+
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1
+    )
+}
 _CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>[ap]\.?m\.?)?"
 _MONTH = r"(?P<month>[a-z]{3,9})\.?"
 _YEAR = r"(?P<year>\d{4})"
@@ -256,25 +266,18 @@ def iso(text: str) -> str | None:
 
 def _made(parts: dict[str, str]) -> str | None:
     month = parts["month"]
-    number = (
-        int(month) if month.isdigit() else _MONTHS.index(month[:3].lower()) + 1 if month[:3].lower() in _MONTHS else 0
-    )
+    numbers = {name: place for place, name in enumerate(_MONTHS, 1)}
+    number = int(month) if month.isdigit() else numbers.get(month[:3].lower(), 0)
     hour, half = int(parts.get("hour", 0)), parts.get("half", "").lower()[:1]
     if half and not 1 <= hour <= 12:
         return None
     hour = hour % 12 + 12 * (half == "p") if half else hour
+    minute, second = int(parts.get("minute", 0)), int(parts.get("second", 0))
     try:
-        found = datetime(
-            int(parts["year"]),
-            number,
-            int(parts["day"]),
-            hour,
-            int(parts.get("minute", 0)),
-            int(parts.get("second", 0)),
-        )
+        moment = datetime(int(parts["year"]), number, int(parts["day"]), hour, minute, second)
     except ValueError:
         return None
-    return found.isoformat() if "hour" in parts else found.date().isoformat()
+    return moment.isoformat() if "hour" in parts else moment.date().isoformat()
 
 
 def when(value: Any, dirt: Dirt, what: str = "dates") -> str | None:

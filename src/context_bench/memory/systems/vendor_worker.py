@@ -1,7 +1,7 @@
 """A vendor's memory in a process of its own: run by the Python that has the vendor's package, never imported by
 context-bench.
 
-`python worker/program.py NAME`; the first line on standard input is the settings, every further one a request
+`python vendor_worker.py NAME`; the first line on standard input is the settings, every further one a request
 `{"call": …, "args": {…}}`; each is answered by one line, `{"result": …}` or `{"error": {"kind": …, "message": …}}`. It
 ends when its input ends, and takes its store with it unless that is to be kept. Nothing here may import context-bench:
 it is not installed there.
@@ -16,11 +16,13 @@ import shutil
 import sys
 import urllib.request
 import uuid
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 
-class Mem0:
+class Mem0Worker:
     """`mem0.Memory` over a Qdrant folder; every namespace is a `user_id`."""
 
     package = "mem0ai"
@@ -56,20 +58,17 @@ class Mem0:
     def add(self, space: str, item: dict[str, Any]) -> list[str]:
         """Ids of what came of one item; none if nothing in it was found worth keeping."""
         role = item["role"] if item["role"] in ("user", "assistant") else "user"  # others are left out without a word
-        about = {name: item[name] for name in ("source_id", "time", "session") if item.get(name) is not None}
-        said = self._memory.add(
-            [{"role": role, "content": item["text"]}], user_id=space, metadata=about, infer=self._infer
-        )
-        return [str(each["id"]) for each in said["results"]]
+        turn = {"role": role, "content": item["text"]}
+        added = self._memory.add([turn], user_id=space, metadata=_about(item), infer=self._infer)
+        return [str(each["id"]) for each in added["results"]]
 
     def search(self, space: str, query: str, k: int) -> list[dict[str, Any]]:
         """`threshold=0`, the lowest there is: the package's own leaves hits out."""
-        found = self._memory.search(query, filters={"user_id": space}, top_k=k, threshold=0.0)
-        return [_mem0_hit(each) for each in found["results"]]
+        found = self._memory.search(query, filters={"user_id": space}, top_k=k, threshold=0.0)["results"]
+        return [_hit(str(each["id"]), each["memory"], each.get("score"), each.get("metadata") or {}) for each in found]
 
     def update(self, space: str, ident: str, text: str) -> bool:
-        """Other text for one memory; whether there was one."""
-        if not self._there(space, ident):
+        if not self._there(ident):
             return False
         self._memory.update(ident, text)
         return True
@@ -78,21 +77,20 @@ class Mem0:
         """Forget one memory; whether there was one. The package looks at the id alone, not at whose it is; so does
         this.
         """
-        if not self._there(space, ident):
+        if not self._there(ident):
             return False
         self._memory.delete(ident)
         return True
 
     def delete_all(self, space: str) -> None:
-        """Forget everything of one namespace."""
         self._memory.delete_all(user_id=space)
 
     def stats(self, space: str) -> dict[str, int]:
-        """Size of the store: `items`, `bytes` of their texts."""
-        found = self._memory.get_all(filters={"user_id": space}, top_k=1_000_000)["results"]
-        return {"items": len(found), "bytes": sum(len(each["memory"].encode("utf-8", "replace")) for each in found)}
+        return _sizes(
+            each["memory"] for each in self._memory.get_all(filters={"user_id": space}, top_k=1_000_000)["results"]
+        )
 
-    def _there(self, space: str, ident: str) -> bool:
+    def _there(self, ident: str) -> bool:
         try:
             uuid.UUID(ident)
         except ValueError:
@@ -100,16 +98,22 @@ class Mem0:
         return self._memory.get(ident) is not None
 
 
-def _mem0_hit(found: dict[str, Any]) -> dict[str, Any]:
-    about = found.get("metadata") or {}
-    return {"id": str(found["id"]), "text": found["memory"], "score": found.get("score"), **_known(about)}
+def _about(item: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an item that are kept beside its text."""
+    return {name: item[name] for name in ("source_id", "time", "session") if item.get(name) is not None}
 
 
-def _known(about: dict[str, Any]) -> dict[str, Any]:
-    return {"source_id": about.get("source_id"), "time": about.get("time")}
+def _hit(ident: str, text: str, score: Any, about: dict[str, Any]) -> dict[str, Any]:
+    return {"id": ident, "text": text, "score": score, "source_id": about.get("source_id"), "time": about.get("time")}
 
 
-class Langgraph:
+def _sizes(texts: Iterable[str]) -> dict[str, int]:
+    """Size of a store: `items`, `bytes` of their texts."""
+    lengths = [len(text.encode("utf-8", "replace")) for text in texts]
+    return {"items": len(lengths), "bytes": sum(lengths)}
+
+
+class LanggraphWorker:
     """`langgraph`'s `InMemoryStore` with an index; every namespace is one of the store's."""
 
     package = "langgraph"
@@ -122,16 +126,13 @@ class Langgraph:
     def add(self, space: str, item: dict[str, Any]) -> list[str]:
         """The key of the one entry an item makes."""
         ident = str(uuid.uuid4())
-        about = {name: item[name] for name in ("source_id", "time", "session") if item.get(name) is not None}
-        self._store.put(_place(space), ident, {"content": item["text"], **about})
+        self._store.put(_place(space), ident, {"content": item["text"], **_about(item)})
         return [ident]
 
     def search(self, space: str, query: str, k: int) -> list[dict[str, Any]]:
-        """Nearest hits of the store."""
         return [_entry(each.dict()) for each in self._store.search(_place(space), query=query, limit=k)]
 
     def update(self, space: str, ident: str, text: str) -> bool:
-        """Other text for one entry; whether there was one."""
         held = self._store.get(_place(space), ident)
         if held is None:
             return False
@@ -139,7 +140,6 @@ class Langgraph:
         return True
 
     def delete(self, space: str, ident: str) -> bool:
-        """Forget one entry; whether there was one."""
         held = self._store.get(_place(space), ident) is not None
         self._store.delete(_place(space), ident)
         return held
@@ -150,12 +150,7 @@ class Langgraph:
             self._store.delete(_place(space), each.key)
 
     def stats(self, space: str) -> dict[str, int]:
-        """Size of the store: `items`, `bytes` of their texts."""
-        held = self._held(space)
-        return {
-            "items": len(held),
-            "bytes": sum(len(str(each.value["content"]).encode("utf-8", "replace")) for each in held),
-        }
+        return _sizes(str(each.value["content"]) for each in self._held(space))
 
     def _held(self, space: str) -> list[Any]:
         return list(self._store.search(_place(space), limit=1_000_000_000))
@@ -174,15 +169,10 @@ def _place(space: str) -> tuple[str, str]:
 
 
 def _entry(found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": found["key"],
-        "text": found["value"]["content"],
-        "score": found.get("score"),
-        **_known(found["value"]),
-    }
+    return _hit(found["key"], found["value"]["content"], found.get("score"), found["value"])
 
 
-class Langmem(Langgraph):
+class LangmemWorker(LanggraphWorker):
     """The same store, written and searched with `langmem`'s tools, as an agent would; they keep texts and nothing
     else.
     """
@@ -208,7 +198,7 @@ class Langmem(Langgraph):
         return [{**_entry(each), **self._about.get(each["key"], {})} for each in found]
 
 
-KINDS = {"mem0": Mem0, "langgraph": Langgraph, "langmem": Langmem}
+KINDS = {"mem0": Mem0Worker, "langgraph": LanggraphWorker, "langmem": LangmemWorker}
 
 
 def _key(name: str) -> str:
@@ -216,24 +206,22 @@ def _key(name: str) -> str:
     return os.environ.get(f"CONTEXT_BENCH_WORKER_{name}_KEY") or "none"
 
 
-def _answer(memory: Any, line: str) -> dict[str, Any]:
-    try:
-        asked = json.loads(line)
-        return {"result": getattr(memory, asked["call"])(**asked["args"])}
-    except (
-        Exception
-    ) as error:  # of a package that we know nothing about: it is told, and the next request may do better
-        return {"error": {"kind": type(error).__name__, "message": str(error)[:2000]}}
+def _asked(memory: Any, line: str) -> Any:
+    request = json.loads(line)
+    return getattr(memory, request["call"])(**request["args"])
 
 
-def _make(name: str, settings: dict[str, Any], folder: Path) -> tuple[Any, dict[str, Any]]:
-    os.environ["MEM0_DIR"] = str(
-        folder / "home"
-    )  # read when the package is imported; else it writes to the user's home
+def _reply(replies: TextIO, call: Callable[[], Any], word: str | None = None) -> Any:
+    """Make a call and write its result, or `word` for it, as one line; the result is `None` if it failed."""
+    result = None
     try:
-        return KINDS[name](settings, folder), {"result": "ready"}
-    except Exception as error:
-        return None, {"error": {"kind": type(error).__name__, "message": str(error)[:2000]}}
+        result = call()
+        reply: dict[str, Any] = {"result": word or result}
+    except Exception as error:  # of a package that we know nothing about: the next request may do better
+        reply = {"error": {"kind": type(error).__name__, "message": str(error)[:2000]}}
+    replies.write(json.dumps(reply) + "\n")
+    replies.flush()
+    return result
 
 
 def main() -> None:
@@ -244,20 +232,15 @@ def main() -> None:
     if not settings:
         return
     folder = Path(settings["folder"])
+    os.environ["MEM0_DIR"] = str(folder / "home")  # read when the package is imported; else it writes to the user's
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        memory, told = _make(sys.argv[1], settings, folder)
-        _say(replies, told)
+        memory = _reply(replies, lambda: KINDS[sys.argv[1]](settings, folder), "ready")
         for line in sys.stdin if memory is not None else ():
-            _say(replies, _answer(memory, line))
+            _reply(replies, partial(_asked, memory, line))
     finally:
         if not settings["keep"]:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _say(replies: TextIO, told: dict[str, Any]) -> None:
-    replies.write(json.dumps(told) + "\n")
-    replies.flush()
 
 
 if __name__ == "__main__":

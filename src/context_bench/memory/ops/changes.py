@@ -1,8 +1,13 @@
-"""Test that deleted items are gone: from search however it is asked for, after a restart, and from the files.
+"""Suites of changes: what was deleted is gone, and of a fact that changed the current version is found.
 
 residue@k = share of deleted things that the first k hits still say, asked by the exact text, by a question (a
 paraphrase that does not say the word), and by way of a neighbour (something else about the same person and place). Only
 those queries count that found the thing before.
+
+By `update()`, whatever is older is wrong. By adding a newer, dated statement the older one is still true of its time,
+so its rates are measurements. current@1 = first hit says vn; stale-in-top-k = an older version is among the first k;
+current-above-stale = vn stands above every older one. The versions' words have one length and differ, so that none is
+part of another.
 """
 
 from __future__ import annotations
@@ -15,8 +20,10 @@ from pathlib import Path
 
 from context_bench.core.calling import method
 from context_bench.memory.ops import SuiteReport, share
-from context_bench.memory.ops.suite_workspace import Fact, SuiteWorkspace, says
-from context_bench.memory.protocol import Item, Memory, NotSupported, Receipt
+from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, says
+from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+
+SUITES = {"delete": "deletion", "update": "updates"}
 
 _DELETED, _KEPT = 6, 6
 _CHUNK = 1 << 20
@@ -27,23 +34,23 @@ _QUERIES = ("exact text", "paraphrase", "neighbour")
 class _Filled:
     """The namespace's items, and the hits of each query before anything was deleted."""
 
-    gone: list[Fact]
-    kept: list[Fact]
-    neighbours: list[Fact]
+    deleted: list[StoredFact]
+    kept: list[StoredFact]
+    neighbours: list[StoredFact]
     receipts: list[Receipt]
-    found: dict[str, list[Fact]] = field(default_factory=dict)
-    others: list[Fact] = field(default_factory=list)  # what was found of the rest
+    found: dict[str, list[StoredFact]] = field(default_factory=dict)
+    others: list[StoredFact] = field(default_factory=list)  # what was found of the rest
     planted: bool | None = None  # whether the words were in the files; None: no files are known
     second: int = 0  # of the exact texts that found more than one thing
 
-    def query(self, kind: str, fact: Fact) -> str:
+    def query(self, kind: str, fact: StoredFact) -> str:
         """The query of this kind that should lead to the fact."""
         if kind == "exact text":
             return fact.text
-        return fact.question if kind == "paraphrase" else self.neighbours[self.gone.index(fact)].question
+        return fact.question if kind == "paraphrase" else self.neighbours[self.deleted.index(fact)].question
 
 
-async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+async def deletion(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     """Delete by id, look for it in every way, restart, look again, read the files; then by query, and everything of a
     user.
     """
@@ -57,15 +64,13 @@ async def probe(workspace: SuiteWorkspace, report: SuiteReport) -> None:
 
 
 # --- by id ---
-
-
 async def _by_id(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     workspace.needs("delete")
     memory = await workspace.place()
     filled = await _fill(workspace, memory)
-    for fact, receipt in zip(filled.gone, filled.receipts, strict=True):
+    for fact, receipt in zip(filled.deleted, filled.receipts, strict=True):
         for memory_id in await workspace.ids_of(memory, receipt, fact.text, fact.word):
-            await workspace.caller.call(getattr(memory, "delete"), memory_id)  # noqa: B009 - optional in the protocol
+            await workspace.act(memory, "delete", memory_id)
     await workspace.flush(memory)
     await _residue(workspace, report, memory, filled, "by id")
     await _neighbours(workspace, report, memory, filled)
@@ -110,7 +115,7 @@ async def _residue(
             continue
         left = [fact for fact in asked if says(await workspace.search(memory, filled.query(kind, fact)), fact.word)]
         control = bool(asked) and (not kept or standing > 0)
-        proof = f"{len(asked)} of {len(filled.gone)} were found so before"
+        proof = f"{len(asked)} of {len(filled.deleted)} were found so before"
         report.test(
             f"{name}: {kind}",
             not left,
@@ -146,24 +151,22 @@ async def _places_taken(workspace: SuiteWorkspace, report: SuiteReport, memory: 
     if not filled.second:
         report.without("by id: places taken", "these queries never found a second thing")
         return
-    empty = [fact for fact in filled.gone if not await workspace.search(memory, fact.text, 1)]
+    empty = [fact for fact in filled.deleted if not await workspace.search(memory, fact.text, 1)]
     report.test(
         "by id: places taken",
         not empty,
-        f"{len(empty)} of {len(filled.gone)} searches for one hit give none, though there are others that match: "
+        f"{len(empty)} of {len(filled.deleted)} searches for one hit give none, though there are others that match: "
         "what was deleted is hidden, not gone"
         if empty
         else "what was deleted takes no other hit's place",
-        {"searches": len(filled.gone), "empty": len(empty)},
+        {"searches": len(filled.deleted), "empty": len(empty)},
         [fact.text for fact in empty],
         control=True,
-        proof=f"{filled.second} of {len(filled.gone)} of these queries had found a second thing",
+        proof=f"{filled.second} of {len(filled.deleted)} of these queries had found a second thing",
     )
 
 
 # --- the files ---
-
-
 async def _in_files(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, filled: _Filled) -> None:
     if filled.planted is None:
         raise NotSupported("the memory does not say which files it writes")
@@ -174,7 +177,7 @@ async def _in_files(workspace: SuiteWorkspace, report: SuiteReport, memory: Memo
     files = await workspace.files(memory)
     await workspace.flush(memory)
     await workspace.close()  # what is held back for later is written now
-    words = [fact.word for fact in filled.gone]
+    words = [fact.word for fact in filled.deleted]
     left = _scanned(files, words)
     standing = _scanned(files, [fact.word for fact in filled.kept])
     works = scanner_works()
@@ -234,8 +237,6 @@ def _size(path: Path) -> int:
 
 
 # --- by query, by user ---
-
-
 async def _by_query(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     memory = await workspace.place()
     forget = method(memory, "delete_by_query", "forget_matching")
@@ -285,4 +286,149 @@ async def _by_user(workspace: SuiteWorkspace, report: SuiteReport) -> None:
         [fact.text for fact in left],
         control=bool(before),
         proof=f"{len(before)} of {len(facts)} were found before",
+    )
+
+
+_UPDATED, _VERSIONS = 6, 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    """A fact and the words that it had, oldest first."""
+
+    fact: StoredFact
+    words: tuple[str, ...]
+
+    def text(self, version: int) -> str:
+        """The sentence of that version."""
+        return self.fact.with_word(self.words[version])
+
+
+@dataclass(slots=True)
+class _Rates:
+    """Rates at which hits of some questions hold the current version and older ones."""
+
+    asked: int = 0
+    first: int = 0
+    found: int = 0
+    stale: int = 0
+    above: int = 0
+
+    def see(self, versions: _Versions, hits: Sequence[Hit], current: int = -1) -> bool:
+        """Count one question's hits; whether an older version is among them."""
+        place = {
+            word: at
+            for at, hit in reversed(list(enumerate(hits)))
+            for word in versions.words
+            if word in hit.text.lower()
+        }
+        now = place.get(versions.words[current])
+        older = [at for word, at in place.items() if word != versions.words[current]]
+        self.asked += 1
+        self.first += now == 0
+        self.found += now is not None
+        self.stale += bool(older)
+        self.above += now is not None and all(now <= at for at in older)
+        return bool(older)
+
+    def numbers(self, k: int) -> dict[str, float | int | None]:
+        """As shares."""
+        return {
+            "k": k,
+            "facts": self.asked,
+            "current@1": share(self.first, self.asked),
+            "current_in_top_k": share(self.found, self.asked),
+            "stale_in_top_k": share(self.stale, self.asked),
+            "current_above_stale": share(self.above, self.asked),
+        }
+
+
+async def updates(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    """Update through the memory's own call and look, before and after a restart; then by newer statements."""
+    workspace.needs("search")
+    async with report.guard("by update"):
+        await _by_update(workspace, report)
+    async with report.guard("by newer statements"):
+        await _by_adding(workspace, report)
+
+
+def _new_facts(workspace: SuiteWorkspace) -> list[_Versions]:
+    facts = workspace.facts.facts(workspace.times(_UPDATED))
+    return [_Versions(fact, (fact.word, *(workspace.facts.word() for _ in range(_VERSIONS - 1)))) for fact in facts]
+
+
+async def _by_update(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    workspace.needs("update")
+    memory = await workspace.place()
+    every = _new_facts(workspace)
+    receipts = await workspace.store(memory, [versions.fact.item() for versions in every])
+    before = [
+        versions for versions in every if await workspace.finds(memory, versions.fact.question, versions.words[0])
+    ]
+    for versions, receipt in zip(every, receipts, strict=True):
+        names = await workspace.ids_of(memory, receipt, versions.fact.text, versions.fact.word)
+        for version in range(1, _VERSIONS):
+            await workspace.act(memory, "update", names[0], versions.text(version))
+    await workspace.flush(memory)
+    await _looked(workspace, report, "by update", memory, before, len(every))
+    async with report.guard("by update: after restart"):
+        if not workspace.has("persistent"):
+            raise NotSupported("the memory keeps nothing beyond its process")
+        await workspace.reopen()
+        await _looked(workspace, report, "by update: after restart", await workspace.place(), before, len(every))
+
+
+async def _looked(
+    workspace: SuiteWorkspace, report: SuiteReport, name: str, memory: Memory, before: Sequence[_Versions], number: int
+) -> None:
+    rates = _Rates()
+    findings = []
+    for versions in before:
+        for query in (versions.fact.question, versions.text(0)):  # an old text is how an old version would be found
+            hits = await workspace.search(memory, query)
+            if rates.see(versions, hits):
+                findings.append(
+                    f"still found: {next(hit.text for hit in hits if any(w in hit.text.lower() for w in versions.words[:-1]))!r}"  # noqa: E501
+                )
+        if not await workspace.finds(memory, versions.fact.question, versions.words[-1]):
+            findings.append(f"not found: {versions.text(-1)!r}")
+    report.test(
+        name,
+        not findings,
+        f"{rates.stale} of {rates.asked} questions still find an older version; {rates.asked - rates.found} do not "
+        "find the current one",
+        rates.numbers(workspace.k),
+        findings,
+        control=bool(before),
+        proof=f"{len(before)} of {number} were found by the same question before they were updated",
+    )
+
+
+async def _by_adding(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    if workspace.has("namespaces"):
+        memory = await workspace.place("b")
+    else:
+        memory = await workspace.place()
+        await workspace.forget(memory)
+    every = _new_facts(workspace)
+    dates = [f"2024-{month + 1:02}-15" for month in range(_VERSIONS)]
+    for version, date in enumerate(dates):
+        await workspace.store(
+            memory, [Item(f"{versions.fact.id}v{version}", versions.text(version), time=date) for versions in every]
+        )
+    rates, past = _Rates(), _Rates()
+    for versions in every:
+        rates.see(versions, await workspace.search(memory, versions.fact.question))
+        if workspace.has("timestamps"):
+            past.see(versions, await workspace.search(memory, versions.fact.question, as_of=dates[1]), 1)
+    report.measured(
+        "by newer statements",
+        f"after {_VERSIONS} dated versions the current one comes first for {rates.first} of {rates.asked} facts, "
+        f"above every older one for {rates.above}"
+        + (
+            f"; asked as of the second date, what held then comes first for {past.first} of {past.asked}"
+            if past.asked
+            else ""
+        ),
+        rates.numbers(workspace.k) | ({"as_of@1": share(past.first, past.asked)} if past.asked else {}),
     )

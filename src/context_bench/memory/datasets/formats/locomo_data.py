@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.memory.datasets.haystacks import (
+from context_bench.memory.datasets.memory_records import (
     Dirt,
     Distinct,
     Document,
-    Format,
-    Haystack,
-    Question,
+    MemoryConversation,
+    MemoryFormat,
+    MemoryQuestion,
     answers_of,
     iso,
     kind,
@@ -42,7 +42,7 @@ def _sniff(document: Mapping[str, Any]) -> bool:
     return isinstance(document.get("qa"), list) and isinstance(document.get("conversation"), Mapping)
 
 
-def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         name = text_of(value, where, "sample_id") or f"conversation-{document.number + 1}"
@@ -54,10 +54,12 @@ def _read(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             evidence = mended(asked.get("evidence"), known, dirt, at)
             question = ask(f"{name}-q{number}", asked, asked.get("category"), evidence, dirt, at)
             questions.append(placed(question, items))
-        yield Haystack(name, items, questions)
+        yield MemoryConversation(name, items, questions)
 
 
-def ask(name: str, fields: Mapping[str, Any], code: Any, evidence: tuple[str, ...], dirt: Dirt, where: str) -> Question:
+def ask(
+    name: str, fields: Mapping[str, Any], code: Any, evidence: tuple[str, ...], dirt: Dirt, where: str
+) -> MemoryQuestion:
     """A question of category `code`. Adversarial ones keep no answer: the right reply is that the conversation does not
     say.
     """
@@ -68,7 +70,7 @@ def ask(name: str, fields: Mapping[str, Any], code: Any, evidence: tuple[str, ..
     if not answerable and answers:
         dirt.add("adversarial questions with an answer, which was left out")
         trap, answers = trap or answers[0], ()
-    return Question(
+    return MemoryQuestion(
         id=name,
         text=text_of(fields, where, "question"),
         answers=answers,
@@ -80,7 +82,7 @@ def ask(name: str, fields: Mapping[str, Any], code: Any, evidence: tuple[str, ..
     )
 
 
-def placed(question: Question, items: list[Item]) -> Question:
+def placed(question: MemoryQuestion, items: list[Item]) -> MemoryQuestion:
     """The question with the sessions of its evidence."""
     return replace(question, sessions=sessions_of(question.evidence, items))
 
@@ -152,7 +154,7 @@ def _sniff_rows(document: Mapping[str, Any]) -> bool:
     return {"questions", "answers", "category"} <= document.keys() and bool({"turns", "sessions"} & document.keys())
 
 
-def _read_rows(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
+def _read_rows(documents: Iterable[Document], dirt: Dirt) -> Iterator[MemoryConversation]:
     for document in documents:
         value, where = document.value, document.where
         questions, answers = _list(value, "questions", where), _list(value, "answers", where)
@@ -168,7 +170,7 @@ def _read_rows(documents: Iterable[Document], dirt: Dirt) -> Iterator[Haystack]:
             fields = {"question": question, "answer": answer}
             made = ask(f"{name}-q{number}", fields, code, evidence, dirt, f"{where}, question {number + 1}")
             asked.append(placed(made, items))
-        yield Haystack(name, items, asked)
+        yield MemoryConversation(name, items, asked)
 
 
 def _list(value: Mapping[str, Any], name: str, where: str) -> list[Any]:
@@ -243,14 +245,14 @@ def _cited(evidence: Any, known: set[str], dirt: Dirt) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_ROWS = Format(
+_ROWS = MemoryFormat(
     "locomo (rows)",
     "{questions: [], answers: [], category: [], evidences: [[[session, turn]]], sessions: [text]}",
     _sniff_rows,
     _read_rows,
     rank=11,
 )
-_CONVERSATIONS = Format(
+_CONVERSATIONS = MemoryFormat(
     "locomo",
     "[{sample_id, conversation: {session_N: [{speaker, dia_id, text}], session_N_date_time}, qa: [{question, answer, "
     "evidence}]}]",

@@ -20,7 +20,6 @@ from context_bench.session.options import MemoryChecks
 if TYPE_CHECKING:
     from context_bench.memory.ops import SuiteResult
 
-
 _MARKS = {
     **{
         "ok": "[green]ok[/]",
@@ -84,7 +83,7 @@ def ops(system: str, suite: str, scale: float, deadline: float, seed: int, junit
         _as_json([result.as_dict() for result in results])
     else:
         rows = (
-            (p.outcome, f"{r.suite}: {p.name}", _told(p))
+            (p.outcome, f"{r.suite}: {p.name}", _text(p))
             for r in results
             for p in r.probes
             if p.kind != "positive control"
@@ -129,7 +128,7 @@ def audit(
     return 0
 
 
-def _told(probe: Any) -> str:
+def _text(probe: Any) -> str:
     return "\n".join([probe.sentence, *(f"  {finding.what}" for finding in probe.findings)])
 
 
@@ -140,7 +139,7 @@ def _junit(results: Sequence[SuiteResult], path: Path) -> None:
         Check(
             f"{result.suite}: {probe.name}",
             probe.outcome not in ("fail", "error"),
-            _told(probe),
+            _text(probe),
             skipped=probe.outcome == "not applicable",
         )
         for result in results

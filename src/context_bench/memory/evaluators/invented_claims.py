@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.core.errors import EvaluatorFailed
 from context_bench.core.records import Example
 from context_bench.judge.base import fenced, response_of
 from context_bench.judge.judge_replies import YesNoJudge
-from context_bench.llm.background import run_sync
 
 EVALUATORS = {"false_memory": "FalseMemoryRate"}
 MEASURES = {"false_memory": {"unit": "score", "better": "lower", "place": "quality"}}
@@ -66,24 +64,6 @@ class FalseMemoryRate(YesNoJudge):
     def applies(self, example: Example, output: Example) -> bool:
         """There is a conversation to check against, and something to check."""
         return bool(conversation_of(example).strip()) and bool(response_of(output).strip())
-
-    def score(self, original: Example, processed: Example) -> dict[str, float]:
-        if not response_of(processed).strip():
-            return {"false_memory": 0.0}
-        try:
-            return {
-                "false_memory": float(run_sync(self._ask(self.prompt_for(original, processed), self._as_documented)))
-            }
-        except EvaluatorFailed:
-            return {"false_memory": 0.0}
-
-    async def ascore(self, original: Example, processed: Example) -> dict[str, float]:
-        """As `score`, but a failure raises `EvaluatorFailed` (`JudgeUnreadable` for a reply without a clear
-        verdict).
-        """
-        if not response_of(processed).strip():
-            return {"false_memory": 0.0}
-        return {"false_memory": float(await self._ask(self.prompt_for(original, processed), self._strictly))}
 
     def prompt_for(self, original: Example, processed: Example) -> str:
         question = str(original.get("question") or "")
