@@ -67,7 +67,7 @@ class _Checkup:
         self.findings.append(Finding(name, status, detail, advice, seconds))
 
     def judge(self, name: str, right: bool, detail: str, seconds: float | None = None) -> None:
-        """What is not right has failed."""
+        """Note a success or a failure."""
         self.note(name, "ok" if right else "fail", detail, seconds=seconds)
 
     async def passes(self, step: Callable[[_Checkup], Awaitable[None]]) -> bool:

@@ -131,7 +131,6 @@ class _Counted:
         self.asked: dict[str, int] = defaultdict(int)
 
     def add(self, row: EvalRow) -> None:
-        """Take one row in."""
         self.questions += 1
         self.failed += row.failed
         self.answered += not row.failed

@@ -71,17 +71,14 @@ class ExportAudit:
     findings: tuple[AuditFinding, ...]
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """One row a finding."""
         return [
             {**asdict(finding), "examples": list(finding.examples), "items": self.items} for finding in self.findings
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as JSON."""
         return asdict(self)
 
     def finding(self, name: str) -> AuditFinding:
-        """The finding of that name."""
         return next(each for each in self.findings if each.name == name)
 
 
@@ -134,7 +131,6 @@ class _Look:
         return AuditFinding(name, len(indices), len(indices) / len(self._records), f"{len(indices)} {sentence}", shown)
 
     def matching(self, name: str, rule: re.Pattern[str], sentence: str) -> AuditFinding:
-        """Memories that a rule fits."""
         return self._found(name, self._fitting(lambda text: rule.search(text) is not None), sentence)
 
     def _fitting(self, fits: Callable[[str], bool]) -> list[int]:

@@ -85,7 +85,6 @@ class Harm:
 
     @property
     def sentence(self) -> str:
-        """For a report."""
         harmed, helped = (_text(share, ".1%") for share in (self.harmed, self.helped))
         return (
             f"{self.system}: of {self.harmed.n:,} questions {helped} are right with it and wrong without any memory, "

@@ -93,15 +93,9 @@ def read_pairs(document: Any, benchmark: str | None = None, on_blank: Blank | No
     shape = shape_of(document)
     if shape is None or (benchmark is not None and shape != benchmark):
         raise BadInput(_wrong(document, shape, benchmark))
-    tell = on_blank or (lambda where: None)
-    found = (
-        _locomo(document, tell)
-        if shape == "locomo"
-        else _longmemeval(document, tell)
-        if shape == "longmemeval"
-        else _dmr(document, tell)
-    )
-    pairs = list(found)
+    readers: dict[str, Callable[[Any, Blank], Iterable[Pair]]]
+    readers = {"locomo": _locomo, "longmemeval": _longmemeval, "dmr": _dmr}
+    pairs = list(readers[shape](document, on_blank or (lambda where: None)))
     if not pairs:
         raise BadInput("the file has no questions")
     if not any(pair.items for pair in pairs):
@@ -233,11 +227,8 @@ def _text(entry: Mapping[str, Any], names: Sequence[str], where: str, default: s
 
 
 def _kind(value: Any) -> str:
-    return (
-        "nothing"
-        if value is None
-        else {"dict": "an object", "list": "a list", "str": "text"}.get(type(value).__name__, repr(value)[:40])
-    )
+    kinds = {"NoneType": "nothing", "dict": "an object", "list": "a list", "str": "text"}
+    return kinds.get(type(value).__name__, repr(value)[:40])
 
 
 NAMES = ("locomo", "longmemeval", "chain-hop")
@@ -247,51 +238,32 @@ def seed_set(name: str) -> list[Pair]:
     """The pairs of a set: "locomo" (10, four conversations), "longmemeval" (10), "chain-hop" (7, one to five hops; also
     called "dmr").
     """
-    known = {"locomo": _conversations, "longmemeval": _facts, "chain-hop": _chains, "dmr": _chains}
-    if name not in known:
-        raise UnknownName("set of questions", name, known)
-    return known[name](tomllib.loads((files(__package__) / "seed_sets.toml").read_text("utf-8")))
-
-
-def _conversations(data: dict[str, Any]) -> list[Pair]:
-    return [
-        Pair(
-            id=f"locomo-{talk['id']}{number}",
-            question=asked["question"],
-            answer=asked["answer"],
-            items=tuple(f"User: {user}\nAssistant: {assistant}" for user, assistant in talk["turns"]),
-            category=asked["category"],
-            conversation=f"locomo-{talk['id']}",
-        )
-        for talk in data["locomo"]
-        for number, asked in enumerate(talk["questions"], 1)
+    if name not in (*NAMES, "dmr"):
+        raise UnknownName("set of questions", name, [*NAMES, "dmr"])
+    data = tomllib.loads((files(__package__) / "seed_sets.toml").read_text("utf-8"))
+    if name == "longmemeval":
+        facts = [(row, [fact["text"] for fact in row["facts"]], row["category"]) for row in data[name]]
+        return [_seed_pair(f"{name}-{n}", *each) for n, each in enumerate(facts, 1)]
+    if name == "locomo":
+        return [
+            _seed_pair(
+                f"locomo-{talk['id']}{number}", asked, _two_sided(talk), asked["category"], f"locomo-{talk['id']}"
+            )
+            for talk in data[name]
+            for number, asked in enumerate(talk["questions"], 1)
+        ]
+    chains = [
+        (row, [f"{who}: {text}" for who, text in row["turns"]], f"{row['hops']}-hop") for row in data["chain_hop"]
     ]
+    return [_seed_pair(f"chain-hop-{n}", *each) for n, each in enumerate(chains, 1)]
 
 
-def _facts(data: dict[str, Any]) -> list[Pair]:
-    return [
-        Pair(
-            f"longmemeval-{n}",
-            one["question"],
-            one["answer"],
-            tuple(fact["text"] for fact in one["facts"]),
-            one["category"],
-        )
-        for n, one in enumerate(data["longmemeval"], 1)
-    ]
+def _seed_pair(ident: str, row: Mapping[str, str], items: Iterable[str], category: str, conversation: str = "") -> Pair:
+    return Pair(ident, row["question"], row["answer"], tuple(items), category, conversation)
 
 
-def _chains(data: dict[str, Any]) -> list[Pair]:
-    return [
-        Pair(
-            id=f"chain-hop-{n}",
-            question=one["question"],
-            answer=one["answer"],
-            items=tuple(f"{speaker}: {text}" for speaker, text in one["turns"]),
-            category=f"{one['hops']}-hop",
-        )
-        for n, one in enumerate(data["chain_hop"], 1)
-    ]
+def _two_sided(talk: Mapping[str, Any]) -> Iterator[str]:
+    return (f"User: {user}\nAssistant: {assistant}" for user, assistant in talk["turns"])
 
 
 PER_PAIR, ACCUMULATE = "per-pair-reset", "accumulate"
@@ -385,11 +357,8 @@ class _Run:
     def why_over(self) -> str:
         if self.cancelled():
             return "cancelled"
-        return (
-            "the time allowed for the run was over"
-            if self.deadline is not None and SYSTEM_CLOCK.monotonic() >= self.deadline
-            else ""
-        )
+        late = self.deadline is not None and SYSTEM_CLOCK.monotonic() >= self.deadline
+        return "the time allowed for the run was over" if late else ""
 
     def reset(self, when: str) -> None:
         try:

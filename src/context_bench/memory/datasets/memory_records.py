@@ -73,7 +73,6 @@ class Dirt:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, what: str, times: int = 1) -> None:
-        """Once more, or so many times."""
         if times:
             self.counts[what] += times
 

@@ -69,7 +69,6 @@ class Retrieval:
         self.fields = tuple(dict.fromkeys([*names, *sessions, "evidence_recall", "evidence_items", "evidence_found"]))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything the numbers depend on."""
         return {"class": "Retrieval", "version": self.version, "ks": list(self.ks), "budgets": list(self.budgets)}
 
     def applies(self, example: Example, output: Example) -> bool:

@@ -113,7 +113,6 @@ class SuiteResult:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as JSON."""
         return {**asdict(self), "outcome": self.outcome}
 
 

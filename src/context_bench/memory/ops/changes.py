@@ -300,7 +300,6 @@ class _Versions:
     words: tuple[str, ...]
 
     def text(self, version: int) -> str:
-        """The sentence of that version."""
         return self.fact.with_word(self.words[version])
 
 
@@ -332,7 +331,6 @@ class _Rates:
         return bool(older)
 
     def numbers(self, k: int) -> dict[str, float | int | None]:
-        """As shares."""
         return {
             "k": k,
             "facts": self.asked,

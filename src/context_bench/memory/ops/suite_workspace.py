@@ -153,7 +153,6 @@ class StoredFact:
     topic: str
 
     def item(self, time: str | None = None) -> Item:
-        """As something to hand over."""
         return Item(self.id, self.text, time=time)
 
     def with_word(self, word: str) -> str:
@@ -194,7 +193,6 @@ class Facts:
         )
 
     def facts(self, number: int) -> list[StoredFact]:
-        """So many new facts."""
         return [self.fact() for _ in range(number)]
 
     def neighbour(self, fact: StoredFact) -> StoredFact:
@@ -218,7 +216,6 @@ class Facts:
         return " ".join([*parts, f"The report closes with {tail}."])
 
     def pick(self, number: int) -> int:
-        """A whole number below `number`."""
         return self._random.randrange(number)
 
 
@@ -273,7 +270,6 @@ class SuiteWorkspace:
     # --- opening and leaving ---
 
     async def enter(self) -> None:
-        """Open the memory."""
         self.base = await self.caller.call(self.make)
         self._open = True
 
@@ -287,7 +283,6 @@ class SuiteWorkspace:
         return self._places[label]
 
     def name_of(self, label: str) -> str:
-        """The name of a namespace of this suite."""
         return f"cb-ops-{self.suite}-{label}-{self._token}"
 
     async def reopen(self) -> None:
@@ -343,7 +338,6 @@ class SuiteWorkspace:
             raise NotSupported(f"the memory does not offer {', '.join(missing)}")
 
     def times(self, number: int, least: int = 2) -> int:
-        """`number` at this scale."""
         return max(least, round(number * self.scale))
 
     # --- calls ---
@@ -379,7 +373,6 @@ class SuiteWorkspace:
         return await self.caller.call(getattr(memory, name), *args)
 
     async def flush(self, memory: Memory) -> None:
-        """Wait until what was added can be found."""
         flush = method(memory, "flush")
         if flush is not None:
             await self.caller.call(flush, self.deadline)
@@ -395,7 +388,6 @@ class SuiteWorkspace:
     async def search(
         self, memory: Memory, query: str, k: int | None = None, *, caller: TimedCaller | None = None, **options: Any
     ) -> list[Hit]:
-        """The hits, as they come."""
         found = await (caller or self.caller).call(memory.search, query, k or self.k, **options)
         if not isinstance(found, list | tuple) or not all(isinstance(hit, Hit) for hit in found):
             raise BadReply(f"search() gave {type(found).__name__}, expected a list of hits")

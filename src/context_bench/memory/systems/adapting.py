@@ -191,7 +191,6 @@ class Adapted(Wrapped):
         return receipts
 
     async def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """Hits of the object, read by `as_hits`."""
         positions, keywords = self._asked(k)
         if self._as_of and as_of is not None:
             keywords[self._as_of] = as_of
@@ -243,7 +242,6 @@ class Answering(Wrapped):
         return [Receipt(item.id) for item in items]
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Hit]:
-        """It does not show what it finds."""
         raise NotSupported(f"{self.name} answers itself and shows no hits")
 
     async def answer(self, question: str) -> Answer:
@@ -370,15 +368,12 @@ class Anew:
         return getattr(self._memory, name)
 
     def add(self, items: Any) -> Any:
-        """Remember the items."""
         return self._memory.add(items)
 
     def search(self, query: str, k: int, *, as_of: str | None = None, **more: Any) -> Any:
-        """Hits of this instance."""
         return self._memory.search(query, k, as_of=as_of, **more)
 
     def fingerprint(self) -> dict[str, Any]:
-        """That of what is made."""
         return calling.fingerprint(self._memory)
 
     def namespace(self, name: str) -> Anew:

@@ -128,7 +128,6 @@ class Listed(Isolated):
             return True
 
     def delete_all(self) -> None:
-        """Forget everything of this namespace; ids are not used again."""
         with self._lock:
             self._entries = {}
 

@@ -130,7 +130,6 @@ class BM25(Isolated):
             return bool(db.execute(statement, (*values, row)).rowcount)
 
     def delete_all(self) -> None:
-        """Forget everything of this namespace; ids are not used again."""
         with self._writing() as db:
             self._scrub = True
             db.execute(f"DROP TABLE {self._table}")

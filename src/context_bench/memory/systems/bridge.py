@@ -118,7 +118,6 @@ class Bridge:
             self.namespace = self._namespace
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything hits and answers depend on."""
         return {
             "class": "Bridge",
             "version": 2,  # from 2 on memories are told when a question is asked, and leave out what is dated later
@@ -273,7 +272,6 @@ class Bridge:
         return list(found), seconds
 
     async def _answered(self, question: str) -> dict[str, Any]:
-        """The memory's own answer."""
         found, seconds = await self._asked("answer", getattr(self.memory, "answer"), question)  # noqa: B009 - optional in the protocol
         answer: Answer = as_answer(found, self.memory)
         output: dict[str, Any] = {

@@ -44,7 +44,6 @@ class Command:
         return [put(word) for word in self.argv], None if self.stdin is None else put(self.stdin)
 
     def names(self) -> set[str]:
-        """The placeholders in it."""
         return {name for template in (*self.argv, self.stdin or "") for name in NAME.findall(template)}
 
 
@@ -304,7 +303,6 @@ class CommandClient:
 
     @property
     def binary_path(self) -> str:
-        """The program that is started."""
         return self.recall_command.argv[0]
 
     def reset(self) -> None:
@@ -312,7 +310,6 @@ class CommandClient:
         self._call("reset", self.reset_command, {})
 
     def store(self, content: str) -> None:
-        """Remember one text."""
         if not content:
             raise Refused("an empty text is not stored")
         self._call("store", self.store_command, dict.fromkeys(OF_ITEM, "") | {"content": content, "text": content})
@@ -325,7 +322,6 @@ class CommandClient:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Capabilities that the given commands allow."""
         offered: dict[Capability, bool] = {
             "add": True,
             "search": True,
@@ -358,7 +354,6 @@ class CommandClient:
         return replace(self, in_namespace=name)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Everything that can change what is found."""
         return {
             "class": "CommandClient",
             **{name: value for name, value in asdict(self).items() if name not in ("timeout", "in_namespace")},

@@ -269,7 +269,6 @@ class Described:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Capabilities that the given steps allow."""
         steps = self.description.steps
         add, search, stats = steps["add"], steps.get("search"), steps.get("stats")
         has_ids = bool((search and search.id) or add.id)
@@ -383,7 +382,6 @@ class Described:
         return there
 
     async def stats(self) -> dict[str, int]:
-        """`items` and `bytes`, as far as the memory tells them."""
         step = self._step("stats")
         document = await self._ask("stats", {})
         sizes = {"items": at(document, step.items), "bytes": at(document, step.bytes)}

@@ -90,7 +90,6 @@ class HTTPMemory(Described):
         return f"HTTPMemory({self.name!r}, {bare_url(self._base)!r})"
 
     async def close(self) -> None:
-        """Let go of the connections."""
         await leave(self)
 
     async def _send(self, step: MemoryStep, values: Mapping[str, Any], seconds: float) -> Any:

@@ -270,7 +270,6 @@ class Shown:
         self.tokens = self.counter.count(self.text)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
         hit = self.hit
         score = real(hit.score)
         found = {

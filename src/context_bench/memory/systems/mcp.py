@@ -116,7 +116,6 @@ class _Connection:
         self._ended: str | None = None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """The tool's result."""
         name = self._description.name
         client = await self._connected(seconds)
         error = importlib.import_module("mcp").MCPError

@@ -73,7 +73,6 @@ class ProxyMemory:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """It is told and it answers."""
         offered: set[Capability] = {"add", "answer", "persistent"}
         return frozenset(offered | ({"namespaces"} if self._user or self._header else set()))
 
@@ -104,7 +103,6 @@ class ProxyMemory:
         return [receipt for part in parts for receipt in await self._tell(part)]
 
     def search(self, query: str, k: int, *, as_of: str | None = None) -> list[Any]:
-        """It does not show what it finds."""
         raise NotSupported(f"{self.name} answers itself and shows no hits")
 
     async def answer(self, question: str) -> Answer:
@@ -115,7 +113,6 @@ class ProxyMemory:
         return Answer(reply.text, None if reply.usage is None else reply.usage.input_tokens)
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
         await self._client.aclose()
 
     async def _tell(self, part: Sequence[Item]) -> list[Receipt]:

@@ -63,7 +63,6 @@ class MemoryProcess:
         )
 
     def call(self, what: str, **args: Any) -> Any:
-        """The result of the vendor's method."""
         end = deadline(self._timeout)
         if not self._lock.acquire(timeout=max(0.0, end - SYSTEM_CLOCK.monotonic())):
             raise TimedOut(f"{self.kind}: {what} had to wait for other calls until no time was left")

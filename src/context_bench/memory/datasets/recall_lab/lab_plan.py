@@ -83,7 +83,6 @@ class Calendar:
         self._between = draw.shuffled(sorted(rest))
 
     def day(self, sitting: int) -> date:
-        """The day of a sitting."""
         return self.first + timedelta(days=self._sittings[sitting])
 
     def sessions(self, count: int) -> list[tuple[date, int | None]]:

@@ -26,7 +26,6 @@ class Person:
     gen: str
 
     def slots(self) -> dict[str, str]:
-        """Their names in the sentence forms."""
         return {"who": self.who, "gen": self.gen}
 
 
