@@ -71,10 +71,10 @@ from context_bench.sandbox import workspace_files as placing
 from context_bench.session import flags, options
 from context_bench.shell import repo
 from context_bench.systems import context as splice
-from context_bench.tap import masking, matching
-from context_bench.tap.forwarded import SOCKET, Exchange
+from context_bench.tap import exchanges, masking
+from context_bench.tap.exchanges import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
-from context_bench.tap.websocket import Talk
+from context_bench.tap.tap_relay import Talk
 from context_bench.traces import editloc, gold, symbols
 from context_bench.transcripts import answers, patch_verdicts, trace
 from context_bench.transcripts import session_files as read
@@ -311,7 +311,9 @@ def _talked(data: bytes) -> object:
     left: list[Exchange] = []
 
     def begin(body: bytes) -> Exchange:
-        begun.append(Exchange(len(begun), "x", SOCKET, "/v1/responses", [], matching.MarkMatch(None, "mark"), 0.0, 0.0))
+        begun.append(
+            Exchange(len(begun), "x", SOCKET, "/v1/responses", [], exchanges.MarkMatch(None, "mark"), 0.0, 0.0)
+        )
         begun[-1].body.add(0.0, body)
         return begun[-1]
 
@@ -425,11 +427,11 @@ def _searched(found: Any) -> object:
 
 def _headers(told: str) -> object:
     headers = [tuple(line.split(":", 1)) for line in told.split("\n") if ":" in line]
-    found = matching.find_marks(headers, told)
+    found = exchanges.find_marks(headers, told)
     return (
         found,
-        matching.without_marks(headers, "k"),
-        matching.unmarked_target(told, "k"),
+        exchanges.without_marks(headers, "k"),
+        exchanges.unmarked_target(told, "k"),
         addresses.refusal({"Host": told, "Origin": told}),
     )
 

@@ -25,7 +25,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
 from context_bench.tap.control_api import record_file
-from context_bench.tap.matching import Window
+from context_bench.tap.exchanges import Window
 from context_bench.tap.record_writer import RecordBuffer
 
 CHAT = "/v1/chat/completions"

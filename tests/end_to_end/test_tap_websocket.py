@@ -239,8 +239,7 @@ async def test_marks_decide_whose_requests_they_are_and_keys_are_swapped():
 
 
 async def test_a_message_beyond_the_limit_ends_the_socket_and_is_said(monkeypatch):
-    monkeypatch.setattr("context_bench.tap.websocket.MESSAGE_LIMIT", 2**16)
-    monkeypatch.setattr("context_bench.tap.interception.MESSAGE_LIMIT", 2**16)
+    monkeypatch.setattr("context_bench.tap.tap_relay.MESSAGE_LIMIT", 2**16)
     async with Speaking() as provider, Tap(provider.url) as tap:
         async with calling(tap.url) as caller:
             await caller.turn()

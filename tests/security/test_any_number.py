@@ -26,8 +26,7 @@ from context_bench.core.usage import Form, forwarded_of, usage_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap.control_api import as_json
 from context_bench.transcripts import answers
-from context_bench.wire.apis.read import parse_reply
-from context_bench.wire.sse import StreamReader
+from context_bench.wire.apis.read import StreamReader, parse_reply
 
 _FUZZ = Path(__file__).parents[2] / "benchmarks" / "fuzz"
 _SPEC = importlib.util.spec_from_file_location("fuzz_targets", _FUZZ / "targets.py")

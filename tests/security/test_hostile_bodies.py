@@ -37,14 +37,14 @@ from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap import Tap, Watch
-from context_bench.tap.forwarded import POLICIES, SOCKET, Exchange, RecordWriter
-from context_bench.tap.matching import UNMATCHED
-from context_bench.tap.pairing import SeenExchange
+from context_bench.tap.exchanges import SOCKET, UNMATCHED, Exchange
+from context_bench.tap.forwarded import POLICIES, RecordWriter
 from context_bench.tap.record_writer import Work, packed_record
-from context_bench.tap.websocket import Talk
+from context_bench.tap.tap_relay import Talk
 from context_bench.traffic.sections import watch as watching
 from context_bench.traffic.watch.measure import Measure
 from context_bench.traffic.watch.paired_taps import PairedEvent
+from context_bench.traffic.watch.pairing import SeenExchange
 from context_bench.wire.apis.read import StreamReader, parse_request
 from context_bench.wire.request import count_request
 from context_bench.wire.turns import Turn

@@ -34,7 +34,7 @@ class Background:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run `coroutine` to its end and give back its result or raise its error. Ctrl-C cancels it."""
         loop = self.loop()
-        if threading.current_thread() is self._thread:
+        if self.inside:
             return self._inner().run(coroutine)
         future: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
@@ -52,6 +52,18 @@ class Background:
                 loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             raise
 
+    def close(self) -> None:
+        """End the thread and its loop; what still runs on it is cancelled."""
+        loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    @property
+    def inside(self) -> bool:
+        """True for code that runs in this loop's own thread."""
+        return threading.current_thread() is self._thread
+
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop, running. A forked child gets a new one, since threads do not survive a fork."""
         with self._lock:
@@ -61,15 +73,15 @@ class Background:
             return self._loop
 
     def _start(self) -> None:
-        loop = asyncio.new_event_loop()
         ready = threading.Event()
 
         def serve() -> None:
-            asyncio.set_event_loop(loop)
-            loop.call_soon(ready.set)
-            loop.run_forever()
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._loop.call_soon(ready.set)
+                self._loop.run_forever()
 
-        self._loop, self._pid, self._nested = loop, os.getpid(), None
+        self._pid, self._nested = os.getpid(), None
         self._thread = threading.Thread(target=serve, name=self._name, daemon=True)
         self._thread.start()
         ready.wait()

@@ -23,12 +23,11 @@ from context_bench.llm.relay import (
     LINE_LIMIT,
     MOST_HEADERS,
     BadTarget,
-    ClientGone,
-    HungUp,
+    ClientClosed,
     Outgoing,
     Passage,
     Relay,
-    UpstreamFailed,
+    RelayFailure,
     end_to_end,
     raw_headers,
 )
@@ -178,7 +177,7 @@ class Hop:
                 raise ResponderError(403, refused)
             return await self.relay.relay(incoming, _Hopping(self, incoming))
         except ResponderError as error:
-            return _told(incoming, error)
+            return _error_reply(incoming, error)
 
 
 class _Hopping(Passage):
@@ -196,14 +195,13 @@ class _Hopping(Passage):
         )
         return await _given(incoming, changed) if isinstance(changed, HopAnswer) else changed.outgoing
 
-    def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
-        if isinstance(trouble, ClientGone):
+    def failed(self, failure: RelayFailure) -> web.Response | None:
+        if isinstance(failure, ClientClosed):
             return None
-        if isinstance(trouble, BadTarget):
-            return _told(self._incoming, ResponderError(400, str(trouble)))
-        return _told(
-            self._incoming, ResponderError(502, f"The upstream {self._hop.relay.base} gave no reply: {trouble}")
-        )
+        if isinstance(failure, BadTarget):
+            return _error_reply(self._incoming, ResponderError(400, str(failure)))
+        error = ResponderError(502, f"The upstream {self._hop.relay.base} gave no reply: {failure}")
+        return _error_reply(self._incoming, error)
 
 
 async def _in_pieces(data: bytes) -> AsyncIterator[bytes]:
@@ -222,7 +220,7 @@ async def _whole(incoming: web.BaseRequest) -> bytes:
     return body.getvalue()
 
 
-def _told(incoming: web.BaseRequest, error: ResponderError) -> web.Response:
+def _error_reply(incoming: web.BaseRequest, error: ResponderError) -> web.Response:
     """An error in the provider's own form."""
     wire = wire_of(incoming.method, incoming.raw_path)
     return web.Response(body=dump(error.body(wire)), status=error.status, content_type="application/json")

@@ -14,19 +14,22 @@ import re
 import urllib.request
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from aiohttp import hdrs, web
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
 from context_bench.core.addresses import base_url, is_loopback
 from context_bench.core.errors import BadInput
-from context_bench.llm.connector import Connector
 from context_bench.llm.transport import why
-from context_bench.wire.sse import EndOfStream
+from context_bench.llm.transport.errors import UNENDED
+from context_bench.llm.transport.pool import ended_by_peer
+from context_bench.wire.apis.read import EndOfStream
 
 Headers = list[tuple[str, str]]
 
@@ -48,24 +51,32 @@ _MOST_HELD = 2**20
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class UpstreamFailed(Exception):
-    """The upstream could not be reached, or does not speak HTTP; `status` is what the client is told."""
+class RelayFailure(Exception):
+    """An exchange that could not be relayed whole. `status`: of the answer to the client, where it can have one."""
+
+    status = 502
+
+
+class UpstreamFailed(RelayFailure):
+    """The upstream could not be reached, or does not speak HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
         super().__init__(message)
 
 
-class HungUp(Exception):
+class UpstreamReset(RelayFailure):
     """The upstream closed or broke the connection before or within its answer."""
 
 
-class ClientGone(Exception):
+class ClientClosed(RelayFailure):
     """The client closed the connection before it had the whole answer."""
 
 
-class BadTarget(Exception):
+class BadTarget(RelayFailure):
     """A request target that names no resource of the upstream."""
+
+    status = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class Outgoing:
 class Passage:
     """One exchange on its way through a relay. Subclasses say what goes on and look at what comes back."""
 
-    #: The last piece of the answer waits for `ended`.
+    #: The last piece of the answer waits for `before_end`.
     holds_the_end = False
     #: `whole` is called.
     minds_the_end = False
@@ -101,14 +112,46 @@ class Passage:
         come.
         """
 
-    async def ended(self) -> None:
+    async def before_end(self) -> None:
         """All of the answer has come, and its last piece goes on when this returns."""
 
-    def failed(self, trouble: UpstreamFailed | HungUp | ClientGone | BadTarget) -> web.Response | None:
+    def failed(self, failure: RelayFailure) -> web.Response | None:
         """The answer to the client in the place of the upstream's, where none of that was passed on; `None` hangs up on
         the client.
         """
         return None
+
+
+# What follows down to `Relay` reaches into private parts of aiohttp, and is the only place that does.
+
+
+class Connector(aiohttp.TCPConnector):
+    """An aiohttp connector for as many connections as are asked for, which can tell the end of a reply over TLS from a
+    cut.
+
+    A reply without a length ends with its connection. Anybody on the way can end a connection; only the server can say
+    over TLS that it has ended it (close_notify). Where it has not, reading the reply raises
+    `aiohttp.ClientPayloadError`, as for every other cut reply.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(limit=0, **settings)
+        self._factory = cast("partial[ResponseHandler]", partial(_Handler, loop=self._loop))
+
+
+class _Handler(ResponseHandler):
+    """Spoils the reply under way where the connection was ended and TLS was not."""
+
+    def eof_received(self) -> None:
+        payload, transport = self._payload, self.transport
+        if payload is not None and not payload.is_eof() and transport is not None and not ended_by_peer(transport):
+            payload.set_exception(aiohttp.ClientPayloadError(UNENDED))
+        super().eof_received()
+
+
+def handshake_of(socket: aiohttp.ClientWebSocketResponse) -> aiohttp.ClientResponse:
+    """The upstream's reply that opened a WebSocket."""
+    return socket._response
 
 
 class Untouched(web.StreamResponse):
@@ -174,10 +217,10 @@ class Relay:
                 return await _answer(incoming, passage, upstream)
             finally:
                 upstream.release()  # kept if the answer is whole, else closed
-        except (UpstreamFailed, HungUp, ClientGone, BadTarget) as trouble:
-            told = passage.failed(trouble)
+        except RelayFailure as failure:
+            answer = passage.failed(failure)
             begun = incoming.writer.output_size > 0
-            return told if told is not None and not begun else _hang_up(incoming)
+            return answer if answer is not None and not begun else _hang_up(incoming)
 
     async def fetch(self, sent: Outgoing) -> tuple[int, bytes]:
         """Send a request and read its whole reply: for proxies that make calls of their own."""
@@ -209,7 +252,9 @@ class Relay:
         except aiohttp.ClientResponseError as error:
             raise UpstreamFailed(502, f"upstream {self.base} did not answer in HTTP ({error.message[:200]})") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise HungUp(f"the upstream closed the connection without an answer ({type(error).__name__})") from None
+            raise UpstreamReset(
+                f"the upstream closed the connection without an answer ({type(error).__name__})"
+            ) from None
 
 
 async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
@@ -226,7 +271,7 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
         await _to_client(response.write(piece))
     if passage.holds_the_end:
         rest, broken = await _closing(upstream, passage, end) if piece else (b"", None)
-        await passage.ended()
+        await passage.before_end()
         await _to_client(response.write(piece + rest))
         if broken is not None:
             raise broken
@@ -264,7 +309,7 @@ class _End:
         return begun
 
 
-async def _closing(upstream: aiohttp.ClientResponse, passage: Passage, end: _End) -> tuple[bytes, HungUp | None]:
+async def _closing(upstream: aiohttp.ClientResponse, passage: Passage, end: _End) -> tuple[bytes, UpstreamReset | None]:
     """The rest of the event that ends a stream, and what follows it until it closes; at most a moment, and so much. And
     how it broke.
     """
@@ -281,7 +326,7 @@ async def _closing(upstream: aiohttp.ClientResponse, passage: Passage, end: _End
                     limit.reschedule(clock() + (_CLOSING_SECONDS if end.whole else _EVENT_SECONDS))
     except TimeoutError:
         pass
-    except HungUp as error:
+    except UpstreamReset as error:
         broken = error
     return bytes(rest), broken
 
@@ -290,14 +335,14 @@ async def _from_upstream(upstream: aiohttp.ClientResponse) -> bytes:
     try:
         return await upstream.content.readany()
     except (aiohttp.ClientError, OSError) as error:
-        raise HungUp(f"the upstream broke off within its answer ({type(error).__name__})") from None
+        raise UpstreamReset(f"the upstream broke off within its answer ({type(error).__name__})") from None
 
 
 async def _to_client(writing: Any) -> None:
     try:
         await writing
     except (aiohttp.ClientError, OSError):
-        raise ClientGone from None
+        raise ClientClosed from None
 
 
 def _hang_up(request: web.BaseRequest) -> web.StreamResponse:

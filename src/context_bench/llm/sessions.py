@@ -114,7 +114,7 @@ def of_aiohttp(error: Exception) -> Exception:
 def _session(trust_env: bool) -> aiohttp.ClientSession:
     import aiohttp
 
-    from context_bench.llm.connector import Connector
+    from context_bench.llm.relay import Connector
 
     return aiohttp.ClientSession(
         connector=Connector(ttl_dns_cache=300),

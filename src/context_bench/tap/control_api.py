@@ -1,28 +1,31 @@
-"""Control a tap over HTTP: begin and end windows, collect records. Records as JSON, and as lines of a file for its
-owner alone.
+"""Control a tap over HTTP: begin and end windows, collect records; who is let in. Records as JSON, and as lines of a
+file for its owner alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import aiohttp
-from aiohttp import web
+from aiohttp import hdrs, web
 from yarl import URL
 
-from context_bench.core.addresses import fault_of, is_loopback, shown
+from context_bench.core.addresses import fault_of, host_of, is_loopback, page_refusal, shown
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, StoreUnusable, Unreachable
 from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.usage import forwarded_of
+from context_bench.tap.tap_relay import tap_error
 from context_bench.wire.apis.shared import dump, load_json
 
 
@@ -66,73 +69,26 @@ PREFIX = "/_context_bench/"
 HEADER = "x-context-bench-control"
 
 
-class Controlled(Protocol):
-    """Protocol of the controlled tap, which keeps apart what each owner asks for."""
-
-    def status(self) -> dict[str, Any]:
-        """The tap's settings and counts."""
-
-    def welcome(self, owner: str) -> None:
-        """There is a new owner."""
-
-    async def begin_for(self, conversation: str, owner: str, marker: str | None) -> Mark:
-        """Open a window."""
-
-    async def end(self, mark: Mark) -> list[Forwarded]:
-        """Close it and give what came in it."""
-
-    async def late_of(self, owner: str) -> list[Forwarded]:
-        """Records that came after the end of the owner's windows."""
-
-    async def unmatched_of(self, owner: str) -> list[Forwarded]:
-        """Records that came in no window, since the owner last asked."""
-
-
-class TapControl:
-    """Answers the control API for one tap."""
-
-    def __init__(self, tap: Controlled) -> None:
-        self._tap = tap
-
-    async def answer(self, request: web.BaseRequest) -> web.Response:
-        """Do what is asked, or say why not."""
-        refusal = _refusal(request)
-        if refusal:
-            return _said(refusal, 403)
-        try:
-            wanted = load_json(await request.read()) if request.body_exists else {}
-            found = await self._do(
-                f"{request.method} {request.path.removeprefix(PREFIX)}", wanted if isinstance(wanted, Mapping) else {}
-            )
-        except ContextBenchError as error:
-            return _said(str(error), 409)
-        except ValueError:
-            return _said("the body is not JSON", 400)
-        except KeyError as error:
-            return _said(f"the body has no {error}", 400)
-        return (
-            _said("no such control", 404)
-            if found is None
-            else web.Response(body=dump(found), content_type="application/json")
-        )
-
-    async def _do(self, what: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        tap, owner = self._tap, str(given.get("owner") or "control")
-        if what == "GET status":
-            return tap.status()
-        if what == "POST hello":
-            tap.welcome(owner)
-            return tap.status()
-        if what == "POST begin":
-            mark = await tap.begin_for(str(given["conversation"]), owner, given.get("marker"))
-            return {"mode": mark.mode, "token": mark.token}
-        if what == "POST end":
-            return _records(await tap.end(Mark(str(given["mode"]), str(given["token"]))))
-        if what == "POST late":
-            return _records(await tap.late_of(owner))
-        if what == "POST unmatched":
-            return _records(await tap.unmatched_of(owner))
-        return None
+async def answer_control(
+    request: web.BaseRequest, do: Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]]
+) -> web.Response:
+    """Answer a request of the control API: what `do(METHOD NAME, body)` gives, or why it is refused."""
+    refusal = _refusal(request)
+    if refusal:
+        return _refused(refusal, 403)
+    try:
+        given = load_json(await request.read()) if request.body_exists else {}
+        control = f"{request.method} {request.path.removeprefix(PREFIX)}"
+        answer = await do(control, given if isinstance(given, Mapping) else {})
+    except ContextBenchError as error:
+        return _refused(str(error), 409)
+    except ValueError:
+        return _refused("the body is not JSON", 400)
+    except KeyError as error:
+        return _refused(f"the body has no {error}", 400)
+    if answer is None:
+        return _refused("no such control", 404)
+    return web.Response(body=dump(answer), content_type="application/json")
 
 
 def _refusal(request: web.BaseRequest) -> str | None:
@@ -148,12 +104,8 @@ def _name(host: str) -> str:
     return host[: host.rindex("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
 
 
-def _said(text: str, status: int) -> web.Response:
-    return web.json_response({"error": {"message": f"context-bench tap: {text}", "type": "control"}}, status=status)
-
-
-def _records(records: list[Forwarded]) -> dict[str, Any]:
-    return {"records": [as_json(record) for record in records]}
+def _refused(text: str, status: int) -> web.Response:
+    return tap_error(text, "control", status)
 
 
 class RemoteTap:
@@ -253,19 +205,51 @@ class RemoteTap:
                 f"no tap answers at {self.url} ({type(error).__name__}); start one: context-bench tap --port PORT "
                 "--upstream URL"
             ) from None
-        return _told(raw, status, self.url)
+        return _answer(raw, status, self.url)
 
 
-def _told(raw: bytes, status: int, url: str) -> dict[str, Any]:
+def _answer(raw: bytes, status: int, url: str) -> dict[str, Any]:
+    """The JSON object in a tap's answer. Raises `BadInput` for an error, and for what no tap says."""
     try:
-        found = load_json(raw)
+        answer = load_json(raw)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise BadInput(f"{url} answers, but is not a tap (HTTP {status})")
-    if status != 200:
-        error = found.get("error")
-        raise BadInput(
-            str(error.get("message")) if isinstance(error, dict) else f"{url} answers, but is not a tap (HTTP {status})"
+        answer = None
+    if status == 200 and isinstance(answer, dict):
+        return answer
+    error = answer.get("error") if isinstance(answer, dict) else None
+    no_tap = f"{url} answers, but is not a tap (HTTP {status})"
+    raise BadInput(str(error.get("message")) if isinstance(error, dict) else no_tap)
+
+
+#: Names under which a container reaches its host; let in only when the tap listens beyond loopback.
+_CONTAINER_NAMES = frozenset({"host.docker.internal", "host.containers.internal", "gateway.docker.internal"})
+
+
+class AccessCheck:
+    """The access check of the tap. A web page must not: not by a name of its own that points here, and not from another
+    origin.
+    """
+
+    def __init__(self, host: str, names: Collection[str] = ()) -> None:
+        self._far = not is_loopback(host)
+        self._names = {name.lower() for name in names} | (
+            {host.lower(), socket.gethostname().lower(), *_CONTAINER_NAMES} if self._far else set()
         )
-    return found
+
+    def refusal(self, request: web.BaseRequest) -> str | None:
+        """The reason for which the request is refused, or `None`."""
+        given = request.headers.get(hdrs.HOST)  # absent in HTTP/1.0, which no browser speaks
+        host = "" if given is None else host_of(f"//{given}")
+        if given is not None and not self._knows(host):
+            return (
+                f"Host {host[:100]!r} is not a name of this tap (loopback names only, unless it was started "
+                "with another --host)"
+            )
+        return page_refusal(request.headers)
+
+    def _knows(self, host: str) -> bool:
+        if is_loopback(host) or host.lower() in self._names:
+            return True
+        with contextlib.suppress(ValueError):
+            return self._far and bool(ipaddress.ip_address(host))  # a rebound name is never an address
+        return False

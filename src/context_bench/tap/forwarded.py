@@ -6,22 +6,21 @@ without secrets and addresses. `full`: bodies. Keys are in none of them.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import MOST_BYTES, TooLarge
+from context_bench.core.jsontext import TooLarge
 from context_bench.core.keys import canonical_json
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.redact import environment_values
+from context_bench.tap.exchanges import BODY_LIMIT, KEY_HEADERS, SOCKET, Body, Exchange, Headers, header
 from context_bench.tap.masking import (
     NAME_FIELDS,
     client_left,
@@ -36,7 +35,6 @@ from context_bench.tap.masking import (
     masker,
     part_kind,
 )
-from context_bench.tap.matching import KEY_HEADERS, Headers, MarkMatch, Window
 from context_bench.tap.prefix import Joining, Prefixes
 from context_bench.wire.apis.read import (
     Reply,
@@ -44,20 +42,15 @@ from context_bench.wire.apis.read import (
     parse_reply,
     parse_request,
     render_reply,
-    wire_of,
 )
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.cache import segments
 from context_bench.wire.request import WireRequest, count_request, facts
 
 POLICIES = ("meta", "hashes", "redacted", "full")
-#: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.
-BODY_LIMIT = MOST_BYTES
 #: Messages, parts, calls and tools of one request that are read; each takes more than its JSON does.
 _MOST_PARTS = 100_000
 
-#: The method of a request that was said over a WebSocket, and the wire that it speaks.
-SOCKET, SPOKEN = "WEBSOCKET", "openai-responses"
 _PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
 _UNASKED = ("stream", "stream_options", "client_metadata")
@@ -65,116 +58,6 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,39}")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _HEADERS_TOLD = ("anthropic-beta", "anthropic-version", "content-encoding", "content-type", "openai-beta", "user-agent")
 _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id")
-
-
-@dataclass(slots=True)
-class Room:
-    """Memory that all bodies of one tap may use together, in bytes."""
-
-    most: int = 128 * 2**20
-    held: int = 0
-
-
-@dataclass(slots=True)
-class Body:
-    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT`, or that finds no room,
-    none are kept.
-    """
-
-    size: int = 0
-    pieces: list[tuple[float, bytes]] = field(default_factory=list)
-    whole: bool = True
-    crowded: bool = False  # there was no room for it
-    kept: int = 0  # bytes that are kept
-    room: Room = field(default_factory=Room)
-
-    def add(self, at: float, data: bytes) -> None:
-        """Take one piece that arrived at `at` (monotonic seconds)."""
-        self.size += len(data)
-        if not self.whole:
-            return
-        self.crowded = self.size <= BODY_LIMIT and self.room.held + len(data) > self.room.most
-        if self.size > BODY_LIMIT or self.crowded:
-            self.whole = False
-            self.let_go()
-            return
-        self.pieces.append((at, data))
-        self.kept += len(data)
-        self.room.held += len(data)
-
-    def let_go(self) -> None:
-        """Keep none of it."""
-        self.room.held -= self.kept
-        self.kept, self.pieces = 0, []
-
-    @property
-    def data(self) -> bytes:
-        """All that was kept."""
-        return b"".join(piece for _, piece in self.pieces)
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One request on its way through the tap. `arrived`, `ended` in monotonic seconds; `started` since the epoch.
-
-    `answered`: when the answer was whole, if it has been: its connection may stay open after that. `ended` is set when
-    the exchange is over for the tap, to the moment at which its answer was whole or broke off; what comes later is
-    relayed and not recorded.
-    """
-
-    number: int
-    id: str
-    method: str
-    target: str
-    headers: Headers
-    match: MarkMatch
-    started: float
-    arrived: float
-    ended: float = 0.0
-    answered: float = 0.0
-    body: Body = field(default_factory=Body)
-    reply: Body = field(default_factory=Body)
-    status: int | None = None
-    reply_headers: Headers = field(default_factory=list)
-    error: str | None = None
-    ending: bool = False  # the upstream has said its last byte
-    kept: asyncio.Event | None = (
-        None  # a witness keeps the record before the client has the end of the answer; set when that is done
-    )
-    record: Forwarded | None = None
-    apart: bool = False  # it is read in a process of its own, from which `request` does not come back
-    request: WireRequest | None = None  # as read for the record; kept for a witness only, and never written down
-    words: frozenset[str] | None = None  # of a request that was read apart
-    digest: bytes = b""  # of the body as it came, for a witness
-    meaning: bytes = b""  # of what the body says, whatever the order of its keys, for a witness
-    whole: bytes = b""  # the full request, where the body is an increment, for a witness
-
-    @property
-    def wire(self) -> str:
-        """The API that it is a request of."""
-        return SPOKEN if self.method == SOCKET else wire_of(self.method, self.target)
-
-    def alone(self) -> Exchange:
-        """The exchange as it can travel to another process: without the others of its window, and nobody waits for it
-        there.
-        """
-        window = self.match.window
-        match = self.match if window is None else replace(self.match, window=replace(window, arrivals=[]))
-        return replace(self, match=match, kept=None)
-
-    @property
-    def held(self) -> int:
-        """Bytes of its bodies that are in memory."""
-        return self.body.kept + self.reply.kept
-
-    @property
-    def window(self) -> Window | None:
-        return self.match.window
-
-
-def header(headers: Headers, name: str) -> str:
-    """All values of a header, joined by commas; empty if it is not there."""
-    return ", ".join(value for key, value in headers if key.lower() == name)
 
 
 class RecordWriter:
@@ -449,7 +332,7 @@ def _outline(exchange: Exchange) -> Forwarded:
         method=exchange.method,
         path=path,
         started=exchange.started,
-        seconds=exchange.ended - exchange.arrived,
+        seconds=exchange.finished - exchange.arrived,
         status=exchange.status,
         bytes_in=exchange.body.size,
         bytes_out=exchange.reply.size,

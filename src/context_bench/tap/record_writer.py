@@ -6,24 +6,24 @@ import asyncio
 import hashlib
 import logging
 import pickle
+import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from context_bench.core.records import Forwarded
 from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.coding import unpacks_to_more
-from context_bench.tap.forwarded import Body, Exchange, RecordWriter, header
-from context_bench.tap.matching import Headers, Window
-from context_bench.tap.pairing import words
+from context_bench.tap.exchanges import Body, Exchange, Headers, Window, header
+from context_bench.tap.forwarded import RecordWriter
 from context_bench.wire.request import WireRequest
 
 
 class Row(NamedTuple):
-    """A packed record on a shelf: when it was finished and when it had arrived, both counted from 1, and who may ask
+    """A packed record in a buffer: when it was finished and when it had arrived, both counted from 1, and who may ask
     for it.
     """
 
@@ -136,82 +136,98 @@ def _held(row: Row) -> int:
 
 
 Sink = Callable[[Forwarded], None]
+#: What an observer sees of an exchange that could not be read.
+_UNSEEN = {"request": None, "words": None, "digest": b"", "meaning": b"", "whole": b""}
 _AT_ONCE = 8
 #: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
 _LARGE, _LITTLE = LARGE, 1024
 _log = logging.getLogger("context_bench.tap")
 
 
-class Witness(Protocol):
-    """Is shown the exchanges themselves while they and their bodies are in memory, on the tap's loop: for pairing two
-    taps.
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Sees the exchanges themselves while they and their bodies are in memory, on the tap's loop: for pairing two taps.
+
+    `arrived`: a request has begun to come in. `finished`: it is over and read; `record`, `request` and `digest` are
+    there, bodies go when this returns. `reading`: these are large and are being read now, and what follows them waits;
+    none of them once they have been read.
     """
 
-    def arrived(self, exchange: Exchange) -> None:
-        """A request has begun to come in."""
-
-    def finished(self, exchange: Exchange) -> None:
-        """It is over and read: `record`, `request` and `digest` are there; bodies go when this returns."""
-
-    def reading(self, large: Sequence[Exchange]) -> None:
-        """These are large and are being read now: what follows them waits. None: they have been read."""
+    arrived: Callable[[Exchange], None]
+    finished: Callable[[Exchange], None]
+    reading: Callable[[Sequence[Exchange]], None]
 
 
 @dataclass(slots=True)
-class Done:
-    """An exchange that was read: its record, packed if it is kept, and the part that an observer is shown."""
+class Reading:
+    """The record of an exchange, that packed if it is kept, and what an observer sees of the exchange."""
 
     record: Forwarded
     packed: bytes | None = None
-    request: WireRequest | None = None
-    words: frozenset[str] | None = None
-    digest: bytes = b""
-    meaning: bytes = b""
-    whole: bytes = b""
+    seen: Mapping[str, Any] = field(default_factory=dict)  # by the exchange's fields
     failure: str | None = None  # why it was not read, where reading itself failed
 
 
 class Work:
-    """Reads exchanges. `shown`: a witness is shown more than the records."""
+    """Reads exchanges. `observed`: an observer sees more than the records."""
 
-    def __init__(self, scribe: RecordWriter, *, shown: bool) -> None:
-        self._scribe, self._shown = scribe, shown
+    def __init__(self, writer: RecordWriter, *, observed: bool) -> None:
+        self._writer, self._observed = writer, observed
 
-    def all(self, batch: list[tuple[Exchange, bool]]) -> list[Done]:
+    def all(self, batch: list[tuple[Exchange, bool]]) -> list[Reading]:
         """Read each exchange; with each, a flag that its record is kept."""
         return [self._safely(exchange, keep) for exchange, keep in batch]
 
-    def _safely(self, exchange: Exchange, keep: bool) -> Done:
+    def _safely(self, exchange: Exchange, keep: bool) -> Reading:
         try:
-            done = self._one(exchange)
-            done.packed = packed_record(done.record) if keep else None
-            return done
+            if self._observed and exchange.body.whole:
+                exchange.digest = hashlib.sha256(exchange.body.data).digest()
+            record = self._writer.write(exchange)
+            packed = packed_record(record) if keep else None
+            return Reading(record, packed, _seen(exchange) if self._observed else {})
         except BaseException as error:  # a panic of a library written in Rust is no `Exception`
-            return _not_read(self._scribe, exchange, error)
-
-    def _one(self, exchange: Exchange) -> Done:
-        if not self._shown:
-            return Done(self._scribe.write(exchange))
-        if exchange.body.whole:
-            exchange.digest = hashlib.sha256(exchange.body.data).digest()
-        done = Done(self._scribe.write(exchange))
-        done.digest, done.meaning, done.whole = exchange.digest, exchange.meaning, exchange.whole
-        if exchange.apart and exchange.request is not None:  # it is read again where it is compared
-            done.words = frozenset(words(exchange.request))
-        else:
-            done.request = exchange.request
-        return done
+            return _not_read(self._writer, exchange, error)
 
 
-def _not_read(scribe: RecordWriter, exchange: Exchange, error: BaseException) -> Done:
+def _seen(exchange: Exchange) -> dict[str, Any]:
+    """The fields of an exchange that an observer sees and that reading it has filled in."""
+    found: dict[str, Any] = {name: getattr(exchange, name) for name in ("digest", "meaning", "whole", "request")}
+    if exchange.apart and exchange.request is not None:  # it is read again where it is compared
+        found |= {"request": None, "words": words(exchange.request)}
+    return found
+
+
+_WORDS = re.compile(r"\w+")
+_MOST_READ = 2**18  # characters of a request that are compared word by word
+
+
+def words(request: WireRequest) -> frozenset[str]:
+    """All words of a request's messages, tool calls included; of a long one those of its end, where it differs from
+    others.
+    """
+    found: set[str] = set()
+    left = _MOST_READ
+    for message in reversed(request.messages):
+        text = message.text
+        found.update(_WORDS.findall(text[-left:]))
+        left -= len(text)
+        if left <= 0:
+            break
+        for called in message.tool_calls:
+            found.update(_WORDS.findall(str(called.get("arguments"))))
+            found.add(str(called.get("id")))
+    return frozenset(found)
+
+
+def _not_read(writer: RecordWriter, exchange: Exchange, error: BaseException) -> Reading:
     """The sizes and times of an exchange whose reading failed."""
     how = str(error) if isinstance(error, Lost) else type(error).__name__  # its text could quote the body
     too_large = isinstance(error, Lost) and error.too_large
-    return Done(scribe.unread(exchange, f"too large: {how}" if too_large else f"not readable ({how})"), failure=how)
+    return Reading(writer.unread(exchange, f"too large: {how}" if too_large else f"not readable ({how})"), failure=how)
 
 
 def _large(exchange: Exchange) -> bool:
-    """Find exchanges whose reading could delay others."""
+    """True if reading an exchange could delay others."""
     if exchange.held > _LARGE:
         return True
     return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)
@@ -224,8 +240,8 @@ def _unpacks(headers: Headers, body: Body) -> bool:
 
 
 class ExchangeReader:
-    """Reads exchanges and puts their records on the shelf; tells the witness and the sink. `changed` is called whenever
-    some are done.
+    """Reads exchanges and puts their records into the buffer; tells the observer and the sink. `changed` is called
+    whenever some are done.
 
     `counts`: what was read, by whose it was, and how often reading it, or the sink, failed. All but the reading itself
     happens on one loop.
@@ -233,15 +249,15 @@ class ExchangeReader:
 
     def __init__(
         self,
-        scribe: RecordWriter,
-        shelf: RecordBuffer,
+        writer: RecordWriter,
+        buffer: RecordBuffer,
         changed: Callable[[], None],
         *,
         sink: Sink | None,
-        witness: Witness | None,
+        observer: Observer | None,
     ) -> None:
-        self._shelf, self._changed, self._sink, self._witness = shelf, changed, sink, witness
-        self._scribe, self._apart = scribe, Apart(Work(scribe, shown=witness is not None))
+        self._buffer, self._changed, self._sink, self._observer = buffer, changed, sink, observer
+        self._writer, self._apart = writer, Apart(Work(writer, observed=observer is not None))
         self.counts = dict.fromkeys(
             ("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0
         )
@@ -278,76 +294,74 @@ class ExchangeReader:
         try:
             while self._unread:
                 batch = [self._unread.popleft() for _ in range(min(len(self._unread), _AT_ONCE))]
-                for exchange, done in zip(batch, await self._written(batch), strict=True):
-                    self._hand_on(exchange, done)
+                for exchange, reading in zip(batch, await self._written(batch), strict=True):
+                    self._finish(exchange, reading)
                 self._changed()
         finally:
             self._reading = None
             self._changed()
 
-    async def _written(self, batch: list[Exchange]) -> list[Done]:
+    async def _written(self, batch: list[Exchange]) -> list[Reading]:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._pool, self._write, batch, loop)
         except Exception as error:  # no thread to be had, say
-            return [_not_read(self._scribe, exchange, error) for exchange in batch]
+            return [_not_read(self._writer, exchange, error) for exchange in batch]
         finally:
             self._at_large([])
 
     def _at_large(self, exchanges: Sequence[Exchange]) -> None:
-        """The witness may not want to have answers wait for what takes long."""
-        if self._witness is not None:
-            self._witness.reading(exchanges)
+        """The observer may not want to have answers wait for what takes long."""
+        if self._observer is not None:
+            self._observer.reading(exchanges)
 
-    def _hand_on(self, exchange: Exchange, done: Done) -> None:
-        exchange.record = done.record
-        if done.failure is not None:
-            self._failed("read_errors", f"a request was relayed, but it could not be read: {done.failure}")
-        if self._witness is not None:
-            self._show(self._witness, exchange)
+    def _finish(self, exchange: Exchange, reading: Reading) -> None:
+        """Show an exchange that was read to the observer, drop its bodies, and deliver its record."""
+        exchange.record = reading.record
+        if reading.failure is not None:
+            self._failed("read_errors", f"a request was relayed, but it could not be read: {reading.failure}")
+        if self._observer is not None:
+            try:
+                self._observer.finished(exchange)
+            except Exception as error:  # as for sinks
+                self._failed("sink_errors", f"what the tap saw cannot be handed on: {type(error).__name__}: {error}")
         exchange.request, exchange.words, exchange.whole = None, None, b""
-        exchange.body.let_go()
-        exchange.reply.let_go()
-        self._deliver(done.record, exchange, done.packed)
+        exchange.body.drop()
+        exchange.reply.drop()
+        self._deliver(reading.record, exchange, reading.packed)
 
-    def _write(self, batch: list[Exchange], loop: asyncio.AbstractEventLoop) -> list[Done]:
-        """In the other thread: the records, and what the shelf keeps of each."""
-        kept = [self._shelf.keeps(exchange.window) for exchange in batch]
+    def _write(self, batch: list[Exchange], loop: asyncio.AbstractEventLoop) -> list[Reading]:
+        """In the other thread: the records, and what the buffer keeps of each."""
+        kept = [self._buffer.keeps(exchange.window) for exchange in batch]
         large = [_large(exchange) for exchange in batch]
         if any(large):
             loop.call_soon_threadsafe(
                 self._at_large, [exchange for exchange, is_large in zip(batch, large, strict=True) if is_large]
             )
         if not self._apart.away(large=any(large)):
-            done: list[Done] = self._apart.do("all", list(zip(batch, kept, strict=True)))
+            readings: list[Reading] = self._apart.do("all", list(zip(batch, kept, strict=True)))
         else:
-            done = [self._done(*one) for one in zip(batch, kept, large, strict=True)]
-        for exchange, one in zip(batch, done, strict=True):
-            exchange.request, exchange.words, exchange.digest = one.request, one.words, one.digest
-            exchange.meaning, exchange.whole = one.meaning, one.whole
-        return done
+            readings = [self._read_apart(*each) for each in zip(batch, kept, large, strict=True)]
+        for exchange, reading in zip(batch, readings, strict=True):
+            for name, value in {**_UNSEEN, **reading.seen}.items():
+                setattr(exchange, name, value)
+        return readings
 
-    def _done(self, exchange: Exchange, keep: bool, large: bool) -> Done:
+    def _read_apart(self, exchange: Exchange, keep: bool, large: bool) -> Reading:
         """Have the process read one exchange; if it fails, record sizes and times only."""
         exchange.apart = large
         try:
-            found: list[Done] = self._apart.do("all", [(exchange.alone(), keep)])
-            return found[0]
+            readings: list[Reading] = self._apart.do("all", [(exchange.alone(), keep)])
+            return readings[0]
         except Exception as error:
-            return _not_read(self._scribe, exchange, error)
-
-    def _show(self, witness: Witness, exchange: Exchange) -> None:
-        try:
-            witness.finished(exchange)
-        except Exception as error:  # as for sinks
-            self._failed("sink_errors", f"what the tap saw cannot be handed on: {type(error).__name__}: {error}")
+            return _not_read(self._writer, exchange, error)
 
     def _deliver(self, record: Forwarded, exchange: Exchange, packed: bytes | None) -> None:
         window = exchange.window
         self.counts["requests"] += 1
         self.counts["unmatched" if window is None else "late" if record.late else "matched"] += 1
         try:
-            self._shelf.put(record, window, exchange.number, packed)
+            self._buffer.put(record, window, exchange.number, packed)
         except Exception as error:  # packing fails for a record that is nested too deeply, say
             self._failed("sink_errors", f"a record of the tap cannot be kept: {type(error).__name__}")
         if self._sink is None:

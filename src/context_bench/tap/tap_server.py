@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import threading
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -22,74 +21,22 @@ from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
+from context_bench.llm.background import Background
 from context_bench.llm.delivery import SERVER_LOG
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
-from context_bench.tap.control_api import PREFIX, TapControl, record_file
-from context_bench.tap.forwarded import SOCKET, SPOKEN, Exchange, RecordWriter, Room
-from context_bench.tap.interception import AccessCheck, Socket, TapRelay
-from context_bench.tap.matching import Headers, Window, Windows, find_marks
-from context_bench.tap.record_writer import ExchangeReader, RecordBuffer, Sink, Witness
-from context_bench.tap.websocket import Talk, is_upgrade
+from context_bench.tap.control_api import PREFIX, AccessCheck, answer_control, as_json, record_file
+from context_bench.tap.exchanges import SOCKET, SOCKET_WIRE, BodyBudget, Exchange, Headers, Window, Windows, find_marks
+from context_bench.tap.forwarded import RecordWriter
+from context_bench.tap.record_writer import ExchangeReader, Observer, RecordBuffer, Sink
+from context_bench.tap.tap_relay import Socket, Talk, TapRelay, carry, is_upgrade, tap_error
 from context_bench.wire.apis.read import wire_of
-
-
-class Startable(Protocol):
-    """The tap that is served."""
-
-    async def start(self) -> object:
-        """Serve on the running loop."""
-
-    async def stop(self) -> None:
-        """Serve no more."""
-
-
-class TapThread(threading.Thread):
-    """Runs a tap on an event loop of its own."""
-
-    def __init__(self, tap: Startable) -> None:
-        super().__init__(name="context-bench-tap", daemon=True)
-        self._tap = tap
-        self._ready = threading.Event()
-        self._fault: BaseException | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it serves; raises what went wrong."""
-        super().start()
-        self._ready.wait()
-        if self._fault is not None:
-            self.join()
-            raise self._fault
-
-    def finish(self) -> None:
-        """Stop the tap and wait for it."""
-        if self._loop is not None and self._over is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
-        self.join()
-
-    def run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            await self._tap.start()
-        except BaseException as error:
-            self._fault = error
-            return
-        finally:
-            self._ready.set()
-        await self._over.wait()
-        await self._tap.stop()
-
 
 T = TypeVar("T")
 
 #: How long `end` waits for requests of its window that are still being answered; the rest come with `late`.
 PATIENCE = 2.0
-#: How long the end of an answer waits at most for its record to be kept, where a witness wants that.
+#: How long the end of an answer waits at most for its record to be kept, where an observer wants that.
 HELD_SECONDS = 2.0
 
 
@@ -100,7 +47,7 @@ class Tap:
     recognised, `key`, `header` or `serial`. `record`: policy `meta`, `hashes`, `redacted` or `full`. `upstream_key` is
     put in the place of every key of requests that carry our mark or fall into a window; nobody else gets it. `sink` is
     told of every finished record, on the tap's own loop. `names`: host names besides loopback ones under which it may
-    be asked. `witness`: see `Witness`. `remember`: whether `records` keeps what came.
+    be asked. `observer`: see `Observer`. `remember`: whether `records` keeps what came.
 
     Use it as `with` (own thread) or `async with` (this loop). Implements `core.protocols.Recorder`; its methods may be
     awaited on any loop.
@@ -118,26 +65,27 @@ class Tap:
         sink: Sink | None = None,
         counter_model: str | None = None,
         names: Collection[str] = (),
-        witness: Witness | None = None,
+        observer: Observer | None = None,
         remember: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.marker, self.policy = marker, record
         self._upstream, self._host, self._key = upstream, host, upstream_key
         self._port = listening_port(port, "the tap's port")
-        self._clock, self._witness = clock, witness
+        self._clock, self._observer = clock, observer
         self._windows = Windows(marker, clock=clock)
-        self._scribe = RecordWriter(record, counter_model=counter_model, secrets_known=_known(upstream, upstream_key))
-        self._gate = AccessCheck(host, names)
-        self._control = TapControl(self)
-        self._shelf = RecordBuffer(remember=remember)
+        self._writer = RecordWriter(
+            record, counter_model=counter_model, secrets_known=_own_secrets(upstream, upstream_key)
+        )
+        self._access = AccessCheck(host, names)
+        self._buffer = RecordBuffer(remember=remember)
         self._open: dict[str, Exchange] = {}
-        self._room = Room()
+        self._budget = BodyBudget()
         self._name, self._arrived = secrets.token_hex(8), 0
         self._changed = asyncio.Event()
-        self._reader = ExchangeReader(self._scribe, self._shelf, self._changed.set, sink=sink, witness=witness)
+        self._reader = ExchangeReader(self._writer, self._buffer, self._changed.set, sink=sink, observer=observer)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: TapThread | None = None
+        self._background: Background | None = None
         self._closing = contextlib.AsyncExitStack()
         self._relay: TapRelay | None = None
 
@@ -216,16 +164,22 @@ class Tap:
         await self.stop()
 
     def __enter__(self) -> Self:
-        self._thread = TapThread(self)
-        self._thread.start()
-        return self
+        self._background = Background("context-bench-tap")
+        try:
+            return self._background.run(self.start())
+        except BaseException:
+            self._background.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._thread is not None
-        self._thread.finish()
-        self._thread = None
+        assert self._background is not None
+        try:
+            self._background.run(self.stop())
+        finally:
+            self._background.close()
+            self._background = None
 
     # What came
 
@@ -235,13 +189,13 @@ class Tap:
 
         With `with`, waits shortly for those on their way.
         """
-        if self._thread is not None and self._loop is not None and threading.current_thread() is not self._thread:
+        if self._background is not None and self._loop is not None and not self._background.inside:
             return asyncio.run_coroutine_threadsafe(self._settled(), self._loop).result()
-        return self._shelf.all
+        return self._buffer.all
 
     async def _settled(self) -> list[Forwarded]:
         await self.settle(0.5)
-        return self._shelf.all
+        return self._buffer.all
 
     async def begin(self, conversation: str) -> Mark:
         return await self._here(self.begin_for(conversation))
@@ -272,7 +226,7 @@ class Tap:
             **self._reader.counts,
             "open": len(self._open),
             "windows": self._windows.open,
-            "forgotten": self._shelf.forgotten,
+            "forgotten": self._buffer.forgotten,
         }
 
     async def settle(self, patience: float = 0.0) -> None:
@@ -300,12 +254,12 @@ class Tap:
         self.welcome(owner)
         if abandoned is not None:  # nobody will ask for it any more
             for record in self._collect(abandoned):
-                self._shelf.put_late(record, owner)
+                self._buffer.put_late(record, owner)
         return mark
 
     def welcome(self, owner: str) -> None:
         """A new owner: what came before it is not its own."""
-        self._shelf.welcome(owner, self._arrived)
+        self._buffer.welcome(owner, self._arrived)
 
     def _collect(self, window: Window) -> list[Forwarded]:
         window.collected = True
@@ -314,24 +268,44 @@ class Tap:
 
     async def _end(self, mark: Mark) -> list[Forwarded]:
         window = self._windows.close(mark)
-        await self._until(lambda: all(exchange.record for exchange in window.arrivals if exchange.ended), None)
+        await self._until(lambda: all(exchange.record for exchange in window.arrivals if exchange.finished), None)
         await self._until(lambda: all(exchange.record for exchange in window.arrivals), PATIENCE)
         return self._collect(window)
 
     async def _seen(self, mark: Mark) -> list[Forwarded]:
         arrivals = self._windows.arrivals(mark)
-        await self._until(lambda: all(exchange.record for exchange in arrivals if exchange.ended), PATIENCE)
+        await self._until(lambda: all(exchange.record for exchange in arrivals if exchange.finished), PATIENCE)
         return [exchange.record for exchange in arrivals if exchange.record]
+
+    async def _control(self, what: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Do what the control API asks for; `None` if there is no such control."""
+        owner = str(given.get("owner") or "control")
+        if what == "POST hello":
+            self.welcome(owner)
+        if what in ("POST hello", "GET status"):
+            return self.status()
+        if what == "POST begin":
+            mark = await self.begin_for(str(given["conversation"]), owner, given.get("marker"))
+            return {"mode": mark.mode, "token": mark.token}
+        if what == "POST end":
+            records = await self._end(Mark(str(given["mode"]), str(given["token"])))
+        elif what == "POST late":
+            records = await self.late_of(owner)
+        elif what == "POST unmatched":
+            records = await self.unmatched_of(owner)
+        else:
+            return None
+        return {"records": [as_json(record) for record in records]}
 
     async def late_of(self, owner: str) -> list[Forwarded]:
         """`late` for this owner."""
         await self.settle()
-        return self._shelf.take_late(owner)
+        return self._buffer.take_late(owner)
 
     async def unmatched_of(self, owner: str) -> list[Forwarded]:
         """`unmatched` for this owner."""
         await self.settle()
-        return self._shelf.take_unmatched(owner)
+        return self._buffer.take_unmatched(owner)
 
     async def _until(self, done: Callable[[], bool], patience: float | None) -> None:
         with contextlib.suppress(TimeoutError):
@@ -343,14 +317,12 @@ class Tap:
     # One request
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        refusal = self._gate.refusal(request)
+        refusal = self._access.refusal(request)
         if refusal is not None:
             self._reader.counts["refused"] += 1
-            return web.json_response(
-                {"error": {"message": f"context-bench tap: {refusal}", "type": "refused"}}, status=403
-            )
+            return tap_error(refusal, "refused", 403)
         if request.path.startswith(PREFIX):
-            return await self._control.answer(request)
+            return await answer_control(request, self._control)
         assert self._relay is not None
         exchange = self._arrive(request.method, request.raw_path, raw_headers(request))
         if is_upgrade(request):
@@ -371,7 +343,7 @@ class Tap:
             self._leave(exchange)
         if not isinstance(opened, Socket):
             return opened
-        spoken = wire_of("POST", exchange.target) == SPOKEN
+        responses = wire_of("POST", exchange.target) == SOCKET_WIRE
         headers = opened.headers
 
         def begin(body: bytes) -> Exchange:
@@ -380,7 +352,7 @@ class Tap:
         talk = Talk(begin, self._leave, self._clock, self._kept)
         why = "the client went away"
         try:
-            why = await (opened.carry(talk) if spoken else opened.carry(None))
+            why = await carry(opened.client, opened.upstream, talk if responses else None)
         finally:
             talk.over("the tap was stopped" if relay.stopping else why)
         return opened.client
@@ -398,12 +370,12 @@ class Tap:
             self._clock.now(),
             self._clock.monotonic(),
         )
-        exchange.body.room = exchange.reply.room = self._room
+        exchange.body.budget = exchange.reply.budget = self._budget
         if body:
             exchange.body.add(exchange.arrived, body)
         self._open[exchange.id] = exchange
-        if self._witness is not None:
-            self._witness.arrived(exchange)
+        if self._observer is not None:
+            self._observer.arrived(exchange)
         if match.window is not None and not match.late:
             match.window.arrivals.append(exchange)
         return exchange
@@ -411,7 +383,7 @@ class Tap:
     def _leave(self, exchange: Exchange) -> None:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
         if self._open.pop(exchange.id, None) is not None:
-            exchange.ended = exchange.answered or self._clock.monotonic()
+            exchange.finished = exchange.answered or self._clock.monotonic()
             self._reader.add(exchange)
 
     def close_answered(self, exchange: Exchange) -> None:
@@ -420,7 +392,7 @@ class Tap:
             self._leave(exchange)
 
     async def _kept(self, exchange: Exchange) -> None:
-        """All of the answer is here: have it read and kept before the client has its end, where whoever witnesses it
+        """All of the answer is here: have it read and kept before the client has its end, where an observer
         wants that.
         """
         if exchange.kept is None:
@@ -433,7 +405,7 @@ class Tap:
                 await exchange.kept.wait()
 
 
-def _known(upstream: str, key: str | None) -> list[str]:
+def _own_secrets(upstream: str, key: str | None) -> list[str]:
     """The secrets that the tap itself holds."""
     return [*([key] if key else []), *secrets_in_url(upstream)]
 

@@ -26,8 +26,16 @@ from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.pairs import Pair as Pair
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, conversation, reconstructed
 from context_bench.transcripts.transcript import Context, Message, ToolCall, Transcript
-from context_bench.wire.conversation import Chat, ChatMessage, call_of, reply_message, to_body, to_chat, tools_used
-from context_bench.wire.conversation.providers import ITEMS
+from context_bench.wire.conversation import (
+    ITEMS,
+    Chat,
+    ChatMessage,
+    call_of,
+    reply_message,
+    to_body,
+    to_chat,
+    tools_used,
+)
 
 
 def session(transcript: Transcript, source: str) -> Session:

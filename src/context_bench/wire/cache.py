@@ -112,14 +112,15 @@ def session_cache(
     rules = profile if isinstance(profile, CacheProfile) else _profile(profile)
     if len(output_tokens) != len(lengths):
         raise BadInput(f"{len(lengths)} prompts but {len(output_tokens)} output token counts; give one per prompt")
-    found = PrefixCache()
-    last_use = dict(enumerate(times)) if times is not None else {}
-    for t, n in enumerate(lengths):
-        cached, source = _cached(t, n, shared, lengths, rules, last_use if times is not None else None, times, head)
-        if times is not None and source is not None:
-            last_use[source] = times[t]
-        found.cached_per_request.append(cached)
-        found.written_per_request.append(_written(n, cached, rules))
+    found, live = PrefixCache(), LiveCache(rules)
+
+    def served(t: int, n: int) -> tuple[int, int]:
+        at, stops = times[t] if times is not None else 0.0, (head, n) if 0 < head < n else (n,)
+        return live.add(n, lambda s: shared(s, t), at=at, stops=stops)
+
+    requests = [served(t, n) for t, n in enumerate(lengths)]
+    found.cached_per_request = [read for read, _ in requests]
+    found.written_per_request = [written for _, written in requests]
     _bill(found, lengths, output_tokens, rules)
     _stability(found, lengths, shared)
     return found
@@ -197,32 +198,6 @@ def _profile(values: Mapping[str, Any]) -> CacheProfile:
             f"cache profile: no field {sorted(unknown)[0]!r}; known: {', '.join(CacheProfile.__dataclass_fields__)}"
         )
     return CacheProfile(**values)
-
-
-def _cached(
-    t: int,
-    n: int,
-    shared: Callable[[int, int], int],
-    lengths: Sequence[int],
-    rules: CacheProfile,
-    last_use: Mapping[int, float] | None,
-    times: Sequence[float] | None,
-    head: int = 0,
-) -> tuple[int, int | None]:
-    """Tokens of request t served from the cache, and the earlier request they come from."""
-    best, source = 0, None
-    for s in range(t - 1, -1, -1):
-        if last_use is not None and times is not None and rules.ttl is not None and times[t] - last_use[s] > rules.ttl:
-            continue
-        length = shared(s, t)
-        if rules.mode == "unit" and length < lengths[s]:  # a stored prefix counts whole or not at all
-            length = head if head and length >= head else 0
-        if length > best:
-            best, source = length, s
-        if best == n:
-            break
-    cached = rules.b * (best // rules.b) if rules.mode == "block" else best
-    return (cached, source) if cached >= rules.m else (0, None)
 
 
 def _written(n: int, cached: int, rules: CacheProfile) -> int:
@@ -331,18 +306,10 @@ def common_characters(a: str, b: str) -> int:
     """Length of the longest common prefix of two texts, by doubling, then halving, so that each step is one fast
     comparison.
     """
-    low, high = 0, min(len(a), len(b))
-    step = 64
-    while low + step < high and a[low : low + step] == b[low : low + step]:
+    low, step = 0, 64
+    while low + step < min(len(a), len(b)) and a[low : low + step] == b[low : low + step]:
         low, step = low + step, step * 2
-    high = min(high, low + step)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return low + common_prefix(a[low : low + step], b[low : low + step])
 
 
 class Prompts:
@@ -358,7 +325,7 @@ class Prompts:
         self.held = 0
         self._count = count
         self._numbers: dict[bytes, int] = {}
-        self._known: list[tuple[str, bytes]] = []
+        self._segments: list[tuple[str, bytes]] = []
         self._tokens: list[int] = []
         self._prompts: list[array[int]] = []
         self._sums: list[array[int]] = []  # of each prompt: tokens before each segment, and in all
@@ -380,7 +347,7 @@ class Prompts:
         tokens = self._sums[s][whole]
         if whole == min(len(one), len(other)):
             return tokens
-        (kind, data), (other_kind, other_data) = self._known[one[whole]], self._known[other[whole]]
+        (kind, data), (other_kind, other_data) = self._segments[one[whole]], self._segments[other[whole]]
         if kind != other_kind:
             return tokens
         text = unpacked(data)
@@ -393,9 +360,9 @@ class Prompts:
 
     def _number(self, kind: str, text: str) -> int:
         digest = digest_of(kind, text)
-        number = self._numbers.setdefault(digest, len(self._known))
-        if number == len(self._known):
-            self._known.append((kind, packed(text)))
+        number = self._numbers.setdefault(digest, len(self._segments))
+        if number == len(self._segments):
+            self._segments.append((kind, packed(text)))
             self._tokens.append(self._count(text))
-            self.held += _SEGMENT + len(self._known[-1][1])
+            self.held += _SEGMENT + len(self._segments[-1][1])
         return number

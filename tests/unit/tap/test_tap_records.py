@@ -14,8 +14,8 @@ from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import forwarded_of
 from context_bench.tap.control_api import as_json
-from context_bench.tap.forwarded import POLICIES, Body, Exchange, RecordWriter, Room
-from context_bench.tap.matching import UNMATCHED, MarkMatch, Window
+from context_bench.tap.exchanges import UNMATCHED, Body, BodyBudget, Exchange, MarkMatch, Window
+from context_bench.tap.forwarded import POLICIES, RecordWriter
 from context_bench.wire.apis.read import Reply, parse_request, render_stream
 from context_bench.wire.request import changes, facts
 
@@ -298,18 +298,18 @@ def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
 
 
 def test_when_too_much_waits_only_sizes_are_recorded():
-    room, data = Room(most=100, held=90), json.dumps(CHAT).encode()
-    body = Body(room=room)
+    budget, data = BodyBudget(most=100, held=90), json.dumps(CHAT).encode()
+    body = Body(budget=budget)
     body.add(0.0, data)
     record = write("full", replace(exchange(), body=body))
     assert record.facts["unread"] == "too much was waiting to be read"
     assert (record.tokens, record.request, record.bytes_in, record.oversized) == (None, None, len(data), 1)
-    assert (room.held, body.kept) == (90, 0)
-    small = Body(room=room)
+    assert (budget.held, body.kept) == (90, 0)
+    small = Body(budget=budget)
     small.add(0.0, b"0123456789")
-    assert (room.held, small.data) == (100, b"0123456789")
-    small.let_go()
-    assert room.held == 90
+    assert (budget.held, small.data) == (100, b"0123456789")
+    small.drop()
+    assert budget.held == 90
 
 
 def test_errors_are_told_in_the_providers_words_where_text_may_be_kept():

@@ -6,7 +6,7 @@ from aiohttp.test_utils import make_mocked_request
 from context_bench.core.addresses import is_loopback
 from context_bench.core.errors import BadInput
 from context_bench.llm.relay import check_upstream, join
-from context_bench.tap.interception import AccessCheck
+from context_bench.tap.control_api import AccessCheck
 
 
 @pytest.mark.parametrize(

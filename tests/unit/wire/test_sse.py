@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
-from context_bench.wire.apis.read import Reply, parse_reply, parse_request, render_reply, render_stream
-from context_bench.wire.sse import EndOfStream, EventReader, StreamReader
+from context_bench.wire.apis.read import (
+    EndOfStream,
+    EventReader,
+    Reply,
+    StreamReader,
+    parse_reply,
+    parse_request,
+    render_reply,
+    render_stream,
+)
 
 
 def events(data: bytes, *cuts: int) -> list[tuple[str, str]]:

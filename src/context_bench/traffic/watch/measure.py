@@ -17,11 +17,10 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import Priced, profile_for, rule_for
-from context_bench.tap.forwarded import SOCKET
+from context_bench.tap.exchanges import SOCKET, Headers
 from context_bench.tap.masking import failure_of, mask_text
-from context_bench.tap.matching import Headers
-from context_bench.tap.pairing import SeenExchange, likeness
 from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent
+from context_bench.traffic.watch.pairing import SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from context_bench.core.clock import Clock
-from context_bench.tap.forwarded import Exchange
-from context_bench.tap.pairing import Pairing, SeenExchange
-from context_bench.tap.record_writer import Sink
+from context_bench.tap.exchanges import Exchange
+from context_bench.tap.record_writer import Observer, Sink
 from context_bench.tap.tap_server import Tap
+from context_bench.traffic.watch.pairing import Pairing, SeenExchange
 from context_bench.traffic.watch.session_context import SessionPlace
 
 #: Seconds for which the end of an answer waits for calls that are still being answered behind it.
@@ -84,14 +84,14 @@ class Arm:
         self.place: SessionPlace | None = None  # of the request that is mirrored now
         self._pairing = Pairing(self, clock=clock)
         self._arrived = arrived
-        before = _Side(
+        before = Observer(
             self._front_arrived, self._front_finished, lambda large: slow("front", [each.number for each in large])
         )
-        behind = _Side(
+        behind = Observer(
             self._pairing.back_arrived, self._pairing.back_finished, lambda large: slow("back", [0] * len(large))
         )
-        self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
-        self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
+        self._front = Tap(via or upstream, port=front, observer=before, sink=sink, clock=clock, **options)
+        self._back = Tap(upstream, port=back, observer=behind, clock=clock, **options) if via is not None else None
         self._closing = contextlib.AsyncExitStack()
 
     @property
@@ -109,7 +109,7 @@ class Arm:
             opened.callback(self._pairing.settle, everything=True)
             if self._back is not None:
                 await opened.enter_async_context(self._back)
-            opened.push_async_callback(_ended, asyncio.create_task(self._give_up()))
+            opened.push_async_callback(_cancelled, asyncio.create_task(self._give_up()))
             await opened.enter_async_context(self._front)
             self._closing = opened.pop_all()
         return self
@@ -175,16 +175,7 @@ class Arm:
         self._tell(PairedEvent(self.name, "stray", None, 0, [call]))
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancelled(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """Shows the pairing what one of the two taps sees."""
-
-    arrived: Callable[[Exchange], None]
-    finished: Callable[[Exchange], None]
-    reading: Callable[[Sequence[Exchange]], None]

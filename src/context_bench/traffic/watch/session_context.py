@@ -19,9 +19,8 @@ from typing import Any
 from cachetools import FIFOCache
 
 from context_bench.core.keys import digest_of, stable_hash
-from context_bench.tap.forwarded import Exchange, header
+from context_bench.tap.exchanges import KEY_HEADERS, Exchange, Headers, header
 from context_bench.tap.masking import failure_of
-from context_bench.tap.matching import KEY_HEADERS, Headers
 from context_bench.wire.apis.shared import load_json
 from context_bench.wire.cache import Segments, common_prefix, segments
 from context_bench.wire.request import WireRequest

@@ -22,7 +22,7 @@ from context_bench.core.protocols import Spend
 from context_bench.llm.relay import end_to_end
 from context_bench.traffic.watch.measure import Mirror, Money
 from context_bench.traffic.watch.paired_taps import Arm
-from context_bench.wire.sse import EndOfStream
+from context_bench.wire.apis.read import EndOfStream
 from context_bench.wire.turns import Turn
 
 _WAITING = 64  # mirrored requests that may wait; more are left out and counted

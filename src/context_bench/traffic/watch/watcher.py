@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.llm.apart import Apart, Lost
-from context_bench.tap.forwarded import Exchange
+from context_bench.tap.exchanges import Exchange
 from context_bench.tap.record_writer import Sink
 from context_bench.traffic.watch.measure import PROMPTS, Measure, Mirror, Money, unmeasured
 from context_bench.traffic.watch.paired_taps import Arm, PairedEvent
@@ -122,7 +122,7 @@ class Watch:
                     exchange.kept.set()
         elif self._slow.pop(part, None) is not None and not self._slow:
             for exchange in self._under_way.values():
-                if exchange.kept is not None and not exchange.ended:
+                if exchange.kept is not None and not exchange.finished:
                     exchange.kept.clear()
 
     def _let_go(self, events: list[PairedEvent]) -> None:

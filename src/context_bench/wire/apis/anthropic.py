@@ -18,13 +18,12 @@ from context_bench.wire.apis.shared import (
     OBJECT,
     Pieces,
     Reply,
+    StreamState,
     arguments_text,
     arguments_value,
     as_dict,
     as_list,
     as_str,
-    error_text,
-    load_body,
     params_of,
     pieces_of,
     reply_id,
@@ -46,14 +45,14 @@ _STOP = {
 _STOP_BACK = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
-def parse_request(body: Mapping[str, Any], wire: str = "anthropic") -> WireRequest:
+def parse_request(body: Mapping[str, Any]) -> WireRequest:
     """The body of a `POST /messages` or `/messages/count_tokens` in neutral form."""
     system = body.get("system")
     messages = [WireMessage("system", _blocks(system)[0])] if system else []
     for raw in as_list(body.get("messages")):
         messages.extend(_messages(raw))
     return WireRequest(
-        wire=wire,
+        wire="anthropic",
         model=as_str(body.get("model")),
         messages=messages,
         tools=as_list(body.get("tools")),
@@ -151,7 +150,7 @@ def parse_reply(body: Any) -> Reply:
     content = body.get("content")
     if not isinstance(content, list):
         raise BadReply(f"Unexpected response: no list 'content' among the keys {sorted(map(str, body))[:12]}")
-    builder = _Builder()
+    builder = _Builder(Pieces())
     for index, block in enumerate(content):
         builder.start(index, as_dict(block))
     reply = builder.reply()
@@ -168,9 +167,9 @@ def _stop(raw: Any) -> str | None:
 class _Builder:
     """Content blocks by index, whole or in deltas."""
 
-    def __init__(self) -> None:
+    def __init__(self, pieces: Pieces) -> None:
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._pieces = Pieces()
+        self._pieces = pieces
 
     def start(self, index: int, block: dict[str, Any]) -> bool:
         """Open a block; true if it already says something."""
@@ -222,32 +221,23 @@ def _arguments(entry: dict[str, Any]) -> str:
     return entry["text"] if isinstance(value, dict) and value.keys() == {"_raw"} else canonical_json(value)
 
 
-class AnthropicStream:
+class AnthropicStream(StreamState):
     """Puts a message together from its events."""
 
     def __init__(self) -> None:
-        self._builder = _Builder()
+        super().__init__()
+        self._builder = _Builder(self._pieces)
         self._head = Reply()
         self._usage: dict[str, Any] = {}
-        self.started = self.complete = self.over = False
-        self.error: str | None = None
 
     @property
     def reply(self) -> Reply:
-        """The reply as far as it has arrived."""
         reply = self._builder.reply()
         reply.model, reply.finish_reason = self._head.model, self._head.finish_reason
         reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None
         return reply
 
-    def event(self, name: str, data: str) -> None:
-        """Take one event; pings and unknown events are passed over."""
-        if data.strip() == "[DONE]":
-            self.over = True
-            return
-        body = load_body(data)
-        if not isinstance(body, OBJECT):
-            raise ValueError(f"an event is a JSON {type(body).__name__}")
+    def take(self, name: str, body: Mapping[str, Any]) -> None:
         kind = as_str(body.get("type")) or name
         index = body["index"] if isinstance(body.get("index"), int) else 0
         if kind == "message_start":
@@ -264,7 +254,7 @@ class AnthropicStream:
         elif kind == "message_stop":
             self.complete = self.over = True
         elif kind == "error" or body.get("error"):
-            self.error = self.error or error_text(body.get("error") or body)
+            self.fail(body.get("error") or body)
 
     def _bill(self, usage: dict[str, Any]) -> None:
         """Counts are running totals; where two events differ the larger one holds (some servers send 0 in one of
@@ -276,9 +266,6 @@ class AnthropicStream:
                 self._usage[key] = max(value, known)
             elif value is not None:
                 self._usage[key] = value
-
-    def finish(self) -> None:
-        """Nothing is left open."""
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

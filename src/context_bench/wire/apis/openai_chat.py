@@ -11,15 +11,14 @@ from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
-    Pieces,
     Reply,
+    StreamState,
     arguments_text,
     as_dict,
     as_list,
     as_str,
     error_text,
     joined,
-    load_body,
     params_of,
     pieces_of,
     reply_id,
@@ -133,19 +132,17 @@ def parse_reply(body: Any) -> Reply:
     )
 
 
-class ChatStream:
+class ChatStream(StreamState):
     """Puts a chat completion together from its chunks (choice 0)."""
 
     def __init__(self) -> None:
-        self._reply, self._pieces = Reply(), Pieces()
-        self.started = self.complete = self.over = False
-        self.error: str | None = None
+        super().__init__()
+        self._reply = Reply()
         self._calls: dict[int, dict[str, Any]] = {}
         self._last = -1  # the highest index of a call
 
     @property
     def reply(self) -> Reply:
-        """The reply as far as it has arrived."""
         reply, taken = self._reply, self._pieces.taken
         reply.text, reply.reasoning = taken("text", reply.text), taken("reasoning", reply.reasoning)
         reply.refusal = taken("refusal", reply.refusal)
@@ -154,22 +151,18 @@ class ChatStream:
         reply.tool_calls = [self._calls[index] for index in sorted(self._calls)]
         return reply
 
-    def event(self, name: str, data: str) -> None:
-        """Take one chunk; `[DONE]` may come or not."""
-        if data.strip() == "[DONE]":
-            self.complete = self.over = True
-            return
-        chunk = load_body(data)
-        if not isinstance(chunk, OBJECT):
-            raise ValueError(f"a chunk is a JSON {type(chunk).__name__}")
-        if chunk.get("error") or name == "error":
-            self.error = self.error or error_text(chunk.get("error") or chunk)
+    def done(self) -> None:
+        self.complete = self.over = True
+
+    def take(self, name: str, body: Mapping[str, Any]) -> None:
+        if body.get("error") or name == "error":
+            self.fail(body.get("error") or body)
             return
         reply = self._reply
-        reply.model = reply.model or as_str(chunk.get("model")) or None
-        if isinstance(chunk.get("usage"), OBJECT) and chunk["usage"]:
-            reply.usage, reply.raw_usage = usage_of(chunk["usage"], OPENAI_CHAT), dict(chunk["usage"])
-        choices = chunk.get("choices")
+        reply.model = reply.model or as_str(body.get("model")) or None
+        if isinstance(body.get("usage"), OBJECT) and body["usage"]:
+            reply.usage, reply.raw_usage = usage_of(body["usage"], OPENAI_CHAT), dict(body["usage"])
+        choices = body.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, OBJECT) and not choice.get("index"):
                 self._choice(choice)

@@ -16,14 +16,12 @@ from context_bench.wire.apis.openai_chat import content_parts
 from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
-    Pieces,
     Reply,
+    StreamState,
     arguments_text,
     as_dict,
     as_list,
     as_str,
-    error_text,
-    load_body,
     params_of,
     pieces_of,
     reply_id,
@@ -141,20 +139,17 @@ def _finish_reason(body: Mapping[str, Any], reply: Reply) -> str | None:
     return "tool_calls" if reply.tool_calls else "stop"
 
 
-class ResponsesStream:
+class ResponsesStream(StreamState):
     """Puts a response together from its events; the final event's whole response wins over the pieces."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._items: dict[int, dict[str, Any]] = {}
-        self._pieces = Pieces()
         self._final: Reply | None = None
         self._model: str | None = None
-        self.started = self.complete = self.over = False
-        self.error: str | None = None
 
     @property
     def reply(self) -> Reply:
-        """The reply as far as it has arrived."""
         pieces = _read_output(map(self._item_of, sorted(self._items)))
         if self._final is None:
             pieces.model = self._model
@@ -195,21 +190,13 @@ class ResponsesStream:
         self._items.setdefault(index, {"item": {}, "text": "", "refusal": "", "reasoning": "", "arguments": ""})
         return index
 
-    def event(self, name: str, data: str) -> None:
-        """Take one event; unknown ones are passed over."""
-        if data.strip() == "[DONE]":
-            self.over = True
-            return
-        body = load_body(data)
-        if not isinstance(body, OBJECT):
-            raise ValueError(f"an event is a JSON {type(body).__name__}")
+    def take(self, name: str, body: Mapping[str, Any]) -> None:
         kind = as_str(body.get("type")) or name
         if kind in ("response.completed", "response.incomplete"):
             self._end(as_dict(body.get("response")))
         elif kind == "response.failed":
             self.over = True
-            failed = as_dict(body.get("response"))
-            self.error = self.error or error_text(failed.get("error") or "the response failed")
+            self.fail(as_dict(body.get("response")).get("error") or "the response failed")
         elif kind in ("response.created", "response.in_progress"):
             self._model = as_str(as_dict(body.get("response")).get("model")) or self._model
         elif kind == "response.output_item.added":
@@ -220,7 +207,7 @@ class ResponsesStream:
         elif kind.endswith(".delta"):
             self._delta(kind, body)
         elif kind == "error" or body.get("error"):
-            self.error = self.error or error_text(body.get("error") or body)
+            self.fail(body.get("error") or body)
 
     def _delta(self, kind: str, body: Mapping[str, Any]) -> None:
         places = {
@@ -242,9 +229,6 @@ class ResponsesStream:
             response = {**response, "output": []}
         self._final = parse_reply(response)
         self._final.model = self._final.model or self._model
-
-    def finish(self) -> None:
-        """Nothing is left open."""
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -62,20 +62,44 @@ class Pieces:
         return before if pieces is None else (before or "") + "".join(pieces)
 
 
-class StreamState(Protocol):
-    """Puts the events of one stream together."""
+class StreamState:
+    """Puts the events of one stream together; each API has its own.
 
-    started: bool
-    complete: bool
-    over: bool  # the event has come after which there is nothing more of the reply
-    error: str | None
+    `started`, `complete`, `error`: as of a `StreamReader`. `over`: the event has come after which there is nothing more
+    of the reply.
+    """
+
+    def __init__(self) -> None:
+        self.started = self.complete = self.over = False
+        self.error: str | None = None
+        self._pieces = Pieces()
 
     @property
     def reply(self) -> Reply:
         """The reply as far as it has arrived."""
+        raise NotImplementedError
 
     def event(self, name: str, data: str) -> None:
-        """Take one server-sent event."""
+        """Take one server-sent event. Raises `ValueError` for one that is no JSON object."""
+        if data.strip() == "[DONE]":
+            self.done()
+            return
+        body = load_body(data)
+        if not isinstance(body, OBJECT):
+            raise ValueError(f"an event is a JSON {type(body).__name__}")
+        self.take(name, body)
+
+    def take(self, name: str, body: Mapping[str, Any]) -> None:
+        """Take the object of one event; unknown events are passed over."""
+        raise NotImplementedError
+
+    def done(self) -> None:
+        """Take the end mark, which may come or not."""
+        self.over = True
+
+    def fail(self, error: Any) -> None:
+        """Take an error that the stream tells of; the first one counts."""
+        self.error = self.error or error_text(error)
 
     def finish(self) -> None:
         """Settle what can only be settled at the end."""

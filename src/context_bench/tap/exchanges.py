@@ -1,32 +1,40 @@
-"""Attribute a call to a conversation: marks found in requests, windows in which they count, and how marks are taken out
-again.
+"""Exchanges on their way through a tap, and the conversation that each belongs to.
 
 A *mark* is a token that names one conversation. It travels as the API key, as a header, or not at all (then time
 decides). A *window* is the time between `begin` and `end` of one piece of work of that conversation; what arrives in it
-belongs to it. Pure bookkeeping, no I/O.
+belongs to it. An *exchange* is one request with its answer, as they came. Pure bookkeeping, no I/O.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 from urllib.parse import quote
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
+from context_bench.core.jsontext import MOST_BYTES
 from context_bench.core.ledger import Mark
+from context_bench.core.records import Forwarded
+from context_bench.wire.apis.read import wire_of
+from context_bench.wire.request import WireRequest
 
 MARKERS = ("key", "header", "serial")
 MARK_HEADER = "x-context-bench"
 #: Where providers read a key; values here are swapped, a mark anywhere else is dropped.
 KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 LATE_SECONDS = 5.0
+#: Bytes of one body that are kept for the record; a longer body is relayed all the same and counted as bytes.
+BODY_LIMIT = MOST_BYTES
+#: The method of a request that came over a WebSocket, and its wire.
+SOCKET, SOCKET_WIRE = "WEBSOCKET", "openai-responses"
 
 _MARK = re.compile(r"cb-[0-9a-f]{40}")
 
@@ -45,7 +53,7 @@ class Window:
     owner: str
     closed: float | None = None  # on the clock's monotonic()
     collected: bool = False
-    arrivals: list[Any] = field(default_factory=list)
+    arrivals: list[Exchange] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +128,121 @@ def unmarked_target(target: str, key: str | None) -> str:
     return f"{path}?{kept}" if kept else path
 
 
+@dataclass(slots=True)
+class BodyBudget:
+    """Memory that all bodies of one tap may use together, in bytes."""
+
+    most: int = 128 * 2**20
+    held: int = 0
+
+
+@dataclass(slots=True)
+class Body:
+    """The bytes of one body as they came, with their times; of one longer than `BODY_LIMIT`, or that the budget has no
+    place for, none are kept.
+    """
+
+    size: int = 0
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    whole: bool = True
+    crowded: bool = False  # the budget had no place for it
+    kept: int = 0  # bytes that are kept
+    budget: BodyBudget = field(default_factory=BodyBudget)
+
+    def add(self, at: float, data: bytes) -> None:
+        """Take one piece that arrived at `at` (monotonic seconds)."""
+        self.size += len(data)
+        if not self.whole:
+            return
+        self.crowded = self.size <= BODY_LIMIT and self.budget.held + len(data) > self.budget.most
+        if self.size > BODY_LIMIT or self.crowded:
+            self.whole = False
+            self.drop()
+            return
+        self.pieces.append((at, data))
+        self.kept += len(data)
+        self.budget.held += len(data)
+
+    def drop(self) -> None:
+        """Keep none of it."""
+        self.budget.held -= self.kept
+        self.kept, self.pieces = 0, []
+
+    @property
+    def data(self) -> bytes:
+        """All that was kept."""
+        return b"".join(piece for _, piece in self.pieces)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way through the tap. `arrived`, `finished` in monotonic seconds; `started` since the epoch.
+
+    `answered`: when the answer was whole, if it has been: its connection may stay open after that. `finished` is set
+    when the exchange is over for the tap, to the moment at which its answer was whole or broke off; what comes later is
+    relayed and not recorded.
+    """
+
+    number: int
+    id: str
+    method: str
+    target: str
+    headers: Headers
+    match: MarkMatch
+    started: float
+    arrived: float
+    finished: float = 0.0
+    answered: float = 0.0
+    body: Body = field(default_factory=Body)
+    reply: Body = field(default_factory=Body)
+    status: int | None = None
+    reply_headers: Headers = field(default_factory=list)
+    error: str | None = None
+    ending: bool = False  # the upstream has said its last byte
+    kept: asyncio.Event | None = (
+        None  # an observer keeps the record before the client has the end of the answer; set when that is done
+    )
+    record: Forwarded | None = None
+    apart: bool = False  # it is read in a process of its own, from which `request` does not come back
+    request: WireRequest | None = None  # as read for the record; kept for an observer only, and never written down
+    words: frozenset[str] | None = None  # of a request that was read apart
+    digest: bytes = b""  # of the body as it came, for an observer
+    meaning: bytes = b""  # of what the body says, whatever the order of its keys, for an observer
+    whole: bytes = b""  # the full request, where the body is an increment, for an observer
+
+    @property
+    def wire(self) -> str:
+        """The API that it is a request of."""
+        return SOCKET_WIRE if self.method == SOCKET else wire_of(self.method, self.target)
+
+    def alone(self) -> Exchange:
+        """The exchange as it can travel to another process: without the others of its window, and nobody waits for it
+        there.
+        """
+        window = self.match.window
+        match = self.match if window is None else replace(self.match, window=replace(window, arrivals=[]))
+        return replace(self, match=match, kept=None)
+
+    @property
+    def held(self) -> int:
+        """Bytes of its bodies that are in memory."""
+        return self.body.kept + self.reply.kept
+
+    @property
+    def window(self) -> Window | None:
+        return self.match.window
+
+
+def header(headers: Headers, name: str) -> str:
+    """All values of a header, joined by commas; empty if it is not there."""
+    return ", ".join(value for key, value in headers if key.lower() == name)
+
+
 class Windows:
     """Opens and closes windows and says which one a request belongs to. Times are the clock's monotonic seconds."""
 
     def __init__(self, marker: str = "key", *, clock: Clock = SYSTEM_CLOCK, late: float = LATE_SECONDS) -> None:
-        self.marker = _known(marker)
+        self.marker = _checked(marker)
         self._clock = clock
         self._late = late
         self._secret = secrets.token_bytes(32)
@@ -148,7 +266,7 @@ class Windows:
         before = self._latest.get(token)
         abandoned = self.close(before.mark) if before is not None and before.closed is None else None
         self._count += 1
-        window = Window(self._count, Mark(_known(marker or self.marker), token), owner)
+        window = Window(self._count, Mark(_checked(marker or self.marker), token), owner)
         self._latest[token] = self._open[window.number] = window
         return window.mark, abandoned
 
@@ -165,8 +283,8 @@ class Windows:
         self._closing.append(window)
         return window
 
-    def arrivals(self, mark: Mark) -> list[Any]:
-        """Arrivals in the mark's window so far; the list goes on growing. Empty when no window is open."""
+    def arrivals(self, mark: Mark) -> list[Exchange]:
+        """Exchanges that came in the mark's window so far; the list goes on growing. Empty when none is open."""
         window = self._latest.get(mark.token)
         return [] if window is None else window.arrivals
 
@@ -214,7 +332,7 @@ def _matched(window: Window, by: MatchedBy) -> MarkMatch:
     return MarkMatch(window, by, window.mark.token, window.closed is not None, authorization, ours=True)
 
 
-def _known(marker: str) -> str:
+def _checked(marker: str) -> str:
     if marker not in MARKERS:
         raise BadInput(f"marker {marker!r} is not known; expected one of: {', '.join(MARKERS)}")
     return marker

@@ -4,27 +4,25 @@ by what they say.
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.jsontext import MOST_BYTES
 from context_bench.llm.coding import decode
-from context_bench.tap.forwarded import Exchange, header
-from context_bench.tap.matching import LATE_SECONDS
+from context_bench.tap.exchanges import LATE_SECONDS, Exchange, header
+from context_bench.tap.record_writer import words
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest
 
-_WORDS = re.compile(r"\w+")
-#: Characters of a request that are compared word by word, and bytes of a body that is read before its answer is over.
-_MOST_READ, _MOST_EARLY = 2**18, 2**20
+#: Bytes of a body that is read before its answer is over.
+_MOST_EARLY = 2**20
 
-#: What a request says: itself, or its words.
-Said = WireRequest | frozenset[str] | None
+#: A request, or its words.
+Content = WireRequest | frozenset[str] | None
 
 
 class Paired(Protocol):
@@ -67,7 +65,7 @@ class SeenExchange:
             self.request = _request(self.exchange, self.raw)
 
     @property
-    def said(self) -> Said:
+    def content(self) -> Content:
         """The request, or the words of one that was read apart."""
         return self.request if self.request is not None else self.words
 
@@ -83,10 +81,10 @@ class _Open:
     _early: WireRequest | None = None
     _read_at: int = -1  # bytes of the body that `_early` was read from
 
-    def said(self) -> Said:
+    def content(self) -> Content:
         """The request, read early if it is not over yet."""
         if self.seen is not None:
-            return self.seen.said
+            return self.seen.content
         if (
             self._early is None and self._read_at != self.front.body.size
         ):  # an unreadable body is read again only if it has grown
@@ -120,7 +118,7 @@ class Pairing:
 
     def back_arrived(self, call: Exchange) -> None:
         """A request has begun to reach the provider: it can only be of clients who are waiting now."""
-        candidates = [turn for turn in self._open.values() if turn.front.ended == 0.0]
+        candidates = [turn for turn in self._open.values() if turn.front.finished == 0.0]
         self._candidates[call.number] = candidates
         self._calls[call.number] = call
         for turn in candidates:
@@ -148,7 +146,7 @@ class Pairing:
         """True if calls that began in the time of a client's request are still being answered."""
         turn = self._open.get(front.number)
         return turn is not None and any(
-            self._calls[number].ended == 0.0 for number in turn.waiting if number in self._calls
+            self._calls[number].finished == 0.0 for number in turn.waiting if number in self._calls
         )
 
     def waited_for(self) -> list[Exchange]:
@@ -160,7 +158,7 @@ class Pairing:
         """Tell of turns whose client has been gone for long, without waiting for calls still under way."""
         oldest = self._clock.monotonic() - self._patience
         for turn in list(self._open.values()):
-            if turn.seen is not None and turn.waiting and (everything or turn.front.ended < oldest):
+            if turn.seen is not None and turn.waiting and (everything or turn.front.finished < oldest):
                 pending = len(turn.waiting)
                 turn.waiting.clear()
                 self._tell(turn, pending)
@@ -177,12 +175,12 @@ class Pairing:
     def _forget(self) -> None:
         """Late calls are looked for among the latest turns only."""
         oldest = self._clock.monotonic() - 2 * self._patience
-        while self._recent and self._recent[0].front.ended < oldest:
+        while self._recent and self._recent[0].front.finished < oldest:
             self._recent.popleft()
 
     def _without_client(self, call: SeenExchange) -> None:
         since = call.exchange.arrived - self._patience
-        candidates = [turn for turn in self._recent if turn.front.ended >= since]
+        candidates = [turn for turn in self._recent if turn.front.finished >= since]
         if candidates:
             self._paired.late(self._choose(candidates[::-1], call).front.number, call)
         else:
@@ -192,50 +190,34 @@ class Pairing:
         """The most alike; of equals one that has no call yet, then the one that came first."""
         if len(candidates) == 1:
             return candidates[0]
-        special = alike(call.said, [turn.said() for turn in candidates])
+        special = alike(call.content, [turn.content() for turn in candidates])
         order = range(len(candidates))
         return candidates[max(order, key=lambda i: (special[i], not candidates[i].calls, -i))]
 
 
-def alike(call: Said, requests: Sequence[Said]) -> list[float]:
-    """The share of each request's own words that a call has, 0 to 1. Own words are those that not all requests have.
+def alike(call: Content, requests: Sequence[Content]) -> list[float]:
+    """How much a call has of what is special about each request, 0 to 1: of the words that not all of the requests
+    have.
 
     Whatever stands in between may have shortened or rewritten texts, so single words are what is left to compare.
     """
     if call is None:
         return [0.0 for _ in requests]
-    said = words(call)
-    each = [words(request) if request is not None else set() for request in requests]
-    everybody: Set[str] = frozenset.intersection(*map(frozenset, each)) if each else frozenset()
-    special = [mine - everybody for mine in each]
-    nobody = 0.05  # one whose words all others have too is meant when nothing special of the others is said
-    return [len(mine & said) / len(mine) if mine else nobody for mine in special]
+    in_call, in_requests = _words(call), [_words(request) for request in requests]
+    in_all = frozenset.intersection(*in_requests) if in_requests else frozenset()
+    special = [found - in_all for found in in_requests]
+    nothing_special = 0.05  # such a request is meant when nothing special of the others is in the call
+    return [len(found & in_call) / len(found) if found else nothing_special for found in special]
 
 
-def likeness(a: Said, b: Said) -> float:
+def likeness(a: Content, b: Content) -> float:
     """Likeness of two requests, 0 to 1: the share of their words that both have."""
-    one, other = (words(request) if request is not None else set() for request in (a, b))
+    one, other = _words(a), _words(b)
     return len(one & other) / len(one | other) if one or other else 0.0
 
 
-def words(request: WireRequest | frozenset[str]) -> Set[str]:
-    """All words of a request's messages, tool calls included; of a long one those of its end, where it differs from
-    others.
-    """
-    if isinstance(request, frozenset):
-        return request
-    found: set[str] = set()
-    left = _MOST_READ
-    for message in reversed(request.messages):
-        text = message.text
-        found.update(_WORDS.findall(text[-left:]))
-        left -= len(text)
-        if left <= 0:
-            break
-        for called in message.tool_calls:
-            found.update(_WORDS.findall(str(called.get("arguments"))))
-            found.add(str(called.get("id")))
-    return found
+def _words(content: Content) -> frozenset[str]:
+    return words(content) if isinstance(content, WireRequest) else content or frozenset()
 
 
 def request_of(exchange: Exchange) -> WireRequest | None:

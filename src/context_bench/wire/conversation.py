@@ -1,7 +1,11 @@
-"""Conversations as chat messages, the form in the middle, and the way there and back for each provider.
+"""One conversation, three wires: bodies and replies of OpenAI chat, OpenAI Responses and Anthropic messages, turned
+into each other.
 
-The wires: OpenAI chat (in the middle form already), OpenAI Responses (items) and Anthropic (blocks); where their
-conversations are posted and kept.
+The form in the middle is OpenAI's chat message (`role`, `content` text or parts or null, `tool_calls`, `tool_call_id`),
+with thinking in `reasoning_content`. What a wire cannot say (signed thinking, cache marks, server tools) is lost on the
+way to another wire and only there: a body of its own wire is never taken apart. Pure functions; odd values are passed
+over, never raised upon. `wire.request` has the form in which requests are counted and compared; that one keeps what
+each wire says, this one can be sent on any of them.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.wire.apis.shared import as_list, as_str, params_of
 from context_bench.wire.request import SYSTEM_ROLES
 
 ChatMessage = dict[str, Any]
@@ -37,7 +42,7 @@ def message_text(message: Mapping[str, Any]) -> str:
         return content
     parts = [
         part if isinstance(part, str) else part.get("text")
-        for part in list_of(content)
+        for part in as_list(content)
         if isinstance(part, str | Mapping)
     ]
     return "\n".join(part for part in parts if isinstance(part, str) and part)
@@ -48,14 +53,14 @@ def tool_calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     their text).
     """
     found = []
-    for call in list_of(message.get("tool_calls")):
+    for call in as_list(message.get("tool_calls")):
         if isinstance(call, Mapping):
             inner: Mapping[str, Any] = next(
                 (call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), Mapping)), {}
             )
             found.append(
                 {
-                    "id": text_or_none(call.get("id")),
+                    "id": as_str(call.get("id")),
                     "name": inner.get("name"),
                     "arguments": _arguments(inner.get("arguments", inner.get("input"))),
                 }
@@ -85,51 +90,29 @@ def arguments_of(arguments: str) -> Any:
     return value if isinstance(value, dict) else {"_raw": arguments}
 
 
-def list_of(value: Any) -> list[Any]:
-    """The items of a list; nothing of what is none."""
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def text_or_none(value: Any) -> str | None:
-    """A text; nothing of what is none."""
-    return value if isinstance(value, str) else None
-
-
 def content_of(parts: list[Any]) -> Any:
     """One plain text as text, everything else as parts, nothing as null."""
-    if not parts:
-        return None
-    if (
-        len(parts) == 1
-        and isinstance(parts[0], Mapping)
-        and parts[0].keys() == {"type", "text"}
-        and parts[0]["type"] == "text"
-    ):
-        return parts[0]["text"]
-    return parts
+    if len(parts) == 1 and isinstance(parts[0], Mapping):
+        alone = parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text"
+        return parts[0]["text"] if alone else parts
+    return parts or None
 
 
 def blocks_of(content: Any) -> list[dict[str, Any]]:
     """A message's content as blocks of Anthropic's wire, texts of any wire as texts."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
-    blocks: list[dict[str, Any]] = []
-    for part in list_of(content):
-        if isinstance(part, str):
-            blocks.append({"type": "text", "text": part})
-        elif isinstance(part, Mapping) and part.get("type") in TEXT_PARTS:
-            blocks.append({"type": "text", "text": part.get("text", "")})
-        elif isinstance(part, Mapping) and part.get("type") == "image_url":
-            blocks.append(_image_block(part))
-        elif isinstance(part, Mapping):
-            blocks.append(dict(part))
-    return blocks
+    return [_block(part) for part in as_list(content) if isinstance(part, str | Mapping)]
 
 
-def _image_block(part: Mapping[str, Any]) -> dict[str, Any]:
+def _block(part: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if part.get("type") in TEXT_PARTS:
+        return {"type": "text", "text": part.get("text", "")}
     given = part.get("image_url")
     url = given.get("url") if isinstance(given, Mapping) else given
-    if not isinstance(url, str):
+    if part.get("type") != "image_url" or not isinstance(url, str):
         return dict(part)
     head, comma, data = url.partition(";base64,")
     if comma and head.startswith("data:"):
@@ -184,7 +167,7 @@ def from_anthropic(body: Mapping[str, Any]) -> Chat:
     """A body of Anthropic messages in the middle form."""
     system = _anthropic_parts(body.get("system"))
     messages: list[ChatMessage] = [{"role": "system", "content": content_of(system)}] if system else []
-    for raw in list_of(body.get("messages")):
+    for raw in as_list(body.get("messages")):
         messages.extend(anthropic_message(raw))
     params = {key: body[key] for key in (*SHARED_PARAMS, "max_tokens") if key in body}
     if "stop_sequences" in body:
@@ -192,35 +175,30 @@ def from_anthropic(body: Mapping[str, Any]) -> Chat:
     if isinstance(choice := body.get("tool_choice"), Mapping):
         named = {"type": "function", "function": {"name": choice.get("name")}}
         params["tool_choice"] = {"auto": "auto", "any": "required", "none": "none"}.get(str(choice.get("type")), named)
-    return Chat(
-        messages, text_or_none(body.get("model")), [chat_tool(tool) for tool in list_of(body.get("tools"))], params
-    )
+    return Chat(messages, as_str(body.get("model")), [chat_tool(tool) for tool in as_list(body.get("tools"))], params)
 
 
 def _anthropic_parts(content: Any) -> list[Any]:
     """Blocks that are no tool calls or results, as chat parts."""
     parts: list[Any] = []
-    for block in [content] if isinstance(content, str) else list_of(content):
+    for block in [content] if isinstance(content, str) else as_list(content):
         if isinstance(block, str):
             parts.append({"type": "text", "text": block})
-        elif isinstance(block, Mapping) and block.get("type") == "text" and isinstance(block.get("text"), str):
-            parts.append({"type": "text", "text": block["text"]})
-        elif isinstance(block, Mapping) and block.get("type") == "image":
-            parts.append(_image(block))
         elif isinstance(block, Mapping):
-            parts.append(dict(block))
+            parts.append(_anthropic_part(block))
     return parts
 
 
-def _image(block: Mapping[str, Any]) -> dict[str, Any]:
+def _anthropic_part(block: Mapping[str, Any]) -> dict[str, Any]:
     source = block.get("source")
-    if isinstance(source, Mapping) and isinstance(source.get("data"), str):
-        return {
-            "type": "image_url",
-            "image_url": {"url": f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"},
-        }
-    if isinstance(source, Mapping) and isinstance(source.get("url"), str):
-        return {"type": "image_url", "image_url": {"url": source["url"]}}
+    if block.get("type") == "text" and isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    if block.get("type") == "image" and isinstance(source, Mapping):
+        if isinstance(source.get("data"), str):
+            url = f"data:{source.get('media_type', 'image/png')};base64,{source['data']}"
+            return {"type": "image_url", "image_url": {"url": url}}
+        if isinstance(source.get("url"), str):
+            return {"type": "image_url", "image_url": {"url": source["url"]}}
     return dict(block)
 
 
@@ -228,9 +206,9 @@ def anthropic_message(raw: Any) -> Iterable[ChatMessage]:
     """One message of theirs: the results of tools in it are messages of their own."""
     if not isinstance(raw, Mapping):
         return
-    role, content = text_or_none(raw.get("role")) or "user", raw.get("content")
+    role, content = as_str(raw.get("role")) or "user", raw.get("content")
     run: list[Any] = []
-    for block in [content] if isinstance(content, str) else list_of(content):
+    for block in [content] if isinstance(content, str) else as_list(content):
         if isinstance(block, Mapping) and block.get("type") == "tool_result":
             if run:
                 yield _spoken(role, run)
@@ -322,7 +300,7 @@ def _turn(message: ChatMessage) -> tuple[str, list[dict[str, Any]]]:
     return ("assistant" if role == "assistant" else "user"), blocks
 
 
-_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 
 
@@ -332,12 +310,12 @@ def from_responses(body: Mapping[str, Any]) -> Chat:
     messages: list[ChatMessage] = (
         [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
     )
-    messages += [{"role": "user", "content": given}] if isinstance(given, str) else merged_items(list_of(given))
+    messages += [{"role": "user", "content": given}] if isinstance(given, str) else merged_items(as_list(given))
     params = {key: body[key] for key in (*SHARED_PARAMS, "tool_choice", "parallel_tool_calls") if key in body}
     if "max_output_tokens" in body:
         params["max_completion_tokens"] = body["max_output_tokens"]
-    tools = [chat_tool(tool) for tool in list_of(body.get("tools"))]
-    return Chat(messages, text_or_none(body.get("model")), tools, params)
+    tools = [chat_tool(tool) for tool in as_list(body.get("tools"))]
+    return Chat(messages, as_str(body.get("model")), tools, params)
 
 
 def merged_items(items: list[Any]) -> list[ChatMessage]:
@@ -357,7 +335,7 @@ def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:
     merged: ChatMessage = {"role": "assistant", "content": content_of(content)}
     if thoughts := [m["reasoning_content"] for m in (first, second) if m.get("reasoning_content")]:
         merged["reasoning_content"] = "\n".join(thoughts)
-    if calls := [*list_of(first.get("tool_calls")), *list_of(second.get("tool_calls"))]:
+    if calls := [*as_list(first.get("tool_calls")), *as_list(second.get("tool_calls"))]:
         merged["tool_calls"] = calls
     return merged
 
@@ -365,34 +343,26 @@ def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage:
 def _item(item: Any) -> Iterable[ChatMessage]:
     if not isinstance(item, Mapping):
         return
-    kind = text_or_none(item.get("type", "message"))
+    kind = as_str(item.get("type", "message"))
     if kind == "message":
         content = item.get("content")
         parts = (
             [{"type": "text", "text": content}]
             if isinstance(content, str)
-            else [_response_part(part) for part in list_of(content)]
+            else [_response_part(part) for part in as_list(content)]
         )
-        yield {"role": text_or_none(item.get("role")) or "user", "content": content_of(parts)}
+        yield {"role": as_str(item.get("role")) or "user", "content": content_of(parts)}
     elif kind in _CALLS:
-        yield {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [call_of(item.get("call_id"), item.get("name"), item.get(_CALLS[kind]))],
-        }
-    elif kind == "local_shell_call":
-        yield {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [call_of(item.get("call_id"), "local_shell", item.get("action"))],
-        }
+        name = "local_shell" if kind == "local_shell_call" else item.get("name")
+        call = call_of(item.get("call_id"), name, item.get(_CALLS[kind]))
+        yield {"role": "assistant", "content": None, "tool_calls": [call]}
     elif kind in _RESULTS:
         output = item.get("output")
-        content = output if isinstance(output, str) else content_of([_response_part(part) for part in list_of(output)])
+        content = output if isinstance(output, str) else content_of([_response_part(part) for part in as_list(output)])
         yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": "" if content is None else content}
     elif kind == "reasoning":
         parts = [
-            part for part in (*list_of(item.get("summary")), *list_of(item.get("content"))) if isinstance(part, Mapping)
+            part for part in (*as_list(item.get("summary")), *as_list(item.get("content"))) if isinstance(part, Mapping)
         ]
         if thought := "\n".join(text for part in parts if isinstance(text := part.get("text"), str) and text):
             yield {"role": "assistant", "content": None, "reasoning_content": thought}
@@ -430,12 +400,8 @@ def _items(message: ChatMessage) -> Iterable[dict[str, Any]]:
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": message_text(message)}
         return
     kind = "output_text" if role == "assistant" else "input_text"
-    parts = []
-    for part in blocks_of(message.get("content")):
-        if part.get("type") == "text":
-            parts.append({"type": kind, "text": part["text"]})
-        else:
-            parts.append(part)
+    blocks = blocks_of(message.get("content"))
+    parts = [{"type": kind, "text": part["text"]} if part.get("type") == "text" else part for part in blocks]
     if parts:
         yield {"type": "message", "role": role, "content": parts}
     for call in tool_calls_of(message):
@@ -449,15 +415,13 @@ def _response_tool(tool: Any) -> Any:
 
 def from_openai(body: Mapping[str, Any]) -> Chat:
     """A body of OpenAI chat in the middle form."""
-    messages = [dict(message) for message in list_of(body.get("messages")) if isinstance(message, Mapping)]
+    messages = [dict(message) for message in as_list(body.get("messages")) if isinstance(message, Mapping)]
     tools = [
-        *list_of(body.get("tools")),
-        *({"type": "function", "function": tool} for tool in list_of(body.get("functions"))),
+        *as_list(body.get("tools")),
+        *({"type": "function", "function": tool} for tool in as_list(body.get("functions"))),
     ]
-    told = ("messages", "model", "tools", "functions")
-    return Chat(
-        messages, text_or_none(body.get("model")), tools, {key: value for key, value in body.items() if key not in told}
-    )
+    params = params_of(body, "messages", "model", "tools", "functions")
+    return Chat(messages, as_str(body.get("model")), tools, params)
 
 
 def as_openai(chat: Chat) -> dict[str, Any]:
@@ -477,7 +441,7 @@ ITEMS = {"openai-chat": "messages", "openai-responses": "input", "anthropic": "m
 def to_chat(wire: str, body: Mapping[str, Any]) -> Chat:
     """The body of a request on `wire` in the middle form. A wire that is not of a conversation gives no messages."""
     readers = {"openai-chat": from_openai, "openai-responses": from_responses, "anthropic": from_anthropic}
-    return readers[wire](body) if wire in readers else Chat(model=text_or_none(body.get("model")))
+    return readers[wire](body) if wire in readers else Chat(model=as_str(body.get("model")))
 
 
 def to_body(wire: str, chat: Chat) -> dict[str, Any]:
@@ -492,11 +456,11 @@ def reply_message(wire: str, body: Any) -> ChatMessage | None:
     if not isinstance(body, Mapping):
         return None
     if wire == "openai-chat":
-        choice = next(iter(list_of(body.get("choices"))), None)
+        choice = next(iter(as_list(body.get("choices"))), None)
         message = choice.get("message") if isinstance(choice, Mapping) else None
         return {**message, "role": "assistant"} if isinstance(message, Mapping) else None
     if wire == "openai-responses":
-        found = merged_items(list_of(body.get("output")))
+        found = merged_items(as_list(body.get("output")))
     elif wire == "anthropic" and isinstance(body.get("content"), list):
         found = list(anthropic_message({"role": "assistant", "content": body["content"]}))
     else:
