@@ -57,7 +57,8 @@ from context_bench.llm import coding, failures, prices, redact, relay, scripted
 from context_bench.llm import failures as retry
 from context_bench.llm import weights as gguf
 from context_bench.llm.chat import endpoint
-from context_bench.llm.transport import errors, pool
+from context_bench.llm.transport import pool
+from context_bench.llm.transport import response as errors
 from context_bench.memory import audit_rules as _exports
 from context_bench.memory.datasets import FILES, load_memory, overlays
 from context_bench.memory.datasets import memory_records as dates
@@ -71,8 +72,8 @@ from context_bench.sandbox import workspace_files as placing
 from context_bench.session import flags, options
 from context_bench.shell import repo
 from context_bench.systems import context as splice
-from context_bench.tap import exchanges, masking
-from context_bench.tap.exchanges import SOCKET, Exchange
+from context_bench.tap import exchange, masking
+from context_bench.tap.exchange import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.tap_relay import Talk
 from context_bench.traces import editloc, gold, symbols
@@ -81,7 +82,7 @@ from context_bench.transcripts import session_files as read
 from context_bench.transcripts.traces import trace_files as traces
 from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import library as asking
-from context_bench.wire import actions, atoms, conversation, sse
+from context_bench.wire import actions, atoms, conversation
 from context_bench.wire import words as wordiff
 from context_bench.wire.apis import read as wire
 
@@ -187,7 +188,7 @@ def _streams(data: bytes) -> object:
     for kind in WIRES:
         told = []
         for pieces in ([data], _pieces(data)):
-            reader = sse.StreamReader(kind)
+            reader = wire.StreamReader(kind)
             for piece in pieces:
                 reader.feed(piece)
             reader.close()
@@ -216,7 +217,7 @@ def _reply(kind: str) -> Callable[[Any], object]:
 def _events(data: bytes) -> object:
     told = []
     for pieces in ([data], _pieces(data)):
-        reader = sse.EventReader()
+        reader = wire.EventReader()
         told.append([event for piece in pieces for event in reader.feed(piece)])
     assert told[0] == told[1]
     return told[0]
@@ -311,9 +312,7 @@ def _talked(data: bytes) -> object:
     left: list[Exchange] = []
 
     def begin(body: bytes) -> Exchange:
-        begun.append(
-            Exchange(len(begun), "x", SOCKET, "/v1/responses", [], exchanges.MarkMatch(None, "mark"), 0.0, 0.0)
-        )
+        begun.append(Exchange(len(begun), "x", SOCKET, "/v1/responses", [], exchange.MarkMatch(None, "mark"), 0.0, 0.0))
         begun[-1].body.add(0.0, body)
         return begun[-1]
 
@@ -346,7 +345,7 @@ def _waits(told: str) -> object:
         "x-ratelimit-limit-requests",
     )
     headers = dict.fromkeys(names, told)
-    return retry.asked_wait(headers, 0.0), list(retry.quotas_told(headers, 0.0))
+    return retry.asked_wait(headers, 0.0), list(retry.quotas_of(headers, 0.0))
 
 
 def _failure(data: bytes) -> object:
@@ -427,11 +426,11 @@ def _searched(found: Any) -> object:
 
 def _headers(told: str) -> object:
     headers = [tuple(line.split(":", 1)) for line in told.split("\n") if ":" in line]
-    found = exchanges.find_marks(headers, told)
+    found = exchange.find_marks(headers, told)
     return (
         found,
-        exchanges.without_marks(headers, "k"),
-        exchanges.unmarked_target(told, "k"),
+        exchange.without_marks(headers, "k"),
+        exchange.unmarked_target(told, "k"),
         addresses.refusal({"Host": told, "Origin": told}),
     )
 

@@ -25,7 +25,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
 from context_bench.tap.control_api import record_file
-from context_bench.tap.exchanges import Window
+from context_bench.tap.exchange import MarkWindow
 from context_bench.tap.record_writer import RecordBuffer
 
 CHAT = "/v1/chat/completions"
@@ -284,7 +284,7 @@ def test_the_shelf_is_bounded_and_says_what_it_forgot():
 
 
 def test_a_tap_that_serves_others_keeps_only_what_they_may_ask_for():
-    shelf, window = RecordBuffer(most=3, remember=False), Window(1, Mark("key", "t"), "o")
+    shelf, window = RecordBuffer(most=3, remember=False), MarkWindow(1, Mark("key", "t"), "o")
     for number in range(10):
         shelf.put(Forwarded(str(number), "t", "key", "other", "GET", "/", 0.0), window, number)
     assert (shelf.all, shelf.forgotten, shelf.take_unmatched(""), shelf.take_late("o")) == ([], 0, [], [])

@@ -9,12 +9,12 @@ from forking import main
 import context_bench.llm.servers
 import context_bench.session.parts
 import context_bench.tap.control_api
-import context_bench.traffic.sections.watch
+import context_bench.traffic.sections.watch_board
 import context_bench.traffic.watch.watcher  # noqa: F401 - imported here so that forks need not
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
 from context_bench.session.options import WatchOptions
-from context_bench.traffic.command.watch import Watching
+from context_bench.traffic.command.watch_command import WatchRun
 
 
 async def run(upstream, store, front, via=None, back="0"):
@@ -22,7 +22,7 @@ async def run(upstream, store, front, via=None, back="0"):
     options = WatchOptions(
         front=int(front), upstream=upstream, store=store, record="full", via=via, back=int(back), **shown
     )
-    return await Watching(options, [])._run()
+    return await WatchRun(options, [])._run()
 
 
 if __name__ == "__main__":

@@ -37,14 +37,13 @@ from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap import Tap, Watch
-from context_bench.tap.exchanges import SOCKET, UNMATCHED, Exchange
+from context_bench.tap.exchange import SOCKET, UNMATCHED, Exchange
 from context_bench.tap.forwarded import POLICIES, RecordWriter
 from context_bench.tap.record_writer import Work, packed_record
 from context_bench.tap.tap_relay import Talk
-from context_bench.traffic.sections import watch as watching
+from context_bench.traffic.sections import watch_board as watching
 from context_bench.traffic.watch.measure import Measure
-from context_bench.traffic.watch.paired_taps import PairedEvent
-from context_bench.traffic.watch.pairing import SeenExchange
+from context_bench.traffic.watch.paired_taps import PairedEvent, SeenExchange
 from context_bench.wire.apis.read import StreamReader, parse_request
 from context_bench.wire.request import count_request
 from context_bench.wire.turns import Turn
@@ -459,7 +458,7 @@ def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
     exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200)
     exchange.body.add(1.0, asked(b"Hi."))
     exchange.reply.add(1.0, REPLY % (b"Four.", b""))
-    work, prices = Work(RecordWriter(policy), shown=True), GenaiPrices()
+    work, prices = Work(RecordWriter(policy), observed=True), GenaiPrices()
     assert [done.failure for done in work.all([(exchange, True)])] == [None]
     assert prices.cost(Usage(1, 1), "gpt-4o-mini")
     for worker in (work, Measure(policy, prices, "gpt-4o-mini")):

@@ -18,7 +18,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Served
 from context_bench.tap import Watch
-from context_bench.tap.exchanges import Exchange
+from context_bench.tap.exchange import Exchange
 from context_bench.testing.proxies import MisbehavingProxy
 
 from ..end_to_end.killing import free_port

@@ -14,7 +14,7 @@ __all__ = [
     "closest",
     "compare_requests",
     "count_tools",
-    "ended_twice",
+    "stream_past_end",
     "names_of",
     "phrase",
     "repeated_requests",

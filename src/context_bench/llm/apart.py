@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import pickle
 import resource
-import select
 import subprocess
 import sys
-import time
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from context_bench.core.allocator import give_back
 
@@ -28,7 +26,7 @@ _log = logging.getLogger("context_bench.tap")
 LARGE = 512 * 1024
 #: Bytes that the process may take beyond what it has when it begins, and seconds that one piece of work may take.
 _MEMORY, _SECONDS = 768 * 2**20, 60.0
-_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.llm.apart import main; main({memory})"
+_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.llm.apart import main; main({pipe}, {memory})"
 
 
 class Lost(Exception):
@@ -56,6 +54,7 @@ class Apart:
         )
         self._bound = False
         self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection[Any, Any] | None = None
 
     def away(self, *, large: bool) -> bool:
         """Hand the worker over to its process if the next piece is `large`. Returns True if the process does that
@@ -90,11 +89,13 @@ class Apart:
         return answer
 
     def _asked(self, worker: bytes, method: str, work: Any) -> tuple[str | None, Any]:
-        if self._process is None:
-            self._process = _started(self._memory)
-            _send(_pipe(self._process.stdin), worker)
-        _give(_pipe(self._process.stdin), (method, work))
-        found: tuple[str | None, Any] = _taken(_pipe(self._process.stdout), self._seconds)
+        if self._process is None or self._pipe is None:
+            self._process, self._pipe = _started(self._memory)
+            self._pipe.send_bytes(worker)
+        self._pipe.send((method, work))
+        if not self._pipe.poll(self._seconds):
+            raise TimeoutError
+        found: tuple[str | None, Any] = self._pipe.recv()  # our own bytes: the pipe has no other end
         return found
 
     def _lost(self, error: Exception) -> Lost:
@@ -114,42 +115,46 @@ class Apart:
 
     def close(self) -> None:
         """End the process."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()  # it keeps nothing that is not in memory
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                _pipe(pipe).close()
-        process.wait()
+        process, pipe, self._process, self._pipe = self._process, self._pipe, None, None
+        if process is not None and pipe is not None:
+            process.kill()  # it keeps nothing that is not in memory
+            pipe.close()
+            process.wait()
 
 
 def _lost(kind: str) -> Lost:
     return Lost(kind, too_large=kind == "MemoryError")
 
 
-def _started(memory: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _CHILD.format(path=sys.path, memory=memory)]
-    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL  # tracebacks and panics can quote a body
-    return subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=nowhere, process_group=0, bufsize=0
-    )  # Ctrl-C is not for it
+def _started(memory: int) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
+    ours, theirs = Pipe()
+    code = _CHILD.format(path=sys.path, pipe=theirs.fileno(), memory=memory)
+    nowhere = subprocess.DEVNULL  # tracebacks and panics can quote a body
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            pass_fds=(theirs.fileno(),),
+            process_group=0,  # Ctrl-C is not for it
+        )
+    return process, ours
 
 
-def main(memory: int) -> None:
+def main(pipe: int, memory: int) -> None:
     """Be the process: take the worker, then pieces of work until there are no more."""
-    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anybody prints is no answer
+    orders: Connection[Any, Any] = Connection(pipe)
     _limit_memory(memory)
-    worker = _taken(orders)
+    worker = orders.recv()
     while True:
         try:
-            data = _message(orders)
+            data = orders.recv_bytes()
         except EOFError:
             return
-        large, (method, work) = len(data) > LARGE, pickle.loads(data)
+        large, (method, work) = len(data) > LARGE, pickle.loads(data)  # our own bytes: the pipe has no other end
         del data
-        _send(answers, _answer(worker, method, work))
+        orders.send_bytes(_answer(worker, method, work))
         del work
         if large:
             give_back()  # there may be several such processes, and none should hold what only its last body needed
@@ -170,50 +175,3 @@ def _limit_memory(memory: int) -> None:
     with contextlib.suppress(OSError, ValueError):  # a system without such limits
         held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (held + memory, held + memory))
-
-
-def _pipe(pipe: Any) -> BinaryIO:
-    assert pipe is not None
-    found: BinaryIO = pipe
-    return found
-
-
-def _give(pipe: BinaryIO, value: Any) -> None:
-    _send(pipe, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
-
-
-def _send(pipe: BinaryIO, data: bytes) -> None:
-    for part in (len(data).to_bytes(8, "big"), data):
-        left = memoryview(part)
-        while left:
-            left = left[pipe.write(left) or 0 :]
-    pipe.flush()
-
-
-def _taken(pipe: BinaryIO, seconds: float | None = None) -> Any:
-    return pickle.loads(_message(pipe, seconds))  # our own bytes: the pipe has no other end
-
-
-def _message(pipe: BinaryIO, seconds: float | None = None) -> bytearray:
-    until = None if seconds is None else time.monotonic() + seconds
-    size = int.from_bytes(_read(pipe, 8, until), "big")
-    return _read(pipe, size, until)
-
-
-def _read(pipe: BinaryIO, size: int, until: float | None) -> bytearray:
-    data = bytearray(size)
-    left = memoryview(data)
-    while left:
-        if until is not None and not _readable(pipe, until - time.monotonic()):
-            raise TimeoutError
-        got = pipe.readinto(left)  # type: ignore[attr-defined]
-        if not got:
-            raise EOFError
-        left = left[got:]
-    return data
-
-
-def _readable(pipe: BinaryIO, seconds: float) -> bool:
-    waiting = select.poll()  # `select.select` takes no descriptor above 1,023
-    waiting.register(pipe, select.POLLIN)
-    return bool(waiting.poll(max(0.0, seconds) * 1000))

@@ -42,7 +42,7 @@ class Background:
         def start() -> None:
             task = loop.create_task(coroutine)
             tasks.append(task)
-            task.add_done_callback(lambda done: _hand_over(done, future))
+            task.add_done_callback(lambda done: _transfer(done, future))
 
         loop.call_soon_threadsafe(start, context=contextvars.copy_context())
         try:
@@ -93,7 +93,7 @@ class Background:
             return self._nested
 
 
-def _hand_over(task: asyncio.Task[T], future: Future[T]) -> None:
+def _transfer(task: asyncio.Task[T], future: Future[T]) -> None:
     if task.cancelled():
         future.cancel()
         return

@@ -25,7 +25,7 @@ from context_bench.core.protocols import Prices
 from context_bench.core.records import Call, Usage
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm import failures
-from context_bench.llm.failures import Failure, RetryPolicy, quotas_told
+from context_bench.llm.failures import Failure, RetryPolicy, quotas_of
 from context_bench.llm.limits import Limiter, Quota, RequestEnd
 from context_bench.llm.prices import UNLIMITED_OUTPUT
 from context_bench.llm.redact import bare_url, secrets_in, without_secrets
@@ -143,7 +143,7 @@ class ChatClient:
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[Any, tuple[bytes, list[str]]] = {}
-        self._tallies = TokenCounts()
+        self._token_counts = TokenCounts()
         self._transport: Transport | None = None  # of the loop on which this client was used last
 
     async def chat(
@@ -198,7 +198,7 @@ class ChatClient:
         """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody
         would find it.
         """
-        return self.__dict__ | {"_heads": {}, "_tallies": TokenCounts(), "_transport": None}
+        return self.__dict__ | {"_heads": {}, "_token_counts": TokenCounts(), "_transport": None}
 
     async def __aenter__(self) -> ChatClient:
         return self
@@ -216,9 +216,9 @@ class ChatClient:
             counter = counter or counter_for(model)
             texts = counted_texts(parse_request(request.wire, request.body))
             sending.exact = exactly(counter, texts)
-            sending.tally = self._tallies.add(texts, counter)
-        if sending.tally is not None and (spending or self._paced()):
-            sending.sent_tokens = sending.tally.now()
+            sending.count_of_tokens = self._token_counts.add(texts, counter)
+        if sending.count_of_tokens is not None and (spending or self._paced()):
+            sending.sent_tokens = sending.count_of_tokens.now()
         if spending:
             sending.worst = self._worst_case(sending)
         return sending
@@ -307,8 +307,8 @@ class ChatClient:
                     ticket = await ledger.spend.reserve(sending.worst)
             call.waited, begun = call.waited + self._clock.monotonic() - before, True
             result = await self._exchange(sending, call, ledger, tool_calls_ok)
-            if sending.tally is not None and sending.sent_tokens is None:
-                sending.sent_tokens = await sending.tally.ready()
+            if sending.count_of_tokens is not None and sending.sent_tokens is None:
+                sending.sent_tokens = await sending.count_of_tokens.ready()
         except TimeoutError:
             call.waited += self._clock.monotonic() - before
             result = Failure(
@@ -367,9 +367,9 @@ class ChatClient:
         finally:
             over, sending.over = sending.over, None
             call.seconds = (self._clock.monotonic() if over is None else over) - start
-        if isinstance(result, Reply) and (said := _said(result)) > _MOST_SAID:
+        if isinstance(result, Reply) and (size := _reply_size(result)) > _MOST_SAID:
             return Failure(
-                BadReply(f"Unexpected response from {sending.where}: an answer of {said:,} characters"), billed=True
+                BadReply(f"Unexpected response from {sending.where}: an answer of {size:,} characters"), billed=True
             )
         if isinstance(result, Reply):
             _keep(call, result)
@@ -419,7 +419,7 @@ class ChatClient:
         reader.close()
         if reader.error:
             _keep(call, reader.reply)
-            return self._told(reader.error, response, sending)
+            return self._error_in_reply(reader.error, response, sending)
         if not reader.complete:
             _keep(call, reader.reply)
             broken = Broken("the stream ended before its end mark")
@@ -437,13 +437,13 @@ class ChatClient:
         except ValueError:
             return failures.not_json(body, response.content_type, where=sending.where, secrets=sending.secrets)
         if isinstance(decoded, Mapping) and decoded.get("error"):
-            return self._told(decoded["error"], response, sending)
+            return self._error_in_reply(decoded["error"], response, sending)
         try:
             return parse_reply(sending.request.wire, decoded)
         except BadReply as error:
             return Failure(BadReply(f"{error} (from {sending.where})"), billed=True, body=decoded)
 
-    def _told(self, error: Any, response: Response, sending: _Sending) -> Failure:
+    def _error_in_reply(self, error: Any, response: Response, sending: _Sending) -> Failure:
         """An error inside a reply whose status says that all is well."""
         now = self._clock.now()
         return failures.of_error_in_reply(
@@ -462,7 +462,7 @@ class _Sending:
     data: bytes
     model: str
     secrets: list[str]
-    tally: TokenCount | None = None
+    count_of_tokens: TokenCount | None = None
     sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
@@ -471,8 +471,8 @@ class _Sending:
 
     def counted(self) -> int | None:
         """The request's tokens, if they are counted at all."""
-        if self.sent_tokens is None and self.tally is not None:
-            self.sent_tokens = self.tally.now()
+        if self.sent_tokens is None and self.count_of_tokens is not None:
+            self.sent_tokens = self.count_of_tokens.now()
         return self.sent_tokens
 
     @property
@@ -527,7 +527,7 @@ async def _take_leave(response: Response, reader: StreamReader) -> None:
                 size += len(chunk)
 
 
-def _said(reply: Reply) -> int:
+def _reply_size(reply: Reply) -> int:
     """Characters of all that a reply says, its calls of tools included."""
     texts = [reply.text, reply.reasoning, reply.refusal, *(call.get("arguments") for call in reply.tool_calls)]
     return sum(len(text) for text in texts if isinstance(text, str))
@@ -548,7 +548,7 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> RequestEnd:
 def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
     """Quotas of the account that are left, by a reply's headers."""
     told = {name: value for name, value in headers.items() if "ratelimit" in name}
-    return quotas_told(told, now) if told else ()
+    return quotas_of(told, now) if told else ()
 
 
 def _more_tokens(about: int, call: Call) -> int:

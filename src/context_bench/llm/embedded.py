@@ -208,7 +208,7 @@ class Embedded:
         self._instances, self._threads, self._keep = max(1, instances), max(1, threads), keep
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._lanes: list[_Instance] = []
+        self._pinned: list[_Instance] = []
         self._of_thread = threading.local()
         self._embedder: Embedder | None = None
 
@@ -217,11 +217,11 @@ class Embedded:
         loop = asyncio.get_running_loop()
         if not self._keep or self.style != "qa-few-shot":
             return await loop.run_in_executor(self._started(), self._answer, request)
-        lane = self._lane(question_of(request).context)
+        instance = self._instance_for(question_of(request).context)
         try:
-            return await loop.run_in_executor(lane.pool, self._answer, request)
+            return await loop.run_in_executor(instance.pool, self._answer, request)
         finally:
-            lane.waiting -= 1
+            instance.waiting -= 1
 
     async def models(self) -> list[str]:
         """The one model."""
@@ -247,8 +247,8 @@ class Embedded:
     async def aclose(self) -> None:
         """Let the model go; a later request loads it again."""
         with self._lock:
-            pools = [*([self._pool] if self._pool is not None else []), *(lane.pool for lane in self._lanes)]
-            self._pool, self._lanes = None, []
+            pools = [*([self._pool] if self._pool is not None else []), *(instance.pool for instance in self._pinned)]
+            self._pool, self._pinned = None, []
         for pool in pools:
             await asyncio.to_thread(pool.shutdown)
 
@@ -273,15 +273,15 @@ class Embedded:
                 self._pool = ThreadPoolExecutor(self._instances, thread_name_prefix="embedded")
             return self._pool
 
-    def _lane(self, text: str) -> _Instance:
+    def _instance_for(self, text: str) -> _Instance:
         """The instance that has the text, else an idle one, of these the one that loses least; one more waits there
         (event loop only).
         """
-        if not self._lanes:
-            self._lanes = [
+        if not self._pinned:
+            self._pinned = [
                 _Instance(ThreadPoolExecutor(1, thread_name_prefix="embedded")) for _ in range(self._instances)
             ]
-        chosen = min(self._lanes, key=lambda lane: (lane.text != text, lane.waiting, len(lane.text)))
+        chosen = min(self._pinned, key=lambda instance: (instance.text != text, instance.waiting, len(instance.text)))
         chosen.text = text
         chosen.waiting += 1
         return chosen

@@ -29,7 +29,7 @@ from context_bench.core.errors import (
 )
 from context_bench.llm.limits import Quota
 from context_bench.llm.redact import redact
-from context_bench.llm.transport.errors import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
+from context_bench.llm.transport.response import CannotConnect, NotHttp, NotSecure, Oversized, Unusable
 from context_bench.wire.apis.shared import Reply, error_text, load_body
 
 #: Worth another attempt: the request was not refused for what it says.
@@ -103,7 +103,7 @@ def _quota_reset(headers: Mapping[str, str], now: float) -> float | None:
     return max(used_up) if used_up else min(others, default=None)
 
 
-def quotas_told(headers: Mapping[str, str], now: float) -> list[Quota]:
+def quotas_of(headers: Mapping[str, str], now: float) -> list[Quota]:
     """The quotas that headers (lower-case names) tell in full: how much there is, how much is left, when it is full
     again.
     """
@@ -228,7 +228,7 @@ def of_error_in_reply(
     `headers`: of that reply.
     """
     words = error_text(error)
-    status = _told_status(error, words)
+    status = _status_of(error, words)
     message = (
         f"Unexpected response: an error in a reply with HTTP 200 from {where}: {redact(words, secrets)[:_LONGEST]}"
     )
@@ -324,7 +324,7 @@ def _classified(status: int, text: str, message: str) -> Failure:
     return Failure(Refused(message), again=True)
 
 
-def _told_status(error: Any, words: str) -> int | None:
+def _status_of(error: Any, words: str) -> int | None:
     """The status that an error object stands for: its number, or what its type means."""
     if isinstance(error, Mapping):
         for name in ("status", "code", "status_code"):

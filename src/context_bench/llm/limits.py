@@ -46,7 +46,7 @@ class Pace:
 
     `rpm`: requests a minute, evenly spread: in any 60 seconds at most so many are sent. `tpm`: tokens a minute, prompt
     and reply: what was sent and received in any 60 seconds passes it by at most the last request. `None`: no such
-    limit. Only wishes of the user and of the account's headers (`told`) slow anything down.
+    limit. Only wishes of the user and of the account's headers (`adapt_to`) slow anything down.
     """
 
     def __init__(self, rpm: float | None = None, tpm: float | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -84,7 +84,7 @@ class Pace:
             with self._lock:
                 self._push("tokens", max(self._clock.monotonic(), self._free["tokens"]), tokens)
 
-    def told(self, quotas: Iterable[Quota]) -> str | None:
+    def adapt_to(self, quotas: Iterable[Quota]) -> str | None:
         """Learn what the account says is left; where that is scarce, why the pace goes down from here (only if it is
         new).
         """
@@ -328,7 +328,7 @@ class AdaptiveLimiter(_Slots):
         self, outcome: RequestEnd, pause: float = 0.0, *, tokens: int = 0, quotas: Sequence[Quota] = ()
     ) -> None:
         """Give the slot back and learn from how the request ended and from what is left of the quotas."""
-        scarce = self.pace.told(quotas) if quotas else None
+        scarce = self.pace.adapt_to(quotas) if quotas else None
         with self._lock:
             if outcome is RequestEnd.LIMITED:
                 self._cut(pause)

@@ -124,7 +124,7 @@ class OwnPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ModelPrice:
     """A price as five rates (`None`: it is not that simple), the model's window, and where the table has it."""
 
     flat: OwnPrice | None
@@ -194,7 +194,7 @@ class GenaiPrices:
         known = [cost for cost in costs if cost is not None]
         return max(known) if known else None
 
-    def known(self, model: str) -> bool:
+    def has_price(self, model: str) -> bool:
         """True if a price is known for `model`."""
         return self._of_model(model) is not None
 
@@ -203,17 +203,17 @@ class GenaiPrices:
         window = known.window if known else None
         return max(1, min(UNLIMITED_OUTPUT, window - prompt_tokens)) if window else UNLIMITED_OUTPUT
 
-    def _look_up(self, model: str) -> _Known | None:
+    def _look_up(self, model: str) -> _ModelPrice | None:
         """Own price, or what the table says. `openai/gpt-4o` is `gpt-4o` of `openai`, as routers write it."""
         for name in (model, "*"):
             if name in self.overrides:
-                return _Known(self.overrides[name])
+                return _ModelPrice(self.overrides[name])
         if "genai_prices" in sys.modules:  # loaded, and perhaps given prices of its owner's
             return self._listed(model)
         table = version("genai-prices")
         seen, rates = recalled(table, self.date, model)
         if seen:
-            return None if rates is None else _Known(OwnPrice(*rates[:5]), rates[5])
+            return None if rates is None else _ModelPrice(OwnPrice(*rates[:5]), rates[5])
         known = self._listed(model)
         if known is None:
             keep(table, self.date, model, None)
@@ -221,7 +221,7 @@ class GenaiPrices:
             keep(table, self.date, model, (*known.flat.rates, known.window))
         return known
 
-    def _listed(self, model: str) -> _Known | None:
+    def _listed(self, model: str) -> _ModelPrice | None:
         from genai_prices.data_snapshot import get_snapshot
 
         provider, _, bare = model.rpartition("/")
@@ -230,7 +230,7 @@ class GenaiPrices:
                 listed = get_snapshot().find_provider_model(reference, None, provider_id, None)
             except LookupError:
                 continue
-            return _Known(self._flat(*listed), listed[1].context_window, listed)
+            return _ModelPrice(self._flat(*listed), listed[1].context_window, listed)
         return None
 
     def _flat(self, provider: Any, model: Any) -> OwnPrice | None:
@@ -297,7 +297,7 @@ class PricedAs:
     """
 
     def __init__(self, prices: GenaiPrices, model: str) -> None:
-        if not prices.known(model):
+        if not prices.has_price(model):
             raise BadInput(
                 f"no price is known for {model!r}; name another model, or give one with --price MODEL=INPUT,OUTPUT"
             )
@@ -321,7 +321,7 @@ class PricedAs:
         """The most that one call can cost at the named model's price."""
         return self._prices.worst_case(self.model, prompt_tokens, max_tokens)
 
-    def known(self, model: str) -> bool:
+    def has_price(self, model: str) -> bool:
         """Always: the named model's price holds for all."""
         return True
 

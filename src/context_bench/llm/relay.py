@@ -27,8 +27,8 @@ from yarl import URL
 from context_bench.core.addresses import base_url, is_loopback
 from context_bench.core.errors import BadInput
 from context_bench.llm.transport import why
-from context_bench.llm.transport.errors import UNENDED
-from context_bench.llm.transport.pool import ended_by_peer
+from context_bench.llm.transport.pool import closed_by_peer
+from context_bench.llm.transport.response import UNENDED
 from context_bench.wire.apis.read import EndOfStream
 
 Headers = list[tuple[str, str]]
@@ -144,7 +144,7 @@ class _Handler(ResponseHandler):
 
     def eof_received(self) -> None:
         payload, transport = self._payload, self.transport
-        if payload is not None and not payload.is_eof() and transport is not None and not ended_by_peer(transport):
+        if payload is not None and not payload.is_eof() and transport is not None and not closed_by_peer(transport):
             payload.set_exception(aiohttp.ClientPayloadError(UNENDED))
         super().eof_received()
 

@@ -126,7 +126,7 @@ class Scripted:
             raise BadSpec(thing, faults)
         self._spec, self._clock = spec, clock
         self._rules = [_Rule(raw, number) for number, raw in enumerate(spec.get("rules", []))]
-        self._key = list(_known(spec.get("answer_key", {})))
+        self._key = list(_answers(spec.get("answer_key", {})))
         self._calls = 0
 
     def fingerprint(self) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def _numbers(value: Any) -> list[int]:
     return value if isinstance(value, list) else [value]
 
 
-def _known(key: Any) -> Iterable[KeyedAnswer]:
+def _answers(key: Any) -> Iterable[KeyedAnswer]:
     entries = (
         [{"question": question, **_entry(entry)} for question, entry in key.items()]
         if isinstance(key, Mapping)

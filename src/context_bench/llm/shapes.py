@@ -63,7 +63,7 @@ class ShapedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Content:
     """Content of an example, apart from its shape."""
 
     context: str
@@ -146,7 +146,7 @@ def context_tokens(
 # ------------------------------------------------------------------------
 
 
-def _read(example: Example, system_prompt: str | None) -> _Said:
+def _read(example: Example, system_prompt: str | None) -> _Content:
     context, question = _text(example.get("context")), _text(example.get("question"))
     turns = example.get("turns")
     history = [dict(turn) for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else []
@@ -158,7 +158,7 @@ def _read(example: Example, system_prompt: str | None) -> _Said:
         question = f"{question}\n{choices}" if asked else choices
         asked = True
     about = (str(example.get("dataset", "")), str(example.get("id", "")), question, context if not asked else "")
-    return _Said(context, question, asked, system_prompt, history, about)
+    return _Content(context, question, asked, system_prompt, history, about)
 
 
 @lru_cache(maxsize=64)
@@ -185,9 +185,9 @@ def _has_choices(choices: Any, *texts: str) -> bool:
     )
 
 
-def _separate(said: _Said) -> bool:
+def _separate(content: _Content) -> bool:
     """True if context and question are two things: not where the context is the question, perhaps with its choices."""
-    context, question = said.context.strip(), said.question.strip()
+    context, question = content.context.strip(), content.question.strip()
     return not (
         question.startswith(context) or (context.startswith(question) and _only_choices(context[len(question) :]))
     )
@@ -197,9 +197,9 @@ def _only_choices(rest: str) -> bool:
     return not rest.strip() or re.match(r"\s*\(?A[).:]\s", rest) is not None
 
 
-def _fill(template: str, said: _Said) -> str:
+def _fill(template: str, content: _Content) -> str:
     """The template with its two names replaced once; what the texts themselves say is never expanded."""
-    values = {"context": said.context, "question": said.question}
+    values = {"context": content.context, "question": content.question}
     return re.sub(r"\{(context|question)\}", lambda found: values[found[1]], template)
 
 
@@ -217,38 +217,40 @@ def _chat(shape: str, model: str, messages: list[dict[str, Any]], stream: bool, 
     return ShapedRequest("openai-chat", "/v1/chat/completions", headers, body)
 
 
-def _first(said: _Said) -> list[dict[str, Any]]:
-    return [{"role": "system", "content": said.system}] if said.system else []
+def _first(content: _Content) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": content.system}] if content.system else []
 
 
-def _plain_system(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    messages = _first(said)
-    if said.history:
-        messages += said.history
-    elif said.asked:
-        messages += [{"role": "system", "content": said.context}] if said.context else []
-        messages.append({"role": "user", "content": said.question})
+def _plain_system(content: _Content, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
+    messages = _first(content)
+    if content.history:
+        messages += content.history
+    elif content.asked:
+        messages += [{"role": "system", "content": content.context}] if content.context else []
+        messages.append({"role": "user", "content": content.question})
     else:
-        messages.append({"role": "user", "content": said.context})
+        messages.append({"role": "user", "content": content.context})
     return _chat("plain-system", model, messages, stream)
 
 
-def _plain_user(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    if said.history:
-        return _chat("plain-user", model, [*_first(said), *said.history], stream)
+def _plain_user(content: _Content, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
+    if content.history:
+        return _chat("plain-user", model, [*_first(content), *content.history], stream)
     if prompt is not None:
-        text = _fill(prompt, said)
-    elif not said.asked:
-        text = said.context
-    elif not said.context:
-        text = _fill(PLAIN_PROMPT, said).lstrip("\n")  # the same words as with a context: what differs is the context
-    elif not _separate(said):
-        text = max(said.context, said.question, key=len)
+        text = _fill(prompt, content)
+    elif not content.asked:
+        text = content.context
+    elif not content.context:
+        text = _fill(PLAIN_PROMPT, content).lstrip(
+            "\n"
+        )  # the same words as with a context: what differs is the context
+    elif not _separate(content):
+        text = max(content.context, content.question, key=len)
     else:
-        text = _fill(PLAIN_PROMPT, said)
+        text = _fill(PLAIN_PROMPT, content)
     if prompt is None and example.get("correct_letter") and example.get("choices"):
         text = f"{text}\n\n{ASK_FOR_A_LETTER}"
-    return _chat("plain-user", model, [*_first(said), {"role": "user", "content": text}], stream)
+    return _chat("plain-user", model, [*_first(content), {"role": "user", "content": text}], stream)
 
 
 # Agent shapes
@@ -308,40 +310,40 @@ def _chat_tools(*names: str) -> list[dict[str, Any]]:
     ]
 
 
-def _chat_call(said: _Said, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    ident = f"call_{stable_hash([said.key, name], 24)}"
+def _chat_call(content: _Content, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    ident = f"call_{stable_hash([content.key, name], 24)}"
     return {"id": ident, "type": "function", "function": {"name": name, "arguments": canonical_json(arguments)}}
 
 
-def _before(said: _Said) -> list[dict[str, Any]]:
+def _before(content: _Content) -> list[dict[str, Any]]:
     """Earlier turns of a conversation, the last user turn left out (it is the task)."""
-    turns = said.history
+    turns = content.history
     return turns[:-1] if turns and turns[-1].get("role") == "user" else turns
 
 
-def _tool_result(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    call = _chat_call(said, "read_file", {"path": said.path})
+def _tool_result(content: _Content, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
+    call = _chat_call(content, "read_file", {"path": content.path})
     messages = [
-        *_first(said),
-        *_before(said),
-        {"role": "user", "content": said.task},
+        *_first(content),
+        *_before(content),
+        {"role": "user", "content": content.task},
         {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": said.context},
+        {"role": "tool", "tool_call_id": call["id"], "content": content.context},
     ]
     return _chat("tool-result", model, messages, stream, tools=_chat_tools("read_file"))
 
 
-def _openai_agent(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    listing = _chat_call(said, "list_files", {"folder": "docs"})
-    reading = _chat_call(said, "read_file", {"path": said.path})
+def _openai_agent(content: _Content, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
+    listing = _chat_call(content, "list_files", {"folder": "docs"})
+    reading = _chat_call(content, "read_file", {"path": content.path})
     own = "You are a helpful agent. Use the tools to look things up, then answer the user's question briefly."
     messages = [
-        {"role": "system", "content": f"{own}\n\n{said.system}" if said.system else own},
-        *_before(said),
-        {"role": "user", "content": said.task},
+        {"role": "system", "content": f"{own}\n\n{content.system}" if content.system else own},
+        *_before(content),
+        {"role": "user", "content": content.task},
         {"role": "assistant", "content": None, "tool_calls": [listing, reading]},
-        {"role": "tool", "tool_call_id": listing["id"], "content": said.path},
-        {"role": "tool", "tool_call_id": reading["id"], "content": said.context},
+        {"role": "tool", "tool_call_id": listing["id"], "content": content.path},
+        {"role": "tool", "tool_call_id": reading["id"], "content": content.context},
     ]
     tools = _chat_tools("read_file", "list_files", "search", "run")
     return _chat("openai-agent", model, messages, stream, tools=tools, tool_choice="auto", parallel_tool_calls=True)
@@ -375,20 +377,20 @@ def _block(text: str, cached: bool = False) -> dict[str, Any]:
     return {"type": "text", "text": text, **({"cache_control": dict(_EPHEMERAL)} if cached else {})}
 
 
-def _claude_code(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    told = [_text(turn.get("content")) for turn in _before(said) if turn.get("role") in SYSTEM_ROLES]
-    system = [_block(text) for text in (*_CLAUDE_SYSTEM, said.system, *told) if text]
+def _claude_code(content: _Content, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
+    told = [_text(turn.get("content")) for turn in _before(content) if turn.get("role") in SYSTEM_ROLES]
+    system = [_block(text) for text in (*_CLAUDE_SYSTEM, content.system, *told) if text]
     for block in system[-2:]:
         block["cache_control"] = dict(_EPHEMERAL)
-    use = f"toolu_{stable_hash([said.key, 'Read'], 24)}"
-    session = _uuid(said.key)
-    reading = {"type": "tool_use", "id": use, "name": "Read", "input": {"file_path": f"/workspace/{said.path}"}}
-    result = {"type": "tool_result", "tool_use_id": use, "content": said.context, "cache_control": dict(_EPHEMERAL)}
+    use = f"toolu_{stable_hash([content.key, 'Read'], 24)}"
+    session = _uuid(content.key)
+    reading = {"type": "tool_use", "id": use, "name": "Read", "input": {"file_path": f"/workspace/{content.path}"}}
+    result = {"type": "tool_result", "tool_use_id": use, "content": content.context, "cache_control": dict(_EPHEMERAL)}
     body: dict[str, Any] = {
         "model": model,
         "messages": [
-            *(turn for turn in _before(said) if turn.get("role") not in SYSTEM_ROLES),
-            {"role": "user", "content": [_block(said.task, cached=True)]},
+            *(turn for turn in _before(content) if turn.get("role") not in SYSTEM_ROLES),
+            {"role": "user", "content": [_block(content.task, cached=True)]},
             {"role": "assistant", "content": [_block("I will read the file."), reading]},
             {"role": "user", "content": [result]},
         ],
@@ -411,25 +413,25 @@ _CODEX_INSTRUCTIONS = (
 )
 
 
-def _codex(said: _Said, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
-    session, call = _uuid(said.key), f"call_{stable_hash([said.key, 'shell'], 24)}"
-    earlier = [_spoken(str(turn.get("role")), _text(turn.get("content"))) for turn in _before(said)]
+def _codex(content: _Content, example: Example, model: str, prompt: str | None, stream: bool) -> ShapedRequest:
+    session, call = _uuid(content.key), f"call_{stable_hash([content.key, 'shell'], 24)}"
+    earlier = [_spoken(str(turn.get("role")), _text(turn.get("content"))) for turn in _before(content)]
     body: dict[str, Any] = {
         "model": model,
-        "instructions": f"{_CODEX_INSTRUCTIONS}\n\n{said.system}" if said.system else _CODEX_INSTRUCTIONS,
+        "instructions": f"{_CODEX_INSTRUCTIONS}\n\n{content.system}" if content.system else _CODEX_INSTRUCTIONS,
         "input": [
             _spoken(
                 "user", "<environment_context>\n  <cwd>/workspace</cwd>\n  <shell>bash</shell>\n</environment_context>"
             ),
             *earlier,
-            _spoken("user", said.task),
+            _spoken("user", content.task),
             {
                 "type": "function_call",
                 "name": "shell",
-                "arguments": canonical_json({"command": ["cat", said.path], "workdir": "/workspace"}),
+                "arguments": canonical_json({"command": ["cat", content.path], "workdir": "/workspace"}),
                 "call_id": call,
             },
-            {"type": "function_call_output", "call_id": call, "output": said.context},
+            {"type": "function_call_output", "call_id": call, "output": content.context},
         ],
         "tools": [
             {"type": "function", "name": n, "description": _TOOLS[n][0], "strict": False, "parameters": _schema(n)}
@@ -490,7 +492,7 @@ def _put_in_front(body: dict[str, Any], line: str) -> None:
     messages.insert(0, {"role": "system", "content": line.rstrip("\n")})
 
 
-_MAKERS: dict[str, Callable[[_Said, Example, str, str | None, bool], ShapedRequest]] = {
+_MAKERS: dict[str, Callable[[_Content, Example, str, str | None, bool], ShapedRequest]] = {
     "plain-system": _plain_system,
     "plain-user": _plain_user,
     "tool-result": _tool_result,

@@ -107,7 +107,7 @@ class TokenCount:
         """The number, counted here if it is not known yet."""
         if self._total is None:
             assert self._batch is not None
-            self.told(totals_of([self._texts], self._batch.counter)[0])
+            self.resolve(totals_of([self._texts], self._batch.counter)[0])
         return self._total or 0
 
     async def ready(self) -> int:
@@ -116,7 +116,7 @@ class TokenCount:
             await asyncio.wait((self._batch.running,))
         return self.now()
 
-    def told(self, total: int) -> None:
+    def resolve(self, total: int) -> None:
         """Take the number; the texts are let go."""
         self._total, self._batch, self._texts = total, None, ()
 
@@ -132,10 +132,10 @@ class _Batch:
         self._texts: list[Sequence[str]] = []
 
     def add(self, texts: Sequence[str]) -> TokenCount:
-        tally = TokenCount(self, texts)
-        self._waiting.append(tally)
+        count = TokenCount(self, texts)
+        self._waiting.append(count)
         self._texts.append(texts)
-        return tally
+        return count
 
     def begin(self) -> None:
         self.begun = True
@@ -151,8 +151,8 @@ class _Batch:
             self._take(running.result())
 
     def _take(self, totals: list[int]) -> None:
-        for tally, total in zip(self._waiting, totals, strict=True):
-            tally.told(total)
+        for count, total in zip(self._waiting, totals, strict=True):
+            count.resolve(total)
         self._waiting, self._texts = [], []
 
 

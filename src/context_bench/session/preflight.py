@@ -54,7 +54,7 @@ def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: li
 def check_price(options: RunOptions, prices: Any) -> None:
     """Money that is limited can be counted: a price is known for each model that is asked. Raises `PreflightFailed`."""
     models = [*options.model, *([options.judge_model] if options.judge_url else [])]
-    unknown = [model for model in models if options.max_cost is not None and not prices.known(model)]
+    unknown = [model for model in models if options.max_cost is not None and not prices.has_price(model)]
     if unknown:
         raise PreflightFailed(
             f"--max-cost needs a price for {unknown[0]!r}, and none is known; give one with --price "

@@ -20,7 +20,7 @@ from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.redact import environment_values
-from context_bench.tap.exchanges import BODY_LIMIT, KEY_HEADERS, SOCKET, Body, Exchange, Headers, header
+from context_bench.tap.exchange import BODY_LIMIT, KEY_HEADERS, SOCKET, Body, Exchange, Headers, header
 from context_bench.tap.masking import (
     NAME_FIELDS,
     client_left,
@@ -56,7 +56,14 @@ _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
 _UNASKED = ("stream", "stream_options", "client_metadata")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,39}")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_HEADERS_TOLD = ("anthropic-beta", "anthropic-version", "content-encoding", "content-type", "openai-beta", "user-agent")
+_HARMLESS_HEADERS = (
+    "anthropic-beta",
+    "anthropic-version",
+    "content-encoding",
+    "content-type",
+    "openai-beta",
+    "user-agent",
+)
 _SESSION_HEADERS = ("x-session-id", "session-id", "session_id", "x-claude-code-session-id")
 
 
@@ -141,7 +148,7 @@ class RecordWriter:
         return request
 
     def _joined(self, record: Forwarded, exchange: Exchange, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Join a WebSocket message with its conversation: the full request that it stands for."""
+        """What was said over a WebSocket as the full request that it stands for; remembers what it adds."""
         owner = self._hash("\n".join(header(exchange.headers, name) for name in KEY_HEADERS))
         joined = self._joining.join(owner, message)
         if exchange.status == 200:
@@ -194,7 +201,7 @@ class RecordWriter:
             record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
 
     def _bill(self, record: Forwarded, reply: Reply) -> None:
-        """Record the usage that the provider states; where it states none, our own count of the answer."""
+        """What the provider told of its bill; where it told nothing, our own count of the answer."""
         record.usage = reply.usage
         if reply.usage is None:
             counter = counter_for(self._counter_model or record.model or "")
@@ -391,35 +398,37 @@ def _streamed(exchange: Exchange) -> bool:
 
 
 def _provider_error(status: int, body: Any) -> str:
-    told = body.get("error") if isinstance(body, Mapping) else body
-    if isinstance(told, Mapping):
-        told = told.get("message") or told.get("type")
-    return f"HTTP {status}: {' '.join(str(told).split())}" if told else f"HTTP {status}"
+    error = body.get("error") if isinstance(body, Mapping) else body
+    if isinstance(error, Mapping):
+        error = error.get("message") or error.get("type")
+    return f"HTTP {status}: {' '.join(str(error).split())}" if error else f"HTTP {status}"
 
 
 def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
-    """The conversation of a request: its mark, else the session or user that the client names, else its key."""
+    """The session of a request: its mark, else what the client calls its session or user, else its
+    key.
+    """
     if exchange.match.token:
         return f"mark {exchange.match.token}"
     metadata = body.get("metadata")
-    told: list[Any] = [header(exchange.headers, name) for name in _SESSION_HEADERS]
-    told += [
+    names = [
+        *(header(exchange.headers, name) for name in _SESSION_HEADERS),
         body.get("prompt_cache_key"),
         metadata.get("user_id") if isinstance(metadata, Mapping) else None,
         body.get("user"),
     ]
-    for value in told:
-        if isinstance(value, str) and value:
-            return f"told {value}"
+    name = next((name for name in names if isinstance(name, str) and name), None)
+    if name is not None:
+        return f"told {name}"
     return "key " + "\n".join(header(exchange.headers, name) for name in KEY_HEADERS)
 
 
 def _header_facts(headers: Headers) -> dict[str, Any]:
     """Names of the headers, and the values of harmless ones."""
-    told = {name: header(headers, name)[:200] for name in _HEADERS_TOLD}
+    harmless = {name: header(headers, name)[:200] for name in _HARMLESS_HEADERS}
     return {
         "names": sorted({_word(key.lower()) for key, _ in headers})[:64],
-        **{name: value for name, value in told.items() if value},
+        **{name: value for name, value in harmless.items() if value},
     }
 
 

@@ -47,11 +47,11 @@ class Prefixes:
         """
         path = [(digest_of(kind, text), kind, text) for kind, text in request]
         known = self._sessions.get(session)
-        tokens = None if known is None else self._known(known, path, count)
+        tokens = None if known is None else self._shared_tokens(known, path, count)
         self._keep(session, path)
         return tokens
 
-    def _known(self, session: _Session, path: _Path, count: Callable[[str], int]) -> int:
+    def _shared_tokens(self, session: _Session, path: _Path, count: Callable[[str], int]) -> int:
         node, tokens = session.root, 0
         for digest, kind, text in path:
             if (following := node.children.get(digest)) is None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from context_bench.core.records import Forwarded
 from context_bench.llm.apart import LARGE, Apart, Lost
 from context_bench.llm.coding import unpacks_to_more
-from context_bench.tap.exchanges import Body, Exchange, Headers, Window, header
+from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, header
 from context_bench.tap.forwarded import RecordWriter
 from context_bench.wire.request import WireRequest
 
@@ -69,11 +69,11 @@ class RecordBuffer:
         """A new owner is told of unmatched requests from now on, not of the `arrived` ones before it."""
         self._given.setdefault(owner, (self._number, arrived))
 
-    def keeps(self, window: Window | None) -> bool:
+    def keeps(self, window: MarkWindow | None) -> bool:
         """True if `put` will keep a record of this window, as far as can be said now. May be called in any thread."""
         return self._remember or window is None
 
-    def put(self, record: Forwarded, window: Window | None, arrived: int, packed: bytes | None = None) -> None:
+    def put(self, record: Forwarded, window: MarkWindow | None, arrived: int, packed: bytes | None = None) -> None:
         """Take a finished record, the `arrived`-th to come in. One of a window that nobody waits for any more comes out
         as late.
         """
@@ -159,7 +159,7 @@ class Observer:
 
 
 @dataclass(slots=True)
-class Reading:
+class ReadExchange:
     """The record of an exchange, that packed if it is kept, and what an observer sees of the exchange."""
 
     record: Forwarded
@@ -174,17 +174,17 @@ class Work:
     def __init__(self, writer: RecordWriter, *, observed: bool) -> None:
         self._writer, self._observed = writer, observed
 
-    def all(self, batch: list[tuple[Exchange, bool]]) -> list[Reading]:
+    def all(self, batch: list[tuple[Exchange, bool]]) -> list[ReadExchange]:
         """Read each exchange; with each, a flag that its record is kept."""
         return [self._safely(exchange, keep) for exchange, keep in batch]
 
-    def _safely(self, exchange: Exchange, keep: bool) -> Reading:
+    def _safely(self, exchange: Exchange, keep: bool) -> ReadExchange:
         try:
             if self._observed and exchange.body.whole:
                 exchange.digest = hashlib.sha256(exchange.body.data).digest()
             record = self._writer.write(exchange)
             packed = packed_record(record) if keep else None
-            return Reading(record, packed, _seen(exchange) if self._observed else {})
+            return ReadExchange(record, packed, _seen(exchange) if self._observed else {})
         except BaseException as error:  # a panic of a library written in Rust is no `Exception`
             return _not_read(self._writer, exchange, error)
 
@@ -219,11 +219,13 @@ def words(request: WireRequest) -> frozenset[str]:
     return frozenset(found)
 
 
-def _not_read(writer: RecordWriter, exchange: Exchange, error: BaseException) -> Reading:
+def _not_read(writer: RecordWriter, exchange: Exchange, error: BaseException) -> ReadExchange:
     """The sizes and times of an exchange whose reading failed."""
     how = str(error) if isinstance(error, Lost) else type(error).__name__  # its text could quote the body
     too_large = isinstance(error, Lost) and error.too_large
-    return Reading(writer.unread(exchange, f"too large: {how}" if too_large else f"not readable ({how})"), failure=how)
+    return ReadExchange(
+        writer.unread(exchange, f"too large: {how}" if too_large else f"not readable ({how})"), failure=how
+    )
 
 
 def _large(exchange: Exchange) -> bool:
@@ -301,7 +303,7 @@ class ExchangeReader:
             self._reading = None
             self._changed()
 
-    async def _written(self, batch: list[Exchange]) -> list[Reading]:
+    async def _written(self, batch: list[Exchange]) -> list[ReadExchange]:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._pool, self._write, batch, loop)
@@ -315,7 +317,7 @@ class ExchangeReader:
         if self._observer is not None:
             self._observer.reading(exchanges)
 
-    def _finish(self, exchange: Exchange, reading: Reading) -> None:
+    def _finish(self, exchange: Exchange, reading: ReadExchange) -> None:
         """Show an exchange that was read to the observer, drop its bodies, and deliver its record."""
         exchange.record = reading.record
         if reading.failure is not None:
@@ -330,7 +332,7 @@ class ExchangeReader:
         exchange.reply.drop()
         self._deliver(reading.record, exchange, reading.packed)
 
-    def _write(self, batch: list[Exchange], loop: asyncio.AbstractEventLoop) -> list[Reading]:
+    def _write(self, batch: list[Exchange], loop: asyncio.AbstractEventLoop) -> list[ReadExchange]:
         """In the other thread: the records, and what the buffer keeps of each."""
         kept = [self._buffer.keeps(exchange.window) for exchange in batch]
         large = [_large(exchange) for exchange in batch]
@@ -339,7 +341,7 @@ class ExchangeReader:
                 self._at_large, [exchange for exchange, is_large in zip(batch, large, strict=True) if is_large]
             )
         if not self._apart.away(large=any(large)):
-            readings: list[Reading] = self._apart.do("all", list(zip(batch, kept, strict=True)))
+            readings: list[ReadExchange] = self._apart.do("all", list(zip(batch, kept, strict=True)))
         else:
             readings = [self._read_apart(*each) for each in zip(batch, kept, large, strict=True)]
         for exchange, reading in zip(batch, readings, strict=True):
@@ -347,11 +349,11 @@ class ExchangeReader:
                 setattr(exchange, name, value)
         return readings
 
-    def _read_apart(self, exchange: Exchange, keep: bool, large: bool) -> Reading:
+    def _read_apart(self, exchange: Exchange, keep: bool, large: bool) -> ReadExchange:
         """Have the process read one exchange; if it fails, record sizes and times only."""
         exchange.apart = large
         try:
-            readings: list[Reading] = self._apart.do("all", [(exchange.alone(), keep)])
+            readings: list[ReadExchange] = self._apart.do("all", [(exchange.alone(), keep)])
             return readings[0]
         except Exception as error:
             return _not_read(self._writer, exchange, error)

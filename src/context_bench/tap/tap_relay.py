@@ -39,7 +39,7 @@ from context_bench.llm.relay import (
     raw_headers,
     reason,
 )
-from context_bench.tap.exchanges import Exchange, Headers, unmarked_target, without_marks
+from context_bench.tap.exchange import Exchange, Headers, unmarked_target, without_marks
 from context_bench.wire.apis.shared import as_str, load_body
 
 #: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
@@ -100,8 +100,8 @@ class TapRelay:
     async def relay(
         self, request: web.BaseRequest, exchange: Exchange, before_end: Callable[[], Awaitable[None]]
     ) -> web.StreamResponse:
-        """Do one exchange. `before_end` is awaited before the last piece of its answer goes on, where that is to wait for
-        the record.
+        """Do one exchange. `before_end` is awaited before the last piece of its answer goes on, where that is to wait
+        for the record.
 
         Raises `CancelledError` when the client went away.
         """

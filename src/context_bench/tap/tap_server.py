@@ -26,7 +26,16 @@ from context_bench.llm.delivery import SERVER_LOG
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.tap.control_api import PREFIX, AccessCheck, answer_control, as_json, record_file
-from context_bench.tap.exchanges import SOCKET, SOCKET_WIRE, BodyBudget, Exchange, Headers, Window, Windows, find_marks
+from context_bench.tap.exchange import (
+    SOCKET,
+    SOCKET_WIRE,
+    BodyBudget,
+    Exchange,
+    Headers,
+    MarkWindow,
+    Windows,
+    find_marks,
+)
 from context_bench.tap.forwarded import RecordWriter
 from context_bench.tap.record_writer import ExchangeReader, Observer, RecordBuffer, Sink
 from context_bench.tap.tap_relay import Socket, Talk, TapRelay, carry, is_upgrade, tap_error
@@ -261,7 +270,7 @@ class Tap:
         """A new owner: what came before it is not its own."""
         self._buffer.welcome(owner, self._arrived)
 
-    def _collect(self, window: Window) -> list[Forwarded]:
+    def _collect(self, window: MarkWindow) -> list[Forwarded]:
         window.collected = True
         arrived, window.arrivals = window.arrivals, []
         return [exchange.record for exchange in arrived if exchange.record]

@@ -20,13 +20,13 @@ def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
 
 
 def _build(material: Any) -> list[Any]:
-    from context_bench.traffic.sections.replay import replay
+    from context_bench.traffic.sections.replay_sections import replay
 
     return replay(material)
 
 
 def _sentences(material: Any) -> list[Any]:
-    from context_bench.traffic.sections.replay import replay_sentences
+    from context_bench.traffic.sections.replay_sections import replay_sentences
 
     return replay_sentences(material)
 
@@ -54,22 +54,24 @@ FAMILY = Family(
     manifest_key="replay",
     commands={
         "watch": Command(
-            "context_bench.traffic.command.watch:command",
+            "context_bench.traffic.command.watch_command:command",
             "Your own traffic before and behind a proxy, live.",
             {"allow_extra_args": True},
             after="demo",
         ),
         "replay": Command(
-            "context_bench.traffic.command.replay:command",
+            "context_bench.traffic.command.replay_command:command",
             "Recorded sessions again, through each proxy.",
             after="watch",
         ),
         "doctor": Command(
-            "context_bench.traffic.command.doctor:command", "What a proxy speaks, keeps and changes.", after="serve"
+            "context_bench.traffic.command.doctor_command:command",
+            "What a proxy speaks, keeps and changes.",
+            after="serve",
         ),
     },
     evaluators=DeclaredNames("context_bench.traffic.evaluators", Path(__file__).parent / "evaluators", "EVALUATORS"),
-    offers={"replay": "context_bench.traffic.command.replay:replay_from"},
+    offers={"replay": "context_bench.traffic.command.replay_command:replay_from"},
     unscored=lambda about: not about.get("level"),
     complete=_complete,
     sections=Sections(

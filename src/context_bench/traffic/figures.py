@@ -224,7 +224,7 @@ class _Rules:
     def as_dict(self) -> dict[str, Any]:
         from context_bench.llm.prices import rules_date
 
-        told: dict[str, Any] = {"date": rules_date(), "models": self._seen}
+        found: dict[str, Any] = {"date": rules_date(), "models": self._seen}
         if self.untimed:
-            told["lifetimes"] = "Some sessions have no times: there every cache entry is taken to be alive."
-        return told
+            found["lifetimes"] = "Some sessions have no times: there every cache entry is taken to be alive."
+        return found

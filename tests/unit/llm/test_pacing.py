@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
-from context_bench.llm.failures import quotas_told
+from context_bench.llm.failures import quotas_of
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Pace, Quota, RequestEnd
 
 NOW = 1_700_000_000.0
@@ -197,7 +197,7 @@ def test_limits_that_are_none_are_refused(value: float) -> None:
     ],
 )
 def test_what_headers_say_is_left(headers: dict[str, str], told: list[Quota]) -> None:
-    assert quotas_told(headers, NOW) == told
+    assert quotas_of(headers, NOW) == told
 
 
 @given(
@@ -214,7 +214,7 @@ def test_what_headers_say_is_left(headers: dict[str, str], told: list[Quota]) ->
     )
 )
 def test_any_headers_are_read(headers: dict[str, str]) -> None:
-    for quota in quotas_told(headers, NOW):
+    for quota in quotas_of(headers, NOW):
         assert quota.left >= 0
         assert 0 <= quota.seconds < float("inf")
         Pace(clock=ManualClock()).told([quota])
@@ -228,7 +228,7 @@ async def test_what_is_left_is_spread_over_the_time_until_it_is_full_again_and_s
     assert [at for at, _ in await sent_at([limiter], clock, [1] * 7)] == [0, 4, 8, 12, 16, 20, 20]
     await limiter.acquire()
     limiter.release(RequestEnd.CLEAN, quotas=[Quota("tokens", 100, 0.01, 10)])
-    limiter.pace.told([Quota("tokens", 90, 0.009, 9)])
+    limiter.pace.adapt_to([Quota("tokens", 90, 0.009, 9)])
     assert [change.reason for change in limiter.history] == [
         "start",
         "5% of the requests left, spread over 20 s",
@@ -240,7 +240,7 @@ async def test_what_is_left_is_spread_over_the_time_until_it_is_full_again_and_s
 async def test_an_account_with_nothing_left_is_asked_when_it_is_full_again() -> None:
     clock = Steps()
     limiter = AdaptiveLimiter(clock=clock)
-    limiter.pace.told([Quota("tokens", 0, 0, 7)])
+    limiter.pace.adapt_to([Quota("tokens", 0, 0, 7)])
     assert [at for at, _ in await sent_at([limiter], clock, [10, 10])] == [7, 7]
 
 
@@ -248,7 +248,7 @@ async def test_an_account_with_nothing_left_is_asked_when_it_is_full_again() -> 
 async def test_enough_left_or_a_far_reset_slow_nothing(quota: Quota) -> None:
     clock = Steps()
     limiter = AdaptiveLimiter(clock=clock)
-    assert limiter.pace.told([quota]) is None
+    assert limiter.pace.adapt_to([quota]) is None
     assert [at for at, _ in await sent_at([limiter], clock, [1] * 3)] == [0, 0, 0]
 
 
@@ -256,10 +256,10 @@ async def test_plenty_again_ends_it_and_the_worst_of_one_kind_counts() -> None:
     clock = Steps()
     pace = Pace(clock=clock)
     assert (
-        pace.told([Quota("tokens", 900, 0.9, 5), Quota("tokens", 10, 0.01, 10)])
+        pace.adapt_to([Quota("tokens", 900, 0.9, 5), Quota("tokens", 10, 0.01, 10)])
         == "1% of the tokens left, spread over 10 s"
     )
-    assert pace.told([Quota("tokens", 900, 0.9, 5)]) is None
+    assert pace.adapt_to([Quota("tokens", 900, 0.9, 5)]) is None
     assert [pace.place(5) for _ in range(3)] == [NOW] * 3
 
 

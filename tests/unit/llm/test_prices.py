@@ -47,7 +47,7 @@ def test_unknown_stays_unknown() -> None:
     assert prices.cost(Usage(5, None), "gpt-4o-mini") is None
     assert prices.cost(Usage(5, None), "voyage-3") == pytest.approx(3e-7)  # embeddings have no output
     assert prices.worst_case("our-own-model", 10, 10) is None
-    assert not prices.known("our-own-model")
+    assert not prices.has_price("our-own-model")
 
 
 def test_more_cached_tokens_than_there_are_are_not_billed_below_nothing() -> None:

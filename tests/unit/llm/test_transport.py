@@ -22,7 +22,7 @@ from context_bench.core.errors import Refused
 from context_bench.llm.transport import Broken, CannotConnect, NotHttp, Transport, Unusable, address_of, head_of
 from context_bench.llm.transport import pool as pool_module
 from context_bench.llm.transport.pool import LARGEST_HEAD
-from context_bench.llm.transport.response import MOST_AHEAD, _room
+from context_bench.llm.transport.response import MOST_AHEAD, _large_read_slots
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 MIB = 2**20
@@ -330,7 +330,7 @@ async def test_over_tls_with_one_context(
 async def test_large_bodies_are_read_a_few_at_a_time_and_deadlines_hold_meanwhile() -> None:
     many = [b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (6 * MIB), *[b"z" * MIB] * 6]
     async with raw(many) as (_, ask):
-        room, loop = _room(), asyncio.get_running_loop()
+        room, loop = _large_read_slots(), asyncio.get_running_loop()
         for _ in range(4):
             await room.acquire()
         begun = loop.time()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
-from context_bench.tap.exchanges import UNMATCHED, FoundMark, Windows, find_marks, unmarked_target, without_marks
+from context_bench.tap.exchange import UNMATCHED, FoundMark, Windows, find_marks, unmarked_target, without_marks
 
 REAL = "sk-real-upstream-key"
 

@@ -14,7 +14,7 @@ from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import forwarded_of
 from context_bench.tap.control_api import as_json
-from context_bench.tap.exchanges import UNMATCHED, Body, BodyBudget, Exchange, MarkMatch, Window
+from context_bench.tap.exchange import UNMATCHED, Body, BodyBudget, Exchange, MarkMatch, MarkWindow
 from context_bench.tap.forwarded import POLICIES, RecordWriter
 from context_bench.wire.apis.read import Reply, parse_request, render_stream
 from context_bench.wire.request import changes, facts
@@ -71,7 +71,7 @@ def exchange(body: object = CHAT, reply: object = ANSWER, **changed: object) -> 
         UNMATCHED,
         1_700_000_000.0,
         100.0,
-        ended=102.5,
+        finished=102.5,
         status=200,
         reply_headers=[("Content-Type", "application/json")],
     )
@@ -179,7 +179,7 @@ def test_tokens_are_counted_by_the_rule():
 
 
 def test_outline():
-    window = Window(7, Mark("key", "cb-" + "0" * 40), "")
+    window = MarkWindow(7, Mark("key", "cb-" + "0" * 40), "")
     record = write(
         "full",
         exchange(match=MarkMatch(window, "key", window.mark.token, True, True, True), error="the client went away"),
@@ -286,7 +286,7 @@ def test_lone_surrogates_survive():
 
 
 def test_a_body_beyond_the_limit_is_counted_as_bytes(monkeypatch):
-    monkeypatch.setattr("context_bench.tap.forwarded.BODY_LIMIT", 10)
+    monkeypatch.setattr("context_bench.tap.exchange.BODY_LIMIT", 10)
     body = Body()
     for _ in range(3):
         body.add(0.0, b"12345")

@@ -3,7 +3,7 @@
 import pytest
 
 from context_bench.core.records import Forwarded
-from context_bench.tap.exchanges import UNMATCHED, Exchange
+from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.watch.session_context import Contexts
 from context_bench.wire.apis.read import parse_request, wire_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import GenaiPrices, profile_for
-from context_bench.traffic.watch.measure import Forecast
+from context_bench.traffic.watch.measure import CacheForecast
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.cache import Prompts, marks, segments, session_cache
 
@@ -39,7 +39,7 @@ def test_marks_are_found_where_the_segments_end():
 
 
 def test_request_by_request_it_is_the_arithmetic_of_the_whole_session():
-    words, forecast, prompts = "harbour " * 1200, Forecast(PRICES), Prompts(counter_for("gpt-4o").count)
+    words, forecast, prompts = "harbour " * 1200, CacheForecast(PRICES), Prompts(counter_for("gpt-4o").count)
     texts = [
         [words],
         [words, "yes", words],
@@ -57,7 +57,7 @@ def test_request_by_request_it_is_the_arithmetic_of_the_whole_session():
 
 
 def test_sessions_and_models_do_not_share_a_cache():
-    forecast, words = Forecast(PRICES), "harbour " * 2000
+    forecast, words = CacheForecast(PRICES), "harbour " * 2000
     assert forecast.add("a", chat(words), 0.0).read == 0
     assert forecast.add("b", chat(words), 0.0).read == 0
     assert forecast.add("a", chat(words, model="gpt-4o-mini"), 0.0).read == 0
@@ -65,7 +65,7 @@ def test_sessions_and_models_do_not_share_a_cache():
 
 
 def test_only_what_is_marked_is_stored_by_anthropic_and_only_for_its_time():
-    forecast, head = Forecast(PRICES), "harbour rules " * 2000
+    forecast, head = CacheForecast(PRICES), "harbour rules " * 2000
     stored = forecast.add("s", claude(head, "one", marked=(0,)), 0.0)
     assert stored.read == 0
     assert stored.written > 3000
@@ -76,7 +76,7 @@ def test_only_what_is_marked_is_stored_by_anthropic_and_only_for_its_time():
 
 
 def test_without_a_price_there_is_no_money_but_there_are_tokens():
-    forecast = Forecast(None)
+    forecast = CacheForecast(None)
     forecast.add("s", chat("harbour " * 2000), 0.0)
     found = forecast.add("s", chat("harbour " * 2000), 0.0)
     assert found.read > 1024
@@ -84,7 +84,7 @@ def test_without_a_price_there_is_no_money_but_there_are_tokens():
 
 
 def test_the_oldest_sessions_go_when_there_is_no_more_room():
-    forecast, words = Forecast(PRICES, room=40_000), random.Random(0).randbytes(16_000).hex()
+    forecast, words = CacheForecast(PRICES, room=40_000), random.Random(0).randbytes(16_000).hex()
     for session in ("a", "b", "c"):
         forecast.add(session, chat(words + session), 0.0)
     assert forecast.add("c", chat(words + "c"), 0.0).read > 1024

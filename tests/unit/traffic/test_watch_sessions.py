@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from context_bench.tap.exchanges import UNMATCHED, Exchange
+from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.watch.session_context import Sessions, session_in_headers
 from context_bench.wire.apis.read import parse_request, wire_of
 

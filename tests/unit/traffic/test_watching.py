@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from context_bench.core.records import Forwarded, Usage
-from context_bench.traffic.sections.watch import Board, as_json, line, short, summary
+from context_bench.traffic.sections.watch_board import Board, as_json, line, short, summary
 from context_bench.wire.turns import Turn, by_session, total
 
 HOSTILE = "\x1b[2J\u202e[red]name[/red]\n" * 3

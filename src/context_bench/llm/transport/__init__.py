@@ -5,18 +5,18 @@ piece.
 not here on purpose: redirects, cookies, proxies of the environment, connections shared by several requests at once.
 """
 
-from context_bench.llm.transport.errors import (
+from context_bench.llm.transport.pool import Address, Transport, address_of, head_of, tls
+from context_bench.llm.transport.response import (
     Broken,
     CannotConnect,
     NotHttp,
     NotSecure,
     Oversized,
+    Response,
     TransportError,
     Unusable,
     why,
 )
-from context_bench.llm.transport.pool import Address, Transport, address_of, head_of, tls
-from context_bench.llm.transport.response import Response
 
 __all__ = [
     "Address",

@@ -20,8 +20,16 @@ from urllib.parse import quote, urlsplit
 import httptools
 
 from context_bench.core.errors import Refused
-from context_bench.llm.transport.errors import UNENDED, Broken, CannotConnect, NotHttp, NotSecure, Unusable, why
-from context_bench.llm.transport.response import Response
+from context_bench.llm.transport.response import (
+    UNENDED,
+    Broken,
+    CannotConnect,
+    NotHttp,
+    NotSecure,
+    Response,
+    Unusable,
+    why,
+)
 
 #: Bytes of status line, headers, trailers and chunk extensions together, and number of headers, beyond which nothing is
 #: read any more.
@@ -97,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
             self._let_go()
 
     def eof_received(self) -> bool | None:
-        self._ended = self.transport is None or ended_by_peer(self.transport)
+        self._ended = self.transport is None or closed_by_peer(self.transport)
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -109,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._lose(Broken(UNENDED))
         elif response is not None:
-            told = " ".join(_told(error).split()) if error is not None else ""
+            told = " ".join(_reason(error).split()) if error is not None else ""
             self._lose(
                 Broken(told or f"the server ended the connection {'within' if response.status else 'before'} the reply")
             )
@@ -172,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
             self.response.finish()
 
 
-def ended_by_peer(transport: asyncio.BaseTransport) -> bool:
+def closed_by_peer(transport: asyncio.BaseTransport) -> bool:
     """True if the other side ended what it sends, asked when asyncio says that there is no more.
 
     Anybody on the way can end a connection. Over TLS only its peer can say that it has (close_notify), and asyncio does
@@ -189,7 +197,7 @@ def ended_by_peer(transport: asyncio.BaseTransport) -> bool:
         return False
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return why(error) if isinstance(error, ssl.SSLError) else str(getattr(error, "strerror", None) or error)
 
 

@@ -1,7 +1,7 @@
 """Start the client of `watch -- CMD` and `serve -- CMD`, so that its requests come to the tap or server.
 
-Some clients do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone. Each row of `KNOWN`
-was tried with the version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries
+Some clients do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone. Each row of
+`CLIENTS` was tried with the version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries
 it again). A flag that the user gives stays; variables are set as OPENAI_BASE_URL is, whatever they held.
 """
 
@@ -59,18 +59,18 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
     except OSError as error:
         raise BadInput(f"{by}: {command[0]!r} cannot be started: {error.strerror or error}") from None
 
-    def hand_on(number: signal.Signals) -> None:
+    def forward_signal(number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             client.send_signal(number)
 
     for each in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(each, hand_on, each)
+        loop.add_signal_handler(each, forward_signal, each)
     code = await client.wait()
     return code if code >= 0 else 128 - code
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ClientNeeds:
     """Needs of one client; `{url}` stands for the tap's address without `/v1`."""
 
     why: str
@@ -81,14 +81,14 @@ class Known:
     note: str = ""
 
 
-KNOWN: Mapping[str, Known] = {
-    "codex": Known(
+CLIENTS: Mapping[str, ClientNeeds] = {
+    "codex": ClientNeeds(
         why="it does not read OPENAI_BASE_URL",
         flags=("-c", 'openai_base_url="{url}/v1"'),
         unless="base_url",
         note="a provider of your own (model_provider in its configuration) keeps its own address",
     ),
-    "opencode": Known(
+    "opencode": ClientNeeds(
         why="it wants ANTHROPIC_BASE_URL with /v1",
         config=(
             "OPENCODE_CONFIG_CONTENT",
@@ -96,12 +96,12 @@ KNOWN: Mapping[str, Known] = {
         ),
         note="other providers of its configuration keep their own addresses",
     ),
-    "aider": Known(
+    "aider": ClientNeeds(
         why="a .env in its folder goes before the environment",
         flags=("--set-env", "OPENAI_BASE_URL={url}/v1", "--set-env", "ANTHROPIC_BASE_URL={url}"),
         unless="BASE_URL=",
     ),
-    "gemini": Known(
+    "gemini": ClientNeeds(
         why="it reads an address of its own",
         env={"GOOGLE_GEMINI_BASE_URL": "{url}"},
         note="its API is passed on and not read: its requests count as other requests, without tokens. It needs "
@@ -118,7 +118,7 @@ def adapted(
     table as it is.
     """
     name = PurePath(command[0]).name.lower().removesuffix(".exe").removesuffix(".cmd")
-    known = KNOWN.get(name)
+    known = CLIENTS.get(name)
     if known is None:
         return list(command), {}, None
     flags = [] if known.unless and any(known.unless in argument for argument in command[1:]) else _put(known.flags, url)

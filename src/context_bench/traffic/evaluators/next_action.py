@@ -44,5 +44,5 @@ class NextAction:
 
 def recorded_action(example: Example) -> Action:
     """The recorded action; empty if the recording has none."""
-    told: Any = example.get("recorded")
-    return Action.of(told.get("text"), told.get("tool_calls")) if isinstance(told, Mapping) else Action()
+    recording: Any = example.get("recorded")
+    return Action.of(recording.get("text"), recording.get("tool_calls")) if isinstance(recording, Mapping) else Action()

@@ -31,7 +31,7 @@ from context_bench.wire.actions import Action, agreement
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
-from context_bench.wire.fidelity import Fidelity, Summary, Tally, fidelity, summarise
+from context_bench.wire.fidelity import AtomCounts, Fidelity, Summary, fidelity, summarise
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import (
     Violation,
@@ -176,7 +176,7 @@ class SystemFigures:
     by_session: list[dict[str, Any]] = field(default_factory=list)
     by_turn: list[list[int]] = field(default_factory=list)
     by_turn_alone: list[list[int]] = field(default_factory=list)
-    by_turn_told: list[list[int]] = field(default_factory=list)
+    by_turn_measured: list[list[int]] = field(default_factory=list)
     _accounts: dict[str, Account] = field(default_factory=dict)
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class SystemFigures:
         }
         if self.measured.requests:
             found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
-            found["by_turn_told"] = self.by_turn_told
+            found["by_turn_told"] = self.by_turn_measured
         return found
 
     def _exchange(self, item: Item) -> _Exchange | None:
@@ -282,8 +282,8 @@ class SystemFigures:
         place = session.forwarded.figures.requests - 1
         _add_turn(self.by_turn_alone, place, session.sent.parts)
         _add_turn(self.by_turn, place, session.forwarded.parts)
-        if (told := _told_parts(usage, session.forwarded.parts)) is not None:
-            _add_turn(self.by_turn_told, place, told)
+        if (told := _measured_parts(usage, session.forwarded.parts)) is not None:
+            _add_turn(self.by_turn_measured, place, told)
         output = _reply_tokens(example, session.sent.counter.count)
         session.output += output
         usage_stated = Usage(**recorded) if (recorded := (example.get("recorded") or {}).get("usage")) else None
@@ -386,7 +386,7 @@ def _add_turn(sums: list[list[int]], place: int, parts: tuple[int, int, int]) ->
         sums[place] = [a + b for a, b in zip(sums[place], (1, *parts), strict=True)]
 
 
-def _told_parts(usage: Mapping[str, Any], parts: tuple[int, int, int]) -> tuple[int, int, int] | None:
+def _measured_parts(usage: Mapping[str, Any], parts: tuple[int, int, int]) -> tuple[int, int, int] | None:
     """The parts of a prompt with the provider's own count of what its cache served; `None` if it told none.
 
     No provider tells how much of the rest had been sent before: that is our count, in the provider's tokens, and no
@@ -405,7 +405,7 @@ def _fidelity(summary: Summary) -> dict[str, Any]:
     up.
     """
 
-    def tallies(by: Mapping[Any, Tally]) -> dict[str, dict[str, int]]:
+    def counts(by: Mapping[Any, AtomCounts]) -> dict[str, dict[str, int]]:
         return {
             str(key): {"atoms": each.total, "retained": each.retained, "lost": each.lost}
             for key, each in sorted(by.items())
@@ -416,7 +416,7 @@ def _fidelity(summary: Summary) -> dict[str, Any]:
     return {
         "pairs": summary.pairs,
         **{name: metrics[name] for name in _SHARES if name in metrics},
-        **{name: tallies(getattr(summary, name)) for name in ("kinds", "roles", "deciles", "scripts")},
+        **{name: counts(getattr(summary, name)) for name in ("kinds", "roles", "deciles", "scripts")},
         "word_damage_by_script": damage,
         "lost_atoms": [{"kind": each.kind, "atom": each.atom, "role": each.role} for each in summary.lost],
         "invented_atoms": [{"kind": kind, "atom": atom} for kind, atom in summary.invented],

@@ -71,7 +71,7 @@ class Replay:
         reply = await self._client.send(
             request, counter=counter_for(str(request.body.get("model") or "")), tool_calls_ok=True
         )
-        return {**example, **_told(reply)}
+        return {**example, **_outputs(reply)}
 
     def shaped(self, example: Example) -> ShapedRequest:
         """The request that `process(example)` sends."""
@@ -108,10 +108,13 @@ class Replay:
         return rewired(plain_request, next(name for name, wire in WIRES.items() if wire == self.wire))
 
 
-def _told(reply: Reply) -> dict[str, Any]:
-    told: dict[str, Any] = {"response": reply.text or "", "tool_calls": reply.tool_calls}
+def _outputs(reply: Reply) -> dict[str, Any]:
+    outputs: dict[str, Any] = {"response": reply.text or "", "tool_calls": reply.tool_calls}
     if reply.finish_reason is not None:
-        told["finish_reason"] = reply.finish_reason
+        outputs["finish_reason"] = reply.finish_reason
     if reply.usage is not None:
-        told["api_usage"] = {"prompt_tokens": reply.usage.input_tokens, "completion_tokens": reply.usage.output_tokens}
-    return told
+        outputs["api_usage"] = {
+            "prompt_tokens": reply.usage.input_tokens,
+            "completion_tokens": reply.usage.output_tokens,
+        }
+    return outputs

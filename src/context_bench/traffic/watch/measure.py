@@ -17,10 +17,9 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import Priced, profile_for, rule_for
-from context_bench.tap.exchanges import SOCKET, Headers
+from context_bench.tap.exchange import SOCKET, Headers
 from context_bench.tap.masking import failure_of, mask_text
-from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent
-from context_bench.traffic.watch.pairing import SeenExchange, likeness
+from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest
@@ -28,10 +27,10 @@ from context_bench.wire.turns import Turn
 from context_bench.wire.violations import (
     Violation,
     compare_requests,
-    ended_twice,
     names_of,
     repeated_requests,
     silent_truncation,
+    stream_past_end,
     tools_of,
 )
 
@@ -54,7 +53,7 @@ class _Cache:
     held: int = 0
 
 
-class Forecast:
+class CacheForecast:
     """Predicts request by request. Texts are held in memory only, packed, in at most `room` bytes: the sessions longest
     unused go first.
     """
@@ -155,8 +154,8 @@ class Measure:
     ) -> None:
         self._record, self._prices, self._clock = record, prices, clock
         self._sessions = Sessions()
-        self._forwarded = Forecast(prices, counter_model=counter_model)
-        self._alone = Forecast(prices, counter_model=counter_model)
+        self._forwarded = CacheForecast(prices, counter_model=counter_model)
+        self._alone = CacheForecast(prices, counter_model=counter_model)
         self._places: FIFOCache[tuple[ArmName, int], SessionPlace] = FIFOCache(1024)
         self._number = 0
 
@@ -305,7 +304,7 @@ class Measure:
         billed = silent_truncation(
             record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact
         )
-        twice = ended_twice(turn.front.facts, record.facts) if turn.front is not None else None
+        twice = stream_past_end(turn.front.facts, record.facts) if turn.front is not None else None
         found += [one for one in (billed, twice) if one is not None]
         kinds.update(violation.kind for violation in found)
         turn.violations = dict(sorted(kinds.items()))

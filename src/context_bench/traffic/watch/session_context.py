@@ -19,7 +19,7 @@ from typing import Any
 from cachetools import FIFOCache
 
 from context_bench.core.keys import digest_of, stable_hash
-from context_bench.tap.exchanges import KEY_HEADERS, Exchange, Headers, header
+from context_bench.tap.exchange import KEY_HEADERS, Exchange, Headers, header
 from context_bench.tap.masking import failure_of
 from context_bench.wire.apis.shared import load_json
 from context_bench.wire.cache import Segments, common_prefix, segments
@@ -80,12 +80,12 @@ def _agent(headers: Headers, metadata: Any) -> str | None:
         return f"session {header(headers, 'x-session-id')[:500]}"
     told = metadata if isinstance(metadata, Mapping) else {}
 
-    def said(name: str) -> str:
+    def named(name: str) -> str:
         value = header(headers, name).strip() or told.get(name)
         return value[:500] if isinstance(value, str) else ""
 
-    agent = next((value for name in _AGENTS if (value := said(name))), None)
-    thread = next((value for name in _THREADS if (value := said(name))), "")
+    agent = next((value for name in _AGENTS if (value := named(name))), None)
+    thread = next((value for name in _THREADS if (value := named(name))), "")
     return None if agent is None else f"{agent} {thread}"
 
 
@@ -115,7 +115,7 @@ _REMEMBERED = 8
 
 
 @dataclass(slots=True)
-class Session:
+class WatchedSession:
     """One conversation, or one client's string of them. `label` may be written and shown, the rest never leaves the
     memory.
 
@@ -149,7 +149,7 @@ class SessionPlace:
     `after`: how the attempt before this one failed, if it is a repeat and did.
     """
 
-    session: Session
+    session: WatchedSession
     turn: int
     repeat: bool
     context: str = MAIN
@@ -162,7 +162,7 @@ class Sessions:
     def __init__(self, most: int = 2_000) -> None:
         self._most = most
         self._secret = secrets.token_bytes(32)
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, WatchedSession] = OrderedDict()
         self._replies: FIFOCache[str, str] = FIFOCache(4 * most)  # id of a stored response → identity
         self._made = 0
 
@@ -186,7 +186,7 @@ class Sessions:
 
     def _find(
         self, exchange: Exchange, request: WireRequest, owner: str, prompt: Segments, digests: list[bytes]
-    ) -> Session:
+    ) -> WatchedSession:
         told = session_in_headers(exchange, request.params)
         if told is not None:
             identity = f"told {owner} {told}"
@@ -199,7 +199,9 @@ class Sessions:
             return found
         return self._new(f"from {owner} {self._made}", owner, stable_hash(prompt))
 
-    def _continued(self, owner: str, exchange: Exchange, request: WireRequest, digests: list[bytes]) -> Session | None:
+    def _continued(
+        self, owner: str, exchange: Exchange, request: WireRequest, digests: list[bytes]
+    ) -> WatchedSession | None:
         """The session that this request goes on with: whose latest request it repeats at its start, beyond system
         texts.
         """
@@ -214,7 +216,7 @@ class Sessions:
             latest = ((one, one.recent[-1]) for one in reversed(mine) if one.recent)
             again = (one for one, sent in latest if sent.failure is not None and sent.meaning == _meaning(exchange))
             return next(again, None)
-        best: tuple[tuple[bool, int, int], Session] | None = None
+        best: tuple[tuple[bool, int, int], WatchedSession] | None = None
         for order, session in enumerate(mine):
             whole = common_prefix(session.last, digests)
             if whole <= session.head:
@@ -224,9 +226,9 @@ class Sessions:
                 best = rank, session
         return best[1] if best else None
 
-    def _new(self, identity: str, owner: str, origin: str) -> Session:
+    def _new(self, identity: str, owner: str, origin: str) -> WatchedSession:
         self._made += 1
-        session = Session(f"s{self._made}-{self._hash(identity)[:6]}", identity, owner, origin)
+        session = WatchedSession(f"s{self._made}-{self._hash(identity)[:6]}", identity, owner, origin)
         self._sessions[identity] = session
         while len(self._sessions) > self._most:
             self._sessions.popitem(last=False)
@@ -239,7 +241,7 @@ class Sessions:
     def _hash(self, text: str) -> str:
         return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:24]
 
-    def _remember_reply(self, reply: bytes, request: WireRequest, session: Session) -> None:
+    def _remember_reply(self, reply: bytes, request: WireRequest, session: WatchedSession) -> None:
         found = _REPLY_ID.search(reply) if request.wire == "openai-responses" else None
         if found:
             self._replies[found[1].decode("utf-8", "replace")] = session.identity

@@ -4,9 +4,9 @@ Wires: `openai-chat` (chat completions), `openai-responses`, `anthropic` (messag
 `models`, `embeddings`, `other`. Reading is tolerant of requests (what is not understood stays as a part without text),
 strict with replies (`BadReply`).
 
-Streams are server-sent events. Lines end with LF, CR LF or CR; a byte order mark, comments and unknown fields are passed
-over; an event that the stream's end cuts off before its blank line is taken if it is whole. How the bytes are cut makes
-no difference.
+Streams are server-sent events. Lines end with LF, CR LF or CR; a byte order mark, comments and unknown fields are
+passed over; an event that the stream's end cuts off before its blank line is taken if it is whole. How the bytes are
+cut makes no difference.
 """
 
 from __future__ import annotations

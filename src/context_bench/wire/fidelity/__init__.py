@@ -5,7 +5,15 @@ told is `None`. Three words for the size, never "ratio" alone: keep = tokens aft
 before / after.
 """
 
-from context_bench.wire.fidelity.findings import Fidelity, Fragments, LostAtom, NearMiss, Tally, fragments, line_order
+from context_bench.wire.fidelity.findings import (
+    AtomCounts,
+    Fidelity,
+    Fragments,
+    LostAtom,
+    NearMiss,
+    fragments,
+    line_order,
+)
 from context_bench.wire.fidelity.measuring import Summary, Text, fidelity, script_of, summarise, word_damage, words
 
 __all__ = [
@@ -14,7 +22,7 @@ __all__ = [
     "LostAtom",
     "NearMiss",
     "Summary",
-    "Tally",
+    "AtomCounts",
     "Text",
     "fidelity",
     "fragments",

@@ -153,7 +153,7 @@ def _kendall(values: list[int]) -> float | None:
 
 
 @dataclass(slots=True)
-class Tally:
+class AtomCounts:
     """Atoms of one sort: how many there were, and what became of them."""
 
     total: int = 0
@@ -176,7 +176,7 @@ class Tally:
         self.retained += count * (state == "retained")
         self.recoverable += count * (state == "recoverable")
 
-    def plus(self, other: Tally) -> None:
+    def plus(self, other: AtomCounts) -> None:
         """Add another tally."""
         self.total += other.total
         self.retained += other.retained
@@ -207,10 +207,10 @@ class NearMiss:
 class Fidelity:
     """Findings on one text. `words`: script → (damaged, all); `fabricated`: kind → (made up, all)."""
 
-    kinds: dict[str, Tally] = field(default_factory=dict)
-    roles: dict[str, Tally] = field(default_factory=dict)
-    deciles: dict[int, Tally] = field(default_factory=dict)
-    scripts: dict[str, Tally] = field(default_factory=dict)
+    kinds: dict[str, AtomCounts] = field(default_factory=dict)
+    roles: dict[str, AtomCounts] = field(default_factory=dict)
+    deciles: dict[int, AtomCounts] = field(default_factory=dict)
+    scripts: dict[str, AtomCounts] = field(default_factory=dict)
     lost: list[LostAtom] = field(default_factory=list)
     fabricated: dict[str, tuple[int, int]] = field(default_factory=dict)
     invented: list[tuple[str, str]] = field(default_factory=list)

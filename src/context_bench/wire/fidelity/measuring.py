@@ -19,7 +19,7 @@ from context_bench.core.text import contains, recall_score
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.wire.atoms import atoms, plain_number
 from context_bench.wire.conversation import message_text
-from context_bench.wire.fidelity.findings import Fidelity, LostAtom, NearMiss, Tally, fragments, line_order
+from context_bench.wire.fidelity.findings import AtomCounts, Fidelity, LostAtom, NearMiss, fragments, line_order
 
 _SCRIPTS: dict[str, str] = {
     "latin": "0-9A-Za-z_\u00c0-\u024f\u1e00-\u1eff'’",
@@ -88,7 +88,7 @@ def word_damage(original: str, compressed: str) -> dict[str, tuple[int, int]]:
 _CASES = re.compile(r"[\W_]+")
 _PHRASES = frozenset(
     {"quote", "constraint", "command", "error", "date_time"}
-)  # may be told with other marks between the words
+)  # may be figures with other marks between the words
 
 
 class Survivors:
@@ -271,10 +271,10 @@ def _retention(
                     found.lost.append(LostAtom(kind, atom, role, decile, script))
         passed += len(text)
     for (kind, role, decile, script, state), count in counts.items():
-        found.kinds.setdefault(kind, Tally()).add(state, count)
-        found.roles.setdefault(role, Tally()).add(state, count)
-        found.deciles.setdefault(decile, Tally()).add(state, count)
-        found.scripts.setdefault(script, Tally()).add(state, count)
+        found.kinds.setdefault(kind, AtomCounts()).add(state, count)
+        found.roles.setdefault(role, AtomCounts()).add(state, count)
+        found.deciles.setdefault(decile, AtomCounts()).add(state, count)
+        found.scripts.setdefault(script, AtomCounts()).add(state, count)
 
 
 def _line_at(text: str, place: int) -> str:
@@ -310,10 +310,10 @@ class Summary:
     """
 
     pairs: int = 0
-    kinds: dict[str, Tally] = field(default_factory=dict)
-    roles: dict[str, Tally] = field(default_factory=dict)
-    deciles: dict[int, Tally] = field(default_factory=dict)
-    scripts: dict[str, Tally] = field(default_factory=dict)
+    kinds: dict[str, AtomCounts] = field(default_factory=dict)
+    roles: dict[str, AtomCounts] = field(default_factory=dict)
+    deciles: dict[int, AtomCounts] = field(default_factory=dict)
+    scripts: dict[str, AtomCounts] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     lost: list[LostAtom] = field(default_factory=list)
     near_misses: list[NearMiss] = field(default_factory=list)
@@ -335,7 +335,7 @@ def summarise(found: Iterable[Fidelity], *, examples: int = 20) -> Summary:
         total.pairs += 1
         for name in ("kinds", "roles", "deciles", "scripts"):
             for key, tally in getattr(one, name).items():
-                getattr(total, name).setdefault(key, Tally()).plus(tally)
+                getattr(total, name).setdefault(key, AtomCounts()).plus(tally)
         for kept, more in (
             (total.lost, one.lost),
             (total.near_misses, one.near_misses),
@@ -358,7 +358,7 @@ class _Pool:
 
     def add(self, one: Fidelity) -> None:
         keep = one.keep
-        told: dict[str, float | bool | None] = {
+        figures: dict[str, float | bool | None] = {
             "coverage": one.fragments.coverage,
             "density": one.fragments.density,
             "verbatim_lines": one.verbatim_lines,
@@ -373,7 +373,7 @@ class _Pool:
             "unchanged_share": None if keep is None else abs(1 - keep) < IDLE,
             "keep_error": None if keep is None or one.requested_keep is None else abs(keep - one.requested_keep),
         }
-        for name, value in told.items():
+        for name, value in figures.items():
             if value is not None:
                 self.means.setdefault(name, []).append(float(value))
         for counts, more in ((self.words, one.words), (self.fabricated, one.fabricated)):
@@ -387,7 +387,7 @@ class _Pool:
 
 
 def _metrics(total: Summary, pool: _Pool) -> dict[str, float | None]:
-    every = Tally()
+    every = AtomCounts()
     for tally in total.kinds.values():
         every.plus(tally)
     big = [share for tally in total.kinds.values() if tally.total >= FEW and (share := tally.share) is not None]

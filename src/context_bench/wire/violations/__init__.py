@@ -41,10 +41,10 @@ what the provider accepts, or what it bills. Nothing here does I/O.
 from context_bench.wire.violations.comparing import (
     closest,
     compare_requests,
-    ended_twice,
     repeated_requests,
     reserialised,
     silent_truncation,
+    stream_past_end,
     wire_violations,
 )
 from context_bench.wire.violations.parts import (
@@ -67,7 +67,7 @@ __all__ = [
     "closest",
     "compare_requests",
     "count_tools",
-    "ended_twice",
+    "stream_past_end",
     "names_of",
     "phrase",
     "repeated_requests",

@@ -100,7 +100,7 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
         yield Violation(kind, f"message {i + 1}: {before} → {after}", i)
     kept = [message for message in received.messages if message.role in SYSTEM_ROLES]
     for i, message in enumerate(sent.messages):
-        if message.role in SYSTEM_ROLES and i not in pairs and message.text and not _told_by(kept, message.text):
+        if message.role in SYSTEM_ROLES and i not in pairs and message.text and not _stands_in(kept, message.text):
             elsewhere = next((m.role for m in received.messages if message.text in m.text), None)
             if elsewhere:
                 yield Violation(
@@ -110,7 +110,7 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
                 yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
 
 
-def _told_by(messages: Iterable[WireMessage], text: str) -> bool:
+def _stands_in(messages: Iterable[WireMessage], text: str) -> bool:
     return any(text in message.text for message in messages)
 
 
@@ -363,11 +363,11 @@ def silent_truncation(billed: int | None, counted: int, *, exact: bool) -> Viola
     return Violation("silent_truncation", f"{billed:,} prompt tokens were billed of {counted:,} that were sent")
 
 
-def ended_twice(told: Mapping[str, Any], provider: Mapping[str, Any]) -> Violation | None:
+def stream_past_end(client: Mapping[str, Any], provider: Mapping[str, Any]) -> Violation | None:
     """The violation if a stream went on after its end where the provider's own did not, by what two taps noted of the
     reply.
     """
-    after = told.get("after_done")
+    after = client.get("after_done")
     if not isinstance(after, Mapping) or provider.get("after_done"):
         return None
     return Violation("after_done", f"{after.get('events', 0):,} more events after the stream's last one")

@@ -43,7 +43,7 @@ MatchedBy = Literal["key", "header", "serial", "none"]
 
 
 @dataclass(slots=True)
-class Window:
+class MarkWindow:
     """One piece of work of a conversation. `arrivals` are the requests that came in it, in order; `collected` once
     `end` has given them.
     """
@@ -64,7 +64,7 @@ class MarkMatch:
     request belongs to a window or carries a mark this tap has made, so that the upstream's key may be spent on it.
     """
 
-    window: Window | None
+    window: MarkWindow | None
     by: MatchedBy
     token: str | None = None
     late: bool = False
@@ -229,7 +229,7 @@ class Exchange:
         return self.body.kept + self.reply.kept
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> MarkWindow | None:
         return self.match.window
 
 
@@ -247,16 +247,16 @@ class Windows:
         self._late = late
         self._secret = secrets.token_bytes(32)
         self._count = 0
-        self._latest: dict[str, Window] = {}  # by token: open, or closed not longer than `late` ago
-        self._open: dict[int, Window] = {}
-        self._closing: deque[Window] = deque()
+        self._latest: dict[str, MarkWindow] = {}  # by token: open, or closed not longer than `late` ago
+        self._open: dict[int, MarkWindow] = {}
+        self._closing: deque[MarkWindow] = deque()
 
     @property
     def open(self) -> int:
         """The number of open windows."""
         return len(self._open)
 
-    def begin(self, conversation: str, *, owner: str = "", marker: str | None = None) -> tuple[Mark, Window | None]:
+    def begin(self, conversation: str, *, owner: str = "", marker: str | None = None) -> tuple[Mark, MarkWindow | None]:
         """Open a window; gives its mark, and the conversation's earlier window if that was never closed (it is now).
 
         The same conversation of the same owner always gets the same token, so nothing has to be remembered for it.
@@ -266,11 +266,11 @@ class Windows:
         before = self._latest.get(token)
         abandoned = self.close(before.mark) if before is not None and before.closed is None else None
         self._count += 1
-        window = Window(self._count, Mark(_checked(marker or self.marker), token), owner)
+        window = MarkWindow(self._count, Mark(_checked(marker or self.marker), token), owner)
         self._latest[token] = self._open[window.number] = window
         return window.mark, abandoned
 
-    def close(self, mark: Mark) -> Window:
+    def close(self, mark: Mark) -> MarkWindow:
         """Close the mark's window and give it. Raises `BadInput` when none is open."""
         window = self._latest.get(mark.token)
         if window is None or window.closed is not None:
@@ -327,7 +327,7 @@ class Windows:
                 del self._latest[window.mark.token]
 
 
-def _matched(window: Window, by: MatchedBy) -> MarkMatch:
+def _matched(window: MarkWindow, by: MatchedBy) -> MarkMatch:
     authorization = by == "key" if window.mark.mode == "key" else None
     return MarkMatch(window, by, window.mark.token, window.closed is not None, authorization, ours=True)
 

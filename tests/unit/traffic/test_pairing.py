@@ -3,8 +3,8 @@
 import json
 
 from context_bench.core.clock import ManualClock
-from context_bench.tap.exchanges import UNMATCHED, Exchange
-from context_bench.traffic.watch.pairing import Pairing, SeenExchange, alike, likeness
+from context_bench.tap.exchange import UNMATCHED, Exchange
+from context_bench.traffic.watch.paired_taps import Pairing, SeenExchange, alike, likeness
 from context_bench.wire.apis.read import parse_request
 
 
@@ -158,7 +158,7 @@ def test_likeness_is_a_share():
 
 def test_an_unreadable_body_of_a_request_under_way_is_read_once_until_it_grows(monkeypatch):
     read = []
-    monkeypatch.setattr("context_bench.traffic.watch.pairing.request_of", lambda front: read.append(front.number))
+    monkeypatch.setattr("context_bench.traffic.watch.paired_taps.request_of", lambda front: read.append(front.number))
     scene = Scene()
     fronts = [scene.front(number, "hello") for number in (1, 2)]
     for number in range(1, 6):

@@ -1,6 +1,6 @@
 """`context-bench watch`: see live what a proxy does to your own traffic. No dataset, no key of ours.
 
-`Watching` is one watch, from its options to its report and exit code.
+`WatchRun` is one watch, from its options to its report and exit code.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from context_bench.core.records import Forwarded
     from context_bench.engine import WatchLog, WatchRecord
-    from context_bench.traffic.sections.watch import Board
-    from context_bench.traffic.watch.shadow import Shadow
-    from context_bench.traffic.watch.watcher import Watch
+    from context_bench.traffic.sections.watch_board import Board
+    from context_bench.traffic.watch.watcher import Shadow, Watch
     from context_bench.wire.turns import Turn
 
 
@@ -61,7 +60,7 @@ def command(context: typer.Context, **given: Any) -> int:
         raise BadInput(
             "watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL"
         )
-    return Watching(options, list(context.args)).run()
+    return WatchRun(options, list(context.args)).run()
 
 
 _SHADOW_PATIENCE = 30.0
@@ -70,7 +69,7 @@ _COUNTED_AFTER = 0.05
 
 
 @dataclass
-class Watching:
+class WatchRun:
     """One watch from its options to its exit code."""
 
     options: WatchOptions
@@ -84,8 +83,8 @@ class Watching:
     async def _run(self) -> int:
         from context_bench.engine import open_store, open_watch, watched
         from context_bench.llm.prices import rules_date
-        from context_bench.session.parts import started_upstream
-        from context_bench.traffic.sections.watch import Board
+        from context_bench.session.upstream import started_upstream
+        from context_bench.traffic.sections.watch_board import Board
 
         prices = self._prices()
         with open_store(self.options.store) as kept:
@@ -233,7 +232,7 @@ class Watching:
 
     async def _mirroring(self, stack: contextlib.AsyncExitStack, watch: Watch, url: str, prices: Any) -> Shadow:
         from context_bench.llm.spend import SpendLimit
-        from context_bench.traffic.watch.shadow import Shadow
+        from context_bench.traffic.watch.watcher import Shadow
 
         assert self.options.shadow is not None
         assert self.options.max_cost is not None
@@ -344,7 +343,7 @@ class _Shown:
         """A record is kept."""
         if self._silent or self._terminal or not self._begun:
             return
-        from context_bench.traffic.sections.watch import line
+        from context_bench.traffic.sections.watch_board import line
 
         print(line(turn), file=sys.stderr, flush=True)
 
@@ -401,7 +400,7 @@ def print_report(store: str, name: str, output: str, out: Path | None) -> int:
 
 
 def _publish(turns: Any, about: dict[str, Any], notes: list[str], output: str, out: Path | None) -> None:
-    from context_bench.traffic.sections.watch import as_json, summary
+    from context_bench.traffic.sections.watch_board import as_json, summary
 
     text = (as_json if output == "json" else summary)(turns, about, notes)
     if out is None:

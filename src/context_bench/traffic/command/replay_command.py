@@ -59,7 +59,7 @@ def replay_from(fields: Mapping[str, Any], then: Callable[[Any], None] | None = 
 
 
 def _completed(options: ReplayOptions) -> ReplayOptions:
-    """With what follows from other options; faults that can be seen at once are told."""
+    """With what follows from other options; faults that can be seen at once are reported."""
     if not options.all_proxies:
         raise BadInput("nothing to measure: give --proxy URL (repeatable); the proxy's own upstream must be the tap")
     if not options.upstream and not options.tap:
@@ -88,11 +88,11 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
     from context_bench.evaluators import NextAction
     from context_bench.session import parts
 
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def skipped(fault: BadInput) -> None:
-        if str(fault) not in told:
-            told.add(str(fault))
+        if str(fault) not in reported:
+            reported.add(str(fault))
             say(f"passed over: {fault}")
 
     data = _sessions(options, skipped)
