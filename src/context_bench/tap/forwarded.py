@@ -56,7 +56,7 @@ _COUNTED = (*_PROMPTS, "anthropic-count", "embeddings")
 _UNASKED = ("stream", "stream_options", "client_metadata")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,39}")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-_HARMLESS_HEADERS = (
+_PLAIN_HEADERS = (
     "anthropic-beta",
     "anthropic-version",
     "content-encoding",
@@ -425,7 +425,7 @@ def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
 
 def _header_facts(headers: Headers) -> dict[str, Any]:
     """Names of the headers, and the values of harmless ones."""
-    harmless = {name: header(headers, name)[:200] for name in _HARMLESS_HEADERS}
+    harmless = {name: header(headers, name)[:200] for name in _PLAIN_HEADERS}
     return {
         "names": sorted({_word(key.lower()) for key, _ in headers})[:64],
         **{name: value for name, value in harmless.items() if value},

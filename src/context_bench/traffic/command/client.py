@@ -1,8 +1,8 @@
 """Start the client of `watch -- CMD` and `serve -- CMD`, so that its requests come to the tap or server.
 
 Some clients do not take their provider's address from OPENAI_BASE_URL or ANTHROPIC_BASE_URL alone. Each row of
-`CLIENTS` was tried with the version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make clients` tries
-it again). A flag that the user gives stays; variables are set as OPENAI_BASE_URL is, whatever they held.
+`CLIENTS` was tried with the version named (Codex 0.169.0, opencode 1.18.33, aider 0.86.2, Gemini CLI 0.61.0; `make
+clients` tries it again). A flag that the user gives stays; variables are set as OPENAI_BASE_URL is, whatever they held.
 """
 
 from __future__ import annotations
