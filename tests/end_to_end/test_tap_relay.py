@@ -15,11 +15,12 @@ import zstandard
 
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
-from context_bench.llm.chat import ChatClient, ChatRequest
+from context_bench.llm.chat import ChatClient
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.tap.masking import failure_of
+from context_bench.wire.apis.read import chat_request
 from context_bench.wire.request import count_request
 
 CHAT = "/v1/chat/completions"
@@ -642,7 +643,7 @@ async def test_a_client_that_leaves_a_stalled_stream_at_its_end_has_its_whole_an
 
     async with upstream(answer) as (_, url), Tap(url) as tap, asyncio.timeout(20):
         async with ChatClient(tap.url, max_retries=0, timeout=60) as client:
-            reply = await client.send(ChatRequest({**BODY, "stream": True}))
+            reply = await client.send(chat_request({**BODY, "stream": True}))
         await tap.settle(5)
         (record,) = tap.records
     assert reply.text == "Paris"

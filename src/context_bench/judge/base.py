@@ -17,10 +17,11 @@ from context_bench.core.keys import canonical_json, hash_text, stable_hash
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Call, Example
-from context_bench.llm.chat import ChatClient, ChatRequest, endpoint, worst_case
+from context_bench.llm.chat import ChatClient, endpoint
 from context_bench.llm.limits import Limiter
 from context_bench.llm.redact import bare_url
-from context_bench.wire.apis.read import Reply
+from context_bench.llm.spend import worst_case
+from context_bench.wire.apis.read import Reply, chat_request
 
 T = TypeVar("T")
 _PARAMETERS = re.compile(r"max_tokens|temperature", re.IGNORECASE)
@@ -135,7 +136,7 @@ class Judge(ABC):
         self.base_url, self.model, self.timeout, self.adapt = base_url.rstrip("/"), model, timeout, adapt
         self.cache, self.cache_only, self.stats = cache, cache_only, JudgeStats()
         self._max_tokens, self._max_completion_tokens, self._extra = max_tokens, max_completion_tokens, extra or {}
-        self._endpoint = bare_url(endpoint(base_url, ChatRequest({}).path))
+        self._endpoint = bare_url(endpoint(base_url, chat_request({}).path))
 
     @abstractmethod
     def prompt_for(self, original: Example, processed: Example) -> str:
@@ -233,7 +234,7 @@ class Judge(ABC):
         return result
 
     async def _sent(self, body: dict[str, Any], client: ChatClient) -> Reply:
-        reply = await client.send(ChatRequest(body))
+        reply = await client.send(chat_request(body))
         self.stats.finish_reasons[str(reply.finish_reason)] += 1
         return reply
 
@@ -275,7 +276,7 @@ class Judge(ABC):
 
     def _worst_case(self, prompt: str | JudgeRequest, response_tokens: int) -> float | None:
         """As `worst_case`, for a prompt."""
-        return worst_case(ChatRequest(self._body(_question(prompt))), self._patient.prices, more=response_tokens)
+        return worst_case(chat_request(self._body(_question(prompt))), self._patient.prices, more=response_tokens)
 
     def _unread(self, what: str, reply: Reply) -> JudgeUnreadable:
         """The error for a reply without a verdict, which is counted."""

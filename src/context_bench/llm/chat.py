@@ -9,32 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from context_bench.core.addresses import endpoint as endpoint
 from context_bench.core.addresses import login_apart
-from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.jsontext import TooLarge
 from context_bench.core.ledger import Ledger, current_ledger
-from context_bench.core.numbers import count, money
+from context_bench.core.numbers import money
 from context_bench.core.protocols import Prices
-from context_bench.core.records import Call, Usage
+from context_bench.core.records import Call
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure, RetryPolicy, quotas_of
 from context_bench.llm.limits import Limiter, Quota, RequestEnd
-from context_bench.llm.prices import UNLIMITED_OUTPUT
 from context_bench.llm.redact import bare_url, secrets_in, without_secrets
 from context_bench.llm.sessions import leave, transport_for
-from context_bench.llm.spend import TokenCount, TokenCounts
+from context_bench.llm.spend import TokenCount, TokenCounts, worst_case
 from context_bench.llm.transport import Address, Broken, Response, Transport, TransportError, address_of, head_of
-from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request
+from context_bench.wire.apis.read import Reply, ShapedRequest, StreamReader, chat_request, parse_reply, parse_request
 from context_bench.wire.apis.shared import dump, load_body
-from context_bench.wire.request import count_request, counted_texts, exactly
+from context_bench.wire.request import counted_texts, exactly
 
 #: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in
 #: it.
@@ -52,60 +50,6 @@ _ABSENT = (
     0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
 )
 _NO_DEADLINE = nullcontext()
-
-
-class Request(Protocol):
-    """A request that can be sent (`llm.shapes.ShapedRequest` is one): `path` begins with `/v1`, `headers` hold no
-    key.
-    """
-
-    @property
-    def wire(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def body(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """The plainest request: messages on the OpenAI chat wire."""
-
-    body: dict[str, Any]
-    wire: str = "openai-chat"
-    path: str = "/v1/chat/completions"
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def worst_case(
-    request: Request, prices: Prices | None, counted: tuple[int, bool] | None = None, *, more: int = 0
-) -> float | None:
-    """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where
-    it is an estimate.
-
-    `counted`: tokens of the request and whether that is exact, if they are known already; `more`: tokens that will be
-    added to the prompt. `None` where no price is known.
-    """
-    body = request.body
-    model = str(body.get("model") or "")
-    if counted is None:
-        found = count_request(parse_request(request.wire, body), counter_for(model))
-        counted = found.total, found.exact
-    limits = [
-        most
-        for name in ("max_completion_tokens", "max_tokens", "max_output_tokens")
-        if (most := count(body.get(name))) is not None
-    ]
-    most = max(limits) * max(1, count(body.get("n")) or 1) if limits else None
-    messages = len(body.get("messages") or body.get("input") or [])
-    prompt = round((counted[0] + more) * (1.0 if counted[1] else 1.5)) + 8 * messages + 32
-    worst = method(prices, "worst_case")
-    if worst is not None:
-        found_cost = worst(model, prompt, most)
-        return None if found_cost is None else float(found_cost)
-    return prices.cost(Usage(prompt, most or UNLIMITED_OUTPUT), model) if prices else None
 
 
 class ChatClient:
@@ -150,10 +94,10 @@ class ChatClient:
         self, model: str, messages: list[dict[str, Any]], *, counter: TokenCounter | None = None, **params: Any
     ) -> Reply:
         """Ask with plain chat messages; `params` are further fields of the body (`temperature`, `max_tokens` …)."""
-        return await self.send(ChatRequest({"model": model, "messages": messages, **params}), counter=counter)
+        return await self.send(chat_request({"model": model, "messages": messages, **params}), counter=counter)
 
     async def send(
-        self, request: Request, *, counter: TokenCounter | None = None, tool_calls_ok: bool = False
+        self, request: ShapedRequest, *, counter: TokenCounter | None = None, tool_calls_ok: bool = False
     ) -> Reply:
         """Send until there is an answer or no attempt is left; the reply always has text (or, if allowed, tool calls).
 
@@ -206,7 +150,7 @@ class ChatClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    def _prepared(self, request: Request, ledger: Ledger | None, counter: TokenCounter | None) -> _Sending:
+    def _prepared(self, request: ShapedRequest, ledger: Ledger | None, counter: TokenCounter | None) -> _Sending:
         model = str(request.body.get("model") or "")
         address, where = _addresses(self._base, request.path)
         head, secrets = self._head(address, request, ledger)
@@ -227,7 +171,7 @@ class ChatClient:
         """True if a request's tokens must be known before it is sent: so many a minute are allowed."""
         return getattr(getattr(self.limiter, "pace", None), "tpm", None) is not None
 
-    def _head(self, address: Address, request: Request, ledger: Ledger | None) -> tuple[bytes, list[str]]:
+    def _head(self, address: Address, request: ShapedRequest, ledger: Ledger | None) -> tuple[bytes, list[str]]:
         """The first bytes, and what in them is secret; put together once for requests that are alike and bear no
         mark.
         """
@@ -358,7 +302,7 @@ class ChatClient:
         try:
             result = await self._post(transport, sending, call, start, _positive(limit))
         except TooLarge as error:
-            result = Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
+            result = failures.unexpected(error, sending.where)
         except (TimeoutError, TransportError) as error:
             by_deadline = left is not None and limit == left
             result = failures.of_exception(
@@ -368,9 +312,7 @@ class ChatClient:
             over, sending.over = sending.over, None
             call.seconds = (self._clock.monotonic() if over is None else over) - start
         if isinstance(result, Reply) and (size := _reply_size(result)) > _MOST_SAID:
-            return Failure(
-                BadReply(f"Unexpected response from {sending.where}: an answer of {size:,} characters"), billed=True
-            )
+            return failures.unexpected(f"an answer of {size:,} characters", sending.where)
         if isinstance(result, Reply):
             _keep(call, result)
             return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
@@ -383,7 +325,7 @@ class ChatClient:
         try:
             call.status = response.status
             if self.limiter is not None:
-                sending.quotas = _quotas(response.headers, self._clock.now())
+                sending.quotas = quotas_of(response.headers, self._clock.now())
             if not 200 <= response.status < 300:
                 body, now = await response.read(_LARGEST_ERROR), self._clock.now()
                 return failures.of_status(
@@ -410,9 +352,7 @@ class ChatClient:
                     call.ttft = self._clock.monotonic() - start
             size += len(chunk)
             if size > _LARGEST_STREAM:
-                return Failure(
-                    BadReply(f"Unexpected response from {sending.where}: a stream of more than 64 MiB"), billed=True
-                )
+                return failures.unexpected("a stream of more than 64 MiB", sending.where)
         sending.over = self._clock.monotonic()
         if reader.over or reader.error:
             await _take_leave(response, reader)
@@ -433,7 +373,7 @@ class ChatClient:
         try:
             decoded = load_body(body, _LARGEST_REPLY)
         except TooLarge as error:
-            return Failure(BadReply(f"Unexpected response from {sending.where}: {error}"), billed=True)
+            return failures.unexpected(error, sending.where)
         except ValueError:
             return failures.not_json(body, response.content_type, where=sending.where, secrets=sending.secrets)
         if isinstance(decoded, Mapping) and decoded.get("error"):
@@ -455,7 +395,7 @@ class ChatClient:
 class _Sending:
     """A request made ready: encoded once, however many attempts it takes."""
 
-    request: Request
+    request: ShapedRequest
     address: Address
     where: str  # for people: no credentials, no query
     head: bytes
@@ -545,12 +485,6 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> RequestEnd:
     return RequestEnd.TROUBLED if result is not None and result.again else RequestEnd.NEUTRAL
 
 
-def _quotas(headers: Mapping[str, str], now: float) -> Sequence[Quota]:
-    """Quotas of the account that are left, by a reply's headers."""
-    told = {name: value for name, value in headers.items() if "ratelimit" in name}
-    return quotas_of(told, now) if told else ()
-
-
 def _more_tokens(about: int, call: Call) -> int:
     """Tokens that the account was billed for beyond those (`about`) that it was asked to let pass: the reply's."""
     if call.usage is None:
@@ -562,11 +496,5 @@ def _keep(call: Call, reply: Reply) -> None:
     """Write a reply's content into the record."""
     call.usage, call.finish_reason = reply.usage, reply.finish_reason
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    extra: dict[str, Any] = {
-        "tool_calls": reply.tool_calls,
-        "refusal": reply.refusal,
-        "reasoning": reply.reasoning,
-        "model": reply.model,
-    }
-    extra["after_done"] = reply.after_done
+    extra = {name: getattr(reply, name) for name in ("tool_calls", "refusal", "reasoning", "model", "after_done")}
     call.reply = message | {name: value for name, value in extra.items() if value}

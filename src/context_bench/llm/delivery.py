@@ -1,6 +1,6 @@
 """Delivery of a reply by a model server: errors in the provider's own form, and every fault that can be played.
 
-Also the log of our own HTTP servers: a fault is one line, and a client's input that is not HTTP is none.
+Also how our own HTTP servers listen, and their log: a fault is one line, and a client's input that is not HTTP is none.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from context_bench.core.errors import BadInput
 from context_bench.wire.apis.shared import Reply, sse
 
 _OPENAI_KINDS = {
@@ -143,3 +145,22 @@ class _OneLine(logging.Logger):
 #: What every server of ours is given as its logger.
 SERVER_LOG: logging.Logger = _OneLine("context_bench.server")
 SERVER_LOG.parent = logging.getLogger("context_bench")
+
+
+async def listen(runner: web.BaseRunner, host: str, port: int, *, backlog: int, who: str = "Cannot") -> int:
+    """Set a server up and have it listen; the port that it has. Raises `BadInput` where it cannot listen."""
+    try:
+        await runner.setup()
+        await web.TCPSite(runner, host, port, backlog=backlog).start()
+    except BaseException as error:
+        await runner.cleanup()
+        if not isinstance(error, OSError | OverflowError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{who} listen on {host}:{port} ({reason}); choose another port") from None
+    return int(runner.addresses[0][1])
+
+
+def origin(host: str, port: int) -> str:
+    """`http://HOST:PORT` of a server."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -122,8 +122,9 @@ def quotas_of(headers: Mapping[str, str], now: float) -> list[Quota]:
 def _resets(headers: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
     """(name of the header that tells what remains, seconds until the reset) of each quota."""
     for name, value in headers.items():
-        found = _RESET.fullmatch(name)
-        if found and (seconds := _reset(value.strip(), now)) is not None:
+        if "ratelimit" not in name or _RESET.fullmatch(name) is None:
+            continue
+        if (seconds := _reset(value.strip(), now)) is not None:
             yield name.replace("-reset", "-remaining"), seconds
 
 
@@ -263,7 +264,7 @@ def of_exception(
     if isinstance(error, CannotConnect):
         return Failure(Unreachable(f"Could not connect to {where}: {words}"), again=True, absent=True)
     if isinstance(error, Oversized):
-        return Failure(BadReply(f"Unexpected response from {where}: {words[:200]}"), billed=True)
+        return unexpected(words[:200], where)
     if isinstance(error, NotHttp):
         return Failure(
             BadReply(f"Unexpected response from {where}: not readable as HTTP ({words[:200]})"), again=True, billed=True
@@ -271,6 +272,11 @@ def of_exception(
     return Failure(
         Unreachable(f"The connection to {where} broke before the reply was whole: {words}"), again=True, billed=True
     )
+
+
+def unexpected(what: object, where: str) -> Failure:
+    """A reply that cannot be an answer, whatever it may have cost."""
+    return Failure(BadReply(f"Unexpected response from {where}: {what}"), billed=True)
 
 
 def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:

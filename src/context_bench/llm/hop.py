@@ -18,7 +18,7 @@ from context_bench.core.addresses import listening_port, refusal
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_object
 from context_bench.llm.coding import decode
-from context_bench.llm.delivery import SERVER_LOG, ResponderError
+from context_bench.llm.delivery import SERVER_LOG, ResponderError, listen, origin
 from context_bench.llm.relay import (
     LINE_LIMIT,
     MOST_HEADERS,
@@ -133,7 +133,7 @@ class Hop:
     @property
     def url(self) -> str:
         """`http://HOST:PORT`, without `/v1`; once started."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        return origin(self.host, self.port)
 
     async def start(self) -> None:
         """Bind and serve; `BadInput` if the port is taken."""
@@ -148,16 +148,12 @@ class Hop:
             max_headers=MOST_HEADERS,
             logger=SERVER_LOG,
         )
-        self._runner = runner = web.ServerRunner(server, shutdown_timeout=1.0)
-        await runner.setup()
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         try:
-            await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
-        except OSError as error:
+            self.port = await listen(self._runner, self.host, self.port, backlog=1024)
+        except BadInput:
             await self.stop()
-            raise BadInput(
-                f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port"
-            ) from None
-        self.port = runner.addresses[0][1]
+            raise
 
     async def stop(self) -> None:
         """Close the port and all connections."""

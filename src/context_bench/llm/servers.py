@@ -27,7 +27,7 @@ from aiohttp import web
 from context_bench.core.addresses import EXPECTED, fault_of, listening_port, refusal, shown
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
-from context_bench.llm.delivery import SERVER_LOG, Delivery, ResponderError, Staged
+from context_bench.llm.delivery import SERVER_LOG, Delivery, ResponderError, Staged, listen, origin
 from context_bench.llm.echo import Echo
 from context_bench.wire.apis.read import parse_request, render_reply, render_stream, wire_of
 from context_bench.wire.apis.shared import CREATED, Reply, as_list, dump, load_body
@@ -119,8 +119,7 @@ class ModelServer:
     @property
     def url(self) -> str:
         """`http://HOST:PORT`, without `/v1`; once started."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return origin(self.host, self.port)
 
     async def start(self) -> ModelServer:
         """Bind and serve; `BadInput` if the port is taken."""
@@ -128,15 +127,7 @@ class ModelServer:
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2, logger=SERVER_LOG)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self.host, self.port, backlog=4096).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise BadInput(
-                f"Cannot listen on {self.host}:{self.port} ({error.strerror or error}); choose another port"
-            ) from None
-        self.port = runner.addresses[0][1]
+        self.port = await listen(runner, self.host, self.port, backlog=4096)
         self._runner = runner
         return self
 

@@ -25,9 +25,9 @@ from typing import Any
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
-from context_bench.core.tokens import TokenCounter, counter_for
-from context_bench.wire.apis.read import parse_request
-from context_bench.wire.request import SYSTEM_ROLES, WireRequest, count_request
+from context_bench.core.tokens import TokenCounter
+from context_bench.wire.apis.read import ShapedRequest
+from context_bench.wire.request import SYSTEM_ROLES
 
 #: The default text of a plain user message.
 PLAIN_PROMPT = "{context}\n\nQuestion: {question}"
@@ -36,30 +36,6 @@ ASK_FOR_A_LETTER = "Answer with the letter of the right choice."
 _PLAIN = ("plain-system", "plain-user")
 _LETTERS = "ABCDEFGHIJ"
 _NOTHING_ASKED = "Read {path} and do what it asks."
-
-
-@dataclass(slots=True)
-class ShapedRequest:
-    """A request ready to send: `path` begins with `/v1`, `headers` never hold a key."""
-
-    wire: str
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
-
-    @property
-    def stream(self) -> bool:
-        """The request asks for a stream of events (the agent shapes always do)."""
-        return bool(self.body.get("stream"))
-
-    def parsed(self) -> WireRequest:
-        """The body in neutral form."""
-        return parse_request(self.wire, self.body)
-
-    def tokens(self, counter: TokenCounter | None = None) -> int:
-        """Tokens of the request by the rule of `wire.request.count_request`; default counter: the model's."""
-        parsed = self.parsed()
-        return count_request(parsed, counter or counter_for(parsed.model)).total
 
 
 @dataclass(frozen=True, slots=True)

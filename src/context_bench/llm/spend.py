@@ -14,10 +14,16 @@ import threading
 from collections.abc import Sequence
 from fractions import Fraction
 
+from context_bench.core.calling import method
 from context_bench.core.errors import CostCapReached
-from context_bench.core.tokens import TokenCounter
+from context_bench.core.numbers import count
+from context_bench.core.protocols import Prices
+from context_bench.core.records import Usage
+from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm.limits import Waiters
-from context_bench.wire.request import totals_of
+from context_bench.llm.prices import UNLIMITED_OUTPUT
+from context_bench.wire.apis.read import ShapedRequest, parse_request
+from context_bench.wire.request import count_request, totals_of
 
 
 class SpendLimit:
@@ -132,10 +138,10 @@ class _Batch:
         self._texts: list[Sequence[str]] = []
 
     def add(self, texts: Sequence[str]) -> TokenCount:
-        count = TokenCount(self, texts)
-        self._waiting.append(count)
+        pending = TokenCount(self, texts)
+        self._waiting.append(pending)
         self._texts.append(texts)
-        return count
+        return pending
 
     def begin(self) -> None:
         self.begun = True
@@ -151,8 +157,8 @@ class _Batch:
             self._take(running.result())
 
     def _take(self, totals: list[int]) -> None:
-        for count, total in zip(self._waiting, totals, strict=True):
-            count.resolve(total)
+        for pending, total in zip(self._waiting, totals, strict=True):
+            pending.resolve(total)
         self._waiting, self._texts = [], []
 
 
@@ -170,3 +176,32 @@ class TokenCounts:
             batch = self._batch = _Batch(loop, counter)
             loop.call_soon(batch.begin)
         return batch.add(texts)
+
+
+def worst_case(
+    request: ShapedRequest, prices: Prices | None, counted: tuple[int, bool] | None = None, *, more: int = 0
+) -> float | None:
+    """Dollars that one attempt can cost at most: our count with room for roles and template, half as much again where
+    it is an estimate.
+
+    `counted`: tokens of the request and whether that is exact, if they are known already; `more`: tokens that will be
+    added to the prompt. `None` where no price is known.
+    """
+    body = request.body
+    model = str(body.get("model") or "")
+    if counted is None:
+        found = count_request(parse_request(request.wire, body), counter_for(model))
+        counted = found.total, found.exact
+    limits = [
+        most
+        for name in ("max_completion_tokens", "max_tokens", "max_output_tokens")
+        if (most := count(body.get(name))) is not None
+    ]
+    most = max(limits) * max(1, count(body.get("n")) or 1) if limits else None
+    messages = len(body.get("messages") or body.get("input") or [])
+    prompt = round((counted[0] + more) * (1.0 if counted[1] else 1.5)) + 8 * messages + 32
+    worst = method(prices, "worst_case")
+    if worst is not None:
+        found_cost = worst(model, prompt, most)
+        return None if found_cost is None else float(found_cost)
+    return prices.cost(Usage(prompt, most or UNLIMITED_OUTPUT), model) if prices else None

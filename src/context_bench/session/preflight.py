@@ -358,7 +358,7 @@ def _one(system: Any, example: dict[str, Any], prices: Any) -> tuple[int, float 
         client, example = largest(example)
     if not hasattr(client, "shaped"):
         return 0, 0.0
-    from context_bench.llm.chat import worst_case
+    from context_bench.llm.spend import worst_case
 
     request = client.shaped(example)
     return request.tokens(), worst_case(request, prices)

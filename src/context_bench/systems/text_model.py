@@ -60,12 +60,12 @@ class TextModel:
 
     async def _ask(self, text: str, budget: int | None = None) -> str:
         """The model's text about `text`; the rules name a `budget` (tokens)."""
-        from context_bench.llm.chat import ChatRequest
+        from context_bench.wire.apis.read import chat_request
 
         rules = self.rules if budget is None else f"{self.rules}\n{_asked_for(budget)}"
         messages = [{"role": "system", "content": rules}, {"role": "user", "content": text}]
         body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": self.max_tokens}
-        reply = await self._client.send(ChatRequest(body), counter=counter_for(self.model))
+        reply = await self._client.send(chat_request(body), counter=counter_for(self.model))
         return (reply.text or "").strip()
 
 

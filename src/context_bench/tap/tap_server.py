@@ -22,7 +22,7 @@ from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.background import Background
-from context_bench.llm.delivery import SERVER_LOG
+from context_bench.llm.delivery import SERVER_LOG, listen, origin
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.tap.control_api import PREFIX, AccessCheck, answer_control, as_json, record_file
@@ -108,7 +108,7 @@ class Tap:
         if self._loop is None:
             raise BadInput("the tap has not been started: use `with Tap(...) as tap` or `async with`")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
-        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+        return origin(host, self._port)
 
     async def start(self) -> Self:
         """Bind the port and serve on the running loop. Raises `BadInput` when the port or the upstream cannot be
@@ -144,16 +144,8 @@ class Tap:
             logger=SERVER_LOG,
         )
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
-        await runner.setup()
+        self._port = await listen(runner, self._host, self._port, backlog=4096, who="the tap cannot")
         opened.push_async_callback(runner.cleanup)
-        try:
-            await web.TCPSite(runner, self._host, self._port, backlog=4096).start()
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise BadInput(
-                f"the tap cannot listen on {self._host}:{self._port} ({reason}); choose another port"
-            ) from None
-        self._port = runner.addresses[0][1]
 
     def _refuse_itself(self, upstream: str) -> None:
         parts = urlsplit(upstream)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,6 +241,15 @@ _NOT_SENT = frozenset((*_OF_THE_CONNECTION, *_OF_THE_CODING, *_OF_THE_LOGIN))
 def sendable(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that are part of the request: none of its connection, no key."""
     return {name: value for name, value in headers.items() if name.lower() not in _NOT_SENT}
+
+
+def by_lower_name(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by lower-case name; one that stands there more than once is a list."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        key = name.lower()
+        found[key] = f"{found[key]},{value}" if key in found else value
+    return found
 
 
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")

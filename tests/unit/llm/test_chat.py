@@ -17,14 +17,14 @@ from context_bench.core.clock import ManualClock
 from context_bench.core.ledger import Ledger, Mark, open_ledger
 from context_bench.core.records import Call
 from context_bench.core.tokens import counter_for
-from context_bench.llm.chat import ChatClient, ChatRequest, endpoint
+from context_bench.llm.chat import ChatClient, endpoint
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.llm.spend import SpendLimit
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis.read import Reply, chat_request
 
 KEY = "cb-9f3kQ7w1ZpL0xVb2"
 SAY = [{"role": "user", "content": "Say something."}]
@@ -280,7 +280,7 @@ async def test_the_word_none_is_an_answer_and_a_reply_that_is_none_is_billed() -
 
 async def test_tool_calls_are_welcome_where_they_are() -> None:
     async with setting({"text": None, "tool_calls": [{"name": "f", "arguments": {"a": 1}}]}) as s:
-        reply = await s.client.send(ChatRequest({"model": "m", "messages": SAY}), tool_calls_ok=True)
+        reply = await s.client.send(chat_request({"model": "m", "messages": SAY}), tool_calls_ok=True)
         assert reply.tool_calls[0]["name"] == "f"
 
 
@@ -351,7 +351,7 @@ async def test_a_wrong_content_length() -> None:
 async def test_a_client_that_was_used_can_be_sent_elsewhere_without_what_is_of_here() -> None:
     async with setting() as s:
         assert (
-            await s.client.send(ChatRequest({"model": "m", "messages": SAY}), counter=counter_for("m"))
+            await s.client.send(chat_request({"model": "m", "messages": SAY}), counter=counter_for("m"))
         ).text == "something"
         told = pickle.dumps(s.client)
         assert told.count(KEY.encode()) == 1  # where whoever sends it looks for it

@@ -14,11 +14,11 @@ from context_bench.core import errors
 from context_bench.core.clock import ManualClock
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call
-from context_bench.llm.chat import ChatClient, ChatRequest
+from context_bench.llm.chat import ChatClient
 from context_bench.llm.limits import AdaptiveLimiter
 from context_bench.testing.hostile import CASES, Act, Hostile, HostileCase, faults, refused_url
 from context_bench.testing.hostile_cases import Scene
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis.read import Reply, chat_request
 
 FAILING = [case for case in CASES.values() if case.error is not None]
 ANSWERED = [case for case in CASES.values() if case.error is None]
@@ -37,7 +37,7 @@ async def asked(
     ) as chat:
         with open_ledger(ledger):
             try:
-                return await chat.send(ChatRequest(body), tool_calls_ok=case.name == "two-tools"), ledger.calls
+                return await chat.send(chat_request(body), tool_calls_ok=case.name == "two-tools"), ledger.calls
             except errors.SystemFailed as error:
                 return error, ledger.calls
 
@@ -102,7 +102,7 @@ async def test_a_stream_is_at_an_end_when_it_says_so_whatever_it_does_then(case:
     async with Hostile([case.name], answer=lambda _: ANSWER, tick=0.02) as provider:
         begun = time.monotonic()
         async with ChatClient(provider.url, clock=clock, max_retries=0, timeout=60) as chat, asyncio.timeout(20):
-            replies = [await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True})) for _ in range(2)]
+            replies = [await chat.send(chat_request({"model": "m", "messages": [], "stream": True})) for _ in range(2)]
         assert time.monotonic() - begun < 10
     assert [(reply.text, reply.finish_reason, reply.usage is None) for reply in replies] == [
         (ANSWER, "stop", False)
@@ -130,7 +130,7 @@ async def test_what_follows_the_end_is_in_the_record_of_the_call_without_the_req
     ledger = Ledger()
     async with Hostile("done-then-more") as provider, ChatClient(provider.url, api_key=key) as chat:
         with open_ledger(ledger):
-            reply = await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
+            reply = await chat.send(chat_request({"model": "m", "messages": [], "stream": True}))
     assert reply.after_done == ledger.calls[0].reply["after_done"]
     assert ledger.calls[0].reply["content"] == "42"
 
@@ -146,7 +146,7 @@ async def test_ordinary_streams_share_one_connection() -> None:
 
     async with Counting() as provider, ChatClient(provider.url) as chat:
         for _ in range(5):
-            await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
+            await chat.send(chat_request({"model": "m", "messages": [], "stream": True}))
     assert connections == 1
 
 
@@ -167,7 +167,7 @@ async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(
         ChatClient(provider.url, timeout=60) as chat,
         asyncio.timeout(20),
     ):
-        reply = await chat.send(ChatRequest({"model": "m", "messages": [], "stream": True}))
+        reply = await chat.send(chat_request({"model": "m", "messages": [], "stream": True}))
     assert (reply.text, reply.finish_reason, len(provider.log)) == (ANSWER, "stop", 1)
 
 

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from context_bench.core.errors import BadInput, BadReply, Failed, describe
 from context_bench.core.tokens import utf8_safe
-from context_bench.llm.chat import ChatClient, ChatRequest
+from context_bench.llm.chat import ChatClient
 from context_bench.llm.redact import secrets_in
 from context_bench.memory.protocol import Capability, Item, NotSupported, Receipt
 from context_bench.memory.systems.adapting import Answer
 from context_bench.memory.systems.baselines import dated_text
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis.read import Reply, chat_request
 
 MEMORIES = {"proxy": "ProxyMemory"}
 
@@ -131,5 +131,5 @@ class ProxyMemory:
         if self._user:
             body["user"] = self._space
         return await self._client.send(
-            ChatRequest(body, headers={self._header: quote(self._space, safe="")} if self._header else {})
+            chat_request(body, headers={self._header: quote(self._space, safe="")} if self._header else {})
         )

@@ -19,9 +19,9 @@ from context_bench.core.records import Example
 from context_bench.llm.coding import decode
 from context_bench.llm.echo import PACKED, SLOWLY
 from context_bench.llm.redact import redact
-from context_bench.llm.shapes import ShapedRequest, build
+from context_bench.llm.shapes import build
 from context_bench.session.activity import Asker, Finding, Seen, Status, first, route_of, shapes_of
-from context_bench.wire.apis.read import StreamReader, parse_reply
+from context_bench.wire.apis.read import ShapedRequest, StreamReader, parse_reply
 from context_bench.wire.apis.shared import load_json
 from context_bench.wire.request import facts
 from context_bench.wire.violations import NOTES, phrase, tools_of

@@ -22,7 +22,7 @@ from context_bench.tap.masking import failure_of, mask_text
 from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
-from context_bench.wire.request import WireRequest
+from context_bench.wire.request import WireRequest, by_lower_name
 from context_bench.wire.turns import Turn
 from context_bench.wire.violations import (
     Violation,
@@ -333,7 +333,7 @@ class Measure:
     def _violations(front: SeenExchange, main: SeenExchange) -> list[Violation]:
         assert front.request is not None
         assert main.request is not None
-        sent, received = _by_name(front.exchange.headers), _by_name(main.exchange.headers)
+        sent, received = by_lower_name(front.exchange.headers), by_lower_name(main.exchange.headers)
         if front.exchange.digest == main.exchange.digest:
             ours, theirs = _bodiless(front.request), _bodiless(main.request)
             return compare_requests(ours, theirs, sent_headers=sent, received_headers=received)
@@ -366,14 +366,6 @@ def _answered(record: Forwarded | None) -> bool:
 def _bodiless(request: WireRequest) -> WireRequest:
     """Only what is not in the body can differ: nothing need be read."""
     return WireRequest(request.wire, None, [])
-
-
-def _by_name(headers: Headers) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in headers:
-        key = name.lower()
-        found[key] = f"{found[key]},{value}" if key in found else value
-    return found
 
 
 def _apart(whole: float | None, inner: float | None) -> float | None:

@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from context_bench.core.errors import BadReply
 from context_bench.core.jsontext import TooLarge
+from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.wire.apis import anthropic, openai_chat, openai_responses
 from context_bench.wire.apis.shared import OBJECT, Reply, StreamState, as_str, params_of, unknown_part
-from context_bench.wire.request import Part, WireMessage, WireRequest
+from context_bench.wire.request import Part, WireMessage, WireRequest, count_request
 
 __all__ = [
     "EndOfStream",
     "EventReader",
     "Reply",
+    "ShapedRequest",
     "StreamReader",
+    "chat_request",
     "parse_reply",
     "parse_request",
     "render_reply",
@@ -132,6 +136,35 @@ def _api(wire: str, what: str) -> Api:
     if wire not in _APIS:
         raise ValueError(f"no {what} on the wire {wire!r}; known: {', '.join(_APIS)}")
     return _APIS[wire]
+
+
+@dataclass(slots=True)
+class ShapedRequest:
+    """A request ready to send: `path` begins with `/v1`, `headers` never hold a key."""
+
+    wire: str
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def stream(self) -> bool:
+        """True if a stream of events is asked for (the agent shapes always do)."""
+        return bool(self.body.get("stream"))
+
+    def parsed(self) -> WireRequest:
+        """The body in neutral form."""
+        return parse_request(self.wire, self.body)
+
+    def tokens(self, counter: TokenCounter | None = None) -> int:
+        """Tokens of the request by the rule of `wire.request.count_request`; default counter: the model's."""
+        parsed = self.parsed()
+        return count_request(parsed, counter or counter_for(parsed.model)).total
+
+
+def chat_request(body: dict[str, Any], headers: dict[str, str] | None = None) -> ShapedRequest:
+    """The plainest request: messages on the OpenAI chat wire."""
+    return ShapedRequest("openai-chat", "/v1/chat/completions", headers or {}, body)
 
 
 #: Characters that are kept of what a stream sends after its end.

@@ -12,7 +12,17 @@ from typing import Any
 from context_bench.core.jsontext import load_json, without_nulls
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.wire.conversation import tool_calls_of
-from context_bench.wire.request import SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest, align, question_of, stated
+from context_bench.wire.request import (
+    SYSTEM_ROLES,
+    Pairs,
+    Part,
+    WireMessage,
+    WireRequest,
+    align,
+    by_lower_name,
+    question_of,
+    stated,
+)
 from context_bench.wire.violations.parts import (
     Violation,
     argument_changes,
@@ -208,22 +218,13 @@ def _choice(params: Mapping[str, Any], request: WireRequest) -> str:
 
 def header_changes(sent: Mapping[str, str], received: Mapping[str, str]) -> Iterator[Violation]:
     """Beta features and API versions that were asked for and did not arrive."""
-    before, after = _lower(sent), _lower(received)
+    before, after = by_lower_name(sent.items()), by_lower_name(received.items())
     for name in ("anthropic-beta", "openai-beta"):
         lost = sorted(_items(before.get(name)) - _items(after.get(name)))
         if lost:
             yield Violation("beta_header_lost", f"{name}: {', '.join(lost)}")
     if "anthropic-version" in before and before["anthropic-version"] != after.get("anthropic-version"):
         yield Violation("beta_header_lost", "anthropic-version is another or gone")
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    """By lower-case name; a header that stands there more than once is one list."""
-    found: dict[str, str] = {}
-    for name, value in headers.items():
-        key = name.lower()
-        found[key] = f"{found[key]},{value}" if key in found else value
-    return found
 
 
 def _items(value: str | None) -> set[str]:
