@@ -56,7 +56,7 @@ class Tap:
     recognised, `key`, `header` or `serial`. `record`: policy `meta`, `hashes`, `redacted` or `full`. `upstream_key` is
     put in the place of every key of requests that carry our mark or fall into a window; nobody else gets it. `sink` is
     told of every finished record, on the tap's own loop. `names`: host names besides loopback ones under which it may
-    be asked. `observer`: see `Observer`. `remember`: whether `records` keeps what came.
+    be asked. `witness`: see `Observer`. `remember`: whether `records` keeps what came.
 
     Use it as `with` (own thread) or `async with` (this loop). Implements `core.protocols.Recorder`; its methods may be
     awaited on any loop.
@@ -74,14 +74,14 @@ class Tap:
         sink: Sink | None = None,
         counter_model: str | None = None,
         names: Collection[str] = (),
-        observer: Observer | None = None,
+        witness: Observer | None = None,
         remember: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.marker, self.policy = marker, record
         self._upstream, self._host, self._key = upstream, host, upstream_key
         self._port = listening_port(port, "the tap's port")
-        self._clock, self._observer = clock, observer
+        self._clock, self._observer = clock, witness
         self._windows = Windows(marker, clock=clock)
         self._writer = RecordWriter(
             record, counter_model=counter_model, secrets_known=_own_secrets(upstream, upstream_key)
@@ -92,7 +92,7 @@ class Tap:
         self._budget = BodyBudget()
         self._name, self._arrived = secrets.token_hex(8), 0
         self._changed = asyncio.Event()
-        self._reader = ExchangeReader(self._writer, self._buffer, self._changed.set, sink=sink, observer=observer)
+        self._reader = ExchangeReader(self._writer, self._buffer, self._changed.set, sink=sink, observer=witness)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: Background | None = None
         self._closing = contextlib.AsyncExitStack()

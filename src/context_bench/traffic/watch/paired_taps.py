@@ -297,8 +297,8 @@ class TapPair:
         behind = Observer(
             self._pairing.back_arrived, self._pairing.back_finished, lambda large: slow("back", [0] * len(large))
         )
-        self._front = Tap(via or upstream, port=front, observer=before, sink=sink, clock=clock, **options)
-        self._back = Tap(upstream, port=back, observer=behind, clock=clock, **options) if via is not None else None
+        self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
+        self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
         self._closing = contextlib.AsyncExitStack()
 
     @property
