@@ -148,7 +148,7 @@ class RecordWriter:
         return request
 
     def _joined(self, record: Forwarded, exchange: Exchange, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What was said over a WebSocket as the full request that it stands for; remembers what it adds."""
+        """Join a WebSocket message with its conversation: the full request that it stands for."""
         owner = self._hash("\n".join(header(exchange.headers, name) for name in KEY_HEADERS))
         joined = self._joining.join(owner, message)
         if exchange.status == 200:
@@ -201,7 +201,7 @@ class RecordWriter:
             record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
 
     def _bill(self, record: Forwarded, reply: Reply) -> None:
-        """What the provider told of its bill; where it told nothing, our own count of the answer."""
+        """Record the usage that the provider states; where it states none, our own count of the answer."""
         record.usage = reply.usage
         if reply.usage is None:
             counter = counter_for(self._counter_model or record.model or "")
@@ -405,9 +405,7 @@ def _provider_error(status: int, body: Any) -> str:
 
 
 def _session(exchange: Exchange, body: Mapping[str, Any]) -> str:
-    """The session of a request: its mark, else what the client calls its session or user, else its
-    key.
-    """
+    """The conversation of a request: its mark, else the session or user that the client names, else its key."""
     if exchange.match.token:
         return f"mark {exchange.match.token}"
     metadata = body.get("metadata")

@@ -229,7 +229,7 @@ def _not_read(writer: RecordWriter, exchange: Exchange, error: BaseException) ->
 
 
 def _large(exchange: Exchange) -> bool:
-    """True if reading an exchange could delay others."""
+    """Find exchanges whose reading could delay others."""
     if exchange.held > _LARGE:
         return True
     return _unpacks(exchange.headers, exchange.body) or _unpacks(exchange.reply_headers, exchange.reply)

@@ -83,7 +83,7 @@ class WatchRun:
     async def _run(self) -> int:
         from context_bench.engine import open_store, open_watch, watched
         from context_bench.llm.prices import rules_date
-        from context_bench.session.upstream import started_upstream
+        from context_bench.session.parts import started_upstream
         from context_bench.traffic.sections.watch_board import Board
 
         prices = self._prices()

@@ -185,8 +185,7 @@ class Pairing:
 
 
 def alike(call: Content, requests: Sequence[Content]) -> list[float]:
-    """How much a call has of what is special about each request, 0 to 1: of the words that not all of the requests
-    have.
+    """The share of each request's own words that a call has, 0 to 1. Own words are those that not all requests have.
 
     Whatever stands in between may have shortened or rewritten texts, so single words are what is left to compare.
     """
@@ -255,7 +254,7 @@ class PairedEvent:
 
     @property
     def large(self) -> bool:
-        """True if something of it was so large that it was read in a process of its own."""
+        """A part of it was so large that a process of its own read it."""
         return any(seen.exchange.apart for seen in self.seen)
 
     def travelling(self) -> PairedEvent:

@@ -149,7 +149,7 @@ class ShapedRequest:
 
     @property
     def stream(self) -> bool:
-        """True if a stream of events is asked for (the agent shapes always do)."""
+        """The request asks for a stream of events (the agent shapes always do)."""
         return bool(self.body.get("stream"))
 
     def parsed(self) -> WireRequest:
@@ -298,17 +298,17 @@ class StreamReader:
 
     @property
     def started(self) -> bool:
-        """True if the model has said anything yet."""
+        """The model has begun to answer."""
         return self._state.started
 
     @property
     def complete(self) -> bool:
-        """True if the stream told its own end."""
+        """The stream ended by its own last event."""
         return self._state.complete
 
     @property
     def over(self) -> bool:
-        """True if the stream's last event has come: nobody need wait for more."""
+        """The last event has come: nobody need wait for more."""
         return self._state.over
 
     @property
