@@ -217,7 +217,7 @@ def test_any_headers_are_read(headers: dict[str, str]) -> None:
     for quota in quotas_of(headers, NOW):
         assert quota.left >= 0
         assert 0 <= quota.seconds < float("inf")
-        Pace(clock=ManualClock()).told([quota])
+        Pace(clock=ManualClock()).adapt_to([quota])
 
 
 async def test_what_is_left_is_spread_over_the_time_until_it_is_full_again_and_said_once() -> None:
