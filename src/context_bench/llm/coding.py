@@ -109,16 +109,39 @@ def _undo(name: str) -> _Undo:
     raise Undecodable(f"content encoding {name[:20]!r} is not known")
 
 
-class _Gzip:
-    """Also several gzip members one after another."""
+class _Deflate:
+    """With the zlib header that the standard asks for, or without, as some servers send it."""
 
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(31)
-        self._members = 1
+    def __init__(self, header: int = 15) -> None:
+        self._stream = zlib.decompressobj(header)
+        self._begun = False
 
     @property
     def whole(self) -> bool:
         return self._stream.eof
+
+    def __call__(self, data: bytes) -> Iterator[bytes]:
+        if not self._begun and data[0] & 0x0F != 8:
+            self._stream = zlib.decompressobj(-15)
+        self._begun = True
+        yield from self._inflated(data)
+
+    def _inflated(self, data: bytes) -> Iterator[bytes]:
+        while data:
+            try:
+                piece = self._stream.decompress(data, _PIECE)
+            except zlib.error as error:
+                raise Undecodable(f"not readable as gzip or deflate: {error}") from None
+            yield piece
+            data = self._stream.unconsumed_tail
+
+
+class _Gzip(_Deflate):
+    """Also several gzip members one after another."""
+
+    def __init__(self) -> None:
+        super().__init__(31)
+        self._members = 1
 
     def __call__(self, data: bytes) -> Iterator[bytes]:
         while data:
@@ -127,38 +150,8 @@ class _Gzip:
                 if self._members > _MOST_MEMBERS:
                     raise TooLarge(f"too large: more than {_MOST_MEMBERS} gzip members")
                 self._stream = zlib.decompressobj(31)
-            yield _inflate(self._stream, data)
-            while self._stream.unconsumed_tail:
-                yield _inflate(self._stream, self._stream.unconsumed_tail)
+            yield from self._inflated(data)
             data = self._stream.unused_data
-
-
-class _Deflate:
-    """With the zlib header that the standard asks for, or without, as some servers send it."""
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(15)
-        self._started = False
-
-    @property
-    def whole(self) -> bool:
-        return self._stream.eof
-
-    def __call__(self, data: bytes) -> Iterator[bytes]:
-        if not self._started:
-            self._started = True
-            if data[0] & 0x0F != 8:
-                self._stream = zlib.decompressobj(-15)
-        yield _inflate(self._stream, data)
-        while self._stream.unconsumed_tail:
-            yield _inflate(self._stream, self._stream.unconsumed_tail)
-
-
-def _inflate(stream: zlib._Decompress, data: bytes) -> bytes:
-    try:
-        return stream.decompress(data, _PIECE)
-    except zlib.error as error:
-        raise Undecodable(f"not readable as gzip or deflate: {error}") from None
 
 
 class _Brotli:

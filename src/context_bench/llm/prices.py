@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, money
+from context_bench.core.protocols import Prices
 from context_bench.core.records import Usage
 from context_bench.llm.paths import cache_folder
 
@@ -341,13 +342,6 @@ _HOUR = 3600.0  # seconds that Anthropic keeps what was written for an hour
 _HOUR_WRITE = 2.0  # multiple of the input price, where the price table has none
 
 
-class Priced(Protocol):
-    """A source of prices: `GenaiPrices`, `PricedAs`, or alike."""
-
-    def cost(self, usage: Usage, model: str) -> float | None:
-        """US dollars for `usage` on `model`; `None` when no price is known."""
-
-
 @dataclass(frozen=True, slots=True)
 class CacheRule:
     """One provider's rules. `trigger` "marked": only what a request marks with `cache_control` is stored.
@@ -406,38 +400,39 @@ class Rules:
     own: bool
 
 
-def rules_of(model: str, prices: Priced | None = None, *, named: str | None = None, hour: bool = False) -> Rules:
+def rules_of(model: str, prices: Prices | None = None, *, named: str | None = None, hour: bool = False) -> Rules:
     """Rules for a session recorded with `model`, or those `named` instead: a model, or a family (`FAMILIES`), which
     bills by its own rules at the recorded model's prices. `hour`: the session stored its cache entries for an hour.
     """
     if named is None or named == model:
         rule = rule_for(model)
-        return Rules(rule, profile_for(model, prices, hour=hour), _is_priced(prices, model), own=True)
+        return Rules(rule, profile_for(model, prices, hour=hour), is_priced(prices, model), own=True)
     if named not in FAMILIES:
-        return Rules(rule_for(named), profile_for(named, prices, hour=hour), _is_priced(prices, named), own=False)
+        return Rules(rule_for(named), profile_for(named, prices, hour=hour), is_priced(prices, named), own=False)
     recorded = rule_for(model)
     rule = recorded if recorded.name.lower().startswith(named) else rule_for(FAMILIES[named])
     if rule is recorded:
-        return Rules(rule, profile_for(model, prices, hour=hour), _is_priced(prices, model), own=True)
+        return Rules(rule, profile_for(model, prices, hour=hour), is_priced(prices, model), own=True)
     own = profile_for(model, prices)
     profile = _profile(rule, own.p_in, own.p_out, rule.read, rule.write, hour)
-    return Rules(rule, profile, _is_priced(prices, model), own=False)
+    return Rules(rule, profile, is_priced(prices, model), own=False)
 
 
-def check_profile(name: str, prices: Priced | None) -> None:
+def check_profile(name: str, prices: Prices | None) -> None:
     """Refuse a name of neither a family nor a model with rules or prices. Raises `BadInput`."""
-    if name not in FAMILIES and rule_for(name).name == _OTHER and not _is_priced(prices, name):
+    if name not in FAMILIES and rule_for(name).name == _OTHER and not is_priced(prices, name):
         raise BadInput(
             f"--profile {name}: no cache rules and no price are known by that name; expected a family "
             f"({', '.join(FAMILIES)}) or a model's name, such as claude-sonnet-4-5"
         )
 
 
-def _is_priced(prices: Priced | None, model: str) -> bool:
+def is_priced(prices: Prices | None, model: str) -> bool:
+    """A price is known for `model`."""
     return _rate(prices, model, Usage(_SOME, 0)) is not None
 
 
-def profile_for(model: str, prices: Priced | None = None, *, hour: bool = False) -> CacheProfile:
+def profile_for(model: str, prices: Prices | None = None, *, hour: bool = False) -> CacheProfile:
     """The cache model to count `model`'s prompts with, in US dollars where `prices` knows the model.
 
     Where it does not, input counts 1 and output 0 dollars per million tokens, so that only ratios of prompt cost mean
@@ -483,7 +478,7 @@ def _profile(
     )
 
 
-def _rate(prices: Priced | None, model: str, usage: Usage) -> float | None:
+def _rate(prices: Prices | None, model: str, usage: Usage) -> float | None:
     cost = prices.cost(usage, model) if prices is not None else None
     return None if cost is None else cost * 1e6 / _SOME
 

@@ -22,18 +22,19 @@ from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.redact import environment_values
 from context_bench.tap.exchange import BODY_LIMIT, KEY_HEADERS, SOCKET, Body, Exchange, Headers, header
 from context_bench.tap.masking import (
+    FIELDS,
+    KINDS,
     NAME_FIELDS,
     client_left,
     credentials,
     cut_off,
-    field_name,
+    listed,
     map_text,
     mark_failed,
     mask_names,
     mask_private,
     mask_text,
     masker,
-    part_kind,
 )
 from context_bench.tap.prefix import Joining, Prefixes
 from context_bench.wire.apis.read import (
@@ -270,9 +271,9 @@ class RecordWriter:
         return {
             "messages": [
                 {
-                    "role": _role(message.role),
+                    "role": listed(message.role, _ROLES),
                     "blocks": [
-                        [part_kind(part.kind), self._hash(part.text or canonical_json(part.raw))]
+                        [listed(part.kind, KINDS), self._hash(part.text or canonical_json(part.raw))]
                         for part in message.parts
                     ],
                     "tool_calls": [self._hash(canonical_json(call)) for call in message.tool_calls],
@@ -295,9 +296,9 @@ class RecordWriter:
                 name: self._name(value) if name in NAME_FIELDS else value for name, value in found["params"].items()
             }
             return found
-        found["params"] = {field_name(name): self._name(value) for name, value in found["params"].items()}
-        found["roles"] = [_role(role) for role in found["roles"]]
-        found["parts"] = [[part_kind(kind) for kind in kinds] for kinds in found["parts"]]
+        found["params"] = {listed(name, FIELDS): self._name(value) for name, value in found["params"].items()}
+        found["roles"] = [listed(role, _ROLES) for role in found["roles"]]
+        found["parts"] = [[listed(kind, KINDS) for kind in kinds] for kinds in found["parts"]]
         found["tool_calls"] = [[self._name(call) for call in calls] for calls in found["tool_calls"]]
         found["tool_results"] = [self._name(call) for call in found["tool_results"]]
         found["tools"] = [self._name(tool) for tool in found["tools"]]
@@ -428,10 +429,6 @@ def _header_facts(headers: Headers) -> dict[str, Any]:
         "names": sorted({_word(key.lower()) for key, _ in headers})[:64],
         **{name: value for name, value in harmless.items() if value},
     }
-
-
-def _role(text: str) -> str:
-    return text if text in _ROLES else "other"
 
 
 def _word(text: str) -> str:

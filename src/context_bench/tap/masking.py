@@ -8,7 +8,7 @@ others become `other`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -154,14 +154,9 @@ FIELDS = frozenset(_FIELDS.split())
 KINDS = frozenset(_KINDS.split())
 
 
-def field_name(name: str) -> str:
-    """A name of a request's field, if it is one of the providers'."""
-    return name if name in FIELDS else "other"
-
-
-def part_kind(kind: str) -> str:
-    """A kind of content part, if it is one of the providers'."""
-    return kind if kind in KINDS else "other"
+def listed(word: str, words: Collection[str]) -> str:
+    """A word that may be written down, else `other`: of what is not the providers', nothing is kept."""
+    return word if word in words else "other"
 
 
 #: How the error of an exchange begins that nobody behind the tap ended.

@@ -256,21 +256,17 @@ def _changes(sent: WireRequest, forwarded: WireRequest) -> Iterator[Changed]:
     if sent.model != forwarded.model:
         yield Changed("model", "model", sent.model, forwarded.model)
     if sent.stream != forwarded.stream:
-        yield Changed("stream", "stream", _json(sent.stream), _json(forwarded.stream))
+        yield Changed("stream", "stream", canonical_json(sent.stream), canonical_json(forwarded.stream))
     given, arrived = stated(sent.params), stated(forwarded.params)
     for name in sorted(given.keys() | arrived.keys()):
-        before, after = (_json(side[name]) if name in side else None for side in (given, arrived))
+        before, after = (canonical_json(side[name]) if name in side else None for side in (given, arrived))
         if before != after:
             yield Changed("parameter", name, before, after)
     before_tools, after_tools = _tools(sent.tools), _tools(forwarded.tools)
     for name in dict.fromkeys([*before_tools, *after_tools]):
         before, after = before_tools.get(name), after_tools.get(name)
-        if _json(without_nulls(before)) != _json(without_nulls(after)):
+        if canonical_json(without_nulls(before)) != canonical_json(without_nulls(after)):
             yield Changed("tool", name, _as_sent(before), _as_sent(after))
-
-
-def _json(value: Any) -> str:
-    return canonical_json(value)
 
 
 def _as_sent(tool: Any) -> str | None:

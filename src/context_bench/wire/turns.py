@@ -162,8 +162,8 @@ class Figures:
             self.stray += len(turn.calls)
         self.exact = self.exact and turn.exact
         for name in _SUMS:
-            setattr(self, name, _plus(getattr(self, name), getattr(turn, name)))
-        self.usage = _plus(self.usage, turn.usage)
+            setattr(self, name, plus(getattr(self, name), getattr(turn, name)))
+        self.usage = plus(self.usage, turn.usage)
         self.unpriced += turn.unpriced
         answered = [
             call for call in turn.calls if call.wire in _PROMPTS and call.status is not None and call.status < 400
@@ -203,7 +203,7 @@ class Figures:
         """Count in what another one has counted."""
         for one in fields(self):
             mine, theirs = getattr(self, one.name), getattr(other, one.name)
-            setattr(self, one.name, mine and theirs if one.name == "exact" else _plus(mine, theirs))
+            setattr(self, one.name, mine and theirs if one.name == "exact" else plus(mine, theirs))
 
     @property
     def failed(self) -> int:
@@ -298,17 +298,16 @@ def total(turns: Iterable[Turn], arm: str = "main") -> Figures:
     return found
 
 
-def _plus(a: Any, b: Any) -> Any:
+def plus(a: Any, b: Any) -> Any:
     """The sum of two counts, of which either may be unknown; tables of counts are summed entry by entry."""
     if a is None or b is None:
         return b if a is None else a
     if type(a) is dict:
-        return {key: _plus(a.get(key), b.get(key)) for key in {**a, **b}}
+        return {key: plus(a.get(key), b.get(key)) for key in {**a, **b}}
     return a + b
 
 
 def _median(values: list[float]) -> float | None:
-    if not values:
-        return None
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    import statistics  # a plain run counts no turns
+
+    return statistics.median(values) if values else None

@@ -9,21 +9,22 @@ import logging
 import re
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from cachetools import FIFOCache
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.protocols import Prices
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.llm.prices import Priced, profile_for, rule_for
+from context_bench.llm.prices import is_priced, profile_for, rule_for
 from context_bench.tap.exchange import SOCKET, Headers
 from context_bench.tap.masking import failure_of, mask_text
 from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest, by_lower_name
-from context_bench.wire.turns import Turn
+from context_bench.wire.turns import Turn, plus
 from context_bench.wire.violations import (
     Violation,
     compare_requests,
@@ -58,7 +59,7 @@ class CacheForecast:
     unused go first.
     """
 
-    def __init__(self, prices: Priced | None, *, counter_model: str | None = None, room: int = 12_000_000) -> None:
+    def __init__(self, prices: Prices | None, *, counter_model: str | None = None, room: int = 12_000_000) -> None:
         self._prices, self._counter_model, self._room = prices, counter_model, room
         self._caches: OrderedDict[tuple[str, str], _Cache] = OrderedDict()
 
@@ -78,7 +79,7 @@ class CacheForecast:
 
     def _open(self, session: str, model: str) -> _Cache:
         counter = counter_for(self._counter_model or model)
-        priced = self._prices is not None and _knows(self._prices, model)
+        priced = is_priced(self._prices, model)
         live = LiveCache(profile_for(model, self._prices))
         made = self._caches[session, model] = _Cache(
             Prompts(counter.count), live, rule_for(model).trigger == "marked", priced
@@ -93,12 +94,6 @@ class CacheForecast:
             self._room += dropped.held
 
 
-def _knows(prices: Priced, model: str) -> bool:
-    from context_bench.core.records import Usage
-
-    return prices.cost(Usage(1, 0), model) is not None
-
-
 def _prompt_cost(profile: CacheProfile, length: int, read: int, written: int) -> float:
     write = 1.0 if profile.w is None else profile.w
     return profile.p_in * (length - read - written + profile.r * read + write * written) / 1e6
@@ -111,11 +106,8 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 _log = logging.getLogger("context_bench.tap")
 
 
-class Money(Protocol):
-    """Protocol of the prices of a watch."""
-
-    def cost(self, usage: Usage, model: str) -> float | None:
-        """US dollars for `usage` on `model`; `None` when no price is known."""
+class Money(Prices, Protocol):
+    """Prices of a watch, which must know the worst case for what it sends itself."""
 
     def worst_case(self, model: str, prompt_tokens: int, max_tokens: int | None) -> float | None:
         """The most that one call can cost."""
@@ -237,25 +229,25 @@ class Measure:
         """Add the requests that reached the provider, its bill, and the bill by the cache rules."""
         turn.calls = _records(calls)
         for seen, record in zip(calls, turn.calls, strict=True):
-            turn.forwarded = _plus(turn.forwarded, record.tokens)
+            turn.forwarded = plus(turn.forwarded, record.tokens)
             turn.exact = turn.exact and record.exact if turn.kind == "turn" else record.exact
             predicted = None
             if place is not None and seen.request is not None and record.wire in PROMPTS and _answered(record):
                 predicted = self._forwarded.add(
                     f"{turn.arm} {place.session.identity}", seen.request, seen.exchange.arrived
                 )
-                turn.predicted_read = _plus(turn.predicted_read, predicted.read)
-                turn.predicted_write = _plus(turn.predicted_write, predicted.written)
-                turn.predicted_cost = _plus(turn.predicted_cost, predicted.cost)
+                turn.predicted_read = plus(turn.predicted_read, predicted.read)
+                turn.predicted_write = plus(turn.predicted_write, predicted.written)
+                turn.predicted_cost = plus(turn.predicted_cost, predicted.cost)
             self._bill(turn, record, predicted)
 
     def _bill(self, turn: Turn, record: Forwarded, predicted: Predicted | None) -> None:
         if record.usage is not None:
             cost = self._cost(record.usage, record.model)
-            turn.usage, turn.cost = _plus(turn.usage, record.usage), _plus(turn.cost, cost)
+            turn.usage, turn.cost = plus(turn.usage, record.usage), plus(turn.cost, cost)
         elif record.wire in PROMPTS and _answered(record):
             cost = self._guess(record, predicted)
-            turn.guessed = _plus(turn.guessed, cost)
+            turn.guessed = plus(turn.guessed, cost)
         else:
             return
         turn.unpriced += cost is None
@@ -370,7 +362,3 @@ def _bodiless(request: WireRequest) -> WireRequest:
 
 def _apart(whole: float | None, inner: float | None) -> float | None:
     return whole - inner if whole is not None and inner is not None else None
-
-
-def _plus(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else a + b
