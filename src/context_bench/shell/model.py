@@ -318,11 +318,6 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
     longs = long_valued.split()
     found = CommandOptions()
     at = 0
-
-    def note(name: str, value: str) -> None:
-        found.given[name] = value
-        found.every.append((name, value))
-
     while at < len(args):
         arg = args[at]
         at += 1
@@ -333,7 +328,7 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
             name, equals, value = arg[2:].partition("=")
             if not equals and name in longs and at < len(args):
                 value, at = args[at], at + 1
-            note(name, value)
+            found.every.append((name, value))
         elif arg.startswith("-") and len(arg) > 1:
             give_up_if(UNKNOWN in arg)
             for place, letter in enumerate(arg[1:], 2):
@@ -341,9 +336,9 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
                     value = arg[place:]
                     if not value and at < len(args):
                         value, at = args[at], at + 1
-                    note(letter, value)
+                    found.every.append((letter, value))
                     break
-                note(letter, "")
+                found.every.append((letter, ""))
         elif arg == UNKNOWN:
             raise Unknown
         else:
@@ -351,4 +346,5 @@ def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_f
             if stop_at_first:
                 found.rest += args[at:]
                 break
+    found.given = dict(found.every)
     return found

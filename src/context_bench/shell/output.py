@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import groupby
 
 from context_bench.shell.comparing import shown_sides
 from context_bench.shell.files import Tree
@@ -45,25 +46,22 @@ class ShownLines:
         if path is not None and number:
             self.lines.setdefault(path, set()).add(number)
 
+    def take(self, printed: Iterable[Expected]) -> None:
+        """Add all lines of files that the printed ones are made of."""
+        for one in printed:
+            for origin in one.origins:
+                self.add(origin.path, origin.no)
+
 
 def tidy(text: str) -> str:
     """Text as it is compared: the end of a line and undecodable bytes do not count."""
     if not text.isascii():
-        text = (
-            text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-            if not _lone(text)
-            else text.encode("utf-8", "replace").decode()
-        )
-        text = text.removeprefix("\ufeff")
+        try:
+            raw = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # a surrogate that stands for no byte
+            raw = text.encode("utf-8", "replace")
+        text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
     return text.rstrip()
-
-
-def _lone(text: str) -> bool:
-    try:
-        text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def output_lines(output: str) -> list[str]:
@@ -140,11 +138,10 @@ class OutputReader:
             shown = self._cut(wanted, lines)
         if shown is None:
             gaps = [one for one in wanted if isinstance(one, UnknownLines)]
-            shown = self._compared(lines, gaps) or self._searched(lines) or self._hunks(lines) or self._matched(lines)
+            shown = self._by_content(lines, gaps, self.candidates)
             shown.mismatch = bool(self.candidates) and not any(isinstance(one, UnknownLines) for one in wanted)
-        for path in self.candidates:
-            if path not in self.weak and path not in shown.lines and not self._explained(wanted, shown, path):
-                shown.unknown.add(path)
+        if not shown.truncated and shown.how != "exact":
+            shown.unknown.update(set(self.candidates) - self.weak - shown.lines.keys() - shown.blank)
         return shown
 
     def _plainly(self, lines: list[str]) -> ShownLines | None:
@@ -171,10 +168,6 @@ class OutputReader:
             numbers.add(number)
         return shown
 
-    def _explained(self, wanted: list[Expected | UnknownLines], shown: ShownLines, path: str) -> bool:
-        """True if it is known that nothing of the file was shown."""
-        return shown.truncated or (path not in shown.unknown and (shown.how == "exact" or path in shown.blank))
-
     # -- as the command says -------------------------------------------------
 
     def _fits(self, one: Expected, text: str) -> bool:
@@ -190,41 +183,23 @@ class OutputReader:
         """The output is what the command prints, with text in between where that is not known."""
         shown = ShownLines()
         at = 0
-        chunk: list[Expected] = []
         gap: list[UnknownLines] = []
-
-        def place(last: bool) -> bool:
-            nonlocal at
-            if not chunk and not last:
-                return True
-            found = self._locate(chunk, lines, at, bool(gap), last and not gap_after)
+        groups = [list(group) for _, group in groupby(wanted, key=type)]
+        for group in groups:
+            last = group is groups[-1]
+            chunk = [one for one in group if isinstance(one, Expected)]
+            if not chunk:
+                gap = [one for one in group if isinstance(one, UnknownLines)]
+                continue
+            found = self._locate(chunk, lines, at, bool(gap), last)
             if found is None:
-                return False
-            if gap:
-                self._fill(gap, lines[at:found], shown)
-            for one in chunk:
-                for origin in one.origins:
-                    shown.add(origin.path, origin.no)
-            at = found + len(chunk)
-            return True
-
-        gap_after = False
-        for one in wanted:
-            if isinstance(one, UnknownLines):
-                if chunk:
-                    if not place(False):
-                        return None
-                    gap, chunk = [], []
-                gap.append(one)
-            else:
-                chunk.append(one)
-        if chunk:
-            if not place(True):
                 return None
-        elif gap:
+            self._fill(gap, lines[at:found], shown)
+            shown.take(chunk)
+            at, gap = found + len(chunk), []
+        if gap:
             self._fill(gap, lines[at:], shown)
-            at = len(lines)
-        if at != len(lines):
+        elif at != len(lines):
             return None
         if not any(isinstance(one, UnknownLines) for one in wanted):
             shown.how = "exact"
@@ -257,15 +232,9 @@ class OutputReader:
 
     def _fill(self, gap: list[UnknownLines], lines: list[str], shown: ShownLines) -> None:
         """Fill in the lines that the command alone did not determine."""
-        paths = list(dict.fromkeys(one.path for one in gap if one.path))
-        if not lines:
+        if not lines or not gap:
             return
-        part = (
-            self._compared(lines, gap)
-            or self._searched(lines, paths)
-            or self._hunks(lines, paths)
-            or self._matched(lines, paths)
-        )
+        part = self._by_content(lines, gap, list(dict.fromkeys(one.path for one in gap if one.path)))
         shown.blank |= part.blank
         for path, numbers in part.lines.items():
             shown.lines.setdefault(path, set()).update(numbers)
@@ -301,7 +270,7 @@ class OutputReader:
         rest = len(texts) - len(tail)
         if (
             not whole
-            or rest < cut - 1
+            or rest < max(cut - 1, 0)
             or (tail and not (texts[rest + 1 :] == tail[1:] and texts[rest].endswith(tail[0])))
         ):
             return None
@@ -309,9 +278,7 @@ class OutputReader:
 
     def _kept(self, kept: list[Expected]) -> ShownLines:
         shown = ShownLines(truncated=True)
-        for one in kept:
-            for origin in one.origins:
-                shown.add(origin.path, origin.no)
+        shown.take(kept)
         return shown
 
     def _reordered(self, known: list[Expected], lines: list[str]) -> ShownLines | None:
@@ -323,13 +290,19 @@ class OutputReader:
             same = by_text.get(line) or by_text.get(line.removeprefix("./"))
             if not same or (shown.truncated and len(same) > 1 and line.strip() not in ("", "--")):
                 return None
-            for one in same:
-                for origin in one.origins:
-                    if not (shown.truncated and len(same) > 1):
-                        shown.add(origin.path, origin.no)
+            if not (shown.truncated and len(same) > 1):
+                shown.take(same)
         return shown
 
     # -- as the output says --------------------------------------------------
+
+    def _by_content(self, lines: list[str], gap: list[UnknownLines], paths: list[str]) -> ShownLines:
+        return (
+            self._compared(lines, gap)
+            or self._searched(lines, paths)
+            or self._hunks(lines)
+            or self._matched(lines, paths)
+        )
 
     def _compared(self, lines: list[str], gap: list[UnknownLines]) -> ShownLines | None:
         """Lines of the two files that diff compared, by the numbers in its output."""
@@ -359,10 +332,10 @@ class OutputReader:
         same = spots.get(text, ())
         return same[0] if len(same) == 1 else None
 
-    def _searched(self, lines: list[str], paths: list[str] | None = None) -> ShownLines | None:
+    def _searched(self, lines: list[str], paths: list[str]) -> ShownLines | None:
         """`path:number:text`, or `number:text` of the one file in question."""
         shown = ShownLines(how="output_numbered")
-        only = [path for path in (self.candidates if paths is None else paths) if path not in self.weak]
+        only = [path for path in paths if path not in self.weak]
         strangers = 0
         for text in lines:
             named = _NAMED.match(text)
@@ -394,7 +367,7 @@ class OutputReader:
             return None
         return shown
 
-    def _hunks(self, lines: list[str], paths: list[str] | None = None) -> ShownLines | None:
+    def _hunks(self, lines: list[str]) -> ShownLines | None:
         """A unified diff: the lines of the old side are the repository's, if they are its lines."""
         shown = ShownLines(how="output_numbered")
         path: str | None = None
@@ -413,10 +386,10 @@ class OutputReader:
                 number, left = number + 1, left - 1
         return shown if shown.lines else None
 
-    def _matched(self, lines: list[str], paths: list[str] | None = None) -> ShownLines:
+    def _matched(self, lines: list[str], paths: list[str]) -> ShownLines:
         """Runs of lines of the output that stand in one place of the files in question."""
         shown = ShownLines()
-        names = list(dict.fromkeys(self.candidates if paths is None else paths))[:50]
+        names = list(dict.fromkeys(paths))[:50]
         known = {path: _compared(self.tree, path) for path in names}
         blobs = {path: texts for path, (texts, _) in known.items()}
         at = 0

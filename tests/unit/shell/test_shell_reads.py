@@ -465,3 +465,7 @@ def test_random_shell_never_raises(command: str, output: str | None, code: int |
 @given(st.text(max_size=200), _OUTPUTS)
 def test_any_text_never_raises(command: str, output: str | None) -> None:
     check(command, output, None)
+
+
+def test_a_longer_output_than_the_command_prints_is_no_part_of_it() -> None:
+    assert reads("true", "... truncated ...\nx") == {}
