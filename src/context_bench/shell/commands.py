@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from context_bench.shell import comparing, finding, programs, search, text_commands
+from context_bench.shell import finding, git_commands, programs, search, text_commands
 from context_bench.shell.files import Files
 from context_bench.shell.finding import Find
-from context_bench.shell.git_commands import git as run_git
-from context_bench.shell.git_commands import patched
 from context_bench.shell.model import (
     MOST_ROUNDS,
     UNKNOWN,
@@ -135,7 +133,7 @@ def touch(call: CommandCall) -> Result:
 
 def _patch(call: CommandCall) -> Result:
     """patch, apply_patch: what the patch on standard input or in an argument names is changed."""
-    patched(call)
+    git_commands.patched(call)
     return LineStream([UnknownLines(None)]), None
 
 
@@ -269,7 +267,7 @@ def git(shell: Shell, call: CommandCall) -> Result:
 
     def run() -> Result:
         give_up_if(moved is not None and shell.files.cd(moved) != 0)
-        return run_git(CommandCall("git " + args[0], args[1:], call.stdin, shell.files))
+        return git_commands.git(CommandCall("git " + args[0], args[1:], call.stdin, shell.files))
 
     return shell.apart(run)
 
@@ -395,11 +393,11 @@ SIMPLE: dict[str, Callable[[CommandCall], Result]] = _by_name(
             text_commands.other_form,
             "zcat fmt xxd od hexdump strings jq yq base64 pygmentize highlight ag ack",
         ),
-        (comparing.diff, "diff colordiff"),
-        (comparing.aside, "sdiff join vimdiff nvimdiff wdiff icdiff delta difft"),
-        (comparing.same, "cmp"),
-        (comparing.comm, "comm"),
-        (comparing.paste, "paste"),
+        (git_commands.diff, "diff colordiff"),
+        (git_commands.aside, "sdiff join vimdiff nvimdiff wdiff icdiff delta difft"),
+        (git_commands.same, "cmp"),
+        (git_commands.comm, "comm"),
+        (git_commands.paste, "paste"),
         (text_commands.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
         (_false, "false"),
         (search.grep, "grep egrep fgrep rgrep"),

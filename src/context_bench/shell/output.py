@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import groupby
 
-from context_bench.shell.comparing import shown_sides
 from context_bench.shell.files import Tree
+from context_bench.shell.git_commands import shown_sides
 from context_bench.shell.model import FileLine, LineStream, UnknownLines, all_lines
 
 _ERROR = re.compile(

@@ -14,15 +14,18 @@ file may have been read but which is not known: that never counts as lines, only
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal, cast, get_args
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import orjson
 
 from context_bench.core.jsontext import load_json
+from context_bench.core.numbers import whole
 from context_bench.core.records import Usage
 from context_bench.core.spans import Range, common, merged, size, without
 from context_bench.core.spans import Ranges as LineRanges
@@ -236,6 +239,82 @@ _PLAIN = (
     "first_test_command",
     "models",
 )
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+_SPAN = re.compile(r"File:[ \t]*(\S[^\n]*?)[ \t]*\n\s*Lines:[ \t]*(\d{1,9})[ \t]*-[ \t]*(\d{1,9})", re.I)
+
+
+def claim(
+    path: str,
+    ranges: Ranges,
+    step: int,
+    tool: str,
+    symbols: tuple[str, ...] = (),
+    *,
+    shown: bool = False,
+    named: bool = True,
+) -> Event:
+    """Make the event of a read that a prediction, or the agent about itself, claims. `named`: see `Event`."""
+    return Event(
+        step,
+        None,
+        "read",
+        tool,
+        path,
+        ranges,
+        "self_report",
+        "shown" if shown else "claimed",
+        symbols=symbols,
+        named=named,
+    )
+
+
+def claims_of(
+    tool: str,
+    step: int,
+    lines: Mapping[str, Iterable[tuple[int, int]]],
+    symbols: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    *,
+    files: Iterable[str] = (),
+    shown: bool = False,
+    named: Collection[str] | None = None,
+) -> list[Event]:
+    """Claims of reads, one for each file, with the lines and symbols of it. `files`: those that come first; `named`:
+    those that are named themselves (left out: all are).
+    """
+    return [
+        claim(
+            path,
+            tuple(lines.get(path, ())) or None,
+            step,
+            tool,
+            tuple(symbols.get(path, ())),
+            shown=shown,
+            named=named is None or path in named,
+        )
+        for path in dict.fromkeys([*files, *lines, *symbols])
+    ]
+
+
+def span_of(value: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The lines that an object names by `start` and `end`."""
+    first, last = whole(value.get("start")), whole(value.get("end"))
+    return (first, last) if first is not None and last is not None else None
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The second ones of pairs by the first ones, in order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def spans(block: str, step: int, tool: str) -> list[Event]:
+    """Claims in a block of `File:` and `Lines: a-b`."""
+    return claims_of(tool, step, grouped((hit[1], (int(hit[2]), int(hit[3]))) for hit in _SPAN.finditer(block)))
 
 
 _ALL: LineRanges = [(1, 2**53)]

@@ -10,24 +10,21 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import whole
 from context_bench.core.records import Usage
 from context_bench.transcripts.format import LogSource, mapping, parsed, texts
 from context_bench.transcripts.session import SessionRequest
-from context_bench.transcripts.trace import Event, Ranges
+from context_bench.transcripts.trace import Event, spans
 
 if TYPE_CHECKING:
     from context_bench.shell.repo import FilesByPath
 
-K = TypeVar("K")
-V = TypeVar("V")
 _MOVING = re.compile(r"\b(?:cd|pushd|popd)\b")
 _CONTAINER = re.compile(r"/testbed(?=/|$)|/workspace/[^/]+(?=/|$)")
 
@@ -419,78 +416,6 @@ FENCE = re.compile(r"```(?:bash|sh|shell|mswea_bash_command)[ \t]*\n(.*?)\n?```"
 _EXPLORE = re.compile(r"<explore_context>(.*?)</explore_context>", re.S | re.I)
 _FINAL = re.compile(r"<PATCH_CONTEXT>(.*?)</PATCH_CONTEXT>", re.S | re.I)
 _SUBMIT = ("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", "MINI_SWE_AGENT_FINAL_OUTPUT")
-_SPAN = re.compile(r"File:[ \t]*(\S[^\n]*?)[ \t]*\n\s*Lines:[ \t]*(\d{1,9})[ \t]*-[ \t]*(\d{1,9})", re.I)
-
-
-def claim(
-    path: str,
-    ranges: Ranges,
-    step: int,
-    tool: str,
-    symbols: tuple[str, ...] = (),
-    *,
-    shown: bool = False,
-    named: bool = True,
-) -> Event:
-    """Make the event of a read that a prediction, or the agent about itself, claims. `named`: see `Event`."""
-    return Event(
-        step,
-        None,
-        "read",
-        tool,
-        path,
-        ranges,
-        "self_report",
-        "shown" if shown else "claimed",
-        symbols=symbols,
-        named=named,
-    )
-
-
-def claims_of(
-    tool: str,
-    step: int,
-    lines: Mapping[str, Iterable[tuple[int, int]]],
-    symbols: Mapping[str, Iterable[str]] = MappingProxyType({}),
-    *,
-    files: Iterable[str] = (),
-    shown: bool = False,
-    named: Collection[str] | None = None,
-) -> list[Event]:
-    """Claims of reads, one for each file, with the lines and symbols of it. `files`: those that come first; `named`:
-    those that are named themselves (left out: all are).
-    """
-    return [
-        claim(
-            path,
-            tuple(lines.get(path, ())) or None,
-            step,
-            tool,
-            tuple(symbols.get(path, ())),
-            shown=shown,
-            named=named is None or path in named,
-        )
-        for path in dict.fromkeys([*files, *lines, *symbols])
-    ]
-
-
-def span_of(value: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The lines that an object names by `start` and `end`."""
-    first, last = whole(value.get("start")), whole(value.get("end"))
-    return (first, last) if first is not None and last is not None else None
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The second ones of pairs by the first ones, in order."""
-    found: dict[K, list[V]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
-
-
-def spans(block: str, step: int, tool: str) -> list[Event]:
-    """Claims in a block of `File:` and `Lines: a-b`."""
-    return claims_of(tool, step, grouped((hit[1], (int(hit[2]), int(hit[3]))) for hit in _SPAN.finditer(block)))
 
 
 def fenced(said: str) -> list[str]:

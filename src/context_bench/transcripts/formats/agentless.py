@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claims_of, grouped, run
+from context_bench.transcripts.trace import Event, claims_of, grouped
+from context_bench.transcripts.transcript import Transcript, run
 
 _FILES = ("3_final_combined_files", "2_embedding_selected_files", "1_model_selected_files")
 _LINES = re.compile(r"^\s*lines?\s*:\s*(\d{1,9})(?:\s*[-–—]\s*(\d{1,9}))?\s*$", re.M)

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Literal
 
 from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claim, run
+from context_bench.transcripts.trace import Event, claim
+from context_bench.transcripts.transcript import Transcript, run
 
 _FILE = re.compile(r"\s*File:\s*(\S.{0,1000}?)\s*$")
 _LINES = re.compile(r"\s*Line\s{0,9}number\s{0,9}range\s{0,9}:\s*(\d{1,9})\s*[-–]\s*(\d{1,9})\s*$", re.IGNORECASE)

@@ -22,7 +22,8 @@ from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import money
 from context_bench.core.usage import SWE_AGENT, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
-from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls, spans
+from context_bench.transcripts.trace import spans
+from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls
 
 SHOWING = ("open", "goto", "scroll_up", "scroll_down", "set_cursors")
 EDITING = ("edit", "insert", "create")

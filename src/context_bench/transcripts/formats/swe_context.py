@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claims_of, run, span_of, spans
+from context_bench.transcripts.trace import Event, claims_of, span_of, spans
+from context_bench.transcripts.transcript import Transcript, run
 
 _ENDING = "patch_context.txt"
 #: So large may a list in plain text be.

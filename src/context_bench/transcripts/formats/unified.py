@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.trace import Event
-from context_bench.transcripts.transcript import Transcript, claims_of, grouped, run, span_of
+from context_bench.transcripts.trace import Event, claims_of, grouped, span_of
+from context_bench.transcripts.transcript import Transcript, run
 
 
 def sniff(peek: Peek) -> bool:

@@ -121,7 +121,6 @@ def _named(name: str) -> str | None:
 
 
 Locate = Callable[[str], str | None]
-_NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(?:→|\t|: ?| ?\| ?)")
 _MOVE = re.compile(
     r"(?:^|[\n;&|])[ \t]{0,20}(?:git[ \t]{1,20})?mv[ \t]{1,20}(?:-\w{1,20}[ \t]{1,20}){0,5}([^\s;&|<>]{1,1000})"
     r"[ \t]{1,20}([^\s;&|<>]{1,1000})[ \t]{0,20}"
@@ -221,8 +220,6 @@ class Edits:
     def __bool__(self) -> bool:
         return bool(self.texts or self.lost or self.removed or self.names)
 
-    # -- the repository as it is now -----------------------------------------
-
     def blob(self, path: str) -> bytes | None:
         """A file as it is now; of a lost one, as it was."""
         if path in self.texts:
@@ -240,8 +237,6 @@ class Edits:
     def like(self) -> FilesByPath | None:
         """A repository with the same paths, as far as files of the base are concerned; `None` after a renaming."""
         return None if self.names else self.repo
-
-    # -- coordinates ----------------------------------------------------------
 
     @property
     def differing(self) -> Collection[str]:
@@ -275,8 +270,6 @@ class Edits:
         if 2 * sum(length for _, length in places) < len(shown):
             return None
         return ranges_of({number for a, length in places for number in range(a + 1, a + length + 1)})
-
-    # -- edits ----------------------------------------------------------------
 
     def edit(self, path: str, arguments: Any, record: Any = None) -> None:
         """Carry out a call of an editing tool on one file."""
@@ -471,12 +464,6 @@ def _place(given: Any) -> tuple[int, int] | None:
 
 def _whole_text(given: Any) -> str | None:
     return _first_text(given, _WHOLE if _place(given) is not None else (*_WHOLE, "new_text"))
-
-
-def numbered(text: str) -> list[tuple[int, str]]:
-    """The lines of an output that begin with their number, with it."""
-    hits = ((_NUMBERED.match(line), line) for line in text.split("\n"))
-    return [(int(hit[1]), line[hit.end() :]) for hit, line in hits if hit]
 
 
 def split(text: str) -> list[str]:

@@ -19,7 +19,7 @@ from context_bench.shell.model import ranges_of
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.trace import Event, EventKind, Ranges
 from context_bench.transcripts.traces import outputs
-from context_bench.transcripts.traces.edited import Edits, numbered
+from context_bench.transcripts.traces.edited import Edits
 from context_bench.transcripts.traces.tool_calls import (
     Handled,
     RunWorkspace,
@@ -307,7 +307,7 @@ def _in_base(one: Handled, edits: Edits, made: list[Event]) -> None:
     """Files and lines as the commit has them that the agent started from."""
     if not edits or shows_old_version(one.command):
         return
-    seen = numbered(one.text or "") if edits.lost else []
+    seen = outputs.numbered(one.text or "") if edits.lost else []
     for event in made:
         if event.path is None:
             continue

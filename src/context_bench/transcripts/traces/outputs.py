@@ -128,6 +128,12 @@ def line_numbers(text: str) -> list[int]:
     return [int(hit[1]) for line in text.split("\n") if (hit := _LINE_ONLY.match(line))]
 
 
+def numbered(text: str) -> list[tuple[int, str]]:
+    """The lines of an output that begin with their number, with it."""
+    hits = ((_NUMBERED.match(line), line) for line in text.split("\n"))
+    return [(int(hit[1]), line[hit.end() :]) for hit, line in hits if hit]
+
+
 def unwrapped(text: str) -> tuple[str, int | None, bool]:
     """A command's output without what the program puts around it, its exit code if that says it, and whether it was
     cut.
