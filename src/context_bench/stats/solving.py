@@ -16,9 +16,9 @@ quadrants.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from context_bench.stats.bootstrap import RESAMPLES, cluster_sums, resampled_sums
 from context_bench.stats.intervals import Interval, bounded, wilson
@@ -28,50 +28,6 @@ Status = Literal["resolved", "unresolved", "error", "unknown"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 COVERED = 0.5
 CAVEAT = "an association over tasks, not an effect of reading: tasks may be both easy to read and easy to solve"
-
-
-class LevelFigures(Protocol):
-    """Figures of one level of a scored run."""
-
-    @property
-    def coverage(self) -> float | None:
-        """Share of the gold that was read; `None` if there is none."""
-
-
-class RunScore(Protocol):
-    """Figures of one scored run by level; `error` says why there are none."""
-
-    @property
-    def error(self) -> str | None:
-        """The reason, or `None`."""
-
-    @property
-    def final(self) -> Mapping[str, LevelFigures]:
-        """Figures at the end of the run."""
-
-
-class ScoredRun(Protocol):
-    """One run of an agent on one task, as far as `cases_of` reads it."""
-
-    @property
-    def instance_id(self) -> str:
-        """The task."""
-
-    @property
-    def status(self) -> Status:
-        """The verdict of the harness on the patch."""
-
-    @property
-    def repo(self) -> str | None:
-        """The repository, if it is known."""
-
-    @property
-    def notes(self) -> Collection[str]:
-        """`infra` among them: the machinery failed."""
-
-    @property
-    def score(self) -> RunScore | None:
-        """Figures, if the run was scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +99,6 @@ class Solving:
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return asdict(self)
-
-
-def cases_of(rows: Iterable[ScoredRun], *, level: str = "line", infra: Collection[str] = ()) -> list[Case]:
-    """The cases of scored traces. `infra`: ids whose machinery failed."""
-    return [
-        Case(
-            row.instance_id,
-            row.status,
-            _coverage(row, level),
-            row.repo,
-            row.instance_id in infra or "infra" in row.notes,
-        )
-        for row in rows
-    ]
-
-
-def _coverage(row: ScoredRun, level: str) -> float | None:
-    found = row.score.final.get(level) if row.score is not None and not row.score.error else None
-    return found.coverage if found is not None else None
 
 
 def solving(

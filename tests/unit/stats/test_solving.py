@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.stats.intervals import wilson
-from context_bench.stats.solving import Case, cases_of, solving
+from context_bench.stats.solving import Case, solving
 from context_bench.traces.coverage import LEVELS, Level, Score
+from context_bench.traces.reports.trace_summary import cases_of
 from context_bench.traces.rows import TraceRow
 
 CASES = [

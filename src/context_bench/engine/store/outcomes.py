@@ -356,14 +356,9 @@ class StoredReplies:
         if (recent := self._recent.get(key)) is not None:
             return recent
         query = select(schema.replies.c.reply).where(schema.replies.c.key == _key(key))
-
-        def work() -> bytes | None:
-            with self._store.reading() as connection:
-                return connection.scalar(query)
-
-        found = self._store.insist(work)
+        packed: bytes | None = self._store.read(lambda connection: connection.scalar(query))
         try:
-            reply = unpacked(found)
+            reply = unpacked(packed)
         except Damaged:  # what can be asked again is
             return None
         return reply if isinstance(reply, dict) else None
@@ -376,12 +371,9 @@ class StoredReplies:
             if len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
             return
-
-        def work() -> None:
-            with self._store.writing(durable=False) as connection:
-                remember(connection, {key: reply}, self._secrets, self._clock.now())
-
-        self._store.insist(work)
+        self._store.write(
+            lambda connection: remember(connection, {key: reply}, self._secrets, self._clock.now()), durable=False
+        )
 
 
 def remember(connection: Connection, replies: Mapping[str, dict[str, Any]], secrets: Secrets, now: float) -> None:

@@ -273,12 +273,7 @@ class Writer:
         """State of these positions of the plan, where it is settled. `tapped`: only an answer that a tap saw is one."""
         judges = [each.id for each in self.evaluators if not each.after]
         settled = Settled(self.run.number, self.arms, self.trials, tapped, judges)
-
-        def work() -> Passed:
-            with self.store.reading() as connection:
-                return settled.passed(connection, first, last)
-
-        return self.store.insist(work)
+        return self.store.read(lambda connection: settled.passed(connection, first, last))
 
     def plan(self, rows: list[ExampleRow], *, sure: bool = False) -> Planned:
         """Write examples, in order, and the rows they owe; fills in each `occurrence`. Returns what was planned there
@@ -288,7 +283,7 @@ class Writer:
         """
         self.book()
         if not self.run.fresh:
-            planned = self.store.insist(lambda: self._unchanged(rows))
+            planned = self.store.read(lambda connection: self._unchanged(connection, rows))
             if planned is not None:
                 return planned
 
@@ -300,14 +295,13 @@ class Writer:
 
         return self._write(work, durable=False)
 
-    def _unchanged(self, rows: list[ExampleRow]) -> Planned | None:
+    def _unchanged(self, connection: Connection, rows: list[ExampleRow]) -> Planned | None:
         planned: Planned = {}
-        with self.store.reading() as connection:
-            for some in stretches(rows):
-                found = self._plan.unchanged(connection, some)
-                if found is None:
-                    return None
-                planned |= found
+        for some in stretches(rows):
+            found = self._plan.unchanged(connection, some)
+            if found is None:
+                return None
+            planned |= found
         return planned
 
     def cut(self, positions: int, *, sure: bool = False) -> None:
@@ -321,12 +315,10 @@ class Writer:
 
     def lookup(self, keys: Sequence[bytes]) -> dict[bytes, StoredAnswer]:
         """Stored outputs that answer these keys: this run's, or with `reuse="all"` the best of any run."""
-
-        def work() -> dict[bytes, StoredAnswer]:
-            with self.store.reading() as connection:
-                return look_up(connection, keys, self.run.number, anywhere=self.reuse == "all")
-
-        return self.store.insist(work) if keys and self.has_past else {}
+        if not keys or not self.has_past:
+            return {}
+        anywhere = self.reuse == "all"
+        return self.store.read(lambda connection: look_up(connection, keys, self.run.number, anywhere=anywhere))
 
     def point(self, units: Sequence[WorkItem]) -> None:
         """Let the plan rows of these units point to the outputs that answer them already."""
@@ -341,15 +333,8 @@ class Writer:
 
     def stored_output(self, output: int) -> Example:
         """The fields that the system added to the example, from an earlier answer."""
-
-        def work() -> Example:
-            with self.store.reading() as connection:
-                value: Example = unpacked(
-                    connection.scalar(select(schema.outputs.c.output).where(schema.outputs.c.id == output)), {}
-                )
-                return value
-
-        return self.store.insist(work)
+        query = select(schema.outputs.c.output).where(schema.outputs.c.id == output)
+        return self.store.read(lambda connection: dict(unpacked(connection.scalar(query), {})))
 
     # --- finished work ---
 

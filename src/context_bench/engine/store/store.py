@@ -211,6 +211,24 @@ class Store:
                     raise
         raise AssertionError
 
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Do `work` on one consistent state, again if the database went away in the middle. Raises `StoreUnusable`."""
+
+        def once() -> T:
+            with self.reading() as connection:
+                return work(connection)
+
+        return self.insist(once)
+
+    def write(self, work: Callable[[Connection], object], *, durable: bool = True) -> None:
+        """Do `work`, which may be done twice, in a write transaction. Raises `StoreUnusable`."""
+
+        def once() -> None:
+            with self.writing(durable=durable) as connection:
+                work(connection)
+
+        self.insist(once)
+
     def close(self) -> None:
         """Close every connection. A temporary store is gone afterwards."""
         self.engine.dispose()

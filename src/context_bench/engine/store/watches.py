@@ -99,12 +99,7 @@ class WatchLog:
         """So many turns have begun and are not kept. Safe from the end of this process when it returns, not from loss
         of power.
         """
-
-        def work() -> None:
-            with self._store.writing(durable=False) as connection:
-                connection.execute(self._updated(count))
-
-        self._store.insist(work)
+        self._store.write(lambda connection: connection.execute(self._updated(count)), durable=False)
         self.counted = count
 
     def _updated(self, under_way: int | None) -> Any:
@@ -132,12 +127,7 @@ class WatchLog:
         if settings is not None:
             values["settings"] = pack(dumps(settings | ({"dropped": self.dropped} if self.dropped else {})))
         ending = update(schema.watches).where(schema.watches.c.number == self.number).values(values)
-
-        def work() -> None:
-            with self._store.writing() as connection:
-                connection.execute(ending)
-
-        self._store.insist(work)
+        self._store.write(lambda connection: connection.execute(ending))
 
     def _write(self, connection: Connection, turn: Turn) -> None:
         seen = [turn.front, *turn.calls]

@@ -17,7 +17,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ import orjson
 
 from context_bench.core.spans import size
 from context_bench.reports.text import csv_cell
-from context_bench.stats.solving import Case, Solving, cases_of, solving
+from context_bench.stats.solving import Case, Solving, solving
 from context_bench.traces.coverage import LEVELS, POLICIES, Score
 from context_bench.traces.funnel import summed
 from context_bench.traces.reports.views import course
@@ -145,6 +145,25 @@ def summarise(
     return TraceSummary(
         dict(about or {}), made, [group for group in same.values() if len(group) > 1], dict(unread or {})
     )
+
+
+def cases_of(rows: Iterable[TraceRow], *, level: str = "line", infra: Collection[str] = ()) -> list[Case]:
+    """The cases of scored traces. `infra`: ids whose machinery failed."""
+    return [
+        Case(
+            row.instance_id,
+            row.status,
+            _coverage(row, level),
+            row.repo,
+            row.instance_id in infra or "infra" in row.notes,
+        )
+        for row in rows
+    ]
+
+
+def _coverage(row: TraceRow, level: str) -> float | None:
+    found = row.score.final.get(level) if row.score is not None and not row.score.error else None
+    return found.coverage if found is not None else None
 
 
 def _by_region(scores: Sequence[Score], repos: Sequence[str]) -> dict[str, Means]:
