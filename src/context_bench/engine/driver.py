@@ -28,7 +28,7 @@ from context_bench.engine.execution import (
     load_tokenizers,
     sandboxes_of,
 )
-from context_bench.engine.manifest import blinding, continued, described, program
+from context_bench.engine.manifest import continued, described, judged_again, program
 from context_bench.engine.plan import (
     Arm,
     Batch,
@@ -144,18 +144,10 @@ async def judge_only(execution: Execution, record: RunRecord, again: bool) -> Ex
         await execution.commits.drain()
         if execution.progress is not None:
             execution.progress.close()
-    names = [each.name for each in execution.writer.evaluators]
-    before = record.manifest.get("rescored", [])
-    late = {each.name: each.fingerprint for each in execution.writer.evaluators if each.after}
-    now = {"at": execution.clock.now(), "evaluators": names} | ({"fingerprints": late} if late else {})
-    sealed = {"blinding": blinding(record.manifest)} if late else {}
-    told = {**record.manifest, **sealed, "rescored": [*before, now]}
-    if walls := sandboxes_of(told, [each.evaluator for each in execution.writer.evaluators]):
-        told["walls"] = walls
-    for known in ("judge_calibration", "judge_audit"):
-        if late and (told.get(known) or {}).get("judge") not in late.values():
-            told.pop(known, None)  # it was about another judge
-    await execution.in_database(execution.writer.manifest, told)
+    evaluators = execution.writer.evaluators
+    walls = sandboxes_of(record.manifest, [each.evaluator for each in evaluators])
+    manifest = judged_again(record.manifest, evaluators, walls, at=execution.clock.now())
+    await execution.in_database(execution.writer.manifest, manifest)
     await execution.in_database(execution.writer.recount)
     systems = {
         name: {"judge_failed": count.judge_failed, "cost": count.cost}
@@ -171,7 +163,13 @@ _ASK_EVERY = 500  # rows, then the tap is asked for requests that came late
 
 
 class Runner(Execution):
-    """One execution of one run, from its first example to its end."""
+    """One execution of one run, from its first example to its end.
+
+    Its loop is `_worker`. A worker takes the next batch from the schedule, which has examples planned as they are
+    needed. The executor has each unit answered and judged. The outcome goes to the group commit; when it is durable,
+    `committed` tells the schedule, which may set units free that waited for it. Groups of a stateful arm go through
+    `IsolatedGroups`, which does the same on an instance of their own.
+    """
 
     async def run(self, examples: Iterable[Example], total: int | None) -> Executed:
         """Work until everything is done or something ends it."""
@@ -266,13 +264,13 @@ class Runner(Execution):
                 return
 
     async def _keep_load_log(self) -> None:
-        if self.circumstances is not None:
-            await self.circumstances.keep()
+        if self.load_log is not None:
+            await self.load_log.keep()
 
     async def committed(self, outcome: WorkOutcome, *, known: bool = False) -> bool:
         """Keep an outcome; False if it ended the run. `known`: it stands in for one that was counted before."""
-        if outcome.ran and self.circumstances is not None:
-            await self.circumstances.rows_are_made()
+        if outcome.ran and self.load_log is not None:
+            await self.load_log.rows_are_made()
         await self.commits.put(outcome)
         if not known:
             self.statistics.note(outcome)
@@ -396,12 +394,12 @@ async def execute(
         source = await runner.in_database(source_key, examples, planned, program())
         begun = await runner.in_database(writer.begin, name, identity, source)
         await runner.in_database(writer.book)
-        told = secrets.value(described(manifest, planned, judges, settings, recorder))
-        told = continued(told, begun.before)
-        told |= {"notes": list(dict.fromkeys([*told.get("notes", []), *secrets.notes]))} if secrets.notes else {}
-        await runner.in_database(writer.manifest, told)
-        runner.circumstances = LoadLog(
-            told, limits, lambda manifest: runner.in_database(writer.manifest, manifest), evaluators
+        manifest = continued(secrets.value(described(manifest, planned, judges, settings, recorder)), begun.before)
+        if secrets.notes:
+            manifest["notes"] = list(dict.fromkeys([*manifest.get("notes", []), *secrets.notes]))
+        await runner.in_database(writer.manifest, manifest)
+        runner.load_log = LoadLog(
+            manifest, limits, lambda changed: runner.in_database(writer.manifest, changed), evaluators
         )
         replies = StoredReplies(store, secrets, clock=clock, with_calls=True)
         with rare_collections(), caching_replies(replies, evaluators if reuse != "none" else []):

@@ -256,7 +256,7 @@ class Execution:
         self.stopped: Stop | None = None
         self.interrupted = False
         self.statistics = RunStatistics(writer, self.in_database, progress, clock)
-        self.circumstances: LoadLog | None = None  # nor changes anything about endpoints then
+        self.load_log: LoadLog | None = None  # nor changes anything about endpoints then
 
     @asynccontextmanager
     async def threads(self) -> AsyncIterator[None]:

@@ -76,7 +76,7 @@ def described(
     before anything ran.
     """
     margin = manifest.get("margin")
-    told = {
+    whole = {
         **manifest,
         **({"margin": {**margin, "hash": stable_hash(margin)}} if isinstance(margin, dict) else {}),
         "engine": {
@@ -97,7 +97,7 @@ def described(
             "marker": getattr(recorder, "marker", None),
         },
     }
-    return told | ({"blinding": blinding(told)} if any(each.after for each in evaluators) else {})
+    return whole | ({"blinding": blinding(whole)} if any(each.after for each in evaluators) else {})
 
 
 def blinding(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def blinding(manifest: Mapping[str, Any]) -> dict[str, Any]:
     The key follows from the systems and the seed: equal runs are written alike, and who judges, or judges again,
     changes no id.
     """
-    if isinstance(known := manifest.get("blinding"), dict):
-        return known
+    if isinstance(sealed := manifest.get("blinding"), dict):
+        return sealed
     engine = manifest.get("engine") or {}
     keys = sorted(str(each.get("key")) for each in engine.get("systems") or [])
     seed = int((engine.get("settings") or {}).get("seed") or 0)
@@ -131,3 +131,19 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
     if past and past != manifest:
         earlier.append(past)
     return {**manifest, "earlier": earlier} if earlier else manifest
+
+
+def judged_again(
+    manifest: Mapping[str, Any], evaluators: Sequence[PlannedEvaluator], walls: list[str], *, at: float
+) -> dict[str, Any]:
+    """The manifest of a run whose stored answers were judged by these evaluators. `walls`: what stood around code that
+    evaluators ran.
+    """
+    late = {each.name: each.fingerprint for each in evaluators if each.after}
+    judging = {"at": at, "evaluators": [each.name for each in evaluators]} | ({"fingerprints": late} if late else {})
+    sealed = {"blinding": blinding(manifest)} if late else {}
+    changed = {**manifest, **sealed, "rescored": [*manifest.get("rescored", []), judging]}
+    for name in ("judge_calibration", "judge_audit"):
+        if late and (changed.get(name) or {}).get("judge") not in late.values():
+            changed.pop(name, None)  # it was about another judge
+    return changed | ({"walls": walls} if walls else {})
