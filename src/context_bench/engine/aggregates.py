@@ -9,6 +9,7 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,7 @@ class Columns:
     )  # clusters that have names; empty where no row names one
     shapes: set[str] = field(default_factory=set)
     trials: int = 0
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False)  # what was worked out, by what it is
+    _numbered: bool = field(default=False, repr=False)  # examples of the same id are told from one another
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -124,41 +125,36 @@ class Columns:
         """The `datasets` or `types` there are, in order."""
         return [int(each) for each in np.unique(self.whole(name))]
 
+    @cached_property
     def keys(self) -> NDArray[Any]:
         """Numbers for (example, trial), by which the rows of two systems are matched."""
-        if "keys" not in self._cache:
-            self._number_repeats()
-            pairs = zip(self.examples, self.whole("trials").tolist(), strict=True)
-            self._cache["keys"] = np.fromiter((digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
-        found: NDArray[Any] = self._cache["keys"]
-        return found
+        self._number_repeats()
+        pairs = zip(self.examples, self.whole("trials").tolist(), strict=True)
+        return np.fromiter((digest(*pair) for pair in pairs), dtype=np.uint64, count=len(self))
 
+    @cached_property
     def units(self) -> NDArray[Any] | None:
         """Each row's example as 0…U−1; `None` where no example has two rows."""
-        self._number_repeats()
-        if "units" not in self._cache:
-            codes = _codes(self.examples)
-            self._cache["units"] = codes if self.trials > 1 else None
-            if not len(self.labels):
-                self._cache["clusters"] = codes
-        found: NDArray[Any] | None = self._cache["units"]
-        return found
+        return self._codes_of_examples if self.trials > 1 else None
 
+    @cached_property
     def clusters(self) -> NDArray[Any]:
         """Each row's cluster as 0…G−1; an example without one is a cluster of its own."""
-        self.units()
-        if "clusters" not in self._cache:
-            self._cache["clusters"] = _codes(self.labels)
-        found: NDArray[Any] = self._cache["clusters"]
-        return found
+        self._number_repeats()
+        return _codes(self.labels) if len(self.labels) else self._codes_of_examples
+
+    @cached_property
+    def _codes_of_examples(self) -> NDArray[Any]:
+        self._number_repeats()
+        return _codes(self.examples)
 
     def _number_repeats(self) -> None:
         """Tell apart examples of the same id: the second of them in one trial is another example, in every trial the
         same one.
         """
-        if "numbered" in self._cache or not len(self):
+        if self._numbered or not len(self):
             return
-        self._cache["numbered"] = True
+        self._numbered = True
         ids, trials = np.frombuffer(self.examples, dtype=np.uint64), self.whole("trials")
         order = np.lexsort((trials, ids)) if self.trials > 1 else np.argsort(ids, kind="stable")
         again = (ids[order[1:]] == ids[order[:-1]]) & (trials[order[1:]] == trials[order[:-1]])

@@ -120,7 +120,7 @@ def score_estimate(
     n, failures = int(known.sum()), int(missing.sum())
     if not n:
         return None
-    units, clusters = columns.units(), columns.clusters()
+    units, clusters = columns.units, columns.clusters
     if n < len(known):
         units, clusters = None if units is None else units[known], clusters[known]
         scores = scores[known]
@@ -201,7 +201,7 @@ def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     """Ratios of sums over clusters, all from one draw."""
     found: dict[str, Estimate] = {}
     sums = _cluster_sums(parts, columns, found)
-    enough = len(columns) >= MIN_CLUSTERS and int(columns.clusters().max()) + 1 >= MIN_CLUSTERS
+    enough = len(columns) >= MIN_CLUSTERS and int(columns.clusters.max()) + 1 >= MIN_CLUSTERS
     intervals = ratio_intervals_of(sums, seed=seed) if enough else [None for _ in sums]
     for estimate, interval in zip(found.values(), intervals, strict=True):
         if interval is not None and estimate.clusters >= MIN_CLUSTERS:
@@ -215,7 +215,7 @@ def _cluster_sums(
     """Top and bottom of each part by cluster; its ratio goes into `found`. Parts that nothing is known of are left out
     of both.
     """
-    codes = columns.clusters()
+    codes = columns.clusters
     for name, made in parts.items():
         top, bottom, where = made()
         known = float(bottom[where].sum()) if where.any() else 0.0
@@ -232,7 +232,7 @@ def _cluster_sums(
 def _counted(value: float, columns: Columns, known: NDArray[Any]) -> Estimate:
     """An estimate with the rows behind it; `failures`: rows that failed and so have no such number."""
     missing = ~known & (columns.whole("failed") > 0)
-    return Estimate(value, n=int(known.sum()), failures=int(missing.sum()), clusters=_groups(columns.clusters()[known]))
+    return Estimate(value, n=int(known.sum()), failures=int(missing.sum()), clusters=_groups(columns.clusters[known]))
 
 
 def _groups(codes: NDArray[Any]) -> int:
@@ -248,7 +248,7 @@ def _times(columns: Columns) -> dict[str, Estimate]:
         known = columns.knows(name)
         if not known.any():
             continue
-        seconds, codes = columns.measure(name)[known], compact(columns.clusters()[known])
+        seconds, codes = columns.measure(name)[known], compact(columns.clusters[known])
         for label, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))[: 3 if name == "latency" else 2]:
             estimate = _counted(float(np.quantile(seconds, share)), columns, known)
             if (interval := quantile_interval(seconds, share, codes)) is not None:

@@ -321,7 +321,7 @@ class Comparer:
         both = ~np.isnan(a) & ~np.isnan(b)
         lost = b[failed_one & ~np.isnan(b)]
         excluded = int((failed_one | failed_two).sum())
-        units, clusters = one.units(), one.clusters()[at_one][both]
+        units, clusters = one.units, one.clusters[at_one][both]
         units = None if units is None else units[at_one][both]
         if not both.any():
             empty = np.empty(0)
@@ -335,7 +335,7 @@ class Comparer:
         ask again.
         """
         if (first, second) not in self._matched:
-            one, two = self.columns[first].keys(), self.columns[second].keys()
+            one, two = self.columns[first].keys, self.columns[second].keys
             keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
             self._matched[first, second] = keys, at_one, at_two
         return self._matched[first, second]

@@ -91,16 +91,16 @@ def test_rows_taken_together_are_the_rows_taken_one_by_one(rows):
 
 def test_the_second_example_of_an_id_is_another_one_in_every_trial():
     columns = gathered([row("a"), row("a"), row("b"), row("a", 1), row("a", 1), row("b", 1)])
-    units = columns.units().tolist()
+    units = columns.units.tolist()
     assert units[:3] == units[3:]
     assert len(set(units)) == 3
-    assert columns.clusters().tolist() == units
-    assert len(set(columns.keys().tolist())) == 6
+    assert columns.clusters.tolist() == units
+    assert len(set(columns.keys.tolist())) == 6
 
 
 def test_an_example_without_a_cluster_is_one_of_its_own_and_names_join_the_others():
     columns = gathered([row(1), row(2, cluster="x"), row(3, cluster="x"), row("1"), row(1)])
-    found = columns.clusters().tolist()
+    found = columns.clusters.tolist()
     assert found[1] == found[2]
     assert len(set(found)) == 4
 
@@ -111,7 +111,7 @@ def test_small_facts_and_missing_numbers():
     assert np.isnan(columns.numbers("f1")).tolist() == [False, True, True]
     assert columns.numbers("em")[2] == 0
     assert np.isnan(columns.measure("cost")).all()
-    assert columns.units() is None
+    assert columns.units is None
 
 
 def test_trials_are_averaged_over_the_rows_that_are_left():
