@@ -65,7 +65,7 @@ from context_bench.memory.datasets import memory_records as dates
 from context_bench.memory.datasets import memory_records as haystacks
 from context_bench.memory.systems import described as _description
 from context_bench.memory.systems import http, mcp
-from context_bench.reports import text as shown
+from context_bench.reports import visible_text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import verification as results
 from context_bench.sandbox import workspace_files as placing

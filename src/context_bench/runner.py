@@ -19,7 +19,7 @@ from context_bench.core.rows import limit_notes, unranked
 from context_bench.results import EvalResult
 
 if TYPE_CHECKING:
-    from context_bench.reports.json_out import Answered
+    from context_bench.reports.json_document import Answered
 
 __all__ = ["add_notes", "answered", "collect", "complete_from_rows", "detail_of", "details", "evaluate"]
 
@@ -368,7 +368,7 @@ def answered(store: Any, run: str, system: str | None = None, *, requests: bool 
     from context_bench.engine import run_of
     from context_bench.engine.store.reading import stored
     from context_bench.engine.store.row_details import requests_of
-    from context_bench.reports.json_out import Answered
+    from context_bench.reports.json_document import Answered
 
     waiting = stored(store, run_of(store, run).number, system)
     while some := list(islice(waiting, 64)):

@@ -13,7 +13,7 @@ from context_bench.engine.store import copied_rows, schema
 from context_bench.engine.store.browsing import listed
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.metrics import MeanScore
-from context_bench.reports.output import render
+from context_bench.reports.renderers import render
 from context_bench.runner import collect, details
 from context_bench.viewer.library import Library
 

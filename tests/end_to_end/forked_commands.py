@@ -16,7 +16,7 @@ import traceback
 from context_bench import datasets, engine, evaluators, metrics, reports, runner, systems  # noqa: F401 - here, so that forks need not
 from context_bench.__main__ import main
 
-for room in ("preflight", "arms", "reporting", "session", "parts", "runs"):
+for room in ("preflight", "arms", "reporting", "run_session", "run_parts", "runs"):
     importlib.import_module(f"context_bench.session.{room}")
 for place in (importlib.import_module("context_bench.engine.store"), reports):
     for module in pkgutil.iter_modules(place.__path__):

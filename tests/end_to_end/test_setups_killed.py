@@ -13,7 +13,7 @@ from context_bench.engine import open_store, rows, run_of, setups, spent
 from context_bench.llm.servers import ModelServer
 from context_bench.metrics import MeanScore
 from context_bench.reports import build_page
-from context_bench.reports.json_out import render
+from context_bench.reports.json_document import render
 from context_bench.runner import collect
 from context_bench.wire.apis.read import Reply
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from forking import main
 
 import context_bench.llm.servers
-import context_bench.session.parts
+import context_bench.session.run_parts
 import context_bench.tap.control_api
 import context_bench.traffic.sections.watch_board
 import context_bench.traffic.watch.watcher  # noqa: F401 - imported here so that forks need not

@@ -17,7 +17,7 @@ from context_bench.engine import Arm, RunSettings, execute, open_store, purge, r
 from context_bench.evaluators import LLMJudge
 from context_bench.metrics import MeanScore
 from context_bench.reports import build_page
-from context_bench.reports.json_out import render
+from context_bench.reports.json_document import render
 from context_bench.runner import collect
 from context_bench.systems import OpenAIProxy
 

@@ -27,7 +27,7 @@ from context_bench.results import EvalResult
 from context_bench.session.arms import cells
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
-from context_bench.session.session import RunEnvironment
+from context_bench.session.run_session import RunEnvironment
 
 EXAMPLES = [
     {"id": i, "context": f"The code of box {i} is {i * 7}.", "question": f"Box {i}?", "answer": str(i * 7)}

@@ -24,7 +24,7 @@ from context_bench.cli import faults
 from context_bench.core import allocator
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop, UnknownName
 from context_bench.core.families import Command, Family, built_in, families
-from context_bench.session import files, interrupts
+from context_bench.session import interrupts, output_files
 
 _OWN = {
     "run": Command("context_bench.cli.run:command", "Measure proxies and other systems on datasets, with verdicts."),
@@ -287,13 +287,13 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
     Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no
     example).
     """
-    with files.standard_streams(), faults.noticed(for_good=for_good):
+    with output_files.standard_streams(), faults.noticed(for_good=for_good):
         try:
             if completion_wanted():
                 return answer_completion(typer.main.get_command(app), _prepare)
             with interrupts.noticed(argv), interrupts.leftovers_ended():
                 code = _run_line(list(argv))
-            files.flush()
+            output_files.flush()
             return code
         except SystemExit as asked:
             if isinstance(
@@ -310,13 +310,13 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
 def _unforeseen(error: BaseException) -> int:
     """End the command on an error that nobody caught: a closed pipe, a full disk, or a fault of ours."""
     if isinstance(error, OSError):
-        stream = files.unwritable()
+        stream = output_files.unwritable()
         if stream is not None:
             if not isinstance(error, BrokenPipeError):
                 _say(BadInput(f"standard {stream} cannot be written: {error.strerror or error}"))
                 return BadInput.exit_code
             return 0
-        if error.errno in files.NO_ROOM:
+        if error.errno in output_files.NO_ROOM:
             _say(BadInput(f"a file cannot be written: {error.strerror}; free some space. What is stored is kept"))
             return BadInput.exit_code
     return faults.ended_by(error)
@@ -400,4 +400,4 @@ def _all_options(args: list[str]) -> int:
 
 
 def _say(stop: ContextBenchError) -> None:
-    files.say(str(stop))
+    output_files.say(str(stop))

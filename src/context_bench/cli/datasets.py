@@ -28,7 +28,7 @@ def command(
 ) -> int:
     """List the datasets that `--dataset` knows by name, or show one. Nothing is downloaded."""
     from context_bench.datasets import datasets_known, describe
-    from context_bench.session.parts import import_modules
+    from context_bench.session.run_parts import import_modules
 
     import_modules(imports or [])
     if name is not None:
@@ -47,7 +47,7 @@ def command(
 def _as_json(found: Any) -> None:
     from json import dumps
 
-    from context_bench.session.files import write_out
+    from context_bench.session.output_files import write_out
 
     write_out(dumps(found, indent=2, ensure_ascii=False, default=str) + "\n", None)
 
@@ -79,7 +79,7 @@ def _columns(width: int) -> list[str]:
 
 
 def _cells(each: dict[str, Any]) -> dict[str, str]:
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     size, suffix = each.get("size"), "[:…]" if each.get("configs") else ""
     cells = {
@@ -93,7 +93,7 @@ def _cells(each: dict[str, Any]) -> dict[str, str]:
 
 
 def _one(found: dict[str, Any]) -> None:
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     configs = found.get("configs") or []
     context = {**_WORDS, False: "no: the text is the question itself, so there is nothing to compress"}[

@@ -329,7 +329,7 @@ def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
 def _write_page(console: Any, result: Any, out: Path, details: Any, store: str) -> None:
     from context_bench.llm.redact import redact
     from context_bench.reports import build_page, render
-    from context_bench.reports.text import json_ready
+    from context_bench.reports.visible_text import json_ready
 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(

@@ -46,8 +46,8 @@ async def _serve_proxy(system: str, upstream: str, port: int, client: list[str])
     from rich.console import Console
 
     from context_bench.llm.redact import redact
-    from context_bench.reports.text import visible
-    from context_bench.session.parts import started_upstream
+    from context_bench.reports.visible_text import visible
+    from context_bench.session.run_parts import started_upstream
     from context_bench.systems.serve import Served
     from context_bench.traffic.command.client import run_client
 
@@ -98,8 +98,8 @@ async def _serve_tap(
     from rich.console import Console
 
     from context_bench.core.records import Forwarded, not_compared
-    from context_bench.reports.text import visible
-    from context_bench.session.parts import started_upstream
+    from context_bench.reports.visible_text import visible
+    from context_bench.session.run_parts import started_upstream
     from context_bench.tap import serve_tap
 
     console = Console(stderr=True, highlight=False)

@@ -98,7 +98,7 @@ def _sentence(error: BaseException, where: str) -> str:
 
 def _shown(text: str, limit: int) -> str:
     """`text` without keys and without anything that steers a terminal."""
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     return visible(_masked(text[: 4 * limit]), limit)
 

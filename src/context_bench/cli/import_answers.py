@@ -15,9 +15,9 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_file, stable_hash
 from context_bench.core.roles import CANDIDATE, described_cell
 from context_bench.session import interrupts
-from context_bench.session.files import say
 from context_bench.session.flags import own, takes
 from context_bench.session.options import StoredOptions
+from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
     from context_bench.core.records import Example

@@ -16,9 +16,8 @@ from context_bench.judge.calibration import family_of, same_family, self_prefere
 from context_bench.judge.judge_replies import MarkRates, mark_rates
 from context_bench.judge.pairwise_judge import PairVerdict, PairwiseSummary, pairwise_summary
 from context_bench.llm.redact import key_in
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 from context_bench.session import interrupts
-from context_bench.session.files import say
 from context_bench.session.judged import (
     JudgedOutput,
     Loaded,
@@ -31,6 +30,7 @@ from context_bench.session.judged import (
     sample,
     under_limits,
 )
+from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
     from context_bench.judge.audit import Audit, AuditItem

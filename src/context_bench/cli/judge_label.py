@@ -14,9 +14,9 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.judge.calibration import Calibration, Labelled, calibrate
-from context_bench.reports.text import visible
-from context_bench.session.files import say
+from context_bench.reports.visible_text import visible
 from context_bench.session.judged import JudgedOutput, Loaded, fingerprint_of, loaded, sample
+from context_bench.session.output_files import say
 
 _WIDTH = 78
 _RATINGS = "012345"

@@ -1,4 +1,4 @@
-"""`context-bench run`: the main job. Its options are declared in `session.options`; `session.session` does the rest."""
+"""`context-bench run`: the main job. `session.options` declares its options; `session.run_session` does the rest."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ from context_bench.session.options import RunOptions
 )
 def command(context: typer.Context, **_given: Any) -> int:
     """Measure proxies and other systems on datasets, against controls, with intervals and verdicts."""
-    from context_bench.session.session import run_session
+    from context_bench.session.run_session import run_session
 
     return run_session(options_of(context, RunOptions))

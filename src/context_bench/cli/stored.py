@@ -15,10 +15,10 @@ import typer
 from context_bench.core.addresses import listening_port
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.session import interrupts
-from context_bench.session.files import destination, say, write_out
 from context_bench.session.flags import own, takes
 from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import StoredOptions
+from context_bench.session.output_files import destination, say, write_out
 
 if TYPE_CHECKING:
     from context_bench.reports.page import Chart, Page
@@ -151,7 +151,7 @@ def _rows(store: Any, record: Any, example: str, systems: Iterable[str], trial: 
 def _stored_id(store: Any, record: Any, example: str) -> str | int:
     """The id that is meant: as it is stored, or as reports show it. Raises `UnknownName`, which tells near ones."""
     from context_bench.engine.store.reading import example_ids
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     ids = example_ids(store, record.number)
     for shown in (str, visible):
@@ -169,7 +169,7 @@ def _print_text(found: list[_Found], full: bool, *, chosen: bool) -> None:
 
     from context_bench.reports.detail import detail_text
     from context_bench.reports.exchanges import shown_exchanges
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     console = Console()
     color = console.color_system is not None and not console.no_color
@@ -192,7 +192,7 @@ def _print_json(found: list[_Found]) -> None:
 
     from context_bench.core.records import plain
     from context_bench.reports.exchanges import compared
-    from context_bench.reports.text import json_ready
+    from context_bench.reports.visible_text import json_ready
 
     ready = [{"row": plain(row), **told, "diffs": compared(told)} for row, told in found]
     write_out(json.dumps(json_ready(ready), indent=2, ensure_ascii=False) + "\n", None)

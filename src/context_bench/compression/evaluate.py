@@ -23,7 +23,7 @@ from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import Violation, compare_requests
 
 if TYPE_CHECKING:
-    from context_bench.reports.json_out import Answered, Writable
+    from context_bench.reports.json_document import Answered, Writable
     from context_bench.results import EvalResult
 
 #: What `evaluate_compression` runs beside the systems; the last two in the size of each of them.
@@ -168,8 +168,8 @@ _LONG = {"example": "session", "output": "context"}
 
 def write_results(result: Result, answers: Iterable[Answered], stream: Writable) -> None:
     """Write the run and its rows, one at a time."""
-    from context_bench.reports.json_out import row_record
-    from context_bench.reports.text import json_ready
+    from context_bench.reports.json_document import row_record
+    from context_bench.reports.visible_text import json_ready
 
     encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
     facts = {"manifest": result.manifest, "timing": result.timing, "setups": result.setups, "notes": result.notes}

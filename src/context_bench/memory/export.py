@@ -19,8 +19,8 @@ from context_bench.core.rows import cost_usd, qa_type, score, standing
 from context_bench.memory.cortex.containment import BenchmarkResult, score_question, summarize
 from context_bench.memory.figures import setup_figures
 from context_bench.reports.declared import mapping
-from context_bench.reports.json_out import Answered
-from context_bench.reports.text import json_ready
+from context_bench.reports.json_document import Answered
+from context_bench.reports.visible_text import json_ready
 
 SCHEMA = "context-bench/memory/1"
 _PER_K = ("hit", "recall", "all", "precision", "ndcg")

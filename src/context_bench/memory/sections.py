@@ -25,7 +25,7 @@ from context_bench.reports.declared import (
 from context_bench.reports.page import MISSING, Chart, LinePoint, Section, Table
 from context_bench.reports.plotting import about_spread, spread
 from context_bench.reports.report_context import ReportContext
-from context_bench.reports.text import markdown
+from context_bench.reports.visible_text import markdown
 from context_bench.stats.intervals import Scored
 
 _AT_K = re.compile(r"(session_)?(hit|recall|all|ndcg)_at_(\d+)")

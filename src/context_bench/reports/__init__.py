@@ -27,32 +27,32 @@ __all__ = [
 
 if TYPE_CHECKING:
     from context_bench.reports.frames import to_dataframe as to_dataframe
-    from context_bench.reports.html import repr_html as repr_html
-    from context_bench.reports.output import FORMATS as FORMATS
-    from context_bench.reports.output import render as render
-    from context_bench.reports.output import to_csv as to_csv
-    from context_bench.reports.output import to_html as to_html
-    from context_bench.reports.output import to_json as to_json
-    from context_bench.reports.output import to_markdown as to_markdown
-    from context_bench.reports.output import to_table as to_table
-    from context_bench.reports.output import write as write
+    from context_bench.reports.html_page import repr_html as repr_html
     from context_bench.reports.page import Page as Page
     from context_bench.reports.page import build_page as build_page
+    from context_bench.reports.renderers import FORMATS as FORMATS
+    from context_bench.reports.renderers import render as render
+    from context_bench.reports.renderers import to_csv as to_csv
+    from context_bench.reports.renderers import to_html as to_html
+    from context_bench.reports.renderers import to_json as to_json
+    from context_bench.reports.renderers import to_markdown as to_markdown
+    from context_bench.reports.renderers import to_table as to_table
+    from context_bench.reports.renderers import write as write
 
 __getattr__, __dir__ = lazy(
     __name__,
     [
-        ".output:FORMATS",
+        ".renderers:FORMATS",
         ".page:Page",
         ".page:build_page",
-        ".output:render",
-        ".html:repr_html",
-        ".output:to_csv",
+        ".renderers:render",
+        ".html_page:repr_html",
+        ".renderers:to_csv",
         ".frames:to_dataframe",
-        ".output:to_html",
-        ".output:to_json",
-        ".output:to_markdown",
-        ".output:to_table",
-        ".output:write",
+        ".renderers:to_html",
+        ".renderers:to_json",
+        ".renderers:to_markdown",
+        ".renderers:to_table",
+        ".renderers:write",
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from context_bench.core.numbers import number
 from context_bench.core.records import Estimate
 from context_bench.reports.page import Cell, Chart, Column, Figure, Section, Table, Unit
-from context_bench.reports.text import json_ready
+from context_bench.reports.visible_text import json_ready
 
 Facts = Mapping[str, Any]
 ColumnUnit = Unit | Literal["ms", "text"]

@@ -31,7 +31,7 @@ from context_bench.reports.exchanges import (
     shown_piece,
 )
 from context_bench.reports.table import drawn
-from context_bench.reports.text import json_ready, visible
+from context_bench.reports.visible_text import json_ready, visible
 
 _BOTH = ("kept", "dropped", "added")
 _MARKS = {"dropped": "del", "added": "ins"}
@@ -144,7 +144,7 @@ def detail_html(
 
     `worked_out`: the differences of `told`, for a caller that tries several limits.
     """
-    from context_bench.reports.html import environment
+    from context_bench.reports.html_page import environment
 
     detail = Detail.of(row, told or {}, limit, worked_out)
     return Markup(environment().get_template("detail.html.j2").render(detail=detail, exchange=exchange_html))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 from context_bench.wire.diff import Changed, MessageDiff, RequestDiff, diff_requests
 from context_bench.wire.request import Part, WireMessage, WireRequest
 from context_bench.wire.words import Kind, Span, count_words, diff_texts

@@ -46,8 +46,8 @@ from context_bench.core.errors import MissingExtra
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import shape_of
-from context_bench.reports.json_out import Answered
-from context_bench.reports.text import json_ready, unicode_safe
+from context_bench.reports.json_document import Answered
+from context_bench.reports.visible_text import json_ready, unicode_safe
 
 if TYPE_CHECKING:
     import pandas

@@ -29,8 +29,8 @@ from context_bench.reports.page import (
     TurnBar,
 )
 from context_bench.reports.report_context import PRIMARY, ReportContext, estimate_of, interval_of
-from context_bench.reports.text import visible
 from context_bench.reports.traffic import forwarded_mean
+from context_bench.reports.visible_text import visible
 from context_bench.stats.pareto import Reading, beats
 
 #: Verdicts on a system against truncation to its own size, as the card words them; others are the same as everywhere.

@@ -20,7 +20,7 @@ from context_bench.reports.arm_aggregates import changed, first, shape_of
 from context_bench.reports.detail import detail_html
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
-from context_bench.reports.text import script_json, visible
+from context_bench.reports.visible_text import script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
 PLAIN_ROWS = 1000  # so many stand in the file as plain JSON, more are packed

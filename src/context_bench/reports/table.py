@@ -20,7 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from context_bench.reports.page import MISSING, Cell, Figure, Page, Section, Table
-from context_bench.reports.text import TEXT_LIMIT, markdown, visible
+from context_bench.reports.visible_text import TEXT_LIMIT, markdown, visible
 
 WIDTH = 80
 _KEY_WIDTH = 26  # of the first column; longer names are folded

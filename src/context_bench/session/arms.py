@@ -19,8 +19,8 @@ from context_bench.core.roles import CANDIDATE, ArmRole, control_role, described
 from context_bench.llm.redact import key_in
 from context_bench.session.offers import DEFAULT_CONTROLS
 from context_bench.session.options import ProxyOptions, RunOptions
-from context_bench.session.parts import Accounts, is_local
-from context_bench.session.session import RunEnvironment
+from context_bench.session.run_parts import Accounts, is_local
+from context_bench.session.run_session import RunEnvironment
 
 PLAIN_CONTROLS = ("full", "full#2", "none")
 BUDGETED_CONTROLS = ("head_tail", "random_drop", "bm25")

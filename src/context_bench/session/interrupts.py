@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from context_bench.core import allocator
-from context_bench.session.files import say
+from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
     import asyncio
@@ -185,7 +185,7 @@ def left_behind() -> str:
 def kept(run: str, store: object, rows: int | None, owed: int | None) -> str:
     """Advice after an interrupted run whose rows are in `store`: how many, and the command that goes on with it."""
     from context_bench.llm.redact import redact
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     _explained.append(True)
     many = (
@@ -251,7 +251,7 @@ def quoted(text: str) -> str:
     """One word of a shell's command line; what a terminal would not show as it is, is written as an escape in bash's
     and zsh's `$'…'`.
     """
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     if text.isprintable() and visible(text, 10_000) == text:
         return shlex.quote(text)

@@ -15,6 +15,7 @@ from context_bench.core.keys import seed_of
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.judge.judge_replies import opaque_id
 from context_bench.llm.redact import key_in
+from context_bench.session import run_parts
 
 if TYPE_CHECKING:
     from context_bench.judge.audit import AuditItem
@@ -196,10 +197,9 @@ def asked_by(limits: RunOptions | None, url: str) -> dict[str, Any]:
     """Settings of a client for the judge at `url`: patience, prices and limits."""
     if limits is None:
         return {}
-    from context_bench.session import parts
-    from context_bench.session.parts import Accounts
+    from context_bench.session.run_parts import Accounts
 
-    return {**parts.patience(limits), "prices": parts.prices(limits), "limiter": Accounts(limits).of_judge(url)}
+    return {**run_parts.patience(limits), "prices": run_parts.prices(limits), "limiter": Accounts(limits).of_judge(url)}
 
 
 @contextmanager

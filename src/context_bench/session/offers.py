@@ -93,16 +93,16 @@ def _controls(_: Any) -> list[str]:
 def _formats(_: Any) -> list[str]:
     """Forms of a report."""
     from context_bench.core.lazy import registry
-    from context_bench.reports.output import FORMATS
+    from context_bench.reports.renderers import FORMATS
 
     return [*FORMATS, *registry.names("reporter")]
 
 
 def _exports(context: Any) -> list[str]:
     """Forms of an export."""
-    from context_bench.session import reporting as exporting
+    from context_bench.session import reporting
 
-    return [*(each for each in _formats(context) if each != "table"), *exporting.formats()]
+    return [*(each for each in _formats(context) if each != "table"), *reporting.formats()]
 
 
 def _kinds(_: Any) -> list[str]:

@@ -18,9 +18,9 @@ from context_bench.core.records import Call
 from context_bench.llm.redact import bare_url, key_in
 from context_bench.llm.sessions import unreachable, who_answers
 from context_bench.session.arms import DEFAULT, Cell
-from context_bench.session.files import say
 from context_bench.session.options import RunOptions
-from context_bench.session.session import RunEnvironment
+from context_bench.session.output_files import say
+from context_bench.session.run_session import RunEnvironment
 
 PROBE = {
     "id": "preflight",
@@ -35,7 +35,7 @@ def check_plan(options: RunOptions, data: list[Any], prices: Any, evaluators: li
     counted.
     """
     _score_exists(options.score_field, evaluators)
-    from context_bench.reports.output import check_format
+    from context_bench.reports.renderers import check_format
 
     check_format(options.output)
     check_price(options, prices)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Export, families, families_of, large_controls
 from context_bench.session import interrupts
-from context_bench.session.files import destination, harmless, replacing, say, write_out
 from context_bench.session.gate import hold, limits
+from context_bench.session.output_files import destination, harmless, replacing, say, write_out
 
 if TYPE_CHECKING:
     from context_bench.core.records import EvalRow
-    from context_bench.reports.inspect_log import LogFacts
-    from context_bench.reports.json_out import Answered
+    from context_bench.reports.inspect_export import LogFacts
+    from context_bench.reports.json_document import Answered
 
 
 def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
@@ -133,7 +133,7 @@ def publish(
 
 def json_text(value: Any) -> str:
     """A document for other programs: indented, and JSON by the letter (what is no number is null)."""
-    from context_bench.reports.text import json_ready
+    from context_bench.reports.visible_text import json_ready
 
     return json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -192,7 +192,7 @@ def export_rows(store: Any, record: Any, format: str, out: Path | None, system: 
 
 def _jsonl(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """The rows with question, context, answer, scores and their reasons, one JSON object a line."""
-    from context_bench.reports.json_out import write_jsonl
+    from context_bench.reports.json_document import write_jsonl
     from context_bench.runner import answered
 
     with destination(out) as stream:
@@ -214,7 +214,7 @@ def _parquet(store: Any, record: Any, out: Path | None, system: str | None, dama
 
 def _inspect(store: Any, record: Any, out: Path | None, system: str | None, damage: Damage) -> None:
     """Inspect's logs (`.eval`), one for each system and dataset; its viewer and tools read them."""
-    from context_bench.reports.inspect_log import write_log
+    from context_bench.reports.inspect_export import write_log
     from context_bench.runner import answered
 
     logs = list(_logs(store, record, system))
@@ -237,7 +237,7 @@ def _inspect(store: Any, record: Any, out: Path | None, system: str | None, dama
 
 def _logs(store: Any, record: Any, system: str | None) -> Iterator[LogFacts]:
     from context_bench import __version__
-    from context_bench.reports.inspect_log import LogFacts
+    from context_bench.reports.inspect_export import LogFacts
 
     for name in [system] if system else record.systems:
         for dataset in dict.fromkeys(row.dataset for row in _rows(store, record, name)):

@@ -13,11 +13,11 @@ import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
-from context_bench.session import interrupts
-from context_bench.session.files import say
+from context_bench.session import interrupts, run_parts
 from context_bench.session.flags import own, takes
 from context_bench.session.offers import runs
 from context_bench.session.options import StoredOptions
+from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
     from context_bench.results import EvalResult
@@ -58,10 +58,9 @@ def show(
 ) -> int:
     """The report of a stored run, in any format, without running anything."""
     from context_bench.runner import details
-    from context_bench.session import parts
     from context_bench.session.reporting import write_report
 
-    parts.import_modules(imports or [])
+    run_parts.import_modules(imports or [])
     with _opened(store) as opened:
         record = _find(opened, run)
         write_report(_result(opened, record, score_field, threshold), output, out, details=details(opened, record.id))
@@ -103,20 +102,20 @@ def rescore(
     from context_bench.engine import RunSettings
     from context_bench.engine import rescore as score_again
     from context_bench.runner import details
-    from context_bench.session import parts, preflight
+    from context_bench.session import preflight
     from context_bench.session.flags import read_options
     from context_bench.session.options import RunOptions
-    from context_bench.session.parts import Accounts
     from context_bench.session.reporting import too_many_failures, write_report
+    from context_bench.session.run_parts import Accounts
 
-    parts.import_modules(imports or [])
+    run_parts.import_modules(imports or [])
     of_models = set(RunOptions.flags) - {"store", "output", "out", "imports", "score_field", "max_failures"}
     given = {name: value for name, value in context.params.items() if name in of_models and value not in (None, [], ())}
     asked = read_options({**given, "api_key_env": judge_key_env}, None, RunOptions)
     with _opened(store) as opened:
         record = _find(opened, run)
-        prices = parts.prices(asked)
-        spend = parts.spend(asked, opened, record.name)
+        prices = run_parts.prices(asked)
+        spend = run_parts.spend(asked, opened, record.name)
         evaluators = _judges_again(asked, record, prices, Accounts(asked))
         overhead: list[Call] = []
         interrupts.run(preflight.check_evaluators(evaluators, spend, overhead))
@@ -137,9 +136,8 @@ def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[A
     """The evaluators that judge stored answers again: those asked for, as the run's family changes them."""
     from context_bench.core.families import families_of
     from context_bench.core.plugins import load_object
-    from context_bench.session import parts
 
-    made = parts.evaluators(asked, [], prices, accounts)
+    made = run_parts.evaluators(asked, [], prices, accounts)
     for family in families_of(record.manifest):
         if family.judges:
             made = load_object(family.judges)(asked, record, made)
@@ -161,22 +159,22 @@ def export(
 ) -> int:
     """Everything a run found, for other programs."""
     from context_bench.runner import details
-    from context_bench.session import reporting as exporting
+    from context_bench.session import reporting
     from context_bench.session.reporting import write_report
 
-    if system is not None and format not in exporting.formats():
+    if system is not None and format not in reporting.formats():
         raise BadInput(
-            f"--system goes with {', '.join(exporting.formats())}; --format {format} is a report of the whole run"
+            f"--system goes with {', '.join(reporting.formats())}; --format {format} is a report of the whole run"
         )
     if canonical and format != "json":
         raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
     with _opened(store) as opened:
         record = _find(opened, run)
-        if format in exporting.formats():
-            exporting.export_rows(opened, record, format, out, system)
+        if format in reporting.formats():
+            reporting.export_rows(opened, record, format, out, system)
             return 0
         more = {"canonical": True} if canonical else {}
-        result, damage = _result(opened, record, None, None), exporting.Damage()
+        result, damage = _result(opened, record, None, None), reporting.Damage()
         write_report(result, format, out, details=details(opened, record.id), **more)
         for row in result.rows:
             damage.note(row)
@@ -266,7 +264,6 @@ def result_of(store: Any, record: Any) -> Any:
 
 def _result(store: Any, record: Any, score_field: str | None, threshold: float | None) -> Any:
     from context_bench.runner import collect
-    from context_bench.session import parts
     from context_bench.session.options import RunOptions
 
     kept = record.manifest.get("options", {})
@@ -275,7 +272,7 @@ def _result(store: Any, record: Any, score_field: str | None, threshold: float |
         threshold=threshold if threshold is not None else kept.get("threshold", 0.7),
         metric=kept.get("metric", []),
     )
-    metrics = parts.metrics(options, several_datasets=len(record.manifest.get("datasets", [])) > 1)
+    metrics = run_parts.metrics(options, several_datasets=len(record.manifest.get("datasets", [])) > 1)
     return collect(store, record.id, metrics, score_field=score_field)
 
 

@@ -17,7 +17,7 @@ from context_bench.core.records import EvalRow
 from context_bench.engine.progress import duration, short
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
-from context_bench.reports.html import environment, style_text, template_text
+from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
 from context_bench.viewer.library import PAGE, pair_url, row_url, run_url
 

@@ -27,7 +27,7 @@ from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable
 from context_bench.engine.store.browsing import Listed, Live, Place, open_reading
 from context_bench.llm.delivery import SERVER_LOG
 from context_bench.llm.paths import home_folder
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
 from context_bench.viewer.library import Library, Query, read_pair
 from context_bench.viewer.working import ResultOf, Worked, Worker

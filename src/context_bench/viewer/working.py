@@ -201,7 +201,7 @@ def _outcome(work: Callable[[Any], Worked], where: str) -> Worked:
 
 def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
     from context_bench.engine import run_of
-    from context_bench.reports.html import summary_html
+    from context_bench.reports.html_page import summary_html
     from context_bench.reports.page import build_page
 
     record = run_of(store, run)
@@ -212,7 +212,7 @@ def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
 def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:
     from context_bench.comparison import compare
     from context_bench.engine import run_of
-    from context_bench.reports.html import summary_html
+    from context_bench.reports.html_page import summary_html
     from context_bench.reports.page import build_page
 
     one, other = (result_of(store, run_of(store, run)) for run in (before, after))

@@ -89,7 +89,7 @@ UNUSED = (
         "wire.cache",
         "memory.sections",
         "compression.sections",
-        "reports.html",
+        "reports.html_page",
         "reports.charts",
         "memory.systems",
     ),

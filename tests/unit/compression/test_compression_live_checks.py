@@ -14,7 +14,7 @@ from context_bench.compression.figures import figures
 from context_bench.core.roles import roles_in
 from context_bench.datasets import sessions
 from context_bench.reports import build_page
-from context_bench.reports.json_out import render
+from context_bench.reports.json_document import render
 
 #: The short ones; both names below are of the same compressor.
 SHORT = [name for name in sessions.bundled() if "invoice" not in name]

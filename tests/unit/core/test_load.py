@@ -10,7 +10,7 @@ from context_bench.comparison import compare
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import different_load, in_words, limit_notes, load_of
 from context_bench.metrics import Latency, MeanScore
-from context_bench.reports.output import render
+from context_bench.reports.renderers import render
 from context_bench.results import EvalResult
 
 FIXED = {"load": {"mode": "fixed", "at_once": 8, "stream": True}}

@@ -8,7 +8,7 @@ from context_bench.core.records import EvalRow
 from context_bench.core.roles import CANDIDATE, control_role
 from context_bench.engine.run_summary import summarise
 from context_bench.metrics import CompressionRatio, MeanScore
-from context_bench.reports.json_out import render
+from context_bench.reports.json_document import render
 from context_bench.reports.page import build_page
 from context_bench.results import EvalResult
 from context_bench.systems.control import system_role

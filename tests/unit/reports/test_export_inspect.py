@@ -6,8 +6,8 @@ import json
 import pytest
 
 from context_bench.core.records import EvalRow
-from context_bench.reports.inspect_log import LogFacts, write_log
-from context_bench.reports.json_out import Answered
+from context_bench.reports.inspect_export import LogFacts, write_log
+from context_bench.reports.json_document import Answered
 
 FACTS = LogFacts("my run", "0123456789ab", "done", 1_793_613_600.0, 1_793_613_660.0, "kom pact/2", "hotpotqa:x", "1.0")
 HOSTILE = "</script>\x1b[31m\u202e\x00\ud800 \"'\\ 😀"

@@ -10,7 +10,7 @@ from pyarrow import parquet
 from context_bench.core.records import EvalRow
 from context_bench.reports import frames
 from context_bench.reports.frames import BATCH, write_parquet
-from context_bench.reports.json_out import Answered, write_jsonl
+from context_bench.reports.json_document import Answered, write_jsonl
 
 HOSTILE = "=1+1\x00\ud800\u202e</script>\n"
 

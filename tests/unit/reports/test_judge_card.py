@@ -7,7 +7,7 @@ from __future__ import annotations
 from context_bench.compression.figures import add_compression
 from context_bench.core.records import EvalRow
 from context_bench.reports import build_page
-from context_bench.reports.html import render as to_html
+from context_bench.reports.html_page import render as to_html
 from context_bench.reports.table import render as to_table
 from context_bench.results import EvalResult
 

@@ -158,7 +158,7 @@ def test_json_has_sums_and_every_attempt_and_is_read_back() -> None:
 
 
 def test_canonical_json_is_that_of_an_undisturbed_run() -> None:
-    from context_bench.reports.json_out import render as as_json
+    from context_bench.reports.json_document import render as as_json
 
     calm = result(record(), record(number=2))
     cut_off = record(number=2, attempt=1, seconds=None, error="Interrupted: x", output={}, usage={}, cost=None, calls=0)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from context_bench.core.records import Estimate
-from context_bench.reports.text import csv_cell, json_ready, markdown, script_json, visible
+from context_bench.reports.visible_text import csv_cell, json_ready, markdown, script_json, visible
 
 ANY = st.text(alphabet=st.characters(), max_size=60)
 STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}

@@ -56,7 +56,7 @@ def test_colour_only_where_it_is_asked_for_and_nothing_steers() -> None:
     width=st.integers(1, 250),
 )
 def test_no_line_but_a_long_name_is_wider_than_the_terminal(runs: list[dict[str, Any]], width: int) -> None:
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     names = {visible(one["name"], 300) for one in runs}
     for line in run_list(runs, width=width).splitlines():

@@ -16,7 +16,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.runner import detail_of
 from context_bench.session.options import RunOptions
-from context_bench.session.parts import Accounts
+from context_bench.session.run_parts import Accounts
 from context_bench.testing.rule_judge import RuleJudge
 
 ASK = {"max_cost", "price", "timeout", "retries", "rpm", "tpm"}

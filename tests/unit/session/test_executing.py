@@ -8,7 +8,7 @@ import pytest
 
 from context_bench.core.errors import BadInput, MissingExtra
 from context_bench.session.options import RunOptions
-from context_bench.session.session import RunEnvironment, executor_of, only_here
+from context_bench.session.run_session import RunEnvironment, executor_of, only_here
 
 
 def test_an_address_without_ray_is_a_mistake() -> None:

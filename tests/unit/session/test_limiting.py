@@ -14,7 +14,7 @@ from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter
 from context_bench.runner import detail_of
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
-from context_bench.session.parts import Accounts
+from context_bench.session.run_parts import Accounts
 
 
 def test_one_limiter_for_each_endpoint_one_pace_for_the_account() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_bench.reports.html import environment
+from context_bench.reports.html_page import environment
 from context_bench.shell.repo import Snapshot
 from context_bench.traces import compare_traces, score_trace
 from context_bench.traces.reports import trace_page

@@ -11,13 +11,13 @@ import typer
 from context_bench.agents.runs import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
 from context_bench.core.records import Example
-from context_bench.session import interrupts
+from context_bench.session import interrupts, run_parts
 from context_bench.session.arms import Cell
-from context_bench.session.files import say
 from context_bench.session.flags import Many, flag, options_of, own, takes
 from context_bench.session.options import RunOptions
-from context_bench.session.parts import is_local
-from context_bench.session.session import carry_out, run_environment
+from context_bench.session.output_files import say
+from context_bench.session.run_parts import is_local
+from context_bench.session.run_session import carry_out, run_environment
 
 if TYPE_CHECKING:
     from context_bench.agents.systems import AbortRules
@@ -141,7 +141,6 @@ async def _run(options: AgentOptions) -> int:
     from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules, parse_arm
     from context_bench.agents.systems.arms import require_reachable
-    from context_bench.session import parts
 
     tasks = TaskSet(options)
     specs = [parse_arm(text) for text in options.arm]
@@ -158,7 +157,7 @@ async def _run(options: AgentOptions) -> int:
     if options.unsafe:
         say("--unsafe: where no sandbox works, agents run without one and can do all that you can")
     async with run_environment(options) as environment:
-        prices = parts.prices(options)
+        prices = run_parts.prices(options)
         local = (
             options.upstream is not None and is_local(options.upstream) and not (options.price or options.price_model)
         )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.reports.text import visible
-from context_bench.session.files import write_out
+from context_bench.reports.visible_text import visible
 from context_bench.session.flags import own, takes
 from context_bench.session.gate import hold, limits
 from context_bench.session.options import StoredOptions
+from context_bench.session.output_files import write_out
 from context_bench.session.reporting import publish
 
 if TYPE_CHECKING:

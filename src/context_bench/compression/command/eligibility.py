@@ -12,7 +12,7 @@ from context_bench.core.roles import control_role, described_cell
 
 if TYPE_CHECKING:
     from context_bench.session.options import CompressOptions
-    from context_bench.session.session import RunEnvironment
+    from context_bench.session.run_session import RunEnvironment
 
 #: How often full history and none answer a probe before it is used, where a model answers.
 ELIGIBILITY = 5
@@ -44,7 +44,7 @@ async def eligible_probes(
     from context_bench.core.rows import score
     from context_bench.engine import Arm, RunSettings, execute, open_store, rows
     from context_bench.engine.progress import TerminalProgress
-    from context_bench.session.session import run_name, store_of
+    from context_bench.session.run_session import run_name, store_of
 
     with closing(open_store(store_of(options))) as store:
         name = run_name(store, options)

@@ -18,13 +18,13 @@ from context_bench.core.errors import BadInput
 from context_bench.core.records import Call
 from context_bench.core.roles import control_role
 from context_bench.llm.redact import key_in
-from context_bench.session import interrupts
+from context_bench.session import interrupts, run_parts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
-from context_bench.session.files import say
 from context_bench.session.flags import options_of, own, takes
 from context_bench.session.options import CompressOptions
-from context_bench.session.parts import Accounts
-from context_bench.session.session import RunEnvironment, carry_out, money_limit, run_environment
+from context_bench.session.output_files import say
+from context_bench.session.run_parts import Accounts
+from context_bench.session.run_session import RunEnvironment, carry_out, money_limit, run_environment
 
 if TYPE_CHECKING:
     from context_bench.compression.probe import ProbeType
@@ -68,8 +68,8 @@ def probe(context: typer.Context, sessions: SessionsArgument = None, **given: An
     found.
     """
     from context_bench.llm.spend import SpendLimit
-    from context_bench.session.files import say
-    from context_bench.session.parts import Accounts
+    from context_bench.session.output_files import say
+    from context_bench.session.run_parts import Accounts
 
     options = checked_probes(options_of(context, CompressOptions))
     spend = SpendLimit(options.max_cost) if options.max_cost is not None else None
@@ -119,10 +119,8 @@ class WriterSettings:
     @classmethod
     def of(cls, options: CompressOptions, accounts: Accounts, spend: Any = None) -> WriterSettings:
         """As the options say; a timeout that nobody set is the writer's own."""
-        from context_bench.session import parts
-
         timeout = options.timeout if "timeout" in options.model_fields_set else 120.0
-        return cls(timeout, options.retries, accounts.of(options.responder), spend, parts.prices(options))
+        return cls(timeout, options.retries, accounts.of(options.responder), spend, run_parts.prices(options))
 
 
 def probe_set(
@@ -243,9 +241,9 @@ async def _compress(options: CompressOptions) -> int:
     import asyncio
 
     from context_bench.compression.command.eligibility import eligibility_of, eligible_probes
-    from context_bench.session import parts, preflight
+    from context_bench.session import preflight
 
-    parts.import_modules(options.imports)
+    run_parts.import_modules(options.imports)
     accounts = Accounts(options)
     spend = None if options.dry_run else money_limit(options, eligibility_of)  # choosing probes stands under it as well
     limits = WriterSettings.of(options, accounts, spend) if "model" in options.probes else None
@@ -257,7 +255,7 @@ async def _compress(options: CompressOptions) -> int:
     async with run_environment(options, accounts) as environment:
         environment.spend = spend
         environment.overhead = limits.calls if limits is not None else []
-        prices = parts.prices(options)
+        prices = run_parts.prices(options)
         cell = _cell(options, environment, prices, controls)
         evaluators = _evaluators(options, prices, environment)
         if options.eligibility and not options.dry_run:
@@ -357,7 +355,7 @@ def _proxies(options: CompressOptions, environment: RunEnvironment, prices: Any)
 
 def _asking(options: CompressOptions, prices: Any, limiter: Any) -> dict[str, Any]:
     """Settings with which every arm of a tapped run asks."""
-    from context_bench.session.parts import is_local
+    from context_bench.session.run_parts import is_local
     from context_bench.systems.openai_proxy import WIRES
 
     body = dict(options.extra_body) | {"temperature": options.temperature if options.temperature is not None else 0}
@@ -390,7 +388,7 @@ def _name(spec: str) -> str:
 def _compressor(options: CompressOptions, environment: RunEnvironment, prices: Any, spec: str) -> Any:
     """The compressor of a spec; one that asks a model and was told of none uses the responder's."""
     from context_bench.compression.compressors import compressor_for
-    from context_bench.session.parts import is_local
+    from context_bench.session.run_parts import is_local
 
     relay, key = environment.reader or environment.upstream, key_in(options.api_key_env)
     costs = None if is_local(options.responder) else prices
@@ -403,7 +401,7 @@ def responder(options: CompressOptions, environment: RunEnvironment, prices: Any
     false.
     """
     from context_bench.compression.systems.sentence import SentenceReader
-    from context_bench.session.parts import is_local
+    from context_bench.session.run_parts import is_local
     from context_bench.systems import OpenAIProxy
 
     if environment.tap is not None:
@@ -435,7 +433,6 @@ def _evaluators(options: CompressOptions, prices: Any, environment: RunEnvironme
     """The atoms grader always; the rubric judge where one is named."""
     from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
-    from context_bench.session import parts
 
     made = [build("evaluator", "probe_atoms", BUILTINS)]
     if options.judge_url:
@@ -448,7 +445,7 @@ def _evaluators(options: CompressOptions, prices: Any, environment: RunEnvironme
         }
         if environment.accounts is not None:
             told["limiter"] = environment.accounts.of_judge(options.judge_url)
-        told |= parts.patience(options)
+        told |= run_parts.patience(options)
         told |= {
             "criteria": options.criteria,
             "visibility": options.visibility,

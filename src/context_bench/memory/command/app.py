@@ -16,12 +16,12 @@ from context_bench.core.roles import ArmRole
 from context_bench.llm.redact import key_in
 from context_bench.memory.command import cortex as memory_seed
 from context_bench.memory.command import memory_checks
-from context_bench.session import interrupts, runs
+from context_bench.session import interrupts, run_parts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
-from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
 from context_bench.session.options import MemoryOptions
-from context_bench.session.session import RunEnvironment, carry_out, money_limit, run_environment
+from context_bench.session.output_files import say
+from context_bench.session.run_session import RunEnvironment, carry_out, money_limit, run_environment
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -141,9 +141,9 @@ def _short(spec: str) -> str:
 
 async def _remember(options: MemoryOptions) -> int:
     from context_bench.memory.datasets import in_mode, load_memory
-    from context_bench.session import parts, preflight
+    from context_bench.session import preflight
 
-    parts.import_modules(options.imports)
+    run_parts.import_modules(options.imports)
     memories = _memories(options)
     _check_names([spec for spec, _ in memories])
     wanted = options.qa_types or None
@@ -162,7 +162,7 @@ async def _remember(options: MemoryOptions) -> int:
     spec = options.reader if (options.reader or "").startswith("py:") else None
     options.reader = options.reader if reads and spec is None else None
     async with run_environment(options) as environment:
-        prices = parts.prices(options)
+        prices = run_parts.prices(options)
         cell = _cell(options, environment, prices, memories, spec)
         _kept_apart(cell, data, options.trials)
         evaluators = _evaluators(options, data, prices, reads, environment.accounts)
@@ -315,7 +315,7 @@ def _cell(
     """All memories with one reader, compared with the whole conversation, or with word search where nobody reads."""
     from context_bench.engine import Arm
     from context_bench.memory.systems import Bridge, make_memory
-    from context_bench.session.parts import is_local
+    from context_bench.session.run_parts import is_local
 
     relay = environment.tap.url if environment.tap is not None else environment.upstream or environment.reader
     apart = options.reader is None or options.relay not in (None, options.reader)
@@ -359,7 +359,7 @@ def _name(spec: str) -> str:
 
 def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None, limiter: Any) -> Any:
     """The reader of what was remembered: the same model, prompt and settings for every memory."""
-    from context_bench.session.parts import is_local
+    from context_bench.session.run_parts import is_local
     from context_bench.systems import OpenAIProxy
 
     reader = options.reader or KEEPING
@@ -407,7 +407,6 @@ def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: boo
     from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
     from context_bench.memory.evaluators.retrieval import Retrieval
-    from context_bench.session import parts
 
     used = [build("evaluator", name, BUILTINS) for name in ("memory_use", "updates")]
     own = [Retrieval(ks=tuple(options.k), budgets=tuple(options.budget_tokens)), *used]
@@ -416,4 +415,4 @@ def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: boo
     more = ["abstention", "answer_variants", *(["memory_judge"] if options.judge_url else [])]
     asked = options.model_copy(update={"evaluator": [*options.evaluator, *more]})
     taken = {"llm_judge", *(each.name for each in own)}
-    return [*own, *(each for each in parts.evaluators(asked, data, prices, accounts) if each.name not in taken)]
+    return [*own, *(each for each in run_parts.evaluators(asked, data, prices, accounts) if each.name not in taken)]

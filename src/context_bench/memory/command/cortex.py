@@ -91,7 +91,7 @@ def _exit_1(command: str, act: Callable[[], None]) -> int:
 
 def _say(text: str) -> None:
     """To standard error; what steers a terminal (in a dataset's ids, in what a program said) is shown, not obeyed."""
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     print(visible(text, 100_000, lines=True), file=sys.stderr)
 

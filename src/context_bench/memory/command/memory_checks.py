@@ -13,9 +13,9 @@ import typer
 
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
-from context_bench.session.files import replacing
 from context_bench.session.flags import own, takes
 from context_bench.session.options import MemoryChecks
+from context_bench.session.output_files import replacing
 
 if TYPE_CHECKING:
     from context_bench.memory.ops import SuiteResult
@@ -154,7 +154,7 @@ def _as_json(found: Any) -> None:
     from json import dumps
 
     from context_bench.core.records import plain
-    from context_bench.session.files import write_out
+    from context_bench.session.output_files import write_out
 
     told = [plain(each) for each in found] if isinstance(found, list) else plain(found)
     write_out(dumps(told, indent=2, ensure_ascii=False) + "\n", None)
@@ -165,7 +165,7 @@ def _table(columns: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     table = Table(*columns, box=None, pad_edge=False)
     for first, *cells in rows:  # what a memory says is text, never markup

@@ -20,7 +20,7 @@ __all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "png", "standalone", "svg"]
 
 #: Kind → the function that draws it.
 KINDS = {
-    "pareto": "pareto:draw",
+    "pareto": "quality_price:draw",
     "rates": "curves:draw_rates",
     "recall": "curves:draw_recall",
     "coverage": "curves:draw_coverage",
@@ -28,8 +28,8 @@ KINDS = {
     "forest": "forest:draw",
     "dots": "dots:draw",
     "waterfall": "waterfall:draw",
-    "failures": "failures:draw",
-    "strategies": "strategies:draw",
+    "failures": "failure_bars:draw",
+    "strategies": "strategy_bars:draw",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
 from context_bench.reports.charts.style import TIP, ShownNames, axis, extent, fixed, inline, legend, nice, scale
 from context_bench.reports.page import Chart, Rated
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 
 _STEP = 11  # pixels between the marks of one dimension
 

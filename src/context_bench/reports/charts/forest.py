@@ -10,7 +10,7 @@ from typing import Any
 from context_bench.reports.charts.layouts import MOST, ChartRow, Rows
 from context_bench.reports.charts.style import INK, TIP, TONES, ShownNames, extent, fixed, inline, narrow, nice, scale
 from context_bench.reports.page import Chart, Gap
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 
 _SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.6~g')"
 

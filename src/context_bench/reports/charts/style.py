@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from typing import Any, Literal
 
 from context_bench.reports.page import Chart
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 
 #: Eight hues told apart by most kinds of colour vision, at least 3:1 on white and on near-black; shapes differ as well.
 PALETTE = ("#3b7dd8", "#c9611a", "#2a9461", "#b0509f", "#8a7a1f", "#1f93a6", "#d0485f", "#7d6fd1")

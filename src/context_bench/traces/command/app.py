@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.session.files import replacing, say, write_out
 from context_bench.session.flags import own, takes
 from context_bench.session.options import TraceOptions
+from context_bench.session.output_files import replacing, say, write_out
 from context_bench.session.reporting import json_text, terminal
 from context_bench.traces.command.score import on_terminal, score
 

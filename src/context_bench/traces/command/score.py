@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
-from context_bench.session.files import destination, replacing, say
 from context_bench.session.flags import own, takes
 from context_bench.session.options import TraceOptions
+from context_bench.session.output_files import destination, replacing, say
 from context_bench.session.reporting import json_text, terminal
 
 if TYPE_CHECKING:

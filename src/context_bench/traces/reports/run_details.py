@@ -18,7 +18,7 @@ from rich.text import Text
 from context_bench.core.spans import size
 from context_bench.reports.page import MISSING, Cell, Column, Figure, Table
 from context_bench.reports.table import drawn, packed
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 from context_bench.traces.coverage import LEVELS
 from context_bench.traces.reports.views import (
     LEVEL_NAMES,

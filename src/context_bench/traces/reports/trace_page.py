@@ -16,9 +16,9 @@ from typing import Any
 from markupsafe import Markup
 
 from context_bench.core.spans import size
-from context_bench.reports.html import environment, policy, template_text
+from context_bench.reports.html_page import environment, policy, template_text
 from context_bench.reports.page import Section
-from context_bench.reports.text import script_json, visible
+from context_bench.reports.visible_text import script_json, visible
 from context_bench.traces.reports.run_details import DetailLimits, run_view
 from context_bench.traces.reports.sections import page_of
 from context_bench.traces.reports.trace_summary import TraceSummary, about, summarise

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from context_bench.core.spans import Ranges, size
 from context_bench.reports.charts import NARROW, svg
 from context_bench.reports.page import Chart, Figure, LinePoint
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 from context_bench.traces.coverage import LEVELS
 from context_bench.traces.rows import FileMap, StepView, TraceRow
 

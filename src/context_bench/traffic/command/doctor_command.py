@@ -32,7 +32,7 @@ async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_k
     from context_bench.llm.echo import SlowEcho
     from context_bench.llm.servers import ModelServer
     from context_bench.session.options import RunOptions
-    from context_bench.session.session import run_environment
+    from context_bench.session.run_session import run_environment
     from context_bench.traffic.doctor import examine
 
     async with AsyncExitStack() as stack:
@@ -58,7 +58,7 @@ def _print(findings: list, json: bool) -> None:  # type: ignore[type-arg]
     from rich.table import Table
     from rich.text import Text
 
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     marks = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "unknown": "?"}
     table = Table("", "what", "found", box=None, pad_edge=False)

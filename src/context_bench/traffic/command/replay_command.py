@@ -12,13 +12,13 @@ import typer
 from context_bench.core.errors import BadInput
 from context_bench.core.roles import CANDIDATE, control_role
 from context_bench.llm.redact import key_in
-from context_bench.session import interrupts
+from context_bench.session import interrupts, run_parts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
-from context_bench.session.files import say
 from context_bench.session.flags import options_of, takes
 from context_bench.session.options import ProxyOptions, ReplayOptions
-from context_bench.session.parts import is_local
-from context_bench.session.session import RunEnvironment, carry_out, run_environment
+from context_bench.session.output_files import say
+from context_bench.session.run_parts import is_local
+from context_bench.session.run_session import RunEnvironment, carry_out, run_environment
 
 
 @takes(
@@ -76,9 +76,8 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
         options.max_workers = len(options.all_proxies) + len(options.controls)
     if options.profile is not None:
         from context_bench.llm.prices import check_profile
-        from context_bench.session import parts
 
-        check_profile(options.profile, parts.prices(options))
+        check_profile(options.profile, run_parts.prices(options))
     if options.profile is None and options.model:
         options.profile = options.model[0]
     return options
@@ -86,7 +85,6 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
 
 async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) -> int:
     from context_bench.evaluators import NextAction
-    from context_bench.session import parts
 
     reported: set[str] = set()
 
@@ -100,7 +98,7 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
     if wire is None:
         raise BadInput(f"no requests in {data.name}: nothing to replay")
     async with run_environment(options) as environment:
-        prices = parts.prices(options)
+        prices = run_parts.prices(options)
         bills = None if is_local(options.upstream or "") else prices  # what local models answer costs nothing
         cell = _cell(options, environment, bills, wire)
         evaluators = [NextAction()] if options.level else []
@@ -109,7 +107,7 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
             "passthrough": PASSTHROUGH[0] if options.level else None,
             "profile": options.profile,
             "prices_on": prices.date,
-            "prices": parts.own_prices(options),
+            "prices": run_parts.own_prices(options),
         }
         code = await carry_out(options, environment, prices, [data], [cell], evaluators, replay=about)
         if then is not None and environment.result is not None:

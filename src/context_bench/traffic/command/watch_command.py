@@ -83,7 +83,7 @@ class WatchRun:
     async def _run(self) -> int:
         from context_bench.engine import open_store, open_watch, watched
         from context_bench.llm.prices import rules_date
-        from context_bench.session.parts import started_upstream
+        from context_bench.session.run_parts import started_upstream
         from context_bench.traffic.sections.watch_board import Board
 
         prices = self._prices()
@@ -108,7 +108,7 @@ class WatchRun:
         """The proxies must be there before a client is started; without one there is time to start them, so it is only
         said.
         """
-        from context_bench.session.files import say
+        from context_bench.session.output_files import say
         from context_bench.session.preflight import require_proxy
 
         named = [
@@ -125,7 +125,7 @@ class WatchRun:
 
     def _prices(self) -> Any:
         from context_bench.session.options import RunOptions
-        from context_bench.session.parts import prices
+        from context_bench.session.run_parts import prices
 
         return prices(RunOptions(price=self.options.price or [], price_model=self.options.price_model))
 
@@ -322,7 +322,7 @@ class _Shown:
 
     def begin(self, stack: contextlib.AsyncExitStack) -> None:
         """Show it from now on."""
-        from context_bench.reports.text import visible
+        from context_bench.reports.visible_text import visible
 
         self._begun = True
         if self._silent:

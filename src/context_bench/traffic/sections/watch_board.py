@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from context_bench.core.records import Usage, not_compared
-from context_bench.reports.text import json_ready, visible
+from context_bench.reports.visible_text import json_ready, visible
 from context_bench.wire.turns import Figures, Turn
 from context_bench.wire.violations import phrase
 

@@ -16,7 +16,7 @@ from context_bench.core.records import EvalRow, Example, SetupRecord
 from context_bench.core.rows import limit_notes, note, standing, totals
 from context_bench.reports.page import Page
 from context_bench.reports.sections import setup_facts
-from context_bench.reports.text import json_ready
+from context_bench.reports.visible_text import json_ready
 
 SCHEMA = "context-bench/result/1"
 

@@ -6,20 +6,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from context_bench.core.addresses import host_of, is_loopback
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed, UnknownName
 from context_bench.core.records import Call
 from context_bench.llm.redact import key_in
-from context_bench.session import interrupts
-from context_bench.session.files import say
+from context_bench.session import interrupts, run_parts
 from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
-from context_bench.session.parts import Accounts, is_local, started_upstream
-
-if TYPE_CHECKING:
-    from context_bench.session.options import RunOptions
+from context_bench.session.output_files import say
+from context_bench.session.run_parts import Accounts, is_local, started_upstream
 
 
 def run_session(options: RunOptions) -> int:
@@ -104,27 +101,25 @@ async def _tap(stack: AsyncExitStack, options: RunOptions, environment: RunEnvir
 
 
 async def _session(options: RunOptions) -> int:
-    from context_bench.session import arms as arming
-    from context_bench.session import parts
+    from context_bench.session import arms
 
-    parts.import_modules(options.imports)
+    run_parts.import_modules(options.imports)
     _check_basics(options)
     data = _datasets(options)
     async with run_environment(options) as environment:
-        prices = parts.prices(options)
-        evaluators = parts.evaluators(options, data, prices, environment.accounts)
-        if chosen := parts.settle_score(options, data, evaluators):
+        prices = run_parts.prices(options)
+        evaluators = run_parts.evaluators(options, data, prices, environment.accounts)
+        if chosen := run_parts.settle_score(options, data, evaluators):
             say(chosen)
         local = is_local(options.upstream or "") and not (options.price or options.price_model)
-        cells = arming.cells(options, environment, None if local else prices)  # what local models answer costs nothing
+        cells = arms.cells(options, environment, None if local else prices)  # what local models answer costs nothing
         return await carry_out(options, environment, prices, data, cells, evaluators)
 
 
 def _datasets(options: RunOptions) -> list[Any]:
-    from context_bench.session import parts
 
     try:
-        return parts.datasets(options)
+        return run_parts.datasets(options)
     except (UnknownName, BadInput) as error:
         raise NothingToRun(str(error)) from error
 
@@ -141,23 +136,22 @@ async def carry_out(
     """Check, run and report what was put together; returns the exit code. `more` goes into the manifest."""
     from context_bench.engine import open_store
     from context_bench.engine.process import rare_collections
-    from context_bench.session import parts, preflight
-    from context_bench.session import preflight as dryrun
+    from context_bench.session import preflight
 
     arms = [arm for cell in cells for arm in cell.arms]
     preflight.check_plan(options, data, prices, evaluators)
-    parts.metrics(options, several_datasets=len(data) > 1)  # one that cannot be made is said before anything is asked
+    run_parts.metrics(options, several_datasets=len(data) > 1)  # refuses one that cannot be made, before any cost
     executor_of(options, environment)
     if options.dry_run:
-        dryrun.show(dryrun.forecast(options, data, arms, evaluators, prices), options)
+        preflight.show(preflight.forecast(options, data, arms, evaluators, prices), options)
         return 0
     with closing(open_store(store_of(options))) as store:
         name = run_name(store, options)
-        spend = environment.spend or parts.spend(options, store, name)
+        spend = environment.spend or run_parts.spend(options, store, name)
         await preflight.check_sizes(options, environment, cells, data, spend)
         arms = [arm for cell in cells for arm in cell.arms]
         await preflight.check_systems(options, environment, arms, evaluators, spend)
-        manifest = parts.manifest(options, data, cells, {**_conditions(options, environment, prices), **more})
+        manifest = run_parts.manifest(options, data, cells, {**_conditions(options, environment, prices), **more})
         with rare_collections():
             return await _run_and_report(options, environment, store, name, cells, data, evaluators, manifest, spend)
 
@@ -177,7 +171,7 @@ async def _run_and_report(
     from context_bench.engine import RunSettings, execute
     from context_bench.engine.progress import TerminalProgress
     from context_bench.runner import add_notes, collect, details
-    from context_bench.session import parts, reporting
+    from context_bench.session import reporting
 
     executed = await execute(
         store,
@@ -206,7 +200,7 @@ async def _run_and_report(
     )
     if executed.counts.get("reused"):
         say(reporting.reused(executed.counts))
-    result = collect(store, executed.run_id, parts.metrics(options, several_datasets=len(data) > 1))
+    result = collect(store, executed.run_id, run_parts.metrics(options, several_datasets=len(data) > 1))
     if executed.completed:
         from context_bench.session.activity import activity_notes
 
@@ -226,13 +220,12 @@ def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:
     run has spent before counts, and what runs did that `others` name after it.
     """
     from context_bench.engine import open_store
-    from context_bench.session import parts
 
     if options.max_cost is None:
         return None
     with closing(open_store(store_of(options))) as store:
         name = run_name(store, options)
-        return parts.spend(options, store, *([name, *(other(name) for other in others)] if name else []))
+        return run_parts.spend(options, store, *([name, *(other(name) for other in others)] if name else []))
 
 
 def run_name(store: Any, options: RunOptions) -> str | None:

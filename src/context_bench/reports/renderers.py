@@ -19,20 +19,20 @@ from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports.arm_aggregates import first, shape_of
-from context_bench.reports.json_out import Writable
+from context_bench.reports.json_document import Writable
 from context_bench.reports.page import MISSING, Cell, Details, Figure, Page, Section, Table, build_page
-from context_bench.reports.text import TEXT_LIMIT, csv_cell, json_ready, markdown
+from context_bench.reports.visible_text import TEXT_LIMIT, csv_cell, json_ready, markdown
 
 #: Format → the function of this package that renders it.
 FORMATS = {
     "table": "table:render",
-    "markdown": "output:render_markdown",
-    "json": "json_out:render",
-    "csv": "output:render_csv",
-    "html": "html:render",
+    "markdown": "renderers:render_markdown",
+    "json": "json_document:render",
+    "csv": "renderers:render_csv",
+    "html": "html_page:render",
 }
 #: Format → the function that writes it row by row.
-_STREAMED = {"json": "json_out:write_json", "csv": "output:write_csv"}
+_STREAMED = {"json": "json_document:write_json", "csv": "renderers:write_csv"}
 
 
 def render(result: Result | Page, format: str = "table", *, details: Details | None = None, **options: Any) -> str:  # noqa: A002
@@ -81,7 +81,7 @@ def to_markdown(result: Result) -> str:
 
 
 def to_json(result: Result, *, canonical: bool = False) -> str:
-    """The result as JSON text; see `reports.json_out`."""
+    """The result as JSON text; see `reports.json_document`."""
     return render(result, "json", canonical=canonical)
 
 

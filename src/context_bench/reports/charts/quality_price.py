@@ -140,7 +140,6 @@ def _crowds(marks: Sequence[tuple[float, float]], step: float) -> list[list[int]
 
 # Names beside marks
 # ------------------------------------------------------------------------
-
 _BESIDE = ((11, 0, "left"), (-11, 0, "right"), (8, -13, "left"), (8, 13, "left"), (-8, -13, "right"), (-8, 13, "right"))
 _LED = tuple(
     (across * far, down * far, "left" if across > 0 else "right")

@@ -116,7 +116,7 @@ def say(text: str) -> None:
     """A line for the person at the terminal; never on standard output, and with nothing in it that steers the
     terminal.
     """
-    from context_bench.reports.text import visible
+    from context_bench.reports.visible_text import visible
 
     print(f"context-bench: {visible(text, 4000, lines=True)}", file=sys.stderr)
 
@@ -136,7 +136,7 @@ class _Harmless:
 
     def write(self, text: str) -> int:
         """Write `text`, its invisible and steering characters as escapes; line ends stay."""
-        from context_bench.reports.text import visible
+        from context_bench.reports.visible_text import visible
 
         self._stream.write(visible(text, 10 * len(text) + 1, lines=True))
         return len(text)

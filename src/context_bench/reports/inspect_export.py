@@ -32,8 +32,8 @@ from typing import Any
 from context_bench.core.keys import stable_hash
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.reports.json_out import Answered, Writable
-from context_bench.reports.text import json_ready, unicode_safe
+from context_bench.reports.json_document import Answered, Writable
+from context_bench.reports.visible_text import json_ready, unicode_safe
 
 SCHEMA = "context-bench/inspect/1"
 _ANSWER = 1000  # characters of an answer that is repeated beside its scores
@@ -114,8 +114,6 @@ def _moment(seconds: float) -> str:
 
 # --- the log as a whole
 # ------------------------------------------------------------------------
-
-
 class _Sums:
     """Means, usage and counts of the rows of one log; eight bytes per score."""
 
@@ -220,8 +218,6 @@ def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
 
 # --- samples
 # ------------------------------------------------------------------------
-
-
 def _sample(answered: Answered, facts: LogFacts, model: str | None, seen: dict[tuple[str, int], int]) -> dict[str, Any]:
     row = answered.row
     named = model or "unknown"

@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 
 from context_bench.reports import charts
 from context_bench.reports.page import Figure, Page, Section, Sentence, SystemChanges, Table
-from context_bench.reports.text import visible
+from context_bench.reports.visible_text import visible
 
 WIDTH = 240  # of a bar of a verdict, in units of its own
 _CELL = (6, 138)  # from where to where the interval of a table cell is drawn
