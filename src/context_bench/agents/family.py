@@ -17,16 +17,16 @@ def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
     add_agents(result, about)
 
 
-def _build(material: Any) -> list[Any]:
+def _build(report: Any) -> list[Any]:
     from context_bench.agents.sections import agents
 
-    return agents(material)
+    return agents(report)
 
 
-def _facts(material: Any) -> list[tuple[str, Any]]:
+def _facts(report: Any) -> list[tuple[str, Any]]:
     from context_bench.agents.sections import agent_facts
 
-    return agent_facts(material)
+    return agent_facts(report)
 
 
 FAMILY = Family(

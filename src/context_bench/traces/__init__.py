@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from context_bench.shell.repo import open_repo as open_repo
     from context_bench.traces.converting import unified_prediction as unified_prediction
     from context_bench.traces.editloc import edit_location as edit_location
+    from context_bench.traces.figures import TraceComparison as TraceComparison
+    from context_bench.traces.figures import compare_traces as compare_traces
     from context_bench.traces.gold import Gold as Gold
     from context_bench.traces.gold import GoldSet as GoldSet
     from context_bench.traces.gold import gold_of_row as gold_of_row
     from context_bench.traces.gold import load_gold as load_gold
-    from context_bench.traces.row_file import TraceResults as TraceResults
     from context_bench.traces.rows import TraceRow as TraceRow
+    from context_bench.traces.score_many import TraceResults as TraceResults
     from context_bench.traces.score_many import score_traces as score_traces
     from context_bench.traces.score_one import score_trace as score_trace
     from context_bench.traces.symbols import Repositories as Repositories
-    from context_bench.traces.trace_comparison import TraceComparison as TraceComparison
-    from context_bench.traces.trace_comparison import compare_traces as compare_traces
     from context_bench.transcripts.trace import Event as Event
     from context_bench.transcripts.trace import Trace as Trace
     from context_bench.transcripts.trace import dump_traces as dump_traces
@@ -78,11 +78,11 @@ __getattr__, __dir__ = lazy(
         "context_bench.shell.repo:open_repo",
         "context_bench.shell:read_shell",
         "context_bench.transcripts.traces:load_traces",
-        "context_bench.traces.trace_comparison:TraceComparison",
-        "context_bench.traces.trace_comparison:compare_traces",
+        "context_bench.traces.figures:TraceComparison",
+        "context_bench.traces.figures:compare_traces",
         "context_bench.traces.converting:unified_prediction",
         "context_bench.traces.symbols:Repositories",
-        "context_bench.traces.row_file:TraceResults",
+        "context_bench.traces.score_many:TraceResults",
         "context_bench.traces.score_many:score_traces",
         "context_bench.traces.score_one:score_trace",
     ],

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from context_bench.core.families import Command, Family
+from collections.abc import Mapping
+from typing import Any
+
+from context_bench.core.families import Command, Family, Sections, Stored
+from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
+
+
+def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
+    result.families["traces"] = dict(about)
+
+
+def _build(report: Any) -> list[Any]:
+    from context_bench.traces.reports.sections import run_sections
+
+    return run_sections(report)
+
+
+def _facts(report: Any) -> list[tuple[str, Any]]:
+    from context_bench.traces.reports.sections import run_facts
+
+    return run_facts(report)
+
+
+def _apart(report: Any, name: str) -> bool:
+    kind, dot, _ = name.partition(".")
+    return bool(dot) and kind in ("coverage", "precision", "f1", "auc", "redundancy", "editloc")
+
 
 FAMILY = Family(
     name="traces",
@@ -15,4 +41,8 @@ FAMILY = Family(
         )
     },
     offers={"gold_of_row": "context_bench.traces.gold:gold_of_row"},
+    complete=_complete,
+    sections=Sections(
+        build=_build, facts=_facts, unit="Recorded runs", apart=_apart, replaces=("tokens", "time"), alone=""
+    ),
 )

@@ -1,46 +1,115 @@
-"""Score many runs against their golds: file by file, in processes if that pays, each row on disk before the next file
-is begun.
+"""Score many recorded runs against their golds: each set is a run of the engine, in a store beside the file of rows.
 
-Memory does not grow with the number of runs: rows come back from processes as bytes, are written as they come and are
-read back later. With a folder to keep them in, a row is made once: the same log against the same gold with the same
-settings is taken from that folder.
+The engine does what is owed, keeps it, and goes on where it stopped; the file of rows is written from the store when
+all is done. With a folder to keep both in, a row is made once: the same log against the same gold with the same
+settings is taken from the store.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import suppress
-from multiprocessing import get_context
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import orjson
 
 from context_bench.core.errors import BadInput
+from context_bench.core.records import Example
+from context_bench.core.roles import CANDIDATE, described_cell
 from context_bench.shell.repo import Repo
+from context_bench.stats.solving import Status
 from context_bench.traces.coverage import Policy
+from context_bench.traces.evaluators import EditPlace, GoldCoverage, Resolved, Trajectory
 from context_bench.traces.gold import Gold, GoldSet, load_gold
-from context_bench.traces.job import OneRepository, ScoringJob, Settings, TraceItem
-from context_bench.traces.row_file import (
-    DONE,
-    ROWS,
-    KeptRows,
-    RowFacts,
-    Sink,
-    StatusOf,
-    TraceResults,
-    bring_into_order,
-    line_of,
+from context_bench.traces.recorded_runs import (
+    DATASET,
+    OneRepository,
+    RecordedRun,
+    RecordedRuns,
+    RunLog,
+    Scoring,
+    Settings,
+    TraceScorer,
+    example_of,
+    golds_sha,
+    output_of,
 )
-from context_bench.traces.score_one import policy_of
-from context_bench.traces.symbols import Repositories
+from context_bench.traces.rows import ROWS, TraceRow, read_rows
+from context_bench.traces.score_one import policy_of, require_countable, trace_sha
+from context_bench.traces.symbols import Repositories, grammar_versions
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.trace_files import units
 
 Sources = str | Path | Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]]
+StatusOf = Callable[[str, Gold], Status]
+STORE = "store.db"
+#: The name of a run whose set has none.
+UNNAMED = "traces"
+#: The score that such a run is about.
+SCORE = "coverage.line"
+#: Processes are worth their start from here on: bytes of logs.
+_WORTH = 16 * 1024 * 1024
+
+
+@dataclass
+class TraceResults:
+    """The rows of `score_traces`, on disk; `rows()` reads them again and again. Used in a `with`, rows that were not to
+    be kept go away.
+
+    `golds`: what was asked for. `made`, `reused`: rows scored now, and taken from before. `unread`: files that hold no
+    trace, by reason.
+    """
+
+    path: Path
+    golds: GoldSet
+    policy: str
+    runs: list[str]
+    made: int = 0
+    reused: int = 0
+    unread: dict[str, str] = field(default_factory=dict)
+    kept: bool = True
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    repos: list[str] = field(default_factory=list)
+    counted: list[str] = field(default_factory=list)
+
+    def rows(self, *, course: bool = True) -> Iterator[TraceRow]:
+        """The rows in the order of the files. `course=False` leaves steps and file maps out, which is most of them."""
+        return read_rows(self.path, course=course)
+
+    @property
+    def store(self) -> Path:
+        """The store of the runs, one for each set."""
+        return self.path.with_name(STORE)
+
+    @property
+    def without_trace(self) -> dict[str, list[str]]:
+        """By set: golds that no trace of it is about."""
+        return {
+            run: [gold.instance_id for gold in self.golds if gold.instance_id not in self.seen.get(run, ())]
+            for run in self.runs
+        }
+
+    def close(self) -> None:
+        """Remove the rows, if they were not to be kept."""
+        if not self.kept:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def score_traces(
@@ -67,16 +136,17 @@ def score_traces(
 
     `traces`: files and folders of logs in any known format, by label for several sets of runs side by side; or traces.
     `repos`: where the repositories are (see `Repositories`); what has none is scored without. `out`: a folder to keep
-    the rows in; what is there already is not scored again unless `fresh`. `workers`: processes; `None`: as many as pay
-    (a script needs `if __name__ == "__main__"` then). `tools`: further rows of the table of tools.
-    `instance`: the task that all runs are about, where the logs do not say. `status(run, gold)`: what the harness
-    found. `patches`: by set (of the empty name: for all sets) and task the patch that was handed in, for logs that hold
-    none. `cache`: a folder for the definitions of files. `on_done(files, of)` is told the progress.
+    the rows in, and the store of the runs; what is there already is not scored again unless `fresh`. `workers`:
+    processes; `None`: as many as pay (a script needs `if __name__ == "__main__"` then). `tools`: further rows of the
+    table of tools. `instance`: the task that all runs are about, where the logs do not say. `status(run, gold)`: what
+    the harness found. `patches`: by set (of the empty name: for all sets) and task the patch that was handed in, for
+    logs that hold none. `cache`: a folder for the definitions of files. `on_done(files, of)` is told the progress.
 
     A log about none of the golds is a row with the error `no_gold`. Raises `BadInput` where a set holds no trace at
     all.
     """
     rules = policy_of(policy)
+    require_countable(count)
     result = _opened(out, _golds(gold), rules.name)
     settings = Settings(
         rules.name,
@@ -88,16 +158,203 @@ def score_traces(
         str(tools) if tools else None,
         instance,
         str(cache) if cache else None,
-        {run: dict(told) for run, told in (patches or {}).items() if told},
+        {run: dict(patch_of) for run, patch_of in (patches or {}).items() if patch_of},
     )
     Repositories(settings.repos).close()  # a place that is none is told before anything is read
     result.repos, result.counted = list(settings.repos), list(settings.counted)
-    if not isinstance(traces, str | Path | Mapping):
-        given = list(traces)
-        if given and not isinstance(given[0], str | Path):
-            return _of_traces(result, given, settings, status, repos)  # type: ignore[arg-type]
-        traces = given  # type: ignore[assignment]
-    return _of_files(result, list(_units(traces, result)), settings, status, fresh, workers, on_done)  # type: ignore[arg-type]
+    given: Any = traces if isinstance(traces, str | Path | Mapping) else list(traces)
+    in_memory = isinstance(given, list) and bool(given) and isinstance(given[0], Trace)
+    if fresh or in_memory:
+        for part in result.path.parent.glob(f"{STORE}*"):
+            part.unlink()
+    scorer = TraceScorer(settings, result.golds)
+    runs = TraceRuns(result, settings, scorer.sha, status, on_done)
+    if in_memory:
+        _execute(result, runs, [_of_traces(given, scorer, repos)], 1)
+        return result
+    logs = _logs(given)
+    scoring = Scoring(scorer, _workers([log for own in logs.values() for log in own], workers))
+    try:
+        sets = [_of_logs(label, own, scorer, scoring) for label, own in logs.items()]
+        _execute(result, runs, sets, 1 if scoring.count == 1 else 2 * scoring.count)
+    finally:
+        scoring.close()
+        scorer.repos.close()
+    return result
+
+
+def _execute(result: TraceResults, runs: TraceRuns, sets: Sequence[TraceSet], workers: int) -> None:
+    from context_bench.llm.background import run_sync
+
+    try:
+        run_sync(runs.run(sets, workers))
+    except BaseException:
+        result.close()
+        if runs.stopped is not None:
+            raise runs.stopped from None
+        raise
+
+
+@dataclass(slots=True)
+class TraceSet:
+    """One set of recorded runs, ready to be executed. `recorded`: their logs, unless they are traces in memory."""
+
+    label: str
+    examples: Iterable[Example]
+    ask: Callable[[Example], Any]
+    recorded: RecordedRuns | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its run and of its system."""
+        return self.label or UNNAMED
+
+
+class TraceRuns:
+    """The runs of one call of `score_traces`: executed one after the other, then written as rows."""
+
+    def __init__(
+        self,
+        result: TraceResults,
+        settings: Settings,
+        sha: str,
+        status: StatusOf | None,
+        on_done: Callable[[int, int], None] | None,
+    ) -> None:
+        self._result, self._settings, self._sha, self._status = result, settings, sha, status
+        self._on_done = on_done
+        self.stopped: BaseException | None = None  # what `on_done` raised: raised in a loop, it would end the loop
+
+    async def run(self, sets: Sequence[TraceSet], workers: int) -> None:
+        """Execute the sets, then write the file of rows."""
+        from context_bench.engine import open_store
+
+        with closing(open_store(self._result.store)) as store:
+            runs = {one.label: await self._execute(store, one, workers) for one in sets}
+            new = self._result.path.with_name(f"{ROWS}.new")
+            with new.open("wb") as file:
+                for one in sets:
+                    file.writelines(self._lines(store, runs[one.label], one))
+            new.replace(self._result.path)
+
+    async def _execute(self, store: Any, one: TraceSet, workers: int) -> str:
+        """Have the engine do what is owed of one set; returns the run's id."""
+        from context_bench.engine import Arm, RunSettings, execute
+
+        progress = FileProgress(one, self._on_done, asyncio.current_task())
+        executed = await execute(
+            store,
+            name=one.name,
+            arms=[Arm(RecordedRun(one.name, one.ask, self._sha))],
+            examples=one.examples,
+            evaluators=self._evaluators(one.label),
+            manifest=self._manifest(one),
+            settings=RunSettings(max_workers=workers, bodies="all", late_grace=0.0),
+            progress=progress,
+        )
+        self.stopped = progress.stopped
+        if executed.stopped is not None:
+            raise executed.stopped
+        if not executed.completed:
+            raise asyncio.CancelledError
+        result = self._result
+        result.runs.append(one.label)
+        result.made += executed.counts["done"]
+        result.reused += executed.counts["reused"]
+        if not executed.examples:
+            result.unread |= one.recorded.unread(()) if one.recorded is not None else {}
+            unread = "\n".join(f"  - {path}: {why}" for path, why in list(result.unread.items())[:5])
+            named = f" in the set {one.label}" if one.label else ""
+            raise BadInput(f"no traces{named}:\n{unread or '  - nothing was found'}")
+        return executed.run_id
+
+    def _evaluators(self, label: str) -> list[Any]:
+        rules = self._settings.rules
+        judged = []
+        if self._status is not None:
+            judged.append(Resolved({gold.instance_id: self._status(label, gold) for gold in self._result.golds}))
+        return [GoldCoverage(rules), Trajectory(rules), EditPlace(rules), *judged]
+
+    def _manifest(self, one: TraceSet) -> dict[str, Any]:
+        golds, sha = self._result.golds, golds_sha(self._result.golds)
+        return {
+            "traces": {
+                "set": one.label,
+                **self._settings.rules,
+                "gold": {"sha": sha, "instances": len(golds)},
+                "repositories": list(self._settings.repos),
+                "grammars": grammar_versions(),
+            },
+            "datasets": [{"name": DATASET, "sha256": sha, "examples": len(golds)}],
+            "cells": [described_cell({}, {one.name: CANDIDATE}, None)],
+            "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": SCORE},
+            "options": {"score_field": SCORE, "threshold": 0.5, "seed": 0, "trials": 1},
+        }
+
+    def _lines(self, store: Any, run: str, one: TraceSet) -> Iterator[bytes]:
+        """The rows of a stored run, in the order of the logs. A run that could not be scored is told as its log's."""
+        from context_bench.runner import answered
+
+        result, logs = self._result, set[str]()
+        seen = result.seen.setdefault(one.label, set())
+        for found in answered(store, run):
+            example = found.example or {}
+            logs.add(str(example.get("log")))
+            if "row" not in found.output:
+                path = example.get("task") if one.recorded is None else one.recorded.log(example["log"]).path
+                result.unread[str(path)] = "; ".join(found.row.errors.values())
+                continue
+            line = found.output["row"].encode()
+            gold = None if self._status is None else result.golds.find(example.get("task"))
+            if self._status is not None and gold is not None:
+                line = orjson.dumps(orjson.loads(line) | {"status": self._status(one.label, gold)})
+            seen.add(str(example.get("task")))
+            yield line + b"\n"
+        if one.recorded is not None:
+            result.unread |= one.recorded.unread(logs)
+
+
+class FileProgress:
+    """Tells `on_done` how many logs are done, as rows become durable. What it raises ends the run: `stopped`."""
+
+    def __init__(
+        self, one: TraceSet, on_done: Callable[[int, int], None] | None, task: asyncio.Task[Any] | None
+    ) -> None:
+        self._recorded, self._on_done, self._task = one.recorded, on_done, task
+        self._rows = self._kept = 0
+        self._files = self._end = 0  # logs that are done, and the rows of these
+        self.stopped: BaseException | None = None
+
+    def start(self, systems: Sequence[str], total: int | None) -> None:
+        """Nothing is done yet."""
+
+    def owing(self, system: str, owed: int | None, kept: int) -> None:
+        """Rows that the store had already are done."""
+        self._kept = kept
+
+    def advance(self, step: Any) -> None:
+        """A row is durable."""
+        self._rows += 1
+        if self._on_done is None or self.stopped is not None or self._recorded is None:
+            return
+        runs, before = self._recorded.runs, self._files
+        while self._files < len(runs) and self._end + runs[self._files] <= self._rows + self._kept:
+            self._end += runs[self._files]
+            self._files += 1
+        if self._files == before:
+            return
+        try:
+            self._on_done(self._files, len(self._recorded))
+        except BaseException as error:  # the caller's: it is raised where the run was asked for
+            self.stopped = error
+            if self._task is not None:
+                self._task.cancel()
+
+    def note(self, text: str) -> None:
+        """Nothing is said but the progress."""
+
+    def close(self) -> None:
+        """The run is over."""
 
 
 def _opened(out: str | Path | None, golds: GoldSet, policy: str) -> TraceResults:
@@ -130,195 +387,64 @@ def _golds(gold: str | Path | GoldSet | Iterable[Gold]) -> GoldSet:
     return out
 
 
-def _units(traces: Sources, result: TraceResults) -> Iterator[TraceItem]:
-    """The files of every set. What does not exist is an error; what holds no trace is found out later."""
+def _logs(traces: Sources) -> dict[str, list[RunLog]]:
+    """The logs of every set. What does not exist is an error; what holds no trace is found out later."""
     sets: Mapping[str, Any] = traces if isinstance(traces, Mapping) else {"": traces}
-    for run, places in sets.items():
-        result.runs.append(run)
-        for place in [places] if isinstance(places, str | Path) else places:
-            path = Path(place)
-            if not path.exists():
-                raise BadInput(f"{path}: no such trace (expected a file or a folder of logs)")
-            if path.is_dir():
-                yield from (TraceItem(run, str(one), str(path)) for one in units(path))
-            else:
-                yield TraceItem(run, str(path))
+    return {
+        run: [log for place in ([places] if isinstance(places, str | Path) else places) for log in _in(run, place)]
+        for run, places in sets.items()
+    }
 
 
-def _of_files(
-    result: TraceResults,
-    found: Sequence[TraceItem],
-    settings: Settings,
-    status: StatusOf | None,
-    fresh: bool,
-    workers: int | None,
-    on_done: Callable[[int, int], None] | None,
-) -> TraceResults:
-    """Keep the rows of an earlier run and score the other files."""
-    job = ScoringJob(settings, result.golds)
-    kept = KeptRows(result.path, job, found, fresh, status)
-    result.reused = kept.rows
-    todo = [unit for unit in found if job.key(unit) not in kept.done] if kept.rows or kept.done else found
-    with result.path.open("ab") as rows, result.path.with_name(DONE).open("ab") as done:
-        sink = Sink(result, rows, done, status)
-        sink.seen(kept.seen)
-        work_off(job, todo, kept, sink, workers, on_done)
-    for run in result.runs:
-        if not sink.counts.get(run) and not kept.counts.get(run):
-            faults = (
-                "\n".join(f"  - {path}: {why}" for path, why in list(result.unread.items())[:5])
-                or "  - nothing was found"
-            )
-            result.close()
-            raise BadInput(f"no traces{f' in the set {run}' if len(result.runs) > 1 else ''}:\n{faults}")
-    bring_into_order(
-        result, [job.key(unit) for unit in found if unit.path not in result.unread], [*kept.index, *sink.index]
-    )
-    return result
+def _in(run: str, place: str | Path) -> list[RunLog]:
+    path = Path(place)
+    if not path.exists():
+        raise BadInput(f"{path}: no such trace (expected a file or a folder of logs)")
+    if path.is_dir():
+        return [RunLog(run, str(one), str(path)) for one in units(path)]
+    return [RunLog(run, str(path))]
 
 
-def _of_traces(
-    result: TraceResults, traces: Iterable[Trace], settings: Settings, status: StatusOf | None, repo: Any
-) -> TraceResults:
-    """Traces that are there already: nothing to resume, nothing to read."""
-    job = ScoringJob(settings, result.golds)
-    if repo is not None and not isinstance(repo, Repositories | str | Path | Sequence):
-        job.repos = OneRepository(repo)
-    elif isinstance(repo, Repositories):
-        job.repos = repo
-    result.runs.append("")
-    with result.path.open("wb") as rows, result.path.with_name(DONE).open("wb") as done:
-        sink = Sink(result, rows, done, status)
-        attempts: dict[str, int] = {}
-        for trace in traces:
-            row = job.row("", trace, result.golds.find(settings.instance or trace.instance_id))
-            attempts[row.instance_id] = row.attempt = attempts.get(row.instance_id, 0) + 1
-            sink.add(row)
-    if not isinstance(repo, Repositories):
-        job.repos.close()
-    return result
+def _of_logs(label: str, logs: Sequence[RunLog], scorer: TraceScorer, scoring: Scoring) -> TraceSet:
+    runs = RecordedRuns(logs, scorer)
+    return TraceSet(label, runs, scoring.of(runs), runs)
 
 
-#: Processes are worth their start from here on: bytes of logs.
-_WORTH = 16 * 1024 * 1024
+def _of_traces(traces: Sequence[Trace], scorer: TraceScorer, repo: Any) -> TraceSet:
+    """Traces that are there already."""
+    if isinstance(repo, Repositories):
+        scorer.repos = repo
+    elif repo is not None and not isinstance(repo, str | Path | Sequence):
+        scorer.repos = OneRepository(repo)
+    examples: list[Example] = []
+    attempts: Counter[str] = Counter()
+    for number, trace in enumerate(traces):
+        gold = scorer.golds.find(scorer.settings.instance or trace.instance_id)
+        task = trace.instance_id if gold is None else gold.instance_id
+        attempts[task] += 1
+        examples.append({**example_of(task, attempts[task], gold), "log": trace_sha(trace), "number": number})
+
+    async def ask(example: Example) -> dict[str, Any]:
+        trace = traces[example["number"]]
+        row = scorer.row("", trace, scorer.golds.find(example["task"]))
+        row.attempt = example["attempt"]
+        return output_of(row, trace)
+
+    return TraceSet("", examples, ask)
 
 
-def work_off(
-    job: ScoringJob,
-    todo: Sequence[TraceItem],
-    kept: KeptRows,
-    sink: Sink,
-    workers: int | None,
-    on_done: Callable[[int, int], None] | None,
-) -> None:
-    """Every file that is to do, in this process or in several; `on_done(files, of)` is told after each."""
-    count = _workers(todo, workers)
-    if count > 1:
-        _in_processes(job, todo, kept, sink, count, on_done)
-        return
-    try:
-        for number, unit in enumerate(todo, 1):
-            fault = None
-            try:
-                for row in job.rows(unit, kept.known.get(job.key(unit), ())):
-                    sink.add(row)
-            except BadInput as error:
-                fault = _first_line(error)
-            sink.finished(unit, job.key(unit), fault)
-            if on_done:
-                on_done(number, len(todo))
-    finally:
-        job.repos.close()
-
-
-def _workers(todo: Sequence[TraceItem], workers: int | None) -> int:
+def _workers(logs: Sequence[RunLog], workers: int | None) -> int:
     if workers is not None:
-        return max(1, min(workers, len(todo)))
+        return max(1, min(workers, len(logs)))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores < 2 or len(todo) < 2:
+    if cores < 2 or len(logs) < 2:
         return 1
-    return min(cores, len(todo), 8) if sum(_length(Path(unit.path)) for unit in todo) >= _WORTH else 1
+    return min(cores, len(logs), 8) if sum(_length(Path(log.path)) for log in logs) >= _WORTH else 1
 
 
 def _length(path: Path) -> int:
     with suppress(OSError):
-        return (
-            sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
-            if path.is_dir()
-            else path.stat().st_size
-        )
+        if path.is_dir():
+            return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        return path.stat().st_size
     return 0
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:300]
-
-
-_JOB: ScoringJob | None = None
-
-
-def _begin(settings: Settings, golds: GoldSet) -> None:
-    global _JOB
-    _JOB = ScoringJob(settings, golds)
-
-
-_Made = tuple[
-    str, list["RowFacts"], str, str | None
-]  # file of rows, what the parent must know of each, key, what went wrong
-
-
-def _one(unit: TraceItem, known: Collection[tuple[str, str]], folder: str) -> _Made:
-    """In a process of its own: the rows of a file into a file, so that they need not fit into memory."""
-    assert _JOB is not None  # set when the process began
-    fault = None
-    rows: list[RowFacts] = []
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        try:
-            for row in _JOB.rows(unit, known):
-                rows.append(
-                    RowFacts(row.run, row.instance_id, row.key, row.attempt, row.gold_sha, file.write(line_of(row)))
-                )
-        except BadInput as error:
-            fault = _first_line(error)
-    return file.name, rows, _JOB.key(unit), fault
-
-
-def _in_processes(
-    job: ScoringJob,
-    todo: Sequence[TraceItem],
-    kept: KeptRows,
-    sink: Sink,
-    count: int,
-    on_done: Callable[[int, int], None] | None,
-) -> None:
-    waiting = iter(todo)
-    running: dict[Future[_Made], TraceItem] = {}
-    finished = 0
-    with (
-        tempfile.TemporaryDirectory(prefix="context-bench-rows-") as folder,
-        ProcessPoolExecutor(
-            count, mp_context=get_context("spawn"), initializer=_begin, initargs=(job.settings, job.golds)
-        ) as pool,
-    ):
-
-        def more() -> None:
-            while len(running) < 2 * count and (unit := next(waiting, None)) is not None:
-                running[
-                    pool.submit(_one, unit, kept.known.get(job.key(unit), set()) if kept.known else set(), folder)
-                ] = unit
-
-        more()
-        while running:
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                unit = running.pop(future)
-                name, rows, key, fault = future.result()
-                job.learn(unit, key)
-                with Path(name).open("rb") as file:
-                    for row in rows:
-                        sink.take(row, file.read(row.length))
-                Path(name).unlink()
-                sink.finished(unit, key, fault)
-                finished += 1
-                if on_done:
-                    on_done(finished, len(todo))
-            more()

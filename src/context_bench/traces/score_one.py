@@ -70,7 +70,7 @@ def score_trace(
     none of its lines (`strict` only).
     """
     rules = policy_of(policy)
-    counted = _counted(count)
+    counted = require_countable(count)
     files: Files | None = repo if isinstance(repo, CodeFiles) else CodeFiles(repo) if repo is not None else None
     row = _head(gold, trace, rules, counted, run, status)
     steps, final = selections(trace, count=("shown", *counted), by=by)
@@ -138,7 +138,8 @@ def _sha(value: object) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _counted(count: Collection[str]) -> list[str]:
+def require_countable(count: Collection[str]) -> list[str]:
+    """The things to count, in their order; `UnknownName` for one that cannot be counted."""
     for name in count:
         if name not in COUNTABLE:
             raise UnknownName("thing to count", name, COUNTABLE)

@@ -14,8 +14,8 @@ import pytest
 from context_bench.shell.repo import open_repo
 from context_bench.traces import score_trace
 from context_bench.traces.coverage import STRICT, UPSTREAM, Score, prediction, score
+from context_bench.traces.figures import means
 from context_bench.traces.gold import gold_of_row
-from context_bench.traces.rows import means
 from context_bench.traces.symbols import CodeFiles
 from context_bench.transcripts.traces import load_traces
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from context_bench.traces.coverage import LEVELS, Level, Score
-from context_bench.traces.rows import means
+from context_bench.traces.figures import means
 
 
 def row(name, coverage, precision, gold=10, pred=10, auc=None, **more):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from context_bench.session.gate import Check
     from context_bench.traces import TraceResults
     from context_bench.traces.reports.trace_summary import TraceSummary
-    from context_bench.traces.row_file import StatusOf
+    from context_bench.traces.score_many import StatusOf
     from context_bench.transcripts.patch_verdicts import SolvedTasks
 
 
@@ -228,7 +228,7 @@ def summarised(
     found: TraceResults, gold: Path, solved: Mapping[str, Sequence[SolvedTasks]], threshold: float, exclude_infra: bool
 ) -> TraceSummary:
     """The summary of all rows, with what the reports say of tasks that no trace is about."""
-    from context_bench.traces.job import golds_sha
+    from context_bench.traces.recorded_runs import golds_sha
     from context_bench.traces.reports.trace_summary import about, summarise
     from context_bench.traces.symbols import grammar_versions
 
@@ -354,7 +354,7 @@ def _parts(found: TraceResults, summary: TraceSummary, format_: str, gold: Path)
 
 
 def _csv(found: TraceResults, gold: Path) -> Iterator[str]:
-    from context_bench.traces.job import golds_sha
+    from context_bench.traces.recorded_runs import golds_sha
     from context_bench.traces.reports.trace_summary import lines
 
     yield from lines(found.rows(), benchmark=gold.stem, version=golds_sha(found.golds))

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from context_bench.reports.declared import mapping
 from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sentence, Table
+from context_bench.reports.report_context import ReportContext
 from context_bench.stats.intervals import Interval
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS
@@ -40,6 +42,66 @@ def page_of(summary: TraceSummary, *, more: Sequence[Section] = ()) -> Page:
         _named(sentence(label, each, found[label], summary.sets[label].solving), label) for label, each in sets.items()
     ]
     return _page(TITLE, facts_of(summary), verdicts, sections, notes_of(summary), rows, list(sets))
+
+
+#: Tables of a stored run: id, title, columns as (kind of score, title, meaning).
+_OF_RUN = (
+    (
+        "final",
+        "What had been read in the end",
+        (
+            ("coverage", "coverage (95 %)", "of the gold, the share that was read (recall)"),
+            ("precision", "precision (95 %)", "of what was read, the share that is gold"),
+            ("f1", "F1 (95 %)", "of each recorded run, then the mean"),
+        ),
+    ),
+    (
+        "course",
+        "In the course of the run",
+        (
+            ("auc", "AUC (95 %)", "mean over the steps of the coverage reached by then"),
+            ("redundancy", "redundancy (95 %)", "share of all reading that read something again"),
+        ),
+    ),
+)
+_EDITS_OF_RUN = (("precision", "precision"), ("recall", "recall"), ("anchored_precision", "with insertions"))
+
+
+def run_sections(report: ReportContext) -> list[Section]:
+    """The sections of a stored run of recorded runs, from its estimates. `trace score` has a page with more."""
+    sections = [Section(name, title, tables=[_by_level(report, name, columns)]) for name, title, columns in _OF_RUN]
+    heads = [Column("Set", False), *(Column(f"{title} (95 %)") for _, title in _EDITS_OF_RUN)]
+    rows: list[list[Cell]] = [
+        [system, *(_estimate(report, system, f"editloc.{name}") for name, _ in _EDITS_OF_RUN)]
+        for system in report.systems
+    ]
+    edits = Section("editloc", "Where the patches edit", tables=[Table("editloc", heads, rows)])
+    return [*sections, edits] if any(any(row[1:]) for row in rows) else sections
+
+
+def run_facts(report: ReportContext) -> list[tuple[str, Any]]:
+    """The rules of a stored run, in the place of model and shape."""
+    about = mapping(report.result.families.get("traces"))
+    gold = mapping(about.get("gold"))
+    facts = [("policy", about.get("policy")), ("gold", gold and f"{_n(gold['instances'], 'task')}, {gold['sha']}")]
+    return [*facts, ("counted beside what was shown", ", ".join(about.get("counted") or []) or None)]
+
+
+def _by_level(report: ReportContext, name: str, columns: Sequence[tuple[str, str, str]]) -> Table:
+    heads = [Column("Level", False), Column("Set", False), *(Column(title, about=about) for _, title, about in columns)]
+    rows: list[list[Cell]] = []
+    for level in LEVELS:
+        for system in report.systems:
+            known = report.estimates.get(system, {}).get(f"{columns[0][0]}.{level}")
+            n = None if known is None else Figure(known.n, "count")
+            cells = [_estimate(report, system, f"{kind}.{level}") for kind, _, _ in columns]
+            rows.append([LEVEL_NAMES[level], system, *cells, n])
+    return Table(name, [*heads, Column("n", about="runs that have the first figure")], rows, keys=2)
+
+
+def _estimate(report: ReportContext, system: str, score: str) -> Figure | None:
+    known = report.estimates.get(system, {}).get(score)
+    return None if known is None else Figure(known.value, "score", known.low, known.high)
 
 
 def comparison_page(found: Any) -> Page:

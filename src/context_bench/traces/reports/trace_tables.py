@@ -9,8 +9,9 @@ from context_bench.core.spans import size
 from context_bench.reports.page import Cell, Column, Figure, Section, Sentence, Table
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS, POLICIES
+from context_bench.traces.figures import FigureMean, Means, means
 from context_bench.traces.reports.views import ABOUT, KNOWN_FROM, LEVEL_NAMES, evidence, kind_of, mean_after
-from context_bench.traces.rows import FigureMean, Means, TraceRow, means
+from context_bench.traces.rows import TraceRow
 
 Sets = Mapping[str, Sequence[TraceRow]]
 _QUARTERS = (0.25, 0.5, 0.75)

@@ -38,7 +38,7 @@ def load_traces(
     """
     vocabulary = Vocabulary.load(tools)
     for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
-        for one in _folder(path, on_skip) if path.is_dir() else transcripts(path):
+        for one in transcripts_in(path, on_skip):
             yield trace_of(one, vocabulary, repo)
 
 
@@ -98,6 +98,11 @@ def _rooted(trace: Trace, place: RunWorkspace) -> None:
     }
     if outside:
         trace.notes.append(f"paths outside the repository, or of another place: {len(outside)}")
+
+
+def transcripts_in(path: Path, on_skip: Callable[[BadInput], None] | None = None) -> Iterator[Transcript]:
+    """The runs of a file, or of a folder (see `load_traces`), with their calls."""
+    return _folder(path, on_skip) if path.is_dir() else transcripts(path)
 
 
 def transcripts(path: Path) -> Iterator[Transcript]:
