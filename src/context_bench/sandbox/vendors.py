@@ -78,10 +78,10 @@ def run_program(
                 f"{argv[0]}: an argument of {longest:,} characters is longer than this machine allows"
             ) from None
         raise Unreachable(f"{argv[0]} cannot be started: {error.strerror}") from None
-    watched = _Watched(program, argv[0], begun + timeout, utf8_safe(stdin or "").encode())
+    watched = _Watched(program, argv[0], begun + timeout, memoryview(utf8_safe(stdin or "").encode()))
     try:
         watched.wait()
-    except TimeoutError:
+    except (TimeoutError, subprocess.TimeoutExpired):
         raise TimedOut(
             f"{argv[0]} had not ended after {timeout:g} s; it was killed, with all that it had started"
         ) from None
@@ -97,27 +97,23 @@ class _Watched:
     program: subprocess.Popen[bytes]
     name: str
     end: float
-    unsent: bytes
+    unsent: memoryview
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)
     over: bool = False
 
     def wait(self) -> None:
-        """Until the program has ended and its output is complete; `TimeoutError` if that is not so in time."""
+        """Wait until the program has ended and its output is complete.
+
+        Raises `TimeoutError` or `subprocess.TimeoutExpired` if that is not so in time.
+        """
         with selectors.DefaultSelector() as pipes:
-            for pipe in (self.program.stdout, self.program.stderr):
-                assert pipe is not None
+            for pipe in filter(None, (self.program.stdin, self.program.stdout, self.program.stderr)):
                 os.set_blocking(pipe.fileno(), False)
-                pipes.register(pipe, selectors.EVENT_READ)
-            if self.program.stdin is not None:
-                os.set_blocking(self.program.stdin.fileno(), False)
-                pipes.register(self.program.stdin, selectors.EVENT_WRITE)
+                way = selectors.EVENT_WRITE if pipe is self.program.stdin else selectors.EVENT_READ
+                pipes.register(pipe, way)
             self._pump(pipes)
-        left = self.end - SYSTEM_CLOCK.monotonic()
-        try:
-            self.program.wait(max(0.0, left))
-        except subprocess.TimeoutExpired:
-            raise TimeoutError from None
+        self.program.wait(max(0.0, self.end - SYSTEM_CLOCK.monotonic()))
         self.over = True
 
     def _pump(self, pipes: selectors.BaseSelector) -> None:
@@ -138,12 +134,10 @@ class _Watched:
     def _move(self, pipe: IO[bytes]) -> bool:
         """Read or write once; whether there can be more."""
         if pipe is self.program.stdin:
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                self.unsent = self.unsent[os.write(pipe.fileno(), self.unsent[:65536]) :]
-                if self.unsent:
-                    return True
-            pipe.close()
-            return False
+            self.unsent = _written(pipe.fileno(), self.unsent)
+            if not self.unsent:
+                pipe.close()
+            return bool(self.unsent)
         try:
             data = os.read(pipe.fileno(), 65536)
         except BlockingIOError:
@@ -161,10 +155,9 @@ class _Watched:
         """Close the pipes; kill the whole group unless the program had ended by itself."""
         if not self.over:
             _end_group(self.program)
-        for pipe in (self.program.stdin, self.program.stdout, self.program.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        for pipe in filter(None, (self.program.stdin, self.program.stdout, self.program.stderr)):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def _end_group(program: subprocess.Popen[bytes]) -> None:
@@ -172,6 +165,19 @@ def _end_group(program: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(program.pid, signal.SIGKILL)
     program.wait()
+
+
+def _written(pipe: int, rest: memoryview) -> memoryview:
+    """Write a part; returns what is left to write.
+
+    Nothing is left where the program reads no more: its answer, if it gave one, is still to be read.
+    """
+    try:
+        return rest[os.write(pipe, rest[:65536]) :]
+    except BlockingIOError:
+        return rest
+    except BrokenPipeError:
+        return rest[:0]
 
 
 _CHECKOUT = Path(__file__).parents[3]
@@ -287,8 +293,10 @@ class VendorProcess:
         except OSError as error:
             self._errors.close()
             raise Unreachable(f"{kind}: {python} cannot be started: {error.strerror}") from None
-        for pipe in (self.program.stdin, self.program.stdout):
-            assert pipe is not None
+        assert self.program.stdin is not None
+        assert self.program.stdout is not None
+        self._stdin, self._stdout = self.program.stdin, self.program.stdout
+        for pipe in (self._stdin, self._stdout):
             os.set_blocking(pipe.fileno(), False)
 
     def ask(self, what: str, asked: Mapping[str, Any], end: float) -> Any:
@@ -321,15 +329,13 @@ class VendorProcess:
         """End the process and all that it started; `grace`: seconds in which it may end by itself when its input
         ends.
         """
-        assert self.program.stdin is not None
-        assert self.program.stdout is not None
         with contextlib.suppress(OSError):
-            self.program.stdin.close()
+            self._stdin.close()
         if grace and self.program.returncode is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.program.wait(grace)
         _end_group(self.program)
-        self.program.stdout.close()
+        self._stdout.close()
         self._errors.close()
 
     def _environment(self) -> dict[str, str]:
@@ -340,14 +346,11 @@ class VendorProcess:
 
     def _exchange(self, unsent: bytes, end: float) -> bytes:
         """Write `unsent` and read a line; `EOFError` if the process ends before, `TimeoutError` if time does."""
-        stdin, stdout = self.program.stdin, self.program.stdout
-        assert stdin is not None
-        assert stdout is not None
         rest = memoryview(unsent)
         searched = 0
         with selectors.DefaultSelector() as pipes:
-            pipes.register(stdout, selectors.EVENT_READ)
-            pipes.register(stdin, selectors.EVENT_WRITE)
+            pipes.register(self._stdout, selectors.EVENT_READ)
+            pipes.register(self._stdin, selectors.EVENT_WRITE)
             while (place := self._unread.find(b"\n", searched)) < 0:
                 searched = len(self._unread)
                 if searched > LARGEST:
@@ -356,11 +359,11 @@ class VendorProcess:
                 if not ready:
                     raise TimeoutError
                 for key, _ in ready:
-                    if key.fileobj is stdin:
-                        rest = _written(stdin.fileno(), rest)
+                    if key.fileobj is self._stdin:
+                        rest = _written(key.fd, rest)
                         if not rest:
-                            pipes.unregister(stdin)
-                    elif data := os.read(stdout.fileno(), 1 << 20):
+                            pipes.unregister(self._stdin)
+                    elif data := os.read(key.fd, 1 << 20):
                         self._unread += data
                     else:
                         raise EOFError
@@ -374,14 +377,3 @@ class VendorProcess:
         words = redact(self._errors.read().decode("utf-8", "replace"), self._keys.values())
         lines = [line for line in words.splitlines() if line]
         return lines[-1][:500] if lines else "it said nothing"
-
-
-def _written(pipe: int, rest: memoryview) -> memoryview:
-    """Write a part; returns what is left to write.
-
-    Nothing is left where the program reads no more: its answer, if it gave one, is still to be read.
-    """
-    try:
-        return rest[os.write(pipe, rest[:65536]) :]
-    except BrokenPipeError:
-        return rest[:0]
