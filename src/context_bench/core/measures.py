@@ -48,7 +48,7 @@ class Measure:
 
     @property
     def explanation(self) -> str:
-        """What explains the column, the direction included."""
+        """The explanation of the column, its direction included."""
         return f"{self.about}; {self.better} is better" if self.about and self.better else self.about
 
 

@@ -258,12 +258,12 @@ def _version_1(mounts: str, own: str) -> dict[str, Path]:
     """Controller → our own group's folder, with the first version."""
     member = (line.split(":", 2) for line in own.splitlines() if line.count(":") >= 2)
     paths = {name: path for _, names, path in member for name in names.split(",")}
-    folders: dict[str, Path] = {}
+    homes: dict[str, Path] = {}
     for kind, root, place, options in _mounts(mounts):
         if kind == "cgroup":
             for name in options & set(_CONTROLLERS) & paths.keys():
-                folders.setdefault(name, _below(place, paths[name], root))
-    return {name: folders[name] for name in _CONTROLLERS if name in folders}
+                homes.setdefault(name, _below(place, paths[name], root))
+    return {name: homes[name] for name in _CONTROLLERS if name in homes}
 
 
 def _mounts(text: str) -> Iterator[tuple[str, str, Path, set[str]]]:

@@ -18,6 +18,7 @@ from context_bench.core.records import Call, Example
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.background import run_sync
 from context_bench.llm.redact import redact
+from context_bench.sandbox.vendors import time_left
 
 
 class ClaudeCLI:
@@ -107,7 +108,7 @@ class ClaudeCLI:
             *self.command(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=_environment(ledger)
         )
         try:
-            async with asyncio.timeout(self._time_left(ledger)):
+            async with asyncio.timeout(max(0.0, time_left(self.timeout))):
                 out, err = await program.communicate(utf8_safe(prompt).encode())
         except TimeoutError:
             await _end(program)
@@ -127,11 +128,6 @@ class ClaudeCLI:
         if not text:
             raise BadReply("the claude CLI ended well but wrote no answer")
         return text
-
-    def _time_left(self, ledger: Ledger | None) -> float:
-        if ledger is None or ledger.deadline is None:
-            return self.timeout
-        return max(0.0, min(self.timeout, ledger.deadline - SYSTEM_CLOCK.monotonic()))
 
 
 def default_prompt(example: Example) -> str:
