@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.memory.protocol import Item, iter_packed, packed
-from context_bench.memory.systems.bm25 import _TOKENIZER, BM25
+from context_bench.memory.systems.bm25_memory import _TOKENIZER, BM25
 from context_bench.memory.systems.bridge import Bridge
 
 _WORDS = """

@@ -64,7 +64,8 @@ from context_bench.memory.datasets import FILES, load_memory, overlays
 from context_bench.memory.datasets import memory_records as dates
 from context_bench.memory.datasets import memory_records as haystacks
 from context_bench.memory.systems import described as _description
-from context_bench.memory.systems import http, mcp
+from context_bench.memory.systems import http_memory as http
+from context_bench.memory.systems import mcp
 from context_bench.reports import visible_text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import verification as results

@@ -17,8 +17,9 @@ from context_bench.compression.compressors import ADAPTED, COMPRESSORS, compress
 from context_bench.compression.compressors import SCHEMES as OF_COMPRESSORS
 from context_bench.core.records import Verdict
 from context_bench.core.rubric import default_rubric
-from context_bench.memory.systems import BUILTINS, http, mcp
+from context_bench.memory.systems import BUILTINS, mcp
 from context_bench.memory.systems import SCHEMES as OF_MEMORIES
+from context_bench.memory.systems import http_memory as http
 from context_bench.memory.systems.command import CommandClient
 from context_bench.traces.reports.trace_summary import COLUMNS
 

@@ -196,7 +196,7 @@ MEMORY = {
 )
 def test_a_memory_at_an_odd_url_is_refused_by_the_name_of_its_file(kind, url, here):
     from context_bench.core.errors import ContextBenchError
-    from context_bench.memory.systems import http
+    from context_bench.memory.systems import http_memory as http
 
     Path(f"memory.{kind}").write_text(MEMORY[kind].format(url, ""))
     with pytest.raises(ContextBenchError) as refused:
@@ -209,7 +209,7 @@ def test_a_memory_at_an_odd_url_is_refused_by_the_name_of_its_file(kind, url, he
 @pytest.mark.parametrize("timeout", ["inf", "nan", "-1", "1e300"])
 def test_a_memory_with_an_odd_timeout_is_refused(timeout, here):
     from context_bench.core.errors import BadSpec
-    from context_bench.memory.systems import http
+    from context_bench.memory.systems import http_memory as http
 
     Path("memory.toml").write_text(MEMORY["toml"].format("http://127.0.0.1:1", f"timeout = {timeout}\n"))
     with pytest.raises(BadSpec, match="`timeout` is expected to be seconds"):

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from context_bench.memory.ops import run_suites
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from mutants import AcksBeforeCommit, Honest, spec_of
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from context_bench.core.text import tokens
 from context_bench.memory.protocol import Hit, Item, Receipt
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 
 _EVERY = 7
 _LONGEST = 512  # characters

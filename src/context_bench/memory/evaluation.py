@@ -50,7 +50,7 @@ def evaluate_memory(
     if isinstance(dataset, Sequence) and len(dataset[:max_examples]) * more.get("trials", 1) > 1:
         for bridge in bridges:
             check_separable(bridge.memory, bridge.name)
-    known: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     counted = 0
 
     def examples() -> Iterator[Example]:
@@ -58,8 +58,8 @@ def evaluate_memory(
         for raw in islice(dataset, max_examples):
             counted += 1
             for example in examples_of(raw, counted - 1):
-                if example["group"] not in known:
-                    known[example["group"]] = (
+                if example["group"] not in sizes:
+                    sizes[example["group"]] = (
                         example["items"].count("\n") + bool(example["items"]),
                         count_tokens(example["context"]),
                     )
@@ -67,7 +67,7 @@ def evaluate_memory(
 
     judged = evaluators if isinstance(evaluators, Sequence) else [evaluators]
     result = evaluate(bridges, examples(), judged, metrics, progress=progress, **more)
-    result.rows = [_documented(row, *known.get(row.group or "", (0, 0))) for row in result.rows]
+    result.rows = [_documented(row, *sizes.get(row.group or "", (0, 0))) for row in result.rows]
     result.config = {
         "systems": [bridge.name for bridge in bridges],
         "evaluators": [evaluator.name for evaluator in judged],

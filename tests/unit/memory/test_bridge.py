@@ -12,7 +12,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Hit, Item, Receipt, conversation, packed
 from context_bench.memory.systems import Bridge, as_memory, make_memory
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from context_bench.memory.systems.bridge import READER_PROMPT
 from context_bench.memory.systems.ingest import Provenance, joined, rendered
 from context_bench.systems import OpenAIProxy

@@ -6,7 +6,7 @@ import pytest
 
 from context_bench.memory.protocol import Item, date_limit, dated_within
 from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from context_bench.memory.systems.embedding import Embedding
 from context_bench.memory.systems.hybrid import Hybrid
 

@@ -18,7 +18,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Item
 from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
-from context_bench.memory.systems.bm25 import BM25, _words
+from context_bench.memory.systems.bm25_memory import BM25, _words
 from context_bench.memory.systems.embedding import Embedding
 from context_bench.memory.systems.hybrid import Hybrid
 from context_bench.memory.systems.summary_memory import AnchoredSummary, RegenerativeSummary, _numbers
@@ -210,7 +210,7 @@ def test_writers_in_threads_and_namespaces_lose_nothing(tmp_path):
 _CHILD = """
 import sys
 from context_bench.memory.protocol import Item
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 memory = BM25(sys.argv[1], space="u")
 number = 0
 while True:

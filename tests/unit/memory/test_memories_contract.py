@@ -6,7 +6,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems import make_memory
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from context_bench.testing.memory_contract import acheck_memory, assert_memory, check_memory
 
 OURS = ["none", "full_context", "naive", "recency", "random", "oracle", "bm25", "embedding", "hybrid"]

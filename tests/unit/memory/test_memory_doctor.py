@@ -11,7 +11,7 @@ from context_bench.llm.servers import ModelServer
 from context_bench.memory.doctor import examine
 from context_bench.memory.protocol import Item, Receipt
 from context_bench.memory.systems import as_memory, make_memory
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 
 
 def statuses(findings):

@@ -20,7 +20,7 @@ from context_bench.core.templates import at, fill, names_in
 from context_bench.memory.protocol import Hit, Item, NotSupported
 from context_bench.memory.systems import make_memory
 from context_bench.memory.systems.adapting import Answer
-from context_bench.memory.systems.http import from_dict, from_spec
+from context_bench.memory.systems.http_memory import from_dict, from_spec
 from context_bench.testing.memory_contract import acheck_memory
 
 BIKE = Item("D1:1", "I bought a red bike.", speaker="Ann", time="2023-05-08", session="1")

@@ -8,7 +8,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.text import tokens
 from context_bench.memory.ops import run_suites
 from context_bench.memory.protocol import Hit
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 
 WAYS = {
     *("other words", "typing mistakes", "capitals", "in German", "in Chinese", "in the middle of chatter"),

@@ -11,7 +11,7 @@ from context_bench.memory.ops import DEFAULT, SUITES, SuiteReport, percentile, r
 from context_bench.memory.ops.changes import scanner_works
 from context_bench.memory.ops.suite_workspace import Facts, TimedCaller
 from context_bench.memory.protocol import Hit, Item, Receipt
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from mutants import CAUGHT_BY, MUTANTS, Honest, Oversleeps, spec_of
 
 IN_PROCESS = [name for name in DEFAULT if name != "crash"]  # tests/end_to_end/test_memory_crash.py

@@ -16,7 +16,7 @@ from context_bench.memory.datasets.recall_lab import LANGUAGES, TYPES, lab
 from context_bench.memory.evaluators.retrieval import Retrieval
 from context_bench.memory.protocol import Item, unpacked
 from context_bench.memory.systems.baselines import FullContext, NoMemory, Oracle, RandomPick, Recency
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from context_bench.memory.systems.bridge import NOT_MENTIONED, Bridge
 from context_bench.testing.lab_reader import LabReader
 

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, islice
 from typing import Any
 
 import typer
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.lazy import registry
+from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.plugins import build, parse_spec
 from context_bench.core.roles import ArmRole
+from context_bench.core.tokens import count_tokens
 from context_bench.llm.redact import key_in
 from context_bench.memory.command import cortex as memory_seed
 from context_bench.memory.command import memory_checks
@@ -183,9 +188,6 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
     """At most `most` questions of each conversation, evenly over their order and from another start in each, so that
     all types occur.
     """
-    from dataclasses import replace
-    from itertools import groupby
-
     from context_bench.memory.datasets.recall_lab import spread
 
     def chosen() -> Iterator[Any]:
@@ -207,9 +209,6 @@ def _sampled(dataset: Any, most: int, seed: int) -> Any:
 
 async def _calibrated(judge: Any, data: list[Any], environment: RunEnvironment) -> str:
     """Rate at which the judge accepts answers that are known to be wrong, on questions of this very run."""
-    from itertools import islice
-
-    from context_bench.core.ledger import Ledger, open_ledger
     from context_bench.judge.calibration import calibrate_answers
 
     asked = [example for dataset in data for example in islice(dataset.examples(), 100)]
@@ -245,8 +244,6 @@ def _too_long(options: MemoryOptions, data: list[Any]) -> str | None:
     """
     if options.reader != KEEPING or not options.floors:
         return None
-    from context_bench.core.tokens import count_tokens
-
     texts = {example["group"]: example["context"] for dataset in data for example in dataset.examples()}
     longest = max(map(count_tokens, texts.values()), default=0)
     if longest * DATED <= READABLE:
@@ -275,8 +272,6 @@ def _memories(options: MemoryOptions) -> list[tuple[str, bool]]:
 
 def _check_names(specs: list[str]) -> None:
     """Refuse names that no memory has, before data is fetched for it."""
-    from context_bench.core.lazy import registry
-    from context_bench.core.plugins import parse_spec
     from context_bench.memory.systems import BUILTINS
 
     for spec in map(parse_spec, specs):
@@ -383,8 +378,6 @@ def _reader(options: MemoryOptions, url: str, prices: Any, key: str | None, limi
 
 def _own_reader(spec: str) -> Any:
     """A reader of the user's: any system."""
-    from context_bench.core.plugins import build
-
     return build("system", spec, {}, lambda found: hasattr(found, "process") or hasattr(found, "aprocess"))
 
 
@@ -404,7 +397,6 @@ def _evaluators(options: MemoryOptions, data: list[Any], prices: Any, reads: boo
     """Retrieval by evidence; with a reader also answers by what the datasets name, abstention, and a judge if one is
     named.
     """
-    from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
     from context_bench.memory.evaluators.retrieval import Retrieval
 

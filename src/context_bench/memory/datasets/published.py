@@ -181,14 +181,14 @@ def published(known: Published, config: str | None) -> MemorySource:
 
     def facts() -> dict[str, Any]:
         files = [{"path": f.path, "bytes": f.size, "sha256": f.sha256} for snapshot in found for f in snapshot.files]
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "source": known.source(wanted),
             "config": wanted,
             "revision": found[0].commit,
             "pinned": pinned,
         }
-        told |= {"files": files, "licence": known.licence, "citation": known.citation}
-        told["sha256"] = stable_hash([told["source"], told["revision"], files], 64)
+        facts |= {"files": files, "licence": known.licence, "citation": known.citation}
+        facts["sha256"] = stable_hash([facts["source"], facts["revision"], files], 64)
         notes = [snapshot.note for snapshot in found if snapshot.note]
         if known.note and wanted == known.config:
             notes.append(known.note)
@@ -197,7 +197,7 @@ def published(known: Published, config: str | None) -> MemorySource:
                 notes.append(
                     "its bytes are the authors' own" if same else "its bytes are NOT those that the authors published"
                 )
-        return {**told, "notes": notes}
+        return {**facts, "notes": notes}
 
     def streams(wanted_rows: int | None) -> list[Iterator[Document]]:
         each = None if wanted_rows is None else -(-wanted_rows // len(found))

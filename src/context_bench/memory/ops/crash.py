@@ -308,7 +308,7 @@ def main() -> None:
     when it starts, {"id", "memory_id"} for each acknowledged item before anything else can happen, {"error"} if it
     ends otherwise, {"status"} when it is over.
     """
-    import context_bench.memory.systems.bm25  # noqa: F401 - once, and not in every child
+    import context_bench.memory.systems.bm25_memory  # noqa: F401 - once, and not in every child
 
     for line in sys.stdin:
         order = json.loads(line)

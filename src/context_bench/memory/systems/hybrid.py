@@ -10,7 +10,7 @@ from typing import Any
 
 from context_bench.memory.protocol import Hit, Item, Receipt
 from context_bench.memory.systems.baselines import Isolated
-from context_bench.memory.systems.bm25 import BM25
+from context_bench.memory.systems.bm25_memory import BM25
 from context_bench.memory.systems.embedding import Embedding, Embeds
 
 MEMORIES = {"hybrid": "Hybrid"}

@@ -22,7 +22,7 @@ from context_bench.core.templates import fill, read_description
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import redact
 from context_bench.memory.systems.described import Described, DescriptionReader, MemoryDescription, MemoryStep
-from context_bench.memory.systems.http import auth_of
+from context_bench.memory.systems.http_memory import auth_of
 
 SCHEMES = {"mcp": "from_spec"}
 

@@ -95,7 +95,7 @@ def _words(items: list[Item]) -> _Words:
 def _ask(
     name: str, one: Mapping[str, Any], type_: str, items: list[Item], texts: _Words, dirt: Dirt, where: str
 ) -> MemoryQuestion:
-    evidence = _items_saying(objects(one, "message_evidences", where), texts, dirt, where)
+    evidence = _items_with(objects(one, "message_evidences", where), texts, dirt, where)
     return MemoryQuestion(
         id=name,
         text=text_of(one, where, "question"),
@@ -108,7 +108,7 @@ def _ask(
     )
 
 
-def _items_saying(evidences: Sequence[Mapping[str, Any]], texts: _Words, dirt: Dirt, where: str) -> tuple[str, ...]:
+def _items_with(evidences: Sequence[Mapping[str, Any]], texts: _Words, dirt: Dirt, where: str) -> tuple[str, ...]:
     """The items that say the evidence: word for word, else the only one that holds it or is held by it."""
     found: list[str] = []
     for each in evidences:

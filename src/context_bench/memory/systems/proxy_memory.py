@@ -19,7 +19,6 @@ from context_bench.memory.systems.baselines import dated_text
 from context_bench.wire.apis.read import Reply, chat_request
 
 MEMORIES = {"proxy": "ProxyMemory"}
-
 _INGEST = ("sessions", "turns", "none")
 
 

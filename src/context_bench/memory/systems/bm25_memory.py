@@ -245,8 +245,6 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 
 # --- words ---
-
-
 def _indexed(text: str) -> tuple[str, str | None]:
     """The indexed form of a text, and the text itself where it differs."""
     if text.isascii():

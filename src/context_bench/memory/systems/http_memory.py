@@ -23,7 +23,6 @@ from context_bench.llm.sessions import leave, of_aiohttp, session_for
 from context_bench.memory.systems.described import Described, DescriptionReader, MemoryDescription, MemoryStep, NotThere
 
 SCHEMES = {"http": "from_spec"}
-
 _LARGEST = 64 * 2**20
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE", "OPTIONS"}
 _READS = {"search", "status", "stats"}  # asked twice, they change nothing, whatever the method
