@@ -6,9 +6,10 @@ command line that cannot be parsed, 1 for everything else that goes wrong.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import wraps
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,27 @@ if TYPE_CHECKING:
 BENCHMARKS = ("locomo", "longmemeval", "dmr")
 
 
+def _exit_code(command: str) -> Callable[[Callable[..., None]], Callable[..., int]]:
+    """Make exit code 1, and a sentence, of what goes wrong in a command."""
+
+    def decorated(act: Callable[..., None]) -> Callable[..., int]:
+        @wraps(act)
+        def run(*args: Any, **options: Any) -> int:
+            try:
+                act(*args, **options)
+            except ContextBenchError as error:
+                _say(f"{command}: {error}")
+                return 1
+            except OSError as error:
+                _say(f"{command}: {error.filename or 'output'}: {error.strerror}")
+                return 1
+            return 0
+
+        return run
+
+    return decorated
+
+
 @takes(
     MemoryChecks,
     k=own("How many memories are asked for.", default=5),
@@ -33,6 +55,7 @@ BENCHMARKS = ("locomo", "longmemeval", "dmr")
     config=own("Handed to the program as --config.", unit=None, rare=False),
     timeout=own("Seconds for the whole run. A single call has 30.", rare=False, default=300),
 )
+@_exit_code("cortex-eval")
 def cortex_eval(
     extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     *,
@@ -46,78 +69,11 @@ def cortex_eval(
     dataset_path: Path | None,
     k2: int,
     compat: str | None,
-) -> int:
+) -> None:
     """Store small texts in openclaw-cortex, ask for them again, and count what comes back.
 
     EMPTIES THE PROGRAM'S STORE before each question (with --accumulate: once per benchmark): use a --config of its own.
     """
-    return _exit_1(
-        "cortex-eval",
-        lambda: _evaluate(extra, benchmark, binary, k, output, config, timeout, accumulate, dataset_path, k2, compat),
-    )
-
-
-@takes(
-    MemoryChecks,
-    baseline=own('JSON: {"systems": [{name, locomo_em, longmemeval_em, dmr_em}], "sources": {…}}.'),
-    output=own("Write the Markdown to this file instead of standard output.", note=""),
-    json=own("Also write the rows as JSON, for instance to comparison.json."),
-    name=own("What this run's row is called."),
-)
-def cortex_compare(
-    extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-    *,
-    baseline: Path,
-    current: Path,
-    output: Path | None,
-    json: Path | None,
-    name: str | None,
-) -> int:
-    """A run of cortex-eval beside published numbers, as Markdown."""
-    return _exit_1("cortex-compare", lambda: _compare(extra, baseline, current, output, json, name))
-
-
-def _exit_1(command: str, act: Callable[[], None]) -> int:
-    try:
-        act()
-    except ContextBenchError as error:
-        _say(f"{command}: {error}")
-        return 1
-    except OSError as error:
-        _say(f"{command}: {error.filename or 'output'}: {error.strerror}")
-        return 1
-    return 0
-
-
-def _say(text: str) -> None:
-    """To standard error; what steers a terminal (in a dataset's ids, in what a program said) is shown, not obeyed."""
-    from context_bench.reports.visible_text import visible
-
-    print(visible(text, 100_000, lines=True), file=sys.stderr)
-
-
-def _no_more(extra: Sequence[str] | None, hint: str) -> None:
-    if extra:
-        raise BadInput(f"unexpected positional arguments: {' '.join(extra)} ({hint})")
-
-
-# eval
-# ------------------------------------------------------------------------
-
-
-def _evaluate(
-    extra: Sequence[str] | None,
-    benchmark: str,
-    binary: str | None,
-    k: int,
-    output: Path | None,
-    config: str | None,
-    timeout: float,
-    accumulate: bool,
-    dataset_path: Path | None,
-    k2: int,
-    compat: str | None,
-) -> None:
     benchmark = benchmark.lower()
     if k <= 0:
         raise BadInput(f"--k must be > 0, got {k}")
@@ -143,6 +99,58 @@ def _evaluate(
         summaries.append(_one(client, name, pairs, k, k2, accumulate, deadline, dataset_path is None))
     _publish(summaries_json(summaries), output)
     _tables(summaries, names, k)
+
+
+@takes(
+    MemoryChecks,
+    baseline=own('JSON: {"systems": [{name, locomo_em, longmemeval_em, dmr_em}], "sources": {…}}.'),
+    output=own("Write the Markdown to this file instead of standard output.", note=""),
+    json=own("Also write the rows as JSON, for instance to comparison.json."),
+    name=own("What this run's row is called."),
+)
+@_exit_code("cortex-compare")
+def cortex_compare(
+    extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    *,
+    baseline: Path,
+    current: Path,
+    output: Path | None,
+    json: Path | None,
+    name: str | None,
+) -> None:
+    """A run of cortex-eval beside published numbers, as Markdown."""
+    _no_more(extra, "files are named by --baseline and --current")
+    from context_bench.memory.cortex.containment import THIS_RUN, compared
+
+    found = compared(_json(baseline), _json(current), name or THIS_RUN)
+    if found.unstated:
+        _say(
+            f"NOTE: {len(found.unstated)} of {len(found.rows) - 1} baselines do not say how they were measured "
+            "(`protocol`);"
+            " a judge's accuracy and a substring match are different numbers"
+        )
+    if json is not None:
+        _write(dumps(found.as_dict(), indent=2, ensure_ascii=False), json)
+    if output is not None:
+        _write(found.markdown(), output)
+    else:
+        sys.stdout.write(utf8_safe(found.markdown()))
+
+
+def _say(text: str) -> None:
+    """To standard error; what steers a terminal (in a dataset's ids, in what a program said) is shown, not obeyed."""
+    from context_bench.reports.visible_text import visible
+
+    print(visible(text, 100_000, lines=True), file=sys.stderr)
+
+
+def _no_more(extra: Sequence[str] | None, hint: str) -> None:
+    if extra:
+        raise BadInput(f"unexpected positional arguments: {' '.join(extra)} ({hint})")
+
+
+# eval
+# ------------------------------------------------------------------------
 
 
 def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
@@ -246,36 +254,6 @@ def _tables(summaries: Sequence[BenchmarkSummary], names: Sequence[str], k: int)
                 f"{summary.name}: {len(inside)} exact matches are inside a longer word: "
                 f"{', '.join(one.question_id for one in inside)}\n"
             )
-
-
-# compare
-# ------------------------------------------------------------------------
-
-
-def _compare(
-    extra: Sequence[str] | None,
-    baseline: Path,
-    current: Path,
-    output: Path | None,
-    json_file: Path | None,
-    name: str | None,
-) -> None:
-    _no_more(extra, "files are named by --baseline and --current")
-    from context_bench.memory.cortex.containment import THIS_RUN, compared
-
-    found = compared(_json(baseline), _json(current), name or THIS_RUN)
-    if found.unstated:
-        _say(
-            f"NOTE: {len(found.unstated)} of {len(found.rows) - 1} baselines do not say how they were measured "
-            "(`protocol`);"
-            " a judge's accuracy and a substring match are different numbers"
-        )
-    if json_file is not None:
-        _write(json.dumps(found.as_dict(), indent=2, ensure_ascii=False), json_file)
-    if output is not None:
-        _write(found.markdown(), output)
-    else:
-        sys.stdout.write(utf8_safe(found.markdown()))
 
 
 # Files

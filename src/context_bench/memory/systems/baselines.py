@@ -19,6 +19,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text, seed_of
 from context_bench.core.tokens import counter_for
 from context_bench.memory.protocol import Hit, Item, Receipt, date_limit, dated_within
+from context_bench.memory.ranking import within
 
 MEMORIES = {
     "none": "NoMemory",
@@ -227,12 +228,8 @@ class Recency(Listed):
         newest = [entry.hit(memory_id) for memory_id, entry in self._held(as_of)[::-1][: max(0, limit)]]
         if self.tokens is None:
             return newest
-        left, counter = self.tokens, counter_for()
-        for position, hit in enumerate(newest):
-            left -= counter.count(hit.text)
-            if left < 0:
-                return newest[:position]
-        return newest
+        counter = counter_for()
+        return newest[: within((counter.count(hit.text) for hit in newest), self.tokens)]
 
 
 class RandomPick(Listed):

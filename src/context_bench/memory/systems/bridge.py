@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nlargest
@@ -26,6 +26,7 @@ from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm.background import run_sync
 from context_bench.memory.protocol import Hit, Item, Memory, count_packed, dated, iter_packed
+from context_bench.memory.ranking import within
 from context_bench.memory.systems.adapting import Answer, as_answer, check_separable, is_separable
 from context_bench.memory.systems.ingest import Ingest, Provenance, Shown, joined, rendered, timed
 
@@ -71,7 +72,7 @@ class Bridge:
     until it can be found. `probes`: so many items are then looked for by their own words, and how many are found is
     told (`probed`, `probe_found`: the rest was lost in writing).
 
-    `namespace(name)` is there only if the memory has `namespaces`: an isolated twin, emptied again and closed by
+    `namespace(name)` is there only if the memory has `namespaces`: an isolated instance, emptied again and closed by
     `aclose()`. Without it the engine calls `reset()` between groups. Output: `hits` [{text, score, source_ids,
     memory_id, time, tokens}], `provenance` ("ids", "text match", "none"), `retrieved_tokens`, `search_seconds`,
     `context`; with an answer `response`, `answer_seconds`, `abstained`. `overhead_seconds`: what the bridge itself took
@@ -113,7 +114,7 @@ class Bridge:
         self._ready: _Ready | None = None
         self._took: float | None = None  # seconds of the last set-up
         self._turn = asyncio.Lock()
-        self._twin = False
+        self._owner = True  # of the reader
         if "namespaces" in memory.capabilities:
             self.namespace = self._namespace
 
@@ -163,12 +164,7 @@ class Bridge:
         """The parts handed over, one by one, so that a long history is never held twice; what a part stands for goes
         into `sources`.
         """
-        granularity = self._granularity
-        return iter_packed(text) if granularity == "turn" else self._joined(text, granularity, sources)
-
-    @staticmethod
-    def _joined(text: str, granularity: str, sources: dict[str, tuple[str, ...]] | None) -> Iterator[Item]:
-        for part, ids in joined(iter_packed(text), granularity):
+        for part, ids in joined(iter_packed(text), self._granularity):
             if sources is not None and ids != (part.id,):
                 sources[part.id] = ids
             yield part
@@ -301,17 +297,14 @@ class Bridge:
                 f"the reader {getattr(self.reader, 'name', self.reader)!r} has neither process() nor aprocess()"
             )
         ledger = current_ledger()
-        if ledger is None:
-            found, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
-        else:
-            with open_ledger(
-                replace(ledger, account="reader", mark=None)
-            ):  # same list of calls; its own key, not the memory's mark
-                found, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
-        if not isinstance(found, dict) or not isinstance(found.get("response"), str):
-            raise BadReply(f"the reader gave {type(found).__name__} without a response")
-        said = {name: found[name] for name in ("response", "api_usage", "finish_reason") if name in found}
-        return {**said, "answer_seconds": seconds, "abstained": abstained(found["response"])}
+        # The same list of calls; its own key, not the memory's mark.
+        own = nullcontext() if ledger is None else open_ledger(replace(ledger, account="reader", mark=None))
+        with own:
+            reply, seconds = await timed(self._clock, process, {**kept, "context": asked, "question": question})
+        if not isinstance(reply, dict) or not isinstance(reply.get("response"), str):
+            raise BadReply(f"the reader gave {type(reply).__name__} without a response")
+        fields = {name: reply[name] for name in ("response", "api_usage", "finish_reason") if name in reply}
+        return {**fields, "answer_seconds": seconds, "abstained": abstained(reply["response"])}
 
     def largest_request(self, example: Example) -> tuple[Any, Example]:
         """The reader, and the example with the longest context that this memory can hand over; for a forecast of tokens
@@ -337,12 +330,7 @@ class Bridge:
     def _within_budget(self, hits: list[Shown]) -> list[Shown]:
         if self.budget_tokens is None:
             return hits
-        left = self.budget_tokens
-        for position, each in enumerate(hits):
-            left -= each.tokens
-            if left < 0:
-                return hits[:position]
-        return hits
+        return hits[: within((hit.tokens for hit in hits), self.budget_tokens)]
 
     def _provenance(self, hits: Sequence[Shown]) -> str:
         if not hits:
@@ -363,24 +351,24 @@ class Bridge:
             check_separable(self.memory, self.name)
 
     async def aclose(self) -> None:
-        """Close the memory, and the reader unless this is a twin. A twin's namespace is emptied first: it is nobody's
-        afterwards.
+        """Close the memory, and the reader unless this is a namespace of another bridge. A namespace is emptied first;
+        nothing uses it afterwards.
         """
-        if self._twin:
+        if not self._owner:
             with suppress(Exception):  # what it leaves behind changes no result
                 await self.reset()
-        for thing in (self.memory, None if self._twin else self.reader):
+        for thing in (self.memory, self.reader if self._owner else None):
             close = calling.method(thing, "aclose", "close")
             if close is not None:
                 await calling.call(close)
 
     def _namespace(self, name: str) -> Bridge:
-        """An isolated twin with the same reader."""
-        twin = copy.copy(self)
-        twin.memory = getattr(self.memory, "namespace")(name)  # noqa: B009 - optional in the protocol
-        twin._ready, twin._turn, twin._twin = None, asyncio.Lock(), True
-        twin.namespace = twin._namespace
-        return twin
+        """An isolated instance with the same reader."""
+        isolated = copy.copy(self)
+        isolated.memory = getattr(self.memory, "namespace")(name)  # noqa: B009 - optional in the protocol
+        isolated._ready, isolated._turn, isolated._owner = None, asyncio.Lock(), False
+        isolated.namespace = isolated._namespace
+        return isolated
 
 
 @lru_cache(maxsize=4)

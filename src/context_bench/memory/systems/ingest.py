@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -188,9 +189,8 @@ def joined(items: Iterable[Item], granularity: str) -> Iterator[tuple[Item, tupl
 def _one(part: Sequence[Item]) -> Item:
     if len(part) == 1:
         return part[0]
-    first = part[0]
-    text = "\n".join([first.text, *(item.line for item in part[1:])])
-    return replace(first, id=f"{first.id}..{part[-1].id}", text=text)
+    text = "\n".join([part[0].text, *(item.line for item in part[1:])])
+    return replace(part[0], id=f"{part[0].id}..{part[-1].id}", text=text)
 
 
 def _sessions(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -239,8 +239,8 @@ class Provenance:
         if len(said) < _SHORTEST:
             return ()
         padded = f" {said} "
-        inside = [item for item, text in self._texts if len(text) >= _SHORTEST and f" {text} " in padded]
-        return tuple(item for item in inside) or tuple(item for item, text in self._texts if padded in f" {text} ")
+        inside = tuple(item for item, text in self._texts if len(text) >= _SHORTEST and f" {text} " in padded)
+        return inside or tuple(item for item, text in self._texts if padded in f" {text} ")
 
     @cached_property
     def _texts(self) -> list[tuple[str, str]]:
@@ -248,11 +248,11 @@ class Provenance:
 
     @cached_property
     def _same(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for item, text in zip(iter_packed(self._packed), (text for _, text in self._texts), strict=True):
+        ids: defaultdict[str, list[str]] = defaultdict(list)
+        for item, (_, text) in zip(iter_packed(self._packed), self._texts, strict=True):
             for form in {text, normalise(item.line), normalise(dated_text(item))} - {""}:
-                found.setdefault(form, []).append(item.id)
-        return found
+                ids[form].append(item.id)
+        return ids
 
 
 @dataclass(slots=True)
@@ -270,16 +270,14 @@ class Shown:
         self.tokens = self.counter.count(self.text)
 
     def as_dict(self) -> dict[str, Any]:
-        hit = self.hit
-        score = real(hit.score)
-        found = {
-            "text": hit.text,
-            "score": score,
+        fields = {
+            "text": self.hit.text,
+            "score": real(self.hit.score),
             "source_ids": list(self.sources),
-            "memory_id": hit.memory_id,
+            "memory_id": self.hit.memory_id,
             "tokens": self.tokens,
         }
-        return found | ({"time": hit.time} if hit.time else {})
+        return fields | ({"time": self.hit.time} if self.hit.time else {})
 
 
 def rendered(hit: Hit) -> str:
