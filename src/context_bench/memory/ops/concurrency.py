@@ -235,15 +235,14 @@ def _judged(report: SuiteReport, before: _State, after: _State, single: _Kept, d
     acknowledged = sum(len(kept.notes) for kept in done)
     refused = [text for kept in done for text in kept.refused]
     numbers = {"writers": WRITERS, "acknowledged": acknowledged, "refused": len(refused)}
-    control = bool(single.notes) and not before.lost
-    proof = f"one writer alone: {len(single.notes) - len(before.lost)} of {len(single.notes)} acknowledged are found"
+    alone, proof = _control(before, single)
     report.test(
         "lost",
         not after.lost,
         f"{len(after.lost)} of {acknowledged} acknowledged are not found",
         {**numbers, "lost": len(after.lost), "share": share(len(after.lost), acknowledged)},
         after.lost,
-        control=control and acknowledged > 0,
+        control=alone and acknowledged > 0,
         proof=proof,
     )
     for name, what, wrong, already in (
@@ -253,16 +252,9 @@ def _judged(report: SuiteReport, before: _State, after: _State, single: _Kept, d
     ):
         if already:
             report.without(name, f"so it is with one writer alone: {already[0]}")
-            continue
-        report.test(
-            name,
-            not wrong,
-            f"{len(wrong)} of {acknowledged} {what}",
-            {name: len(wrong)},
-            wrong,
-            control=control,
-            proof=proof,
-        )
+        else:
+            sentence = f"{len(wrong)} of {acknowledged} {what}"
+            report.test(name, not wrong, sentence, {name: len(wrong)}, wrong, control=alone, proof=proof)
     if before.shuffled:
         report.without("order", "one writer's series alone does not come back in the order of its writing")
     else:
@@ -272,15 +264,21 @@ def _judged(report: SuiteReport, before: _State, after: _State, single: _Kept, d
             f"{len(after.shuffled)} of {WRITERS} series come back in another order than that of their writing",
             {"series": WRITERS, "out_of_order": len(after.shuffled)},
             after.shuffled,
-            control=control,
+            control=alone,
             proof="one writer's series alone comes back in its order",
         )
 
 
+def _control(before: _State, single: _Kept) -> tuple[bool, str]:
+    """The positive control: one writer alone loses nothing."""
+    found = len(single.notes) - len(before.lost)
+    proof = f"one writer alone: {found} of {len(single.notes)} acknowledged are found"
+    return bool(single.notes) and not before.lost, proof
+
+
 def _watched(report: SuiteReport, seen: _Seen, before: _State, single: _Kept) -> None:
     found = len(seen.delays)
-    control = bool(single.notes) and not before.lost
-    proof = f"one writer alone: {len(single.notes) - len(before.lost)} of {len(single.notes)} acknowledged are found"
+    alone, proof = _control(before, single)
     numbers = {
         "readers": READERS,
         "searches": seen.searches,
@@ -293,7 +291,7 @@ def _watched(report: SuiteReport, seen: _Seen, before: _State, single: _Kept) ->
         f"{len(seen.unseen)} times something acknowledged was not found within {_VISIBLE:g} s by a reader",
         {**numbers, "unseen": len(seen.unseen)},
         seen.unseen,
-        control=control,
+        control=alone,
         proof=proof,
     )
     report.test(
@@ -302,22 +300,15 @@ def _watched(report: SuiteReport, seen: _Seen, before: _State, single: _Kept) ->
         f"{len(seen.backwards)} times something was found before what had been acknowledged earlier",
         {"out_of_order": len(seen.backwards)},
         seen.backwards,
-        control=control,
+        control=alone,
         proof=proof,
     )
     if before.torn:
         report.without("torn while writing", "one writer's notes alone do not come back whole")
-    else:
-        wrong = seen.torn
-        report.test(
-            "torn while writing",
-            not wrong,
-            f"{len(wrong)} of {found} were not found whole",
-            {"torn": len(wrong)},
-            wrong,
-            control=control,
-            proof=proof,
-        )
+        return
+    sentence = f"{len(seen.torn)} of {found} were not found whole"
+    torn = {"torn": len(seen.torn)}
+    report.test("torn while writing", not seen.torn, sentence, torn, seen.torn, control=alone, proof=proof)
 
 
 # --- updates ---

@@ -390,15 +390,7 @@ async def _damaged(workspace: SuiteWorkspace, report: SuiteReport, fact: StoredF
     try:
         for path, content in whole.items():
             path.write_bytes(b"\x5a" * max(4096, len(content)))
-        try:
-            await workspace.enter()
-            memory = await workspace.place()
-        except TimedOut:
-            raise
-        except Exception as error:  # however it says so
-            _admitted(report, "damaged files", describe(error), before, proof)
-        else:
-            await _asked_broken(workspace, report, "damaged files", memory, fact, before, proof)
+        await _asked_broken(workspace, report, "damaged files", None, fact, before, proof)
     finally:
         await workspace.drop()
         for path in _files_in(own):
@@ -416,30 +408,23 @@ async def _asked_broken(
     workspace: SuiteWorkspace,
     report: SuiteReport,
     name: str,
-    memory: Memory,
+    memory: Memory | None,
     fact: StoredFact,
     before: bool,
     proof: str,
 ) -> None:
+    """Ask a memory that cannot look; `None`: open it before."""
     try:
+        if memory is None:
+            await workspace.enter()
+            memory = await workspace.place()
         hits = await workspace.search(memory, fact.text)
     except TimedOut:
         raise
     except Exception as error:  # however it says so
-        _admitted(report, name, describe(error), before, proof)
+        report.test(name, True, f"it said so: {describe(error)[:160]}", control=before, proof=proof)
         return
-    silent = not says(hits, fact.word)
-    report.test(
-        name,
-        not silent,
-        f"it found {len(hits)} things and raised nothing, though what it holds could not be read"
-        if silent
-        else "it still finds it",
-        {"hits": len(hits)},
-        control=before,
-        proof=proof,
-    )
-
-
-def _admitted(report: SuiteReport, name: str, error: str, before: bool, proof: str) -> None:
-    report.test(name, True, f"it said so: {error[:160]}", control=before, proof=proof)
+    holds = says(hits, fact.word)
+    silence = f"it found {len(hits)} things and raised nothing, though what it holds could not be read"
+    sentence = "it still finds it" if holds else silence
+    report.test(name, holds, sentence, {"hits": len(hits)}, control=before, proof=proof)

@@ -19,6 +19,7 @@ them all: asked plainly, something is found.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from context_bench.core.calling import method
@@ -334,20 +335,17 @@ def _mistyped(word: str) -> str:
     return word[0] + word[2] + word[1] + word[3:] if len(word) > 3 else word
 
 
-def _with_mistakes(fact: StoredFact) -> str:
-    return " ".join(_mistyped(word) for word in fact.question.split())
-
-
-def _who_and_where(fact: StoredFact) -> tuple[str, str]:
+def _named(form: str, fact: StoredFact) -> str:
+    """The form with the fact's person and place."""
     who, _, where = fact.topic.rpartition(" ")
-    return who, where
+    return form.format(who, where)
 
 
 _ASKED: dict[str, Callable[[StoredFact], str]] = {
-    "other words": lambda fact: "Remind me what {} has to say to get into that {}.".format(*_who_and_where(fact)),
-    "typing mistakes": _with_mistakes,
+    "other words": partial(_named, "Remind me what {} has to say to get into that {}."),
+    "typing mistakes": lambda fact: " ".join(map(_mistyped, fact.question.split())),
     "capitals": lambda fact: fact.question.upper(),
-    "in German": lambda fact: "Welches Geheimwort braucht {} für das alte Gebäude, {}?".format(*_who_and_where(fact)),
-    "in Chinese": lambda fact: "{}用什么暗语打开旧{}？".format(*_who_and_where(fact)),
+    "in German": partial(_named, "Welches Geheimwort braucht {} für das alte Gebäude, {}?"),
+    "in Chinese": partial(_named, "{}用什么暗语打开旧{}？"),
     "in the middle of chatter": lambda fact: _CHATTER.format(fact.question),
 }
