@@ -8,7 +8,6 @@ recognised.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import glob
 import inspect
 import queue
@@ -16,8 +15,10 @@ import random
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+
+_Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class TimedCaller:
@@ -36,7 +39,7 @@ class TimedCaller:
 
     def __init__(self, deadline: float, name: str = "ops") -> None:
         self.deadline, self._name = deadline, name
-        self._work: queue.SimpleQueue[Callable[[], None] | None] | None = None
+        self._work: queue.SimpleQueue[_Job | None] | None = None
 
     async def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None, **kwargs: Any) -> Any:
         """Call `function`, awaiting it if need be; its own errors are raised. `seconds`: another deadline for this
@@ -48,7 +51,7 @@ class TimedCaller:
                 found = (
                     function(*args, **kwargs)
                     if inspect.iscoroutinefunction(function)
-                    else await self._away(function, args, kwargs)
+                    else await self._away(partial(function, *args, **kwargs))
                 )
                 return await found if inspect.isawaitable(found) else found
         except TimeoutError:
@@ -64,39 +67,26 @@ class TimedCaller:
             self._work.put(None)
             self._work = None
 
-    async def _away(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-
-        def work() -> None:
-            try:
-                found, error = function(*args, **kwargs), None
-            except BaseException as raised:  # handed over, whatever it is
-                found, error = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop may be over when a stuck call comes back
-                loop.call_soon_threadsafe(_settle, done, found, error)
-
+    async def _away(self, call: Callable[[], Any]) -> Any:
         if self._work is None:
             self._work = queue.SimpleQueue()
             threading.Thread(target=_serve, args=(self._work,), name=self._name, daemon=True).start()
-        self._work.put(work)
-        return await done
+        done: Future[Any] = Future()
+        self._work.put((done, call))
+        return await asyncio.wrap_future(done)
 
 
-def _serve(work: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+def _serve(work: queue.SimpleQueue[_Job | None]) -> None:
     while (job := work.get()) is not None:
-        job()
-
-
-def _settle(done: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
-    if done.done():
-        return
-    if isinstance(error, StopIteration):  # cannot be raised into a future
-        error = RuntimeError(f"StopIteration: {error}")
-    if error is None:
-        done.set_result(found)
-    else:
-        done.set_exception(error)
+        done, call = job
+        if not done.set_running_or_notify_cancel():
+            continue
+        try:
+            done.set_result(call())
+        except StopIteration as error:  # cannot be raised into a future
+            done.set_exception(RuntimeError(f"StopIteration: {error}"))
+        except BaseException as error:  # handed over, whatever it is
+            done.set_exception(error)
 
 
 _NAMES = (

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_bench.core import calling
 from context_bench.core.calling import call, fingerprint, method, misfit, recorded_name
 from context_bench.core.errors import BadInput, BadReply, ContextBenchError, Stop, UnknownName
 from context_bench.core.lazy import registry
@@ -263,23 +262,19 @@ def _turn(item: Item) -> dict[str, Any]:
 
 def _parameter(function: Callable[..., Any], names: Sequence[str]) -> str | None:
     """The first of `names` that `function` takes by keyword."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return None
+    parameters = _parameters(function) or {}
     by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return next((name for name in names if name in parameters and parameters[name].kind in by_keyword), None)
 
 
 def _positional(function: Callable[..., Any]) -> int:
     """Count the arguments that `function` needs by position; of a built-in without signature the documented two."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+    parameters = _parameters(function)
+    if parameters is None:
         return 2
     return sum(
         each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.default is each.empty
-        for each in parameters
+        for each in parameters.values()
     )
 
 
@@ -323,7 +318,7 @@ def is_separable(memory: Memory) -> bool:
     """
     if memory.capabilities & {"namespaces", "delete_all"}:
         return True
-    return calling.method(memory, "reset", "delete_all") is not None and bool(getattr(memory, "can_reset", True))
+    return method(memory, "reset", "delete_all") is not None and bool(getattr(memory, "can_reset", True))
 
 
 def check_separable(memory: Memory, name: str) -> None:
@@ -344,12 +339,8 @@ def separable(make: Callable[[], Memory]) -> Memory:
     memory = make()
     if is_separable(memory):
         return memory
-    other = make()
-    return memory if _inner(other) is _inner(memory) else Anew(make, memory)
-
-
-def _inner(memory: Memory) -> Any:
-    return getattr(memory, "adapted", memory)
+    inner, other = (getattr(each, "adapted", each) for each in (memory, make()))
+    return memory if other is inner else Anew(make, memory)
 
 
 class Anew:
@@ -374,7 +365,7 @@ class Anew:
         return self._memory.search(query, k, as_of=as_of, **more)
 
     def fingerprint(self) -> dict[str, Any]:
-        return calling.fingerprint(self._memory)
+        return fingerprint(self._memory)
 
     def namespace(self, name: str) -> Anew:
         """A new instance, which knows nothing yet."""
@@ -400,9 +391,7 @@ def make_memory(
         return as_memory(spec)
     parsed = parse_spec(spec)
     given = {"relay": relay, "model": model, "api_key": api_key, "prices": prices, "limiter": limiter}
-    if parsed.scheme in ("cli", "http", "mcp"):
-        if parsed.scheme not in SCHEMES:
-            raise BadInput(f"{spec!r}: {parsed.scheme}: is not a way to name a memory here")
+    if parsed.scheme in SCHEMES:
         return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), given))
     target = _target(parsed)
     if isinstance(target, type) or inspect.isroutine(target):
@@ -427,7 +416,7 @@ def calls_models(spec: Any) -> bool:
     if not isinstance(spec, str):
         return bool(getattr(spec, "own_calls", False))
     parsed = parse_spec(spec)
-    if parsed.scheme in ("cli", "http", "mcp"):
+    if parsed.scheme in SCHEMES:
         return False
     own = getattr(_target(parsed), "own_calls", False)
     return bool(own(parsed.options)) if callable(own) else bool(own)
@@ -447,8 +436,8 @@ def _target(spec: PluginSpec) -> Any:
 def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Call `make` with the options, and with what this command was given for everybody."""
     hint = " How many hits are asked for is said by --k." if "k" in spec.options else ""
-    check_options("memory", spec, make, {*given, "space", *list(_parameters(make))[: len(first)]}, hint)
-    taken = _parameters(make)
+    taken = _parameters(make) or {}
+    check_options("memory", spec, make, {*given, "space", *list(taken)[: len(first)]}, hint)
     options = {name: value for name, value in given.items() if value is not None and name in taken} | spec.options
     try:
         return make(*first, **options)
@@ -458,8 +447,9 @@ def _called(make: Callable[..., Any], spec: PluginSpec, first: tuple[Any, ...], 
         raise BadInput(f"memory {spec.text!r} could not be made: {error}") from error
 
 
-def _parameters(make: Callable[..., Any]) -> list[str]:
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters by name; `None` of a built-in without signature."""
     try:
-        return list(inspect.signature(make).parameters)
+        return inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return []
+        return None
