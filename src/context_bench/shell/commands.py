@@ -368,11 +368,6 @@ def _by_name(rows: Iterable[tuple[_T, str]]) -> dict[str, _T]:
     return {name: value for value, names in rows for name in names.split()}
 
 
-def _false(call: CommandCall) -> Result:
-    return LineStream(), 1
-
-
-#: Commands that need nothing but their arguments, standard input and the files.
 SIMPLE: dict[str, Callable[[CommandCall], Result]] = _by_name(
     [
         (text_commands.cat, "cat less more"),
@@ -395,11 +390,11 @@ SIMPLE: dict[str, Callable[[CommandCall], Result]] = _by_name(
         ),
         (git_commands.diff, "diff colordiff"),
         (git_commands.aside, "sdiff join vimdiff nvimdiff wdiff icdiff delta difft"),
-        (git_commands.same, "cmp"),
+        (lambda call: (LineStream([UnknownLines(None)]), None), "cmp"),
         (git_commands.comm, "comm"),
         (git_commands.paste, "paste"),
-        (text_commands.silent, "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
-        (_false, "false"),
+        (lambda call: (LineStream(), 0), "mkdir rmdir touch chmod true : sleep set shopt umask trap clear wait"),
+        (lambda call: (LineStream(), 1), "false"),
         (search.grep, "grep egrep fgrep rgrep"),
         (search.rg, "rg"),
         (finding.ls, "ls"),

@@ -85,11 +85,6 @@ def aside(call: CommandCall) -> Result:
     return LineStream(shown, ordered=False), status or None
 
 
-def same(call: CommandCall) -> Result:
-    """cmp: where two files differ, and no line of them."""
-    return LineStream([UnknownLines(None)]), None
-
-
 def comm(call: CommandCall) -> Result:
     """comm: the lines of two files, each in the column of who has it; of files that are not sorted all, if no column is
     left out.
@@ -211,14 +206,6 @@ def git(call: CommandCall) -> Result:
     return command(call) if command is not None else (LineStream([UnknownLines(None)]), None)
 
 
-def _silent(call: CommandCall) -> Result:
-    return LineStream(), 0
-
-
-def _status(call: CommandCall) -> Result:
-    return LineStream([UnknownLines(None)]), 0
-
-
 def _diff(call: CommandCall) -> Result:
     return diff(call) if "--no-index" in call.args else _named(call)
 
@@ -310,13 +297,13 @@ _COMMANDS: dict[str, Callable[[CommandCall], Result]] = {
     "ls-files": finding.ls_files,
     "blame": _blame,
     "diff": _diff,
-    "status": _status,
+    "status": lambda call: (LineStream([UnknownLines(None)]), 0),
     **dict.fromkeys(("show", "cat-file"), _show),
     **dict.fromkeys(("log", "stash", "format-patch"), _named),
     **dict.fromkeys(("checkout", "restore", "reset", "clean", "pull", "merge", "rebase", "switch"), _changed),
     **dict.fromkeys(("apply", "am"), _applied),
     **dict.fromkeys(("rm", "mv"), _taken_away),
-    **dict.fromkeys(("add", "commit", "config", "fetch", "init", "tag", "push"), _silent),
+    **dict.fromkeys(("add", "commit", "config", "fetch", "init", "tag", "push"), lambda call: (LineStream(), 0)),
 }
 _PATCHED: dict[str | None, Change] = {"Add": "whole", "Delete": "gone"}
 _NAMED = re.compile(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -126,13 +126,10 @@ def _redirected(shell: Shell, body: Node | None, redirects: list[Node], stdin: L
     return stream, status
 
 
-def command(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
-    """Run a simple command, or make its assignments where there is no more to it."""
-    return _command(shell, node, stdin, [])
-
-
-def _command(shell: Shell, node: Node, stdin: LineStream | None, strays: list[Node]) -> Result:
-    """The same with `strays`: words of the command that stand outside its node."""
+def _command(shell: Shell, node: Node, stdin: LineStream | None, strays: Sequence[Node] = ()) -> Result:
+    """Run a simple command, or make its assignments where there is no more to it. `strays`: words of the command that
+    stand outside its node.
+    """
     where = Redirections(shell, stdin)
     assigned: list[Node] = []
     words: list[Node] = []
@@ -151,18 +148,6 @@ def _command(shell: Shell, node: Node, stdin: LineStream | None, strays: list[No
 
 
 _WORDS = ("word", "string", "raw_string", "simple_expansion", "concatenation")
-
-
-def _comment(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
-    return LineStream(), 0
-
-
-def _block(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
-    return shell.block(node.named_children, stdin)
-
-
-def _subshell(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
-    return shell.apart(partial(shell.block, node.named_children, stdin))
 
 
 def _list(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
@@ -375,11 +360,15 @@ def _descendants(node: Node) -> list[Node]:
 
 
 #: What runs each kind of node; the shell gives the nodes' names.
+def _block(shell: Shell, node: Node, stdin: LineStream | None) -> Result:
+    return shell.block(node.named_children, stdin)
+
+
 STATEMENTS: dict[str, Callable[[Shell, Node, LineStream | None], Result]] = {
     "c_style_for_statement": _c_style_for_statement,
     "case_statement": _case_statement,
-    "command": command,
-    "comment": _comment,
+    "command": _command,
+    "comment": lambda shell, node, stdin: (LineStream(), 0),
     "compound_statement": _block,
     "declaration_command": _declaration_command,
     "do_group": _block,
@@ -390,7 +379,7 @@ STATEMENTS: dict[str, Callable[[Shell, Node, LineStream | None], Result]] = {
     "negated_command": _negated_command,
     "pipeline": _pipeline,
     "redirected_statement": redirected_statement,
-    "subshell": _subshell,
+    "subshell": lambda shell, node, stdin: shell.apart(partial(shell.block, node.named_children, stdin)),
     "test_command": _test_command,
     "unset_command": _unset_command,
     "variable_assignment": _variable_assignment,

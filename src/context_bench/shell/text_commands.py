@@ -370,11 +370,6 @@ def wc(call: CommandCall) -> Result:
     return LineStream([UnknownLines(None)] if streams else []), status
 
 
-def silent(call: CommandCall) -> Result:
-    """Commands that tell nothing of a file's text."""
-    return LineStream(), 0
-
-
 def tee(call: CommandCall) -> Result:
     """Pass standard input on and write it to files."""
     given = parse_options(call.args, "")

@@ -44,17 +44,15 @@ def _invocations(meta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     curated, raw = ([mapping(entry) for entry in sequence(meta.get(key))] for key in _KEYS)
     if not curated:
         return raw
-    others: dict[Any, Mapping[str, Any]] = {}
-    for entry in raw:
-        for key in ("tool_use_id", "call_index"):
-            if isinstance(entry.get(key), str | int):
-                others[key, entry[key]] = entry
-    filled: list[Mapping[str, Any]] = []
-    for entry in curated:
-        keys = [(key, entry[key]) for key in ("tool_use_id", "call_index") if isinstance(entry.get(key), str | int)]
-        rest = next((others[key] for key in keys if key in others), {})
-        filled.append({**rest, **{name: value for name, value in entry.items() if value is not None}})
-    return filled
+    others = {key: entry for entry in raw for key in _ids(entry)}
+    given = [{name: value for name, value in entry.items() if value is not None} for entry in curated]
+    rests = (next((others[key] for key in _ids(entry) if key in others), {}) for entry in curated)
+    return [{**rest, **entry} for rest, entry in zip(rests, given, strict=True)]
+
+
+def _ids(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Pairs by which a raw and a curated invocation are known to be the same."""
+    return [(key, entry[key]) for key in ("tool_use_id", "call_index") if isinstance(entry.get(key), str | int)]
 
 
 def _call(entry: Mapping[str, Any], one: Transcript) -> None:

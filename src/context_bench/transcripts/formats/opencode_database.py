@@ -15,6 +15,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.formats.opencode_export import MessageRecord, family_roots, joined, transcript_of
+from context_bench.transcripts.trace import grouped
 from context_bench.transcripts.transcript import Transcript
 
 _TABLES = {
@@ -45,10 +46,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
     with closing(_opened(source.path)) as base:
         infos = {str(info["id"]): info for info in _sessions(base, source)}
         roots = family_roots({name: info.get("parentID") for name, info in infos.items()})
-        families: dict[str, list[str]] = {}
-        for name, root in roots.items():
-            families.setdefault(root, []).append(name)
-        for names in families.values():
+        for names in grouped((root, name) for name, root in roots.items()).values():
             read = [transcript_of(infos[name], _messages(base, name, source), source.skip) for name in names]
             yield from joined(read)
 
@@ -121,12 +119,11 @@ def _sessions(base: sqlite3.Connection, source: LogSource) -> Iterator[dict[str,
 
 def _messages(base: sqlite3.Connection, session: str, source: LogSource) -> Iterator[MessageRecord]:
     """A session's messages with their parts, in order."""
-    parts: dict[str, list[Mapping[str, Any]]] = {}
-    for message, ident, data in _rows(
-        base, source, "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", session
-    ):
-        if isinstance(data, dict):
-            parts.setdefault(str(message), []).append({**data, "id": ident})
+    of_session = "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id"
+    rows = ((str(message), ident, data) for message, ident, data in _rows(base, source, of_session, session))
+    parts: dict[str, list[Mapping[str, Any]]] = grouped(
+        (message, {**data, "id": ident}) for message, ident, data in rows if isinstance(data, dict)
+    )
     ordered = "SELECT id, id, data FROM message WHERE session_id = ? ORDER BY "
     order = "time_created, id" if "time_created" in _columns(base, source.path, "message") else "id"
     for ident, _, data in _rows(base, source, ordered + order, session):

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import money
 from context_bench.core.usage import SWE_AGENT, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
@@ -291,7 +290,7 @@ class _Reading:
             message.content = message.content or texts(step.get("response"))
             self.source.skip("a step without an action")
             return
-        state, output = _state(step.get("state")), texts(step.get("observation"))
+        state, output = mapping(parsed(step.get("state"))), texts(step.get("observation"))
         call = self._call(action.strip(), output or "", state)
         call.answer(output)
         message.calls.append(call)
@@ -350,15 +349,6 @@ def _words(action: str) -> list[str]:
         return shlex.split(action)
     except ValueError:
         return action.split("\n", 1)[0].split()
-
-
-def _state(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, str):
-        try:
-            return mapping(load_json(value))
-        except ValueError:
-            return {}
-    return mapping(value)
 
 
 FORMAT = Format(NAME, 40, sniff, read, conversation=True)

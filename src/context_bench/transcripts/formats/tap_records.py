@@ -27,6 +27,7 @@ from context_bench.transcripts.dialogue import (
 )
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, mapping, parsed, text
 from context_bench.transcripts.requests import NO_BODY, Logged, conversations, items_of, session_named, transcript_of
+from context_bench.transcripts.trace import grouped
 from context_bench.transcripts.transcript import ToolCall, Transcript, fenced, run
 from context_bench.wire.conversation import ITEMS, WIRES, reply_message
 
@@ -119,11 +120,7 @@ class _Log:
     @cached_property
     def children(self) -> dict[str, list[_Thread]]:
         """Conversations of sub-agents by the tasks that they were given."""
-        found: dict[str, list[_Thread]] = {}
-        for thread in self.threads:
-            if thread.task:
-                found.setdefault(thread.task, []).append(thread)
-        return found
+        return grouped((thread.task, thread) for thread in self.threads if thread.task)
 
     @cached_property
     def runs(self) -> list[_Thread]:

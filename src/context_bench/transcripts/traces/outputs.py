@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from context_bench.core.jsontext import load_json
 from context_bench.shell.model import ranges_of
+from context_bench.transcripts.format import parsed
 
 #: Lines as the tools print them: a number, right-aligned or not, then an arrow, a tab, a colon or a bar.
 _NUMBERED = re.compile(r"[ \t]{0,12}(\d{1,8})(→|\t|: ?| ?\| ?)")
@@ -139,10 +139,7 @@ def unwrapped(text: str) -> tuple[str, int | None, bool]:
     cut.
     """
     if text.startswith("{"):
-        try:
-            value = load_json(text)
-        except ValueError:
-            value = None
+        value = parsed(text)
         if isinstance(value, dict) and isinstance(value.get("output"), str):
             meta = value.get("metadata")
             code = meta.get("exit_code") if isinstance(meta, dict) else value.get("returncode")
