@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.traces import RunWorkspace, ToolCall, Vocabulary, events_of_call, outputs
+from context_bench.transcripts.traces import RunWorkspace, ToolCall, Vocabulary, events_of_call
+from context_bench.transcripts.traces.tool_calls import located, root_of
 from context_bench.transcripts.traces.trace_files import trace_of
-from context_bench.transcripts.traces.vocabulary import located, root_of
+from context_bench.transcripts.traces.vocabulary import unwrapped
 from context_bench.transcripts.transcript import run
 
 FILE = [f"line {number}" for number in range(1, 41)]
@@ -212,7 +213,7 @@ def test_commands_go_through_the_shell() -> None:
     ],
 )
 def test_what_programs_put_around_an_output(text: str, expected: Any) -> None:
-    found = outputs.unwrapped(text)
+    found = unwrapped(text)
     if expected is None:
         assert found[2]
     else:

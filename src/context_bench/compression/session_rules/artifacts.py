@@ -20,8 +20,7 @@ from context_bench.core.jsontext import load_json
 from context_bench.shell.model import Budget
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.traces.events import command_of, events_of_call, parts_of
-from context_bench.transcripts.traces.tool_calls import RunWorkspace
-from context_bench.transcripts.traces.vocabulary import cleaned, is_absolute, root_of
+from context_bench.transcripts.traces.tool_calls import RunWorkspace, cleaned, is_absolute, root_of
 from context_bench.transcripts.transcript import ToolCall
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
@@ -197,9 +196,9 @@ def _edit(call: ToolCall, path: str) -> Act:
 
 
 def _of_command(command: str, call: ToolCall, cwd: str | None, budget: Budget) -> Iterator[tuple[str, str]]:
-    from context_bench.transcripts.traces import outputs
+    from context_bench.transcripts.traces.vocabulary import unwrapped
 
-    text, code, _ = outputs.unwrapped(call.output) if call.output is not None else (None, None, False)
+    text, code, _ = unwrapped(call.output) if call.output is not None else (None, None, False)
     try:
         from context_bench.shell import read_shell
 

@@ -18,7 +18,6 @@ from context_bench.shell.files import complaints
 from context_bench.shell.model import ranges_of
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.trace import Event, EventKind, Ranges
-from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.edited import Edits
 from context_bench.transcripts.traces.tool_calls import (
     Handled,
@@ -29,7 +28,7 @@ from context_bench.transcripts.traces.tool_calls import (
     events_of_search,
     patched_paths,
 )
-from context_bench.transcripts.traces.vocabulary import ToolRow
+from context_bench.transcripts.traces.vocabulary import ToolRow, numbered, search_hits, unwrapped
 from context_bench.transcripts.transcript import ToolCall
 
 #: Commands that show a file as it was in some commit, or restore it to that.
@@ -83,7 +82,7 @@ def events_of_command(one: Handled) -> list[Event]:
     _settle_folder(one)
     code = one.call.exit_code
     if one.text is not None:
-        one.text, said, cut = outputs.unwrapped(one.text)
+        one.text, said, cut = unwrapped(one.text)
         code, one.call.cut = (said if code is None else code), one.call.cut or cut
     failed = one.call.failed if one.call.failed is not None else code not in (None, 0)
     if command is None:
@@ -189,7 +188,7 @@ def _printed(one: Handled, searched: str, base: str) -> list[Event]:
     """
     below = "" if searched == "." else searched + "/"
     events = []
-    hits = outputs.found(one.text or "")
+    hits = search_hits(one.text or "")
     for name, numbers in hits.lines.items():
         path = one.place.locate(name, base)
         if path is not None and (path == searched or path.startswith(below)) and not path.startswith(("/", "../")):
@@ -307,7 +306,7 @@ def _in_base(one: Handled, edits: Edits, made: list[Event]) -> None:
     """Files and lines as the commit has them that the agent started from."""
     if not edits or shows_old_version(one.command):
         return
-    seen = outputs.numbered(one.text or "") if edits.lost else []
+    seen = numbered(one.text or "") if edits.lost else []
     for event in made:
         if event.path is None:
             continue

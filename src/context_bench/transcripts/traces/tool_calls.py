@@ -1,4 +1,5 @@
-"""Reads, edits and searches by one tool call, in the workspace of its run.
+"""Reads, edits and searches by one tool call, in the workspace of its run, where paths of a log become paths of the
+repository, never by the name of a file alone.
 
 A read names its lines by a record, by their numbers, or by the place of the text in the file. A search or a listing
 names the lines and files of its output.
@@ -6,21 +7,126 @@ names the lines and files of its output.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import whole
 from context_bench.shell.model import Budget, ranges_of
 from context_bench.shell.repo import FilesByPath
 from context_bench.transcripts.format import mapping, sequence
 from context_bench.transcripts.trace import Event, EventKind, Provenance, Ranges, Strength
-from context_bench.transcripts.traces import outputs
 from context_bench.transcripts.traces.edited import Edits
-from context_bench.transcripts.traces.vocabulary import ToolRow, Vocabulary, located
+from context_bench.transcripts.traces.vocabulary import (
+    NumberedLines,
+    ToolRow,
+    Vocabulary,
+    before_cut,
+    line_numbers,
+    looks_failed,
+    search_hits,
+    shown_lines,
+)
 from context_bench.transcripts.transcript import ToolCall
+
+#: Where the usual images keep the repository.
+CONTAINER_ROOTS = ("/testbed",)
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+def cleaned(path: str) -> str | None:
+    """A path with forward slashes; `None` for what can be none."""
+    if not path or "\0" in path or "\n" in path or len(path) > 4096:
+        return None
+    path = path.removeprefix("file://")
+    return path.replace("\\", "/") if _DRIVE.match(path) or ("\\" in path and "/" not in path) else path
+
+
+def located(path: str, cwd: str | None, root: str | None, known: Collection[str] | None = None) -> str | None:
+    """The path from the repository's root; an absolute one where it is elsewhere or nobody knows; `None` for what is no
+    path.
+
+    `cwd` is where a relative path starts; `known` the files of the repository, by which a folder of another machine is
+    recognised: the path's end, of two components or more, must name exactly one of them.
+    """
+    clean = cleaned(path)
+    if clean is None:
+        return None
+    foreign = is_absolute(clean) and ".." not in clean.split("/")
+    if not is_absolute(clean):
+        clean = posixpath.join(cwd or root or "", clean)
+    clean = posixpath.normpath(clean)
+    clean = clean[1:] if clean.startswith("//") else clean
+    inside = _below(clean, root)
+    if inside is not None:
+        return inside
+    for base in CONTAINER_ROOTS:
+        inside = _below(clean, base)
+        if inside is not None and (root is None or (known is not None and inside in known)):
+            return inside
+    if known and foreign:
+        return _by_end(clean, known) or clean
+    return clean
+
+
+def root_of(absolute: Iterable[str], relative: Iterable[str]) -> str | None:
+    """The folder that makes relative paths of a run the absolute ones of the same run; `None` if there is none, or two
+    as likely.
+    """
+    ends = {path for path in relative if path not in ("", ".") and not path.startswith("..")}
+    votes: Counter[str] = Counter()
+    for path in set(absolute):
+        parts = path.split("/")
+        for cut in range(2, min(len(parts), 40)):
+            if "/".join(parts[cut:]) in ends:
+                votes["/".join(parts[:cut])] += 1
+    best = votes.most_common(2)
+    return best[0][0] if best and (len(best) == 1 or best[0][1] > best[1][1]) else None
+
+
+def worked_in(calls: Iterable[ToolCall], repo: FilesByPath | None) -> str | None:
+    """The folder that the repository lies in, if calls name it: of a run on this machine whose log does not tell its
+    folder.
+    """
+    folder = getattr(repo, "folder", None)
+    if not isinstance(folder, Path):
+        return None
+    named = [base for base in dict.fromkeys((str(folder.absolute()), str(folder.resolve()))) if len(base) > 1]
+    marks = [(base, re.compile(re.escape(base) + r"(?![\w.-])")) for base in named]
+    for call in calls:
+        try:
+            given = call.arguments if isinstance(call.arguments, str) else canonical_json(call.arguments)
+        except (RecursionError, TypeError, ValueError):
+            continue  # too deep, or none that JSON has
+        for base, mark in marks:
+            if base in given and mark.search(given):
+                return base
+    return None
+
+
+def is_absolute(path: str) -> bool:
+    """True if a path is told from the top, of a drive or of all."""
+    return path.startswith("/") or bool(_DRIVE.match(path))
+
+
+def _below(path: str, root: str | None) -> str | None:
+    if not root:
+        return None
+    base = posixpath.normpath((cleaned(root) or root).rstrip("/") or "/")
+    if path == base:
+        return "."
+    return path[len(base.rstrip("/")) + 1 :] if path.startswith(base.rstrip("/") + "/") else None
+
+
+def _by_end(path: str, known: Collection[str]) -> str | None:
+    parts = path.strip("/").split("/")
+    found = {end for cut in range(len(parts) - 1) if (end := "/".join(parts[cut:])) in known}
+    return found.pop() if len(found) == 1 else None
 
 
 @dataclass
@@ -128,7 +234,7 @@ def has_failed(one: Handled) -> bool:
         return one.call.failed
     if one.call.exit_code not in (None, 0) and not (one.text or "").strip():
         return True
-    return one.text is not None and outputs.looks_failed(one.text)
+    return one.text is not None and looks_failed(one.text)
 
 
 _PATCHED = re.compile(
@@ -224,7 +330,7 @@ def _read_one(one: Handled, path: str) -> Event:
         return one.event("read", path, asked, "args", one.asked)
     if _folder_listing(one, path):
         return one.event("list", path, None, "args", "listed")
-    seen = outputs.shown(one.text)
+    seen = shown_lines(one.text)
     if seen.ranges is not None:
         if not _within(seen.ranges, asked):
             one.place.counts["output differs from arguments"] += 1
@@ -233,7 +339,7 @@ def _read_one(one: Handled, path: str) -> Event:
         return one.event("read", path, matched, "output_matched", cut=seen.cut)
     if seen.cut or one.call.cut:
         first = asked[0][0] if isinstance(asked, tuple) else 1
-        head = outputs.before_cut(seen.lines)
+        head = before_cut(seen.lines)
         return one.event("read", path, ((first, first + head - 1),) if head else None, "args", cut=True)
     return one.event("read", path, asked, "args")
 
@@ -265,7 +371,7 @@ def _within(seen: tuple[tuple[int, int], ...], asked: Ranges) -> bool:
     return all(any(first <= a and b <= last for first, last in asked) for a, b in seen)
 
 
-def _matched(one: Handled, path: str, seen: outputs.NumberedLines, asked: Ranges) -> Ranges:
+def _matched(one: Handled, path: str, seen: NumberedLines, asked: Ranges) -> Ranges:
     """Lines at which the shown text stands in the file: at the place asked for, else where it occurs once."""
     now = one.place.now
     blob = now.blob(path) if now is not None and path in now.paths() else None
@@ -273,7 +379,7 @@ def _matched(one: Handled, path: str, seen: outputs.NumberedLines, asked: Ranges
         return None
     file = [line.rstrip("\r") for line in blob.decode("utf-8", "replace").removesuffix("\n").split("\n")]
     text = [line.rstrip("\r") for line in seen.lines]
-    text = text[: outputs.before_cut(text)]
+    text = text[: before_cut(text)]
     if not text:
         return None
     start = asked[0][0] if isinstance(asked, tuple) else 1
@@ -313,7 +419,7 @@ def events_of_search(one: Handled) -> list[Event]:
 
 
 def _search_shown(one: Handled, text: str, paths: list[str], provenance: Provenance) -> list[Event]:
-    hits = outputs.found(text)
+    hits = search_hits(text)
     base = _search_base(one, paths) if hits.relative else one.folder
     events: list[Event] = []
     lines: dict[str, list[int]] = {}
@@ -322,7 +428,7 @@ def _search_shown(one: Handled, text: str, paths: list[str], provenance: Provena
             lines.setdefault(path, []).extend(number for number in numbers if number > 0)
     for path, numbers in lines.items():
         events.append(one.event("search", path, ranges_of(numbers), provenance, cut=hits.cut))
-    if not lines and len(paths) == 1 and (numbers := outputs.line_numbers(text)) and not hits.files:
+    if not lines and len(paths) == 1 and (numbers := line_numbers(text)) and not hits.files:
         return [one.event("search", paths[0], ranges_of(numbers), provenance, cut=hits.cut)]
     for name in hits.files:
         if (path := one.place.locate(name, base)) is not None and path not in lines:
@@ -345,7 +451,7 @@ def events_of_list(one: Handled) -> list[Event]:
     if has_failed(one):
         return [one.event("list", path, None, "args", "listed", ok=False) for path in _or_none(paths)]
     names = [name for name in sequence(mapping(one.call.structured).get("filenames")) if isinstance(name, str)]
-    names = names or (outputs.found(one.text).files if one.text else [])
+    names = names or (search_hits(one.text).files if one.text else [])
     found = [path for name in names if (path := one.place.locate(name, one.folder)) is not None]
     return [one.event("list", path, None, "args", "listed") for path in dict.fromkeys([*paths, *found])] or [
         one.event("list", None, None, "args", "listed")

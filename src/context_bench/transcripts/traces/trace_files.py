@@ -13,8 +13,8 @@ from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session_files import name_of, opened
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.events import events_of_call
-from context_bench.transcripts.traces.tool_calls import RunWorkspace
-from context_bench.transcripts.traces.vocabulary import Vocabulary, located, root_of, worked_in
+from context_bench.transcripts.traces.tool_calls import RunWorkspace, located, root_of, worked_in
+from context_bench.transcripts.traces.vocabulary import Vocabulary
 from context_bench.transcripts.transcript import FACTS, Transcript, root_among
 
 ENDINGS = CALLS
