@@ -71,7 +71,7 @@ class Measures:
 
 @cache
 def _built_in() -> Mapping[str, Measure]:
-    found = [rows for folder in _folders() for _, rows in declarations(folder, "MEASURES")]
+    found = [rows for folder in _declaring_places() for _, rows in declarations(folder, "MEASURES")]
     return {name: measure for rows in found for name, measure in _read(rows).items()}
 
 
@@ -79,7 +79,7 @@ def _read(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Measure]:
     return {name: Measure(**row) for names, row in rows.items() for name in names.split()}
 
 
-def _folders() -> Iterator[Any]:
+def _declaring_places() -> Iterator[Any]:
     """Folders of this package with files that declare evaluators or metrics."""
     for kind in _KINDS:
         families = (getattr(family, f"{kind}s") for family in built_in())

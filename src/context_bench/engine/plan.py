@@ -323,7 +323,7 @@ _FORSAKEN = 3  # times that a piece of work is tried with less and less of it
 
 
 @dataclass(slots=True)
-class Score:
+class EvaluatorScore:
     """Verdict of one evaluator (store id): `values`, or `error`, or neither where it does not apply. `replies`: to be
     remembered, by key.
     """
@@ -358,7 +358,7 @@ class WorkOutcome:
     metadata: dict[str, Any] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     forwarded: list[Forwarded] = field(default_factory=list)
-    scores: list[Score] = field(default_factory=list)
+    scores: list[EvaluatorScore] = field(default_factory=list)
     mark: str | None = None  # by which a tap knows its requests
     id: int | None = None  # of the stored output, once committed
     stop: Stop | None = None  # what ended the work on it early; what was finished is kept all the same

@@ -25,7 +25,7 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.numbers import score
 from context_bench.core.records import Example
 from context_bench.engine.observe import usage_of
-from context_bench.engine.plan import PlannedEvaluator, Score
+from context_bench.engine.plan import EvaluatorScore, PlannedEvaluator
 
 #: What ends a run when a plug-in raises it; every other exception is one row's failure.
 STOPS = (CostCapReached, StoreUnusable, MissingExtra, PreflightFailed)
@@ -53,13 +53,13 @@ class Scorer:
 
     async def score(
         self, example: Example, processed: Example, *, ledger: Ledger, pool: Executor | None
-    ) -> tuple[Score, Stop | None]:
+    ) -> tuple[EvaluatorScore, Stop | None]:
         """The evaluator's verdict on a pair; the second value is what ends the run, if anything does (then there is no
         verdict).
 
         Its calls are written into `ledger`, where they stay if this is cancelled.
         """
-        score = Score(self.planned.id)
+        score = EvaluatorScore(self.planned.id)
         stop: Stop | None = None
         try:
             with open_ledger(ledger):

@@ -18,7 +18,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
 from context_bench.engine.store import browsing
 from context_bench.engine.store import text_search as searching
-from context_bench.engine.store.browsing import Asked, Facets, Listed, Live, Place
+from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
 from context_bench.engine.store.store import Store
 from context_bench.engine.store.text_search import SearchHit, TextSearch
 
@@ -55,9 +55,9 @@ class Query:
         )
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> RowQuery:
         """All of it that the store answers by itself."""
-        return Asked(self.system, self.dataset, self.failed, self.sort, self.descending)
+        return RowQuery(self.system, self.dataset, self.failed, self.sort, self.descending)
 
     @property
     def narrowed(self) -> bool:
@@ -131,10 +131,10 @@ class RunCache:
     """
 
     def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._values: TLRUCache[Hashable, tuple[Listed, Any]] = TLRUCache(most, _expiry, monotonic)
+        self._values: TLRUCache[Hashable, tuple[ListedRun, Any]] = TLRUCache(most, _expiry, monotonic)
         self._lock = threading.Lock()
 
-    def of(self, run: Listed, what: Hashable, made: Callable[[], T]) -> T:
+    def of(self, run: ListedRun, what: Hashable, made: Callable[[], T]) -> T:
         """The value for `what` of the run as it is now."""
         key = (run.number, what)
         with self._lock:
@@ -152,7 +152,7 @@ class RunCache:
             return len(self._values)
 
 
-def _expiry(_: Hashable, value: tuple[Listed, Any], now: float) -> float:
+def _expiry(_: Hashable, value: tuple[ListedRun, Any], now: float) -> float:
     return now + (RUNNING if value[0].running else ENDED)
 
 
@@ -164,7 +164,7 @@ SEARCH_SECONDS = 2.0
 class RunPage:
     """Some of the runs that have the words."""
 
-    runs: list[Listed]
+    runs: list[ListedRun]
     total: int
     page: int
     words: str
@@ -180,7 +180,7 @@ class RowPage:
     there are words.
     """
 
-    run: Listed
+    run: ListedRun
     query: Query
     facets: Facets
     rows: list[tuple[Place, EvalRow]]
@@ -204,7 +204,7 @@ class RowView:
     same example.
     """
 
-    run: Listed
+    run: ListedRun
     query: Query
     place: Place
     row: EvalRow
@@ -235,16 +235,16 @@ class Library:
         found, total = browsing.listed(self.store, words=words, skip=(page - 1) * RUNS, limit=RUNS)
         return RunPage(found, total, page, words)
 
-    def run(self, name: str) -> Listed:
+    def run(self, name: str) -> ListedRun:
         """The run with this id or name. Raises `UnknownName`."""
         return browsing.listed_run(self.store, name)
 
-    def live(self, name: str) -> tuple[Listed, list[Live]]:
+    def live(self, name: str) -> tuple[ListedRun, list[Live]]:
         """A run and how far its systems are."""
         run = self.run(name)
         return run, browsing.live(self.store, run)
 
-    def rows(self, run: Listed, query: Query) -> RowPage:
+    def rows(self, run: ListedRun, query: Query) -> RowPage:
         """A page of rows. Raises `UnknownName` and `BadInput` for what cannot be asked."""
         facets = self._facets.of(run, "facets", lambda: browsing.facets(self.store, run))
         order, found = self._chosen(run, query)
@@ -254,7 +254,7 @@ class Library:
         page.hits = {hit.place: hit for hit in found.hits if hit.place in set(some)} if found else {}
         return page
 
-    def _chosen(self, run: Listed, query: Query) -> tuple[array[int], TextSearch | None]:
+    def _chosen(self, run: ListedRun, query: Query) -> tuple[array[int], TextSearch | None]:
         """All rows asked for, in order, and what the search said."""
         order = self._orders.of(run, query.asked, lambda: browsing.places(self.store, run, query.asked))
         if not query.words:
@@ -266,7 +266,7 @@ class Library:
         )
         return array("q", (hit.place.packed for hit in found.hits)), found
 
-    def row(self, run: Listed, place: Place, query: Query) -> RowView:
+    def row(self, run: ListedRun, place: Place, query: Query) -> RowView:
         """One row. Raises `UnknownName` if the run has none there."""
         row = self.row_at(run, place)
         view = RowView(run, query, place, row, self._detail(run, row))
@@ -281,7 +281,7 @@ class Library:
         view.others = browsing.rows_at(self.store, run, same)
         return view
 
-    def row_at(self, run: Listed, place: Place) -> EvalRow:
+    def row_at(self, run: ListedRun, place: Place) -> EvalRow:
         """The row at this place. Raises `UnknownName`."""
         found = browsing.rows_at(self.store, run, [place]) if max(place) < 1 << 32 and place.arm < 1 << 15 else []
         if not found:
@@ -297,12 +297,12 @@ class Library:
             views.append(RowView(run, Query(), place, row, self._detail(run, row)))
         return views
 
-    def _detail(self, run: Listed, row: EvalRow) -> Mapping[str, Any] | None:
+    def _detail(self, run: ListedRun, row: EvalRow) -> Mapping[str, Any] | None:
         from context_bench.runner import detail_of
 
         return detail_of(self.store, run.id, row.system, row.example_id, row.trial, dataset=row.dataset)
 
-    def two_runs(self, names: list[str]) -> tuple[Listed, Listed]:
+    def two_runs(self, names: list[str]) -> tuple[ListedRun, ListedRun]:
         """The two runs to be compared, the earlier one first. Raises `BadInput` unless there are two."""
         if len(names) != 2 or names[0] == names[1]:
             raise BadInput("Comparing takes two runs: tick two in the list of runs.")

@@ -24,7 +24,7 @@ from cachetools import FIFOCache
 
 from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
-from context_bench.engine.store.browsing import Listed, Live, Place, open_reading
+from context_bench.engine.store.browsing import ListedRun, Live, Place, open_reading
 from context_bench.llm.delivery import SERVER_LOG
 from context_bench.llm.paths import home_folder
 from context_bench.reports.visible_text import visible
@@ -127,14 +127,14 @@ class Going:
 class Tracker:
     """Looks at one run for all who watch it."""
 
-    look: Callable[[], Awaitable[tuple[Listed, list[Live]]]]
+    look: Callable[[], Awaitable[tuple[ListedRun, list[Live]]]]
     monotonic: Callable[[], float] = time.monotonic
     _samples: deque[tuple[float, dict[str, int]]] = field(default_factory=deque)
-    _seen: tuple[Listed, list[Going]] | None = None
+    _seen: tuple[ListedRun, list[Going]] | None = None
     _due: float = 0.0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def now(self) -> tuple[Listed, list[Going]]:
+    async def now(self) -> tuple[ListedRun, list[Going]]:
         """The run and its systems, not older than the last look that was due."""
         async with self._lock:
             began = self.monotonic()
@@ -409,7 +409,7 @@ class Viewer:
             **values,
         )
 
-    def _links(self, before: Listed, after: Listed, worked: Worked) -> dict[int, str]:
+    def _links(self, before: ListedRun, after: ListedRun, worked: Worked) -> dict[int, str]:
         """Addresses of changed examples, side by side, by their place in the list."""
         from context_bench.engine.store.browsing import places_of
         from context_bench.viewer.library import pair_url
@@ -424,7 +424,7 @@ class Viewer:
 
     # Progress
 
-    def _tracker(self, run: Listed) -> Tracker:
+    def _tracker(self, run: ListedRun) -> Tracker:
         if run.id not in self._trackers:
             self._trackers[run.id] = Tracker(lambda: self._read(self.library.live, run.id))
         return self._trackers[run.id]

@@ -20,7 +20,7 @@ from cachetools import LRUCache
 
 from context_bench.core.errors import ContextBenchError, NotComparable
 from context_bench.core.records import EvalRow
-from context_bench.engine.store.browsing import Listed
+from context_bench.engine.store.browsing import ListedRun
 
 if TYPE_CHECKING:
     from context_bench.reports.page import Page
@@ -92,20 +92,20 @@ class Worker:
         self._pool: ProcessPoolExecutor | None = None
         self._kept = _Answers(MOST_KEPT)
 
-    async def summary(self, run: Listed, *, fresh: bool = False) -> Worked:
+    async def summary(self, run: ListedRun, *, fresh: bool = False) -> Worked:
         """The report of a run from its verdicts to its manifest."""
         return await self._once(
             ("summary", run.number), run.stamp, fresh, summarised, self._where, run.id, self._result_of
         )
 
-    async def comparison(self, before: Listed, after: Listed, *, force: bool = False, metric: str = "") -> Worked:
+    async def comparison(self, before: ListedRun, after: ListedRun, *, force: bool = False, metric: str = "") -> Worked:
         """The later run held against the earlier one."""
         question, stamp = ("comparison", before.number, after.number, force, metric), (before.stamp, after.stamp)
         return await self._once(
             question, stamp, False, compared, self._where, before.id, after.id, self._result_of, force, metric
         )
 
-    def finished(self, run: Listed) -> Worked | None:
+    def finished(self, run: ListedRun) -> Worked | None:
         """The summary, if it has been worked out."""
         asked = self._kept.get(("summary", run.number))
         if asked is None or asked.stamp != run.stamp:

@@ -62,7 +62,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedRun:
     """A run in a list. `failed`, `cost` (US dollars): `None` where only counting all rows would tell. `systems`: (arm,
     name) in order.
 
@@ -89,7 +89,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowQuery:
     """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come
     last either way.
     """
@@ -146,7 +146,7 @@ def _number_in(data: bytes | None, names: Sequence[str]) -> float | None:
 # ------------------------------------------------------------------------
 
 
-def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> tuple[list[Listed], int]:
+def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> tuple[list[ListedRun], int]:
     """Runs with all of `words` in name, id, status or systems, newest first: `limit` of them, and how many there
     are.
     """
@@ -164,7 +164,7 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
         return [_listed(connection, row) for row in found], total
 
 
-def listed_run(store: Store, run: str) -> Listed:
+def listed_run(store: Store, run: str) -> ListedRun:
     """The run with this id or name, as `listed` gives it. Raises `UnknownName`."""
     r = schema.runs.c
     with store.reading() as connection:
@@ -186,14 +186,14 @@ def _escaped(word: str) -> str:
     return utf8_safe(word).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _listed(connection: Connection, row: Row[Any]) -> Listed:
+def _listed(connection: Connection, row: Row[Any]) -> ListedRun:
     p = schema.plan.c
     facts = unpacked(row.counts, {}).get("stored")
     status = status_of(row)
     if facts is None or row.status == RUNNING:
         rows, owed = connection.execute(select(func.count(p.output), func.count()).where(p.run == row.number)).one()
         facts = {"rows": rows, "owed": owed, "failed": None, "cost": None}
-    return Listed(
+    return ListedRun(
         number=row.number,
         id=row.id,
         name=row.name,
@@ -209,7 +209,7 @@ def _listed(connection: Connection, row: Row[Any]) -> Listed:
     )
 
 
-def live(store: Store, run: Listed) -> list[Live]:
+def live(store: Store, run: ListedRun) -> list[Live]:
     """Progress of each system, by its durable rows."""
     p, o, c = schema.plan, schema.outputs, schema.calls
     here = p.c.run == run.number
@@ -250,7 +250,7 @@ def _median(connection: Connection, run: int, arm: int) -> float | None:
 SORTS = ("example", "dataset", "sent", "forwarded", "latency", "cost", "failure")
 
 
-def facets(store: Store, run: Listed) -> Facets:
+def facets(store: Store, run: ListedRun) -> Facets:
     """Systems, datasets, trials, and the names of scores as the first rows of each system have them."""
     e, p = schema.examples.c, schema.plan.c
     found = Facets(run.systems)
@@ -266,7 +266,7 @@ def facets(store: Store, run: Listed) -> Facets:
     return found
 
 
-def places(store: Store, run: Listed, asked: Asked) -> array[int]:
+def places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be
     asked.
     """
@@ -320,7 +320,7 @@ def _order(sort: str, run: int) -> ColumnElement[Any] | None:
 
 
 def _by_number(
-    connection: Connection, query: Select[Any], arms: Sequence[int], tables: Any, run: int, asked: Asked
+    connection: Connection, query: Select[Any], arms: Sequence[int], tables: Any, run: int, asked: RowQuery
 ) -> array[int]:
     """Places sorted by a number that only Python can read: 16 bytes a row."""
     import numpy as np
@@ -364,7 +364,7 @@ def _failed(run: int) -> ColumnElement[bool]:
     return or_(schema.outputs.c.error.is_not(None), _judge_error(run).is_not(None))
 
 
-def rows_at(store: Store, run: Listed, wanted: Sequence[Place]) -> list[tuple[Place, EvalRow]]:
+def rows_at(store: Store, run: ListedRun, wanted: Sequence[Place]) -> list[tuple[Place, EvalRow]]:
     """The rows at these places, in this order; places without a row are left out."""
     names, p = dict(run.systems), schema.plan.c
     found: dict[Place, EvalRow] = {}
@@ -377,7 +377,7 @@ def rows_at(store: Store, run: Listed, wanted: Sequence[Place]) -> list[tuple[Pl
     return [(place, found[place]) for place in wanted if place in found]
 
 
-def same_example(store: Store, run: Listed, place: Place) -> list[Place]:
+def same_example(store: Store, run: ListedRun, place: Place) -> list[Place]:
     """All answers of a run to the example and trial at this place, by system."""
     p = schema.plan.c
     query = select(p.arm).where(
@@ -389,7 +389,7 @@ def same_example(store: Store, run: Listed, place: Place) -> list[Place]:
 
 
 def places_of(
-    store: Store, run: Listed, wanted: Sequence[tuple[str, str, Any, int]]
+    store: Store, run: ListedRun, wanted: Sequence[tuple[str, str, Any, int]]
 ) -> dict[tuple[str, str, Any, int], Place]:
     """The places of rows named by (system, dataset, example id, trial) stand. Reads the run's examples once."""
     from context_bench.engine.encoding import dumps

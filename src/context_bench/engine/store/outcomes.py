@@ -18,7 +18,7 @@ from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
 from context_bench.engine.encoding import Bodies, Damaged, dumps, pack, unpacked
-from context_bench.engine.plan import BODIES_UP_TO, PlannedArm, Score, SetUp, WorkOutcome
+from context_bench.engine.plan import BODIES_UP_TO, EvaluatorScore, PlannedArm, SetUp, WorkOutcome
 from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import add, add_new, insert_one, number_of, put
@@ -158,7 +158,7 @@ class OutcomeRows:
         rows.sort(key=lambda row: row[:2])
         put(connection, schema.scores, _SCORE, rows)
 
-    def _score(self, output: int, score: Score) -> tuple[Any, ...]:
+    def _score(self, output: int, score: EvaluatorScore) -> tuple[Any, ...]:
         ink = self.serializer
         values = None if score.values is None else ink.json(score.values)
         return output, score.evaluator, values, ink.text_or_null(score.error), ink.json_or_null(score.usage)

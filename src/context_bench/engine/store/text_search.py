@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, select, tuple_
 
 from context_bench.engine.encoding import dumps, joined, loads, parts_in, unpacked
 from context_bench.engine.store import schema
-from context_bench.engine.store.browsing import Listed, Place
+from context_bench.engine.store.browsing import ListedRun, Place
 from context_bench.engine.store.reading import body
 from context_bench.engine.store.store import Store
 
@@ -48,7 +48,7 @@ class TextSearch:
 
 def search(
     store: Store,
-    run: Listed,
+    run: ListedRun,
     among: array[int],
     words: str,
     *,
@@ -90,7 +90,7 @@ def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) 
     return SearchHit(place, name, text[max(0, at - _AROUND) : at], text[at:end], text[end : end + _AROUND])
 
 
-def _texts(store: Store, run: Listed, some: Sequence[Place]) -> Iterator[tuple[Place, list[tuple[str, str]]]]:
+def _texts(store: Store, run: ListedRun, some: Sequence[Place]) -> Iterator[tuple[Place, list[tuple[str, str]]]]:
     """Each row's texts by name."""
     p, e, o = schema.plan, schema.examples, schema.outputs
     query = select(
