@@ -26,7 +26,7 @@ from pathlib import Path
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
-from context_bench.engine.plan import Score, WorkItem, WorkOutcome, planned_arms, planned_evaluators
+from context_bench.engine.plan import EvaluatorScore, WorkItem, WorkOutcome, planned_arms, planned_evaluators
 from context_bench.engine.redaction import secrets_of
 from context_bench.engine.store.run_records import DONE
 from context_bench.engine.store.run_writer import ExampleRow, Writer
@@ -141,7 +141,9 @@ def outcome(arm: int, position: int, one: dict, judge: int) -> WorkOutcome:
              usage=Usage(input_tokens=made.output_tokens, output_tokens=30), cost=number / 1e7)
     ]  # fmt: skip
     made.scores = [
-        Score(judge, {"f1": (number % 101) / 100, "exact_match": float(number % 3 == 0), "recall": (number % 51) / 50})
+        EvaluatorScore(
+            judge, {"f1": (number % 101) / 100, "exact_match": float(number % 3 == 0), "recall": (number % 51) / 50}
+        )
     ]
     return made
 
