@@ -130,7 +130,7 @@ def _number(row):
 async def test_a_search_that_stops_early_says_so_and_goes_on(served, session):
     library = served.library
     listed = library.run("first")
-    order = browsing.places(library.store, listed, browsing.Asked())
+    order = browsing.places(library.store, listed, browsing.RowQuery())
     ticks = iter(range(10**6))
     some = searching.search(library.store, listed, order, "gold", seconds=0.5, monotonic=lambda: float(next(ticks)))
     assert some.stopped == "after 0.5 s"
