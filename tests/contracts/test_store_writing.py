@@ -192,7 +192,7 @@ async def test_pages_of_rows_are_sorted_and_filtered_alike(store, run, where):
         assert set(browsing.facets(seen, listed).datasets) == {HOSTILE, "odd"}
         for sort in (*browsing.SORTS, "score:length", "score:nothing", ""):
             for descending in (False, True):
-                assert len(browsing.places(seen, listed, browsing.Asked(sort=sort, descending=descending))) == 24
+                assert len(browsing.places(seen, listed, browsing.RowQuery(sort=sort, descending=descending))) == 24
         up = shown(seen, listed, sort="score:length")
         down = shown(seen, listed, sort="score:length", descending=True)
         known = [row for row in up if row.scores]
@@ -204,7 +204,7 @@ async def test_pages_of_rows_are_sorted_and_filtered_alike(store, run, where):
 
 
 def shown(store, listed, **asked):
-    places = browsing.places(store, listed, browsing.Asked(**asked))
+    places = browsing.places(store, listed, browsing.RowQuery(**asked))
     return [row for _, row in browsing.rows_at(store, listed, [browsing.Place.unpack(each) for each in places])]
 
 
