@@ -109,27 +109,27 @@ def turns_of(session: Session, counter: TokenCounter | None = None) -> Turns:
     next words.
     """
     counter = counter or counter_for(next((str(r.body.get("model")) for r in session.requests[:1]), None))
-    found = Turns()
-    said: list[int] = []
+    recorded = Turns()
+    given: list[int] = []
     for message in session.messages:
-        chunks = [found.chunk(counter.count(line)) for line in _lines(message)]
+        chunks = [recorded.chunk(counter.count(line)) for line in _lines(message)]
         if message.get("role") == "assistant":
-            found.turns.append((said, chunks))
-            said = []
-        elif not found.turns and message.get("role") in SYSTEM_ROLES:
-            found.head += chunks
+            recorded.turns.append((given, chunks))
+            given = []
+        elif not recorded.turns and message.get("role") in SYSTEM_ROLES:
+            recorded.head += chunks
         else:
-            said += chunks
+            given += chunks
             if message.get("role") == "tool":
-                found.results.update(chunks)
-    if said:
-        found.turns.append((said, []))
+                recorded.results.update(chunks)
+    if given:
+        recorded.turns.append((given, []))
     if session.requests and (tools := session.requests[0].chat.tools):
-        found.head.insert(0, found.chunk(counter.count(canonical_json(tools))))
-    found.marked = "account" in session.meta and bool(found.head)
-    if not found.turns:
+        recorded.head.insert(0, recorded.chunk(counter.count(canonical_json(tools))))
+    recorded.marked = "account" in session.meta and bool(recorded.head)
+    if not recorded.turns:
         raise BadInput(f"session {session.id}: it has no turn, so there is nothing to simulate")
-    return found
+    return recorded
 
 
 def _lines(message: ChatMessage) -> Iterator[str]:
@@ -162,13 +162,13 @@ def summary(session: Turns, limit: int = 16_000, keep: int = 3, size: int = 1000
     tokens.
     """
     prompts: Prompts = []
-    told: list[int] = []
+    replaced: list[int] = []
     first = 0
     for t in range(len(session.turns)):
-        prompt = [*session.head, *told, *session.history(t, first), *session.turns[t][0]]
+        prompt = [*session.head, *replaced, *session.history(t, first), *session.turns[t][0]]
         if session.tokens(prompt) > limit and t - keep > first:
-            first, told = t - keep, [session.chunk(size)]
-            prompt = [*session.head, *told, *session.history(t, first), *session.turns[t][0]]
+            first, replaced = t - keep, [session.chunk(size)]
+            prompt = [*session.head, *replaced, *session.history(t, first), *session.turns[t][0]]
         prompts.append(prompt)
     return prompts
 

@@ -198,7 +198,7 @@ def wire(
     prefix stability, cache, money, and what was lost; these are metrics as well.
     """
     if proxy:
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "proxy": proxy,
             "name": name,
             "tap": tap,
@@ -206,8 +206,8 @@ def wire(
             "max_examples": max_examples,
             "store": store,
         }
-        told |= {"sessions": given, "quiet": quiet, "output": output, "out": out}
-        return _wire_of_proxies({key: value for key, value in told.items() if value}, minimum or [], maximum or [])
+        options |= {"sessions": given, "quiet": quiet, "output": output, "out": out}
+        return _wire_of_proxies({key: value for key, value in options.items() if value}, minimum or [], maximum or [])
     if len(given) != 1:
         raise BadInput(
             f"{len(given)} files of pairs; give one, or --proxy URL to send recorded sessions through a proxy"

@@ -434,29 +434,29 @@ def _evaluators(options: CompressOptions, prices: Any, environment: RunEnvironme
     from context_bench.core.plugins import build
     from context_bench.evaluators import BUILTINS
 
-    made = [build("evaluator", "probe_atoms", BUILTINS)]
+    evaluators = [build("evaluator", "probe_atoms", BUILTINS)]
     if options.judge_url:
         key = key_in(options.judge_key_env or options.api_key_env)
-        told: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "base_url": options.judge_url,
             "model": options.judge_model,
             "prices": prices,
             "api_key": key,
         }
         if environment.accounts is not None:
-            told["limiter"] = environment.accounts.of_judge(options.judge_url)
-        told |= run_parts.patience(options)
-        told |= {
+            settings["limiter"] = environment.accounts.of_judge(options.judge_url)
+        settings |= run_parts.patience(options)
+        settings |= {
             "criteria": options.criteria,
             "visibility": options.visibility,
             "seed": options.seed,
             "rubric": options.rubric,
         }
-        made.append(build("evaluator", "rubric_judge", BUILTINS, defaults=told))
+        evaluators.append(build("evaluator", "rubric_judge", BUILTINS, defaults=settings))
         if "score_field" not in options.model_fields_set:
             options.score_field = "rubric_overall"
     return [
-        *made,
+        *evaluators,
         *(build("evaluator", spec, BUILTINS, lambda found: hasattr(found, "score")) for spec in options.evaluator),
     ]
 

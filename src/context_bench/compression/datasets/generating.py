@@ -144,12 +144,12 @@ def _artifacts(prefix: Sequence[ChatMessage], ledger: ArtifactLedger) -> Iterato
 def _different(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
     """Each question once, and no fact twice."""
     questions: set[str] = set()
-    known: set[str] = set()
+    facts: set[str] = set()
     for one in candidates:
         texts = {atom.text for atom in one.atoms if atom.role == "wanted"}
-        if one.question not in questions and not texts <= known:
+        if one.question not in questions and not texts <= facts:
             questions.add(one.question)
-            known |= texts
+            facts |= texts
             yield one
 
 

@@ -268,11 +268,11 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
     """Names that code has, with their value; where an edit replaced it, the value that holds now is asked and the old
     one is banned.
     """
-    known: dict[str, list[_Given]] = {}
+    given_values: dict[str, list[_Given]] = {}
     edited: dict[str, list[tuple[str, str]]] = {}
     for one in spoken:
         for hit in _SETTING.finditer(one.text[:_LOOKED_AT]):
-            known.setdefault(hit["name"], []).append(
+            given_values.setdefault(hit["name"], []).append(
                 _Given(_plain(hit["value"]), one.source(*hit.span("value")), one.role == "user")
             )
     for at, message in enumerate(prefix):
@@ -281,10 +281,10 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
             before = {hit["name"]: _plain(hit["value"]) for hit in _SETTING.finditer(old)}
             for hit in _SETTING.finditer(new):
                 name, value = hit["name"], _plain(hit["value"])
-                known.setdefault(name, []).append(_Given(value, SourcePlace(at), True))
+                given_values.setdefault(name, []).append(_Given(value, SourcePlace(at), True))
                 if before.get(name, value) != value:
                     edited.setdefault(name, []).append((before[name], value))
-    for name, given in known.items():
+    for name, given in given_values.items():
         given.sort(key=lambda one: one.source.message)
         values = list(dict.fromkeys(one.value for one in given))
         last = given[-1]
@@ -345,12 +345,12 @@ def _sides(arguments: str) -> tuple[str, str]:
 
 
 def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
-    known: dict[str, dict[str, SourcePlace]] = {}
+    hosts: dict[str, dict[str, SourcePlace]] = {}
     for one in spoken:
         for hit in _HOST.finditer(one.text[:_LOOKED_AT]):
             if not _CODE_FILE.search(hit["whole"]):
-                known.setdefault(hit["name"], {}).setdefault(hit["whole"], one.source(*hit.span("whole")))
-    for name, values in known.items():
+                hosts.setdefault(hit["name"], {}).setdefault(hit["whole"], one.source(*hit.span("whole")))
+    for name, values in hosts.items():
         if len(values) == 1:
             ((value, source),) = values.items()
             yield candidate(
@@ -365,16 +365,16 @@ def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
 
 def _versions(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     """Products with one version throughout; one that was given two is passed over."""
-    known: dict[str, dict[str, SourcePlace]] = {}
+    versions: dict[str, dict[str, SourcePlace]] = {}
     for one in spoken:
         for pattern in _VERSIONS:
             hits = list(pattern.finditer(one.text[:_LOOKED_AT]))
             for hit in hits if len(hits) <= _MOST_VERSIONS else ():
                 name = _product(one.text, hit)
                 if not _NO_PRODUCT.match(name):
-                    known.setdefault(name, {}).setdefault(hit["value"], one.source(*hit.span("value")))
-    folded = {name.casefold() for name in known if len(known[name]) > 1}
-    for name, values in known.items():
+                    versions.setdefault(name, {}).setdefault(hit["value"], one.source(*hit.span("value")))
+    folded = {name.casefold() for name in versions if len(versions[name]) > 1}
+    for name, values in versions.items():
         if len(values) == 1 and name.casefold() not in folded:
             ((value, source),) = values.items()
             yield candidate(
