@@ -57,7 +57,7 @@ class GoldCoverage(TraceFigures):
 
 
 class Trajectory(TraceFigures):
-    """How early the gold was read (`auc`), and how much was read again (`redundancy`), by level."""
+    """The pace at which the gold was read (`auc`), and the share read again (`redundancy`), by level."""
 
     name = "trajectory"
     kinds = ("auc", "redundancy")

@@ -431,8 +431,8 @@ def _answer(*work: Any) -> dict[str, Any]:
 
 
 class Scoring:
-    """Where recorded runs are scored: in a thread of this process, or in `count` processes, which begin when they are
-    first asked.
+    """The place where recorded runs are scored: in a thread of this process, or in `count` processes, which begin when
+    they are first asked.
     """
 
     def __init__(self, scorer: TraceScorer, count: int) -> None:
