@@ -239,7 +239,7 @@ def _add(
     from context_bench.metrics import MeanScore
 
     label = EARLIER.format(name=earlier) if earlier == name else earlier
-    bad, roles = _known_bad(before, after, name)
+    bad, roles = _must_lose(before, after, name)
     rows = {label: _renamed(before, earlier, label), name: _of(after, name), **bad}
     roles |= {label: roles_in(before.manifest, before.summary)[earlier].as_baseline(), name: CANDIDATE}
     if _shapeless(rows[label], rows[name]):
@@ -297,7 +297,7 @@ def _chosen_after(result: Result, field: str, margin: float | None) -> str:
     return " and ".join(name for name, other in (("margin", other_margin), ("score", other_score)) if other)
 
 
-def _known_bad(before: Result, after: Result, name: str) -> tuple[dict[str, list[EvalRow]], dict[str, ArmRole]]:
+def _must_lose(before: Result, after: Result, name: str) -> tuple[dict[str, list[EvalRow]], dict[str, ArmRole]]:
     """Rows and roles of the arms that must lose beside `name`; of the later run where it has them."""
     found: dict[str, list[EvalRow]] = {}
     roles: dict[str, ArmRole] = {}

@@ -293,7 +293,7 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
     along = stored(store, record.number)
     ready: dict[tuple[str, Any, int, str], Mapping[str, Any]] = {}
 
-    def told(row: EvalRow) -> Mapping[str, Any] | None:
+    def detail(row: EvalRow) -> Mapping[str, Any] | None:
         key = (row.system, row.example_id, row.trial, row.dataset)
         if key not in ready:
             ready.clear()
@@ -309,7 +309,7 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
             else detail_of(store, record.id, row.system, row.example_id, row.trial, dataset=row.dataset)
         )
 
-    return told
+    return detail
 
 
 def detail_of(

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
-from context_bench.cli.stored import stored_result
 from context_bench.llm.background import run_sync
+from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 
 from . import material
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.program("chromium")
 
 @contextmanager
 def viewing(store):
-    viewer = Viewer(store, result_of=stored_result)
+    viewer = Viewer(store, result_of=result_of)
     run_sync(viewer.start())
     try:
         yield viewer

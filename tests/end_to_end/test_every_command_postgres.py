@@ -14,11 +14,11 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.agents.datasets import SCRIPT
-from context_bench.cli.stored import stored_result
 from context_bench.engine import list_runs, open_store, watched
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
+from context_bench.session.runs import result_of
 from context_bench.testing.proxies import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 from context_bench.viewer import Viewer
@@ -182,7 +182,7 @@ def shown(where, name, output="json"):
 async def seen_in_a_browser(where):
     """The viewer's list, a run, one of its rows and a search, read from the server."""
     async with (
-        Viewer(where, result_of=stored_result) as viewer,
+        Viewer(where, result_of=result_of) as viewer,
         aiohttp.ClientSession(viewer.address, cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
     ):
 

@@ -475,11 +475,11 @@ async def viewed() -> None:
     """Every page of the viewer that leads to a row."""
     import aiohttp
 
-    from context_bench.cli.stored import stored_result
+    from context_bench.session.runs import result_of
     from context_bench.viewer import Viewer
 
     jar = aiohttp.CookieJar(unsafe=True)
-    async with Viewer(Path(".context-bench/store.db"), result_of=stored_result) as viewer:
+    async with Viewer(Path(".context-bench/store.db"), result_of=result_of) as viewer:
         session = aiohttp.ClientSession(viewer.address, cookie_jar=jar)
         async with session:
             pages = [

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import context_bench
-from context_bench.cli.stored import stored_result
 from context_bench.engine import open_store
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
+from context_bench.session.runs import result_of
 from context_bench.systems.serve import Served
 from context_bench.tap import Tap
 from context_bench.testing.hostile import Hostile
@@ -81,7 +81,7 @@ async def hostile(folder):
 async def viewer(folder):
     with open_store(folder / "store.db"):
         pass
-    async with Viewer(folder / "store.db", result_of=stored_result) as server:
+    async with Viewer(folder / "store.db", result_of=result_of) as server:
         yield server.address
 
 

@@ -291,7 +291,7 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
         try:
             if completion_wanted():
                 return answer_completion(typer.main.get_command(app), _prepare)
-            with interrupts.noticed(argv), interrupts.leftovers_ended():
+            with interrupts.noticed(argv), interrupts.without_leftovers():
                 code = _run_line(list(argv))
             output_files.flush()
             return code
@@ -319,7 +319,7 @@ def _unforeseen(error: BaseException) -> int:
         if error.errno in output_files.NO_ROOM:
             _say(BadInput(f"a file cannot be written: {error.strerror}; free some space. What is stored is kept"))
             return BadInput.exit_code
-    return faults.ended_by(error)
+    return faults.exit_code_of(error)
 
 
 def _run_line(args: list[str]) -> int:

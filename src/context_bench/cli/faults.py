@@ -52,7 +52,7 @@ def noticed(*, for_good: bool = False) -> Iterator[None]:
             sys.excepthook, threading.excepthook, sys.unraisablehook, logging.lastResort = before
 
 
-def ended_by(error: BaseException) -> int:
+def exit_code_of(error: BaseException) -> int:
     """Report the fault that ended the command: its sentence, what was kept, where the traceback is. Returns the exit
     code.
     """
@@ -125,13 +125,13 @@ def _written(error: BaseException, where: str) -> Path | None:
     )
     text = "".join(traceback.TracebackException(type(error), error, error.__traceback__, limit=-60).format())
     data = _masked(f"{facts}\n{text[-MOST_BYTES:]}").encode("utf-8", "backslashreplace")[-MOST_BYTES:]
-    for folder in _folders():
+    for folder in _trace_folders():
         with suppress(OSError):  # no room
             return _new_file(_made(folder), data)
     return None
 
 
-def _folders() -> Iterator[Path]:
+def _trace_folders() -> Iterator[Path]:
     import tempfile
 
     from context_bench.llm.paths import cache_folder

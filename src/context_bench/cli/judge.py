@@ -100,9 +100,9 @@ def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, sc
     """Rate answers by hand, 0 to 5, without knowing whose they are. Every key is kept at once; the same command goes
     on.
     """
-    from context_bench.cli.judge_label import label_by_hand
+    from context_bench.cli.judge_label import label_answers
 
-    return label_by_hand(run, store, labels, rater, items, score_field, seed)
+    return label_answers(run, store, labels, rater, items, score_field, seed)
 
 
 @app.command("calibrate")

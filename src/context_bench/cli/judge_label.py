@@ -25,7 +25,7 @@ _HELP = "0 wrong or nothing · 1 · 2 · 3 mostly right, gaps · 4 · 5 fully ri
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-def label_by_hand(run: str, store: str, labels: Path, rater: str, items: int, score: str, seed: int) -> int:
+def label_answers(run: str, store: str, labels: Path, rater: str, items: int, score: str, seed: int) -> int:
     """Show one answer after the other and keep each rating at once; returns the exit code."""
     from context_bench.engine import set_manifest
     from context_bench.engine.manifest import blinding

@@ -79,10 +79,10 @@ def command(
             raise BadInput(f"{name} is {value}; expected a number {expected}")
     effect = measured["design_effect"] if measured and cluster_size == 1 else 1 + (cluster_size - 1) * icc
     variance = spread**2 + 2 * within_sd**2 / trials
-    told = _told(examples, margin, abs(difference), variance, discordant, effect, power, alpha)
+    needed = _answers_needed(examples, margin, abs(difference), variance, discordant, effect, power, alpha)
     if measured:
-        told["measured"] = measured
-    _show(told, as_json=json, given=bool(measured) or sd is not None or discordant is not None)
+        needed["measured"] = measured
+    _show(needed, as_json=json, given=bool(measured) or sd is not None or discordant is not None)
     return 0
 
 
@@ -91,7 +91,7 @@ def _pass_fail_spread(discordant: float | None) -> float:
     return math.sqrt(discordant) if discordant is not None and discordant > 0 else 1 / 3
 
 
-def _told(
+def _answers_needed(
     n: int | None,
     margin: float,
     difference: float,
@@ -103,7 +103,7 @@ def _told(
 ) -> dict[str, Any]:
     from context_bench.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
 
-    told: dict[str, Any] = {
+    needed: dict[str, Any] = {
         "assumed": {"sd": math.sqrt(variance), "design_effect": effect, "power": power, "alpha": alpha},
         "n_for_difference": {
             "difference": difference,
@@ -116,14 +116,14 @@ def _told(
     }
     if discordant is not None:
         found = math.ceil(effect * n_mcnemar(discordant, difference, alpha=alpha, power=power))
-        told["n_for_pass_fail"] = {"difference": difference, "discordant": discordant, "n": found}
+        needed["n_for_pass_fail"] = {"difference": difference, "discordant": discordant, "n": found}
     if n is not None:
-        told["with_n"] = {
+        needed["with_n"] = {
             "n": n,
             "smallest_difference": mde(n, variance, alpha=alpha, power=power, effect=effect),
             "smallest_margin": smallest_margin(n, variance, alpha=alpha, power=power, effect=effect),
         }
-    return told
+    return needed
 
 
 def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
@@ -148,37 +148,38 @@ _GUESSED = (
 )
 
 
-def _show(told: dict[str, Any], *, as_json: bool, given: bool) -> None:
+def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
     if as_json:
         import json
 
-        print(json.dumps(told, indent=2))
+        print(json.dumps(needed, indent=2))
         return
-    assumed = told["assumed"]
+    assumed = needed["assumed"]
     effect = (
         f", design effect {assumed['design_effect']:.2f} (examples in clusters count less)"
         if assumed["design_effect"] > 1
         else ""
     )
-    of = f"seen in {told['measured']['system']} − {told['measured']['baseline']}" if "measured" in told else "supposed"
-    margin = told["n_for_margin"]
+    measured = needed.get("measured")
+    of = f"seen in {measured['system']} − {measured['baseline']}" if measured else "supposed"
+    margin = needed["n_for_margin"]
     lines = [
         f"If paired differences have the standard deviation {assumed['sd']:.3f} ({of}){effect}; "
         f"power {assumed['power']:.0%}, error {assumed['alpha']:.0%}:",
-        f"  to see a difference of {told['n_for_difference']['difference']:g}: {told['n_for_difference']['n']:,} "
+        f"  to see a difference of {needed['n_for_difference']['difference']:g}: {needed['n_for_difference']['n']:,} "
         "examples",
         f"  to rule out a loss of {margin['margin']:g} if the two are truly equal: {margin['n']:,} examples",
     ]
     if not given:
         lines.append(_GUESSED)
-    if "n_for_pass_fail" in told:
-        one = told["n_for_pass_fail"]
+    if "n_for_pass_fail" in needed:
+        one = needed["n_for_pass_fail"]
         lines.append(
             f"  pass/fail, {one['discordant']:.0%} of examples differing, {one['difference']:g} more one way: "
             f"{one['n']:,} examples"
         )
-    if "with_n" in told:
-        with_n = told["with_n"]
+    if "with_n" in needed:
+        with_n = needed["with_n"]
         lines += [
             f"With {with_n['n']:,} examples:",
             f"  smallest difference they can show: {with_n['smallest_difference']:.3f}",

@@ -222,9 +222,10 @@ def view_store(
 async def _serve_view(store: str, port: int, *, open_browser: bool) -> None:
     import asyncio
 
+    from context_bench.session.runs import result_of
     from context_bench.viewer import Viewer
 
-    async with Viewer(store, result_of=stored_result, port=port) as viewer:
+    async with Viewer(store, result_of=result_of, port=port) as viewer:
         print(viewer.url, flush=True)
         print(f"context-bench: showing {viewer.library.store.name} there; Ctrl-C stops.", file=sys.stderr, flush=True)
         if open_browser and _has_browser():
@@ -232,13 +233,6 @@ async def _serve_view(store: str, port: int, *, open_browser: bool) -> None:
 
             await asyncio.to_thread(webbrowser.open, viewer.url)
         await asyncio.Event().wait()
-
-
-def stored_result(store: Any, record: Any) -> Any:
-    """The result of a stored run, by its own options, as `show` has it."""
-    from context_bench.session.runs import result_of
-
-    return result_of(store, record)
 
 
 def _has_browser() -> bool:

@@ -363,7 +363,7 @@ def _exchange_lines(it: ShownExchange, full: bool) -> Iterator[RenderableType]:
     yield Text(f"\n{it.title}", style="bold")
     yield from (Text(said) for said in (it.sentence, visible(it.why, 400)) if said)
     for each in it.changed:
-        yield Padding(_said(each.pieces, Text(f"{each.title} {each.badges[0]}: "), full), (0, 0, 0, 2))
+        yield Padding(_marked(each.pieces, Text(f"{each.title} {each.badges[0]}: "), full), (0, 0, 0, 2))
     if not it.altered and not full and it.sides == "both":
         return  # forwarded as sent: the sentence says so
     for message in it.messages:
@@ -382,10 +382,10 @@ def _message_lines(it: ShownMessage, full: bool) -> Iterator[RenderableType]:
     heading.append(f"{it.title} ", style="bold")
     heading.append(" · ".join([visible(it.role, 60), *(visible(badge, 100) for badge in it.badges)]))
     yield heading
-    yield Padding(_said(it.pieces, Text(), full), (0, 0, 0, 2))
+    yield Padding(_marked(it.pieces, Text(), full), (0, 0, 0, 2))
 
 
-def _said(pieces: Sequence[TextPiece], line: Text, full: bool) -> Text:
+def _marked(pieces: Sequence[TextPiece], line: Text, full: bool) -> Text:
     for piece in pieces:
         if piece.rest:
             line.append(f" … and {_word_count(piece.words)} more, changed and unchanged …", style="dim")

@@ -248,7 +248,7 @@ def _tokens(tokens: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------
 
 
-class _Room:
+class _TextBudget:
     """Characters that are left. `None`: there is room for everything."""
 
     def __init__(self, limit: int | None) -> None:
@@ -276,7 +276,7 @@ class _Room:
 
 
 def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
-    room = _Room(None if limit is None else 2 * limit)
+    room = _TextBudget(None if limit is None else 2 * limit)
     for group in _groups(diff.messages):
         made = [_message(each, room) for each in group]
         if len(group) == 1:
@@ -288,7 +288,7 @@ def _fill(shown: ShownExchange, diff: RequestDiff, limit: int | None) -> None:
 
 
 def _change(it: Changed, limit: int | None) -> ShownMessage:
-    room = _Room(None if limit is None else _SHORT)
+    room = _TextBudget(None if limit is None else _SHORT)
     before, after = it.before or "", it.after or ""
     short = len(before) + len(after) <= _PLAIN  # two values are easier to read than one that became the other
     spans: list[Span] = [("dropped", before), ("added", after)] if short else diff_texts(before, after)
@@ -329,7 +329,7 @@ def _places(group: Sequence[MessageDiff]) -> str:
     return f"messages {group[0].sent[0] + 1} to {group[-1].sent[0] + 1}"
 
 
-def _message(diff: MessageDiff, room: _Room) -> ShownMessage:
+def _message(diff: MessageDiff, room: _TextBudget) -> ShownMessage:
     pieces = [piece for raw in _folded(diff.spans) for piece in room.take(raw)]
     roles = [role for role in dict.fromkeys(diff.roles) if role is not None]
     words = sum(piece.words for piece in pieces)

@@ -52,7 +52,7 @@ class LogFacts:
     run_id: str
     status: str
     created: float
-    ended: float
+    finished: float
     system: str
     dataset: str
     version: str
@@ -84,7 +84,7 @@ def write_log(facts: LogFacts, rows: Iterable[EvalRow], answers: Iterable[Answer
         "results": sums.results(),
         "stats": {
             "started_at": _moment(facts.created),
-            "completed_at": _moment(facts.ended),
+            "completed_at": _moment(facts.finished),
             "model_usage": sums.usage,
         },
     }
@@ -306,8 +306,8 @@ def _answer(answered: Answered, response: str) -> dict[str, Any]:
 
 def _tool_call(call: Mapping[str, Any], position: int) -> dict[str, Any]:
     inner = call.get("function")
-    told: Mapping[str, Any] = inner if isinstance(inner, Mapping) else call
-    arguments = told.get("arguments")
+    asked: Mapping[str, Any] = inner if isinstance(inner, Mapping) else call
+    arguments = asked.get("arguments")
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -315,7 +315,7 @@ def _tool_call(call: Mapping[str, Any], position: int) -> dict[str, Any]:
             arguments = {"arguments": arguments}
     named = {
         "id": str(call.get("id") or f"call_{position}"),
-        "function": str(told.get("name") or ""),
+        "function": str(asked.get("name") or ""),
         "type": "function",
     }
     return {**named, "arguments": dict(arguments) if isinstance(arguments, Mapping) else {}}

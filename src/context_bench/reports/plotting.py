@@ -287,7 +287,7 @@ def _forests(report: ReportContext, section: Section) -> list[Chart]:
     about = _FOREST.format(baseline=baselines)
     axis = f"difference of mean {report.score_field or 'score'}"
     found = sorted(result.comparisons, key=lambda each: each.dataset or "")
-    kinds, few = _telling(sorted(result.by_type, key=lambda each: each.qa_type or ""))
+    kinds, few = _with_interval(sorted(result.by_type, key=lambda each: each.qa_type or ""))
     others = f" and {len(few) - _MOST_NAMED} more" if len(few) > _MOST_NAMED else ""
     left_out = (
         f" Left out, for too few independent examples for an interval: {', '.join(few[:_MOST_NAMED])}{others}."
@@ -308,7 +308,7 @@ def _forests(report: ReportContext, section: Section) -> list[Chart]:
     ]
 
 
-def _telling(found: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
+def _with_interval(found: Sequence[Comparison]) -> tuple[list[Comparison], list[str]]:
     """Kinds of question for which some system has an interval, and the names of the others; all of them where none
     has.
     """

@@ -146,7 +146,7 @@ def _rounded(value: Any, digits: int) -> float | None:
 
 
 @dataclass(slots=True)
-class _Room:
+class _ByteBudget:
     """Bytes shared out among rows as they come: what one leaves, the next ones get."""
 
     left: int
@@ -175,7 +175,7 @@ class _Details:
         chosen = _chosen(facts, everything=page.details is not None)
         self.places, self.chunks, self.cut = [-1] * len(facts.failed), [], False
         self.left_out = len(facts.failed) - len(chosen) if page.details is not None else 0
-        room = _Room(PACKED_BYTES, len(chosen))
+        room = _ByteBudget(PACKED_BYTES, len(chosen))
         made = [(key, place, self._fitting(page, row, room)) for key, place, row in _in_order(page, chosen)]
         made.sort(key=lambda entry: entry[0])  # rows of one example side by side: what they share is packed once
         for start in range(0, len(made), PER_CHUNK):
@@ -184,7 +184,7 @@ class _Details:
             for offset, (_, place, _) in enumerate(part):
                 self.places[place] = start + offset
 
-    def _fitting(self, page: Page, row: EvalRow, room: _Room) -> str:
+    def _fitting(self, page: Page, row: EvalRow, room: _ByteBudget) -> str:
         """The details of a row with texts as long as its share of the room allows."""
         told = page.details(row) if page.details else None
         worked_out = differences(told or {})

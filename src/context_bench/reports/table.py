@@ -248,10 +248,10 @@ def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, col
     first = max(3, min(names, width // 3 if width >= 60 else 20))
     shown = [*sizes, "systems"]
     for title in _GIVEN_UP:
-        if _room(first, sizes, shown, width) >= 0:
+        if _spare_width(first, sizes, shown, width) >= 0:
             break
         shown.remove(title)
-    systems = _room(first, sizes, shown, width) + _LEAST_SYSTEMS
+    systems = _spare_width(first, sizes, shown, width) + _LEAST_SYSTEMS
     made = [_row({title: title for title in ("run", *shown)}, shown, sizes, first, 0, False)]
     for run, line in zip(runs, lines, strict=True):
         line["systems"] = _some([visible(name) for name in run["systems"]], systems)
@@ -266,7 +266,7 @@ def _cells(run: Mapping[str, Any]) -> dict[str, str]:
     return {title: visible(cell, 300) for title, cell in told.items()}
 
 
-def _room(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
+def _spare_width(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
     """Columns that are left over when the systems have the least that makes sense."""
     least = {**sizes, "systems": _LEAST_SYSTEMS}
     return width - first - sum(least[title] + _RUN_GAP for title in shown)

@@ -165,7 +165,7 @@ DECLARED: dict[str, Flag] = {}
 
 
 @dataclass_transform(kw_only_default=True)
-class CommandOptions:
+class OptionSet:
     """Base of the classes of options. An instance is a validated pydantic record; until one is made, no pydantic is
     loaded.
     """
@@ -245,10 +245,10 @@ def _record(kind: Any) -> Any:
 # --- the parser's parameters ---
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Read = TypeVar("Read", bound=CommandOptions)
+Read = TypeVar("Read", bound=OptionSet)
 
 
-def takes(kind: type[CommandOptions], names: str = "", /, **changes: Mapping[str, Any]) -> Callable[[Command], Command]:
+def takes(kind: type[OptionSet], names: str = "", /, **changes: Mapping[str, Any]) -> Callable[[Command], Command]:
     """Give a command its options: those of `names`, as `**given`, and its own parameters, each as `kind` or another
     class declares it.
 
@@ -266,7 +266,7 @@ def takes(kind: type[CommandOptions], names: str = "", /, **changes: Mapping[str
 
 
 def _parameters(
-    function: Any, kind: type[CommandOptions], names: list[str], changes: Mapping[str, Mapping[str, Any]]
+    function: Any, kind: type[OptionSet], names: list[str], changes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[inspect.Parameter]:
     for one in inspect.signature(function, eval_str=True).parameters.values():
         if one.kind is one.VAR_KEYWORD:
@@ -373,7 +373,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in read.items()}
 
 
-def _fault(item: Any, kind: type[CommandOptions], given: Mapping[str, Any], config: Path | None) -> str:
+def _fault(item: Any, kind: type[OptionSet], given: Mapping[str, Any], config: Path | None) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         near = difflib.get_close_matches(where, kind.flags, n=1)
@@ -408,7 +408,7 @@ _SORTS = {
 _BOUNDS = {"ge": "at least {:g}", "gt": "above {:g}", "le": "at most {:g}", "lt": "below {:g}"}
 
 
-def _expected(item: Any, kind: type[CommandOptions]) -> str:
+def _expected(item: Any, kind: type[OptionSet]) -> str:
     """The values that fit, in our words where it is about a sort of value or its bounds."""
     if item["type"] == "literal_error":
         return f"expected {item['ctx']['expected'].replace(chr(39), '')}"

@@ -274,7 +274,7 @@ _PYTHONS_OWN = "multiprocessing.resource_tracker"  # ends when this process does
 
 
 @contextmanager
-def leftovers_ended() -> Iterator[None]:
+def without_leftovers() -> Iterator[None]:
     """End the programs that something within the block started and left running.
 
     One that still writes to the command's own output keeps it open: a pipeline would wait for it, and its text would

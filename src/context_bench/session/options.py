@@ -9,9 +9,9 @@ from context_bench.core.numbers import whole
 from context_bench.session import offers
 from context_bench.session.flags import (
     Comma,
-    CommandOptions,
     Many,
     Numbers,
+    OptionSet,
     PortOrUrl,
     Url,
     UrlOrName,
@@ -24,7 +24,7 @@ from context_bench.session.flags import (
 from context_bench.session.offers import DEFAULT_CONTROLS, DEFAULT_MODEL, DEFAULT_STORE
 
 
-class Common(CommandOptions):
+class Common(OptionSet):
     """Options of many commands, as most of them have them."""
 
     store: str = flag("Where results are kept.", DEFAULT_STORE, unit="URL")
@@ -40,7 +40,7 @@ class Common(CommandOptions):
     maximum: list[str] | None = flag("A metric must be at most this; repeatable.", names="--max", unit="METRIC=X")
 
 
-class ProxyOptions(CommandOptions):
+class ProxyOptions(OptionSet):
     """One proxy under test, in a file. `key_env` names the variable that holds the key which the proxy itself
     checks.
     """
@@ -51,7 +51,7 @@ class ProxyOptions(CommandOptions):
     version: str | None = None
 
 
-class RunOptions(CommandOptions):
+class RunOptions(OptionSet):
     """The options of `context-bench run`. Names are the flags' with underscores; defaults are the documented ones."""
 
     in_file: ClassVar[bool] = True
@@ -375,7 +375,7 @@ class ReplayOptions(RunOptions):
     )
 
 
-class WatchOptions(CommandOptions):
+class WatchOptions(OptionSet):
     """The options of `context-bench watch`."""
 
     front: int = flag("Port to point your client at (loopback).", 8080)
@@ -402,7 +402,7 @@ class WatchOptions(CommandOptions):
     quiet: bool = own("Nothing on stderr while it runs.")
 
 
-class MemoryChecks(CommandOptions):
+class MemoryChecks(OptionSet):
     """Options of `context-bench memory doctor|ops|audit|cortex-eval|cortex-compare`."""
 
     seconds: float = flag("How long what was added may take until it can be found.", 60.0)
@@ -423,7 +423,7 @@ class MemoryChecks(CommandOptions):
     current: Path | None = flag("What cortex-eval wrote.")
 
 
-class TraceOptions(CommandOptions):
+class TraceOptions(OptionSet):
     """Options of `context-bench trace …`."""
 
     gold: Path | None = flag("Gold: parquet, JSONL, JSON, or a folder of annot.json.", unit="PATH")
@@ -460,7 +460,7 @@ class TraceOptions(CommandOptions):
     width: int | None = flag("Columns.", note="the terminal's, at most 120; else 80", least=40)
 
 
-class StoredOptions(CommandOptions):
+class StoredOptions(OptionSet):
     """Options of the commands on stored runs."""
 
     any_load: bool = flag(

@@ -28,7 +28,7 @@ def list_runs(store: str, json: bool) -> int:
     """The runs in a store, newest first."""
     from context_bench.engine import list_runs as stored_runs
 
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         found = [record.describe() for record in stored_runs(opened)]
     if json:
         import json as library
@@ -61,9 +61,9 @@ def show(
     from context_bench.session.reporting import write_report
 
     run_parts.import_modules(imports or [])
-    with _opened(store) as opened:
-        record = _find(opened, run)
-        write_report(_result(opened, record, score_field, threshold), output, out, details=details(opened, record.id))
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
+        write_report(result_of(opened, record, score_field, threshold), output, out, details=details(opened, record.id))
     return 0
 
 
@@ -112,8 +112,8 @@ def rescore(
     of_models = set(RunOptions.flags) - {"store", "output", "out", "imports", "score_field", "max_failures"}
     given = {name: value for name, value in context.params.items() if name in of_models and value not in (None, [], ())}
     asked = read_options({**given, "api_key_env": judge_key_env}, None, RunOptions)
-    with _opened(store) as opened:
-        record = _find(opened, run)
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
         prices = run_parts.prices(asked)
         spend = run_parts.spend(asked, opened, record.name)
         evaluators = _judges_again(asked, record, prices, Accounts(asked))
@@ -127,7 +127,7 @@ def rescore(
         )
         if judged.stopped is not None:
             raise judged.stopped
-        result = _result(opened, _find(opened, record.id), score_field, None)
+        result = result_of(opened, found_in(opened, record.id), score_field)
         write_report(result, output, out, details=details(opened, record.id))
         return int(too_many_failures(result, max_failures))
 
@@ -168,13 +168,13 @@ def export(
         )
     if canonical and format != "json":
         raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
-    with _opened(store) as opened:
-        record = _find(opened, run)
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
         if format in reporting.formats():
             reporting.export_rows(opened, record, format, out, system)
             return 0
         more = {"canonical": True} if canonical else {}
-        result, damage = _result(opened, record, None, None), reporting.Damage()
+        result, damage = result_of(opened, record), reporting.Damage()
         write_report(result, format, out, details=details(opened, record.id), **more)
         for row in result.rows:
             damage.note(row)
@@ -185,8 +185,8 @@ def export(
 @contextmanager
 def opened_result(store: str, run: str) -> Iterator[Any]:
     """The result of a stored run, for as long as its store is open."""
-    with _opened(store) as opened:
-        yield _result(opened, _find(opened, run), None, None)
+    with opened_store(store) as opened:
+        yield result_of(opened, found_in(opened, run))
 
 
 @takes(StoredOptions, dry_run=own("Only say what would go."))
@@ -194,7 +194,7 @@ def purge(older_than: str, store: str, dry_run: bool) -> int:
     """Remove runs older than an age, with all they recorded."""
     from context_bench.engine import purge as remove
 
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         gone = remove(opened, older_than=seconds_of(older_than), dry_run=dry_run)
     say(f"{'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip())
     return 0
@@ -216,7 +216,8 @@ def seconds_of(age: str) -> float:
     return float(match[1]) * {"d": 86_400, "h": 3_600, "m": 60, "s": 1}[match[2]]
 
 
-def _opened(url: str) -> Any:
+def opened_store(url: str) -> Any:
+    """A store that is there, as a context; `BadInput` if it is not."""
     from contextlib import closing
 
     from context_bench.engine import open_store
@@ -235,7 +236,8 @@ def _opened(url: str) -> Any:
     return closing(open_store(url))
 
 
-def _find(store: Any, run: str) -> Any:
+def found_in(store: Any, run: str) -> Any:
+    """The record of a run: its name, the beginning of its id, or `last`."""
     from context_bench.engine import list_runs as stored_runs
     from context_bench.engine import run_of
 
@@ -247,22 +249,8 @@ def _find(store: Any, run: str) -> Any:
     return newest
 
 
-def opened_store(url: str) -> Any:
-    """A store that is there, as a context; `BadInput` if it is not."""
-    return _opened(url)
-
-
-def found_in(store: Any, run: str) -> Any:
-    """The record of a run: its name, the beginning of its id, or `last`."""
-    return _find(store, run)
-
-
-def result_of(store: Any, record: Any) -> Any:
-    """The result of a stored run, by its own options."""
-    return _result(store, record, None, None)
-
-
-def _result(store: Any, record: Any, score_field: str | None, threshold: float | None) -> Any:
+def result_of(store: Any, record: Any, score_field: str | None = None, threshold: float | None = None) -> Any:
+    """The result of a stored run, by its own options where none are given."""
     from context_bench.runner import collect
     from context_bench.session.options import RunOptions
 

@@ -146,12 +146,12 @@ def _user_only(proxy: MisbehavingProxy) -> Change:
             return request
         field = "input" if request.wire == "openai-responses" else "messages"
         listed = body.get(field)
-        told: list[Any] = listed if isinstance(listed, list) else [{"role": "user", "content": listed}]
+        items: list[Any] = listed if isinstance(listed, list) else [{"role": "user", "content": listed}]
         system = body.pop("instructions" if request.wire == "openai-responses" else "system", None)
         first = [{"role": "user", "content": system}] if system else []
         body[field] = [
             *first,
-            *({**item, "role": "user"} if isinstance(item, dict) and "role" in item else item for item in told),
+            *({**item, "role": "user"} if isinstance(item, dict) and "role" in item else item for item in items),
         ]
         return request.with_body(body)
 
@@ -195,14 +195,14 @@ def _remembers(proxy: MisbehavingProxy) -> Change:
     async def change(request: HopRequest) -> HopRequest:
         key = next((request.headers[name] for name in _KEY_HEADERS if name in request.headers), "")
         known = seen.setdefault(hash_text(key), set())
-        told: set[str] = set()
+        passages: set[str] = set()
 
         def recall(text: str) -> str:
-            told.update(text.split("\n\n"))
+            passages.update(text.split("\n\n"))
             return "\n\n".join("[as before]" if paragraph in known else paragraph for paragraph in text.split("\n\n"))
 
         changed = _each_text(request, recall)
-        known |= told
+        known |= passages
         return changed
 
     return change

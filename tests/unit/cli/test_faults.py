@@ -129,7 +129,7 @@ def test_the_fault_that_ends_the_command_is_said_whatever_was_said_before(cache,
     again = _raised(ValueError("the same"))
     with faults.noticed():
         faults.report(again)
-        assert faults.ended_by(again) == faults.CODE
+        assert faults.exit_code_of(again) == faults.CODE
     assert capsys.readouterr().err.count("the same") == 2
 
 

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from context_bench.core.errors import BadSpec
 from context_bench.session import options
-from context_bench.session.flags import DECLARED, CommandOptions, flag, options_of, own, read_options, takes
+from context_bench.session.flags import DECLARED, OptionSet, flag, options_of, own, read_options, takes
 from context_bench.session.options import Common, MemoryOptions, RunOptions
 
 
@@ -35,12 +35,12 @@ def options_by_name(function: Any) -> dict[str, click.Option]:
 def test_an_option_cannot_be_declared_twice():
     with pytest.raises(TypeError, match="the option store is declared twice"):
 
-        class Second(CommandOptions):
+        class Second(OptionSet):
             store: str = flag("Another place.", "x")
 
 
 def test_a_package_declares_options_of_its_own(own_declarations, capsys):
-    class TripOptions(CommandOptions):
+    class TripOptions(OptionSet):
         altitude: int = flag("Metres above the sea.", 100, unit="M", ge=0)
         harbour: str | None = flag("Where it ends.", note="the nearest")
 
@@ -60,7 +60,7 @@ def test_a_package_declares_options_of_its_own(own_declarations, capsys):
 
 
 def test_a_command_states_in_what_it_differs(own_declarations):
-    class WalkOptions(CommandOptions):
+    class WalkOptions(OptionSet):
         legs: list[str] = flag("Parts of the way.", ["one", "two"], names="-l --legs", rare=True)
 
     @takes(WalkOptions, legs=own("Parts.", default=["all"], rare=False))

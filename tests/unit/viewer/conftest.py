@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from context_bench.cli.stored import stored_result
 from context_bench.engine import Arm, RunSettings, execute, open_store
+from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e{{ 7*7 }}"
@@ -116,7 +116,7 @@ class Served:
 
     async def _serve(self):
         self._loop, self._down = asyncio.get_running_loop(), asyncio.Event()
-        async with Viewer(self.path, result_of=stored_result) as self.viewer:
+        async with Viewer(self.path, result_of=result_of) as self.viewer:
             self._up.set()
             await self._down.wait()
 

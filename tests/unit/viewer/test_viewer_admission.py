@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from context_bench.cli.stored import stored_result
 from context_bench.core.errors import BadInput, StoreUnusable
+from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 
 from .conftest import session_with
@@ -108,7 +108,7 @@ async def test_a_store_is_read_and_never_written(store_path, tmp_path):
     path.chmod(stat.S_IRUSR)
     folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:
-        async with Viewer(path, result_of=stored_result) as viewer, session_with(viewer) as session:
+        async with Viewer(path, result_of=result_of) as viewer, session_with(viewer) as session:
             for address in ("/", "/runs/first", "/runs/first?q=word1"):
                 async with session.get(address) as response:
                     assert response.status == 200
@@ -120,13 +120,13 @@ async def test_a_store_is_read_and_never_written(store_path, tmp_path):
 async def test_what_is_no_store_is_said(tmp_path):
     (tmp_path / "text").write_text("not a database, but some text that is long enough to be looked at as one" * 20)
     with pytest.raises(StoreUnusable, match="no store at"):
-        await Viewer(tmp_path / "none.db", result_of=stored_result).start()
+        await Viewer(tmp_path / "none.db", result_of=result_of).start()
     with pytest.raises(StoreUnusable, match="not a SQLite database"):
-        await Viewer(tmp_path / "text", result_of=stored_result).start()
+        await Viewer(tmp_path / "text", result_of=result_of).start()
     assert not (tmp_path / "none.db").exists()
 
 
 async def test_a_port_that_is_taken_is_said(store_path, served):
     taken = int(served.address.rpartition(":")[2])
     with pytest.raises(BadInput, match="choose another --port"):
-        await Viewer(store_path, result_of=stored_result, port=taken).start()
+        await Viewer(store_path, result_of=result_of, port=taken).start()

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from context_bench.cli.stored import stored_result
 from context_bench.engine.store.browsing import open_reading
+from context_bench.session.runs import result_of
 from context_bench.viewer.library import Library, Query, RunCache
 from context_bench.viewer.working import Worker
 
@@ -51,7 +51,7 @@ def test_the_least_used_goes_first_and_an_older_state_is_not_shown(versions):
 
 async def test_summaries_of_a_growing_run_are_kept_once(versions, store_path):
     _, (one, two, three, *_) = versions
-    worker = Worker(str(store_path), stored_result)
+    worker = Worker(str(store_path), result_of)
     try:
         first = await worker.summary(one)
         assert first.failure is None

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from context_bench.cli.stored import stored_result
 from context_bench.engine import list_runs, open_store, rows
 from context_bench.engine.store import browsing
 from context_bench.engine.store import text_search as searching
+from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 from context_bench.viewer.library import PAGE
 from context_bench.viewer.server import shown_place
@@ -259,7 +259,7 @@ async def test_a_running_run_tells_how_far_it_is_until_it_ends(tmp_path):
     path, gate = tmp_path / "live.db", asyncio.Event()
     with open_store(path) as store:
         going = asyncio.create_task(run(store, "live", [Speller("full"), Speller("short", gate=gate)], examples(16)))
-        async with Viewer(path, result_of=stored_result) as viewer, session_with(viewer) as session:
+        async with Viewer(path, result_of=result_of) as viewer, session_with(viewer) as session:
             async with asyncio.timeout(120):
                 while ">live<" not in await text_of(session, "/"):
                     pass
