@@ -17,13 +17,13 @@ _FOLDER = Path(__file__).parent
 _SCORES = frozenset(
     ("hit_count", "retrieved_tokens", "evidence_found", "session_mrr", "abstained", "answer_current", "stale_in_top_k")
 )
-#: The scores that the sections on memories show.
-_APART = _SCORES | {
-    *("evidence_items", "context_share", "search_seconds", "answer_seconds", "overhead_seconds"),
-    *("abstention_recall", "needless_abstention", "evidence_recall", "session_evidence_recall"),
-    *("near_duplicate_share", "duplicate_source_share", "recall_loop_share", "query_echo_share"),
-    *("current_at_1", "as_of_at_1", "current_above_stale", "stale_over_current", "answer_stale"),
-}
+#: Figures of set-ups that the sections on memories show; those of scores and metrics have their place declared.
+_OF_SETUPS = frozenset(
+    (
+        *("items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
+        *(f"ingest_{amount}" for amount in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")),
+    )
+)
 
 
 def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) -> tuple[list[str], list[str]]:
@@ -45,10 +45,8 @@ def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) ->
 
 
 def _apart(context: Any, name: str) -> bool:
-    from context_bench.core.rows import of_rank
-
     by_type = name.startswith(f"{context.score_field}_") and name not in context.aggregates.score_names
-    return by_type or name in _APART or of_rank(name)
+    return by_type or context.measure(name).place == "memory"
 
 
 def _below(result: Any) -> str:
@@ -106,31 +104,7 @@ FAMILY = Family(
     sections=Sections(
         build=deferred("context_bench.memory.sections:memory"),
         belongs=lambda context: not _SCORES.isdisjoint(context.aggregates.score_names),
-        shown=frozenset(
-            (
-                *(
-                    f"{amount}_{label}"
-                    for amount in ("search", "search_first", "answer", "overhead")
-                    for label in ("p50", "p95", "p99", "n")
-                ),
-                *("score_per_1k_tokens", "items", "items_lost", "stored", "bytes", "bytes_per_item", "write_loss"),
-                *(
-                    f"ingest_{amount}"
-                    for amount in ("seconds_per_item", "items_per_second", "first", "p50", "p95", "p99")
-                ),
-                *(f"spread_{amount}" for amount in ("trials", "found", "score", "same_hits", "same_answer")),
-                *("same_hits", "same_answers"),
-                *("retrieved_tokens", "context_share", "facts_used", "tokens_per_fact_used", "query_usd_per_fact_used"),
-                *(
-                    "abstention_precision",
-                    "abstention_recall",
-                    "abstention_f1",
-                    "abstention_f1_always",
-                    "coverage",
-                    "answered_accuracy",
-                ),
-            )
-        ),
+        shown=_OF_SETUPS,
         apart=_apart,
         alone="--floors runs what it can be compared with",
         below=_below,
