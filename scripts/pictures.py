@@ -22,9 +22,9 @@ from blocks import blocks
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from context_bench.__main__ import main
-from context_bench.cli.stored import stored_result
 from context_bench.llm.background import run_sync
 from context_bench.session.offers import DEFAULT_STORE
+from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def made(store: Path) -> None:
 @contextmanager
 def viewing() -> Iterator[Viewer]:
     """The viewer of the store at the usual place."""
-    viewer = Viewer(DEFAULT_STORE, result_of=stored_result)
+    viewer = Viewer(DEFAULT_STORE, result_of=result_of)
     run_sync(viewer.start())
     try:
         yield viewer
