@@ -13,7 +13,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.compression.datasets import ProbeSet
-from context_bench.compression.probe import PROBE_TYPES
+from context_bench.compression.probes import PROBE_TYPES
 from context_bench.compression.systems.sentence import SentenceModel
 from context_bench.datasets.recorded import RecordedSessions
 from context_bench.llm.background import run_sync

@@ -291,7 +291,7 @@ def _rewriting() -> dict[str, list[Any]]:
     """Part 3: a shipped agent session, its history kept short in six ways, billed by three providers' prompt-cache
     rules.
     """
-    from context_bench.compression.strategies import PROFILES, simulate_strategies
+    from context_bench.compression.cache_strategies import PROFILES, simulate_strategies
     from context_bench.datasets.sessions import load_session
 
     session = load_session(SESSION)

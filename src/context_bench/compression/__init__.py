@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from context_bench.compression.cache_strategies import PROFILES, StrategyRow, simulate_strategies
     from context_bench.compression.datasets import artifact_ledger, compression_points, generate_probes
     from context_bench.compression.evaluate import evaluate_compression, read_request, rebuilt, wire_violations
     from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
-    from context_bench.compression.probe import CompressionPoint, Probe, ProbeAtom
+    from context_bench.compression.probes import CompressionPoint, Probe, ProbeAtom
     from context_bench.compression.session_rules.artifacts import resumed_at
-    from context_bench.compression.strategies import PROFILES, StrategyRow, simulate_strategies
     from context_bench.compression.systems.compressing import Compressing
     from context_bench.compression.systems.sentence import SentenceReader
     from context_bench.core.protocols import Compressed, Compressor
@@ -67,9 +67,9 @@ _HOMES = {
     ".datasets": "artifact_ledger compression_points generate_probes",
     ".evaluate": "evaluate_compression read_request rebuilt wire_violations",
     ".evaluators.probe_atoms": "ProbeAtoms",
-    ".probe": "CompressionPoint Probe ProbeAtom",
+    ".probes": "CompressionPoint Probe ProbeAtom",
     ".session_rules.artifacts": "resumed_at",
-    ".strategies": "PROFILES StrategyRow simulate_strategies",
+    ".cache_strategies": "PROFILES StrategyRow simulate_strategies",
     ".systems.compressing": "Compressing",
     ".systems.sentence": "SentenceReader",
     "context_bench.core.protocols": "Compressed Compressor",

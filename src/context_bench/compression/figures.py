@@ -11,7 +11,7 @@ from typing import Any
 
 from context_bench.compression.drift import Components, DriftFigures, DriftProbe, Observation, components, drift
 from context_bench.compression.losses import losses
-from context_bench.compression.probe import PROBE_TYPES
+from context_bench.compression.probes import PROBE_TYPES
 from context_bench.core.numbers import real
 from context_bench.core.records import Comparison, EvalRow, Example, Result, plain
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, roles_in

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from context_bench.compression.evaluators.probe_atoms import SearchableText
-from context_bench.compression.probe import ProbeAtom, atom_from_json, messages_of
+from context_bench.compression.probes import ProbeAtom, atom_from_json, messages_of
 from context_bench.core.records import Estimate, EvalRow, Example
 from context_bench.stats.intervals import estimate
 from context_bench.wire.request import SYSTEM_ROLES
@@ -145,7 +145,7 @@ def _searchable(text: str) -> SearchableText:
 
 @lru_cache(maxsize=4)
 def _history(session: str, point: int) -> str:
-    from context_bench.compression.probe import rendered
+    from context_bench.compression.probes import rendered
 
     messages = messages_of({"session": session, "points": [point]})[:point]
     head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))

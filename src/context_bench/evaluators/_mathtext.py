@@ -40,7 +40,6 @@ class Number(NamedTuple):
 
 
 # --- finding the answer
-# ------------------------------------------------------------------------
 
 _THOUGHT = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
@@ -175,7 +174,6 @@ def _with_joined(text: str, formulas: list[re.Match[str]], wanted: str, *, last:
 
 
 # --- one way of writing
-# ------------------------------------------------------------------------
 
 _VULGAR = {
     mark: (name[0], name[2]) for mark, name in {c: unicodedata.normalize("NFKC", c) for c in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}.items()
@@ -273,7 +271,6 @@ def _is_words(text: str) -> bool:
 
 
 # --- numbers
-# ------------------------------------------------------------------------
 
 _PLAIN = re.compile(r"([+-]?)\s*((?:\d{1,3}(?:,\d{3})+|\d+(?:_\d{3})*)?(?:\.\d*)?)((?:[eE][+-]?\d{1,3})?)\s*(%?)")
 _RATIO = re.compile(
@@ -342,7 +339,6 @@ def _close(one: Number, other: Number) -> bool:
 
 
 # --- equality
-# ------------------------------------------------------------------------
 
 _ASSIGNED = re.compile(
     r"\s*(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([A-Za-z, ]*\))?)\s*(?:=|:|\\in\b)\s*(?!=)(.+)", re.DOTALL

@@ -155,7 +155,6 @@ def program(response: str, context: str = "", entry_point: str = "") -> list[_as
 
 
 # --- the three ways to be a program
-# ---------------------------------------------------------------------------------------------
 
 
 def _whole(text: str, frame: _ast.Module | None, wanted: str) -> list[_ast.Module] | None:
@@ -226,7 +225,6 @@ def _bodies(text: str) -> Iterator[str]:
 
 
 # --- readings
-# ------------------------------------------------------------------------
 
 
 def readings(response: str) -> Iterator[str]:
@@ -308,7 +306,6 @@ def _indented(text: str) -> Iterator[str]:
 
 
 # --- trees
-# ------------------------------------------------------------------------
 
 
 def _parsed(text: str) -> _ast.Module | None:

@@ -20,6 +20,7 @@ A rule is made from an instruction's parameters (`kwargs`, without those that ar
 from __future__ import annotations
 
 import json
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -48,6 +49,7 @@ _ANY_BULLET = re.compile(r"^[^\S\n]*+[*•-]\s", re.MULTILINE)
 _STARRED = re.compile(r"\*([^\n*]*)\*")
 _TWICE_STARRED = re.compile(r"\*\*([^\n*]*)\*\*")
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
+_RELATIONS = {"at least": operator.ge, "less than": operator.lt, "at most": operator.le, "exactly": operator.eq}
 _FENCES = ("```json", "```Json", "```JSON", "```")
 
 # Where NLTK's word tokenizer cuts, as far as it matters for words in capitals.
@@ -63,7 +65,6 @@ class CannotJudge(ValueError):
 
 
 # --- parameters
-# ------------------------------------------------------------------------
 def _number(wanted: Wanted, name: str) -> float:
     value = wanted.get(name)
     if not isinstance(value, bool) and (found := real(value)) is not None:
@@ -89,17 +90,10 @@ def _enough(wanted: Wanted, number: str, relation: str) -> Callable[[int], bool]
     """The comparison that an instruction asks for. The benchmark knows "at least" (also if nothing is said) and "less
     than".
     """
-    threshold = _number(wanted, number)
-    match wanted.get(relation, "at least"):
-        case "at least":
-            return lambda count: count >= threshold
-        case "less than":
-            return lambda count: count < threshold
-        case "at most":
-            return lambda count: count <= threshold
-        case "exactly":
-            return lambda count: count == threshold
-    raise CannotJudge(f'needs {relation}, one of "at least", "less than", "at most", "exactly"')
+    threshold, compare = _number(wanted, number), _RELATIONS.get(str(wanted.get(relation, "at least")))
+    if compare is None:
+        raise CannotJudge(f'needs {relation}, one of "at least", "less than", "at most", "exactly"')
+    return lambda count: compare(count, threshold)
 
 
 def _plain(check: Check) -> Callable[[Wanted], Check]:
@@ -108,7 +102,6 @@ def _plain(check: Check) -> Callable[[Wanted], Check]:
 
 
 # --- keywords
-# ------------------------------------------------------------------------
 def _keywords_existence(wanted: Wanted) -> Check:
     """Every keyword somewhere, in any case, also inside a longer word."""
     patterns = [re.compile(re.escape(word), re.I) for word in _texts(wanted, "keywords")]
@@ -137,7 +130,6 @@ def _letter_frequency(wanted: Wanted) -> Check:
 
 
 # --- language and case
-# ------------------------------------------------------------------------
 @cache
 def _detectors() -> Any:
     from langdetect.detector_factory import PROFILES_DIRECTORY, DetectorFactory
@@ -191,7 +183,6 @@ def _capital_words(reply: str) -> int:
 
 
 # --- length
-# ------------------------------------------------------------------------
 def _number_words(wanted: Wanted) -> Check:
     """So many runs of letters, digits and underscores ("don't" is two). Vowel signs and joiners are part of the word
     they stand in.
@@ -258,7 +249,6 @@ def _first_word(paragraph: str) -> str:
 
 
 # --- content and format
-# ------------------------------------------------------------------------
 def _number_placeholders(wanted: Wanted) -> Check:
     """At least so many `[…]`, each on one line."""
     number = _number(wanted, "num_placeholders")
@@ -337,7 +327,6 @@ def _has_title(line: str) -> bool:
 
 
 # --- combination, start and end, punctuation
-# -----------------------------------------------------------------------------------------
 def _two_responses(reply: str) -> bool:
     """Two different replies with six asterisks between them; a divider may also open or close the whole."""
     parts = [part.strip() for part in reply.split("******")]

@@ -205,7 +205,6 @@ def _allowed(letter: str, allowed: frozenset[str]) -> str:
 
 
 # --- statements
-# ------------------------------------------------------------------------
 def _statements(text: str, allowed: frozenset[str], words: _Places) -> list[Statement]:
     named = _groups(text, allowed, words)
     found = [Statement(group.start, group.letters) for group in named if _is_called_right(text, group)]
@@ -341,7 +340,6 @@ def _line_labels(text: str, allowed: frozenset[str]) -> list[Statement]:
 
 
 # --- the words of an option
-# ------------------------------------------------------------------------
 def _option_words(options: Mapping[str, str], text: str) -> _Places:
     """Positions of the words of each option in `text`; a place inside a longer option's place does not count."""
     folded = text.lower()
@@ -380,7 +378,6 @@ def _stated_words(text: str, words: _Places) -> list[Statement]:
 
 
 # --- nothing stated
-# ------------------------------------------------------------------------
 def _only_one_named(text: str, allowed: frozenset[str], words: _Places) -> str:
     named: set[str] = set()
     for group in _groups(text, allowed, words):

@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from context_bench.core.jsontext import load_json
 from context_bench.core.records import Example
@@ -33,6 +33,7 @@ _FUNCTION_TAG = re.compile(r"<function=([\w.-]+)>(.*?)(?:</function>|\Z)", re.DO
 _PARAMETER_TAG = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _FENCED = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_BULLET = re.compile(r"\A\s*(?:[-*•]|\d+[.)])\s+")
 _PREFIX = re.compile(
     r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?_begin\|>|functools|(?:tool|function)[ "
     r"_]?calls?\s*:|Action\s*:)\s*",
@@ -40,6 +41,9 @@ _PREFIX = re.compile(
 )
 _SEPARATOR = re.compile(r"[\s;,]*")
 _DECODER = json.JSONDecoder()
+#: Keys under which calls in JSON have the name of the tool and its arguments.
+_NAMES = ("name", "tool_name", "function", "tool", "action")
+_ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs")
 _CONSTANTS = {"true": True, "false": False, "null": None, "none": None}
 
 warnings.filterwarnings("ignore", module="<reply>")  # a reply's odd escapes are not our user's business
@@ -73,7 +77,14 @@ def calls_in(text: str) -> list[SpelledCall]:
     if "</think" in text.lower():
         text = _THOUGHT.sub("", text, count=1)
     text = text.strip()
-    for pieces in (_tagged(text), _fenced(text), _whole(text), _lines(text), _inline(text)):
+    lines = (_BULLET.sub("", line) for line in text.splitlines() if line.strip())
+    for pieces in (
+        _tagged(text),
+        map(_parse, _FENCED.findall(text)),
+        _whole(text),
+        map(_parse, lines),
+        map(_parse, _INLINE.findall(text)),
+    ):
         found = [call for calls in pieces for call in calls]
         if found:
             return found
@@ -91,10 +102,6 @@ def _tagged(text: str) -> Iterator[list[SpelledCall]]:
             yield _parse(tag[2])
 
 
-def _fenced(text: str) -> Iterator[list[SpelledCall]]:
-    return (_parse(block[1]) for block in _FENCED.finditer(text))
-
-
 def _whole(text: str) -> Iterator[list[SpelledCall]]:
     """The text, or else one list or object with words around it."""
     found = _parse(text)
@@ -103,14 +110,6 @@ def _whole(text: str) -> Iterator[list[SpelledCall]]:
         if not found and 0 <= start < end:
             found = _parse(text[start : end + 1])
     yield found
-
-
-def _lines(text: str) -> Iterator[list[SpelledCall]]:
-    return (_parse(re.sub(r"\A\s*(?:[-*•]|\d+[.)])\s+", "", line)) for line in text.splitlines() if line.strip())
-
-
-def _inline(text: str) -> Iterator[list[SpelledCall]]:
-    return (_parse(code[1]) for code in _INLINE.finditer(text))
 
 
 def _parse(text: str) -> list[SpelledCall]:
@@ -127,8 +126,6 @@ def _parse(text: str) -> list[SpelledCall]:
     return found
 
 
-# --- JSON
-# ------------------------------------------------------------------------
 def _json(text: str) -> list[SpelledCall] | None:
     """The calls of one JSON value, or of several with blanks, commas or semicolons between; `None` if it is not
     JSON.
@@ -170,20 +167,9 @@ def call_of_json(item: Any) -> SpelledCall | None:
     for wrapper in ("function", "functionCall", "function_call", "tool_call"):
         if isinstance(item.get(wrapper), Mapping):
             return call_of_json(item[wrapper])
-    name = next(
-        (item[key] for key in ("name", "tool_name", "function", "tool", "action") if isinstance(item.get(key), str)),
-        None,
-    )
+    name = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), None)
     if name is not None:
-        given: Any = next(
-            (
-                item[key]
-                for key in ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs")
-                if key in item
-            ),
-            {},
-        )
-        arguments = _arguments(given)
+        arguments = _arguments(next((item[key] for key in _ARGUMENTS if key in item), None))
         return None if arguments is None else SpelledCall(name, arguments)
     if len(item) == 1:
         (only, held), *_ = item.items()
@@ -196,12 +182,8 @@ def _arguments(given: Any) -> Mapping[str, Any] | None:
     """Arguments as a mapping, also from JSON text; `None` if they are none."""
     if given is None or given == "":
         return {}
-    if isinstance(given, str):
-        try:
-            given = load_json(given)
-        except ValueError:
-            return None
-    return given if isinstance(given, Mapping) else None
+    value = _literal(given) if isinstance(given, str) else given
+    return value if isinstance(value, Mapping) else None
 
 
 def _literal(text: str) -> Any:
@@ -211,8 +193,6 @@ def _literal(text: str) -> Any:
         return text
 
 
-# --- Python
-# ------------------------------------------------------------------------
 def _python(text: str) -> list[SpelledCall]:
     """`f(…)`, `[f(…), g(…)]`, `f(…), g(…)` or one a line; nothing if there is anything but calls."""
     try:
@@ -227,12 +207,7 @@ def _calls_of(statement: ast.stmt) -> list[ast.expr]:
         value = statement.value
         while isinstance(value, ast.Await):
             value = value.value
-        if (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Name)
-            and value.func.id == "print"
-            and len(value.args) == 1
-        ):
+        if _is_call_of(value, "print") and len(value.args) == 1:
             value = value.args[0]
         return list(value.elts) if isinstance(value, ast.List | ast.Tuple) else [value]
     raise ValueError("not a call")
@@ -278,11 +253,15 @@ def _value(node: ast.expr) -> Any:
         inner = _value(node.operand)
         if isinstance(inner, int | float) and not isinstance(inner, bool):
             return -inner if isinstance(node.op, ast.USub) else inner
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+    if _is_call_of(node, "dict") and not node.args:
         return {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
     if isinstance(node, ast.BinOp):
         return _folded(node)
     return ast.unparse(node)
+
+
+def _is_call_of(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def _key(value: Any) -> Any:
@@ -391,8 +370,6 @@ def _names(made: Sequence[SpelledCall], wanted: Sequence[Expected]) -> float:
     return 2 * sum((one & other).values()) / (len(made) + len(wanted))
 
 
-# --- one call against one expectation
-# ------------------------------------------------------------------------------------------------
 def _share(call: SpelledCall, expected: Expected, schemas: Mapping[str, Mapping[str, Any]]) -> float:
     """Share of the arguments that are right; 1.0 only if the whole call is. -1.0 if another tool is called."""
     name, accepted = expected
@@ -419,11 +396,8 @@ def _named(call: SpelledCall, order: Sequence[str]) -> dict[str, Any] | None:
     if len(call.positional) > len(order):
         return None
     given = dict(zip(order, call.positional, strict=False))
-    return (
-        None
-        if given.keys() & call.arguments.keys()
-        else {**given, **{str(name): value for name, value in call.arguments.items()}}
-    )
+    named = {str(name): value for name, value in call.arguments.items()}
+    return None if given.keys() & call.arguments.keys() else {**given, **named}
 
 
 def _right(value: Any, given: bool, accepted: Sequence[Any], schema: Any) -> bool:
@@ -435,21 +409,15 @@ def _right(value: Any, given: bool, accepted: Sequence[Any], schema: Any) -> boo
     return _typed(value, schema) or any(type(value) is type(one) for one in accepted)
 
 
+#: Names of types, as schemas and BFCL write them → the classes that pass.
 _TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "str": (str,),
-    "integer": (int,),
-    "int": (int,),
-    "float": (float, int),
-    "double": (float, int),
-    "number": (float, int),
-    "boolean": (bool,),
-    "bool": (bool,),
-    "array": (list,),
-    "list": (list,),
+    **dict.fromkeys(("string", "str"), (str,)),
+    **dict.fromkeys(("integer", "int"), (int,)),
+    **dict.fromkeys(("float", "double", "number"), (float, int)),
+    **dict.fromkeys(("boolean", "bool"), (bool,)),
+    **dict.fromkeys(("array", "list"), (list,)),
+    **dict.fromkeys(("dict", "object"), (dict,)),
     "tuple": (list, tuple),
-    "dict": (dict,),
-    "object": (dict,),
     "null": (type(None),),
 }
 
@@ -477,20 +445,17 @@ def _same(value: Any, wanted: Any) -> bool:
         return len(value) == len(wanted) and all(_same(one, other) for one, other in zip(value, wanted, strict=True))
     if isinstance(value, bool) or isinstance(wanted, bool):
         return value is wanted
-    return type(value) is type(wanted) and value == wanted if not _numeric(value, wanted) else value == wanted
-
-
-def _numeric(*values: Any) -> bool:
-    return all(isinstance(value, int | float) for value in values)
+    numeric = isinstance(value, int | float) and isinstance(wanted, int | float)
+    return bool(value == wanted) and (numeric or type(value) is type(wanted))
 
 
 def _same_mapping(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     for key in value.keys() | wanted.keys():
         if key not in wanted:
             return False
-        accepted = wanted[key] if isinstance(wanted[key], list | tuple) else [wanted[key]]
+        accepted = _accepted(wanted[key])
         if key not in value:
-            if not (isinstance(wanted[key], list | tuple) and "" in accepted):
+            if accepted is not wanted[key] or "" not in accepted:
                 return False
         elif not (_same(value[key], wanted[key]) or any(_same(value[key], one) for one in accepted)):
             return False
@@ -501,8 +466,6 @@ def _spelt(text: str) -> str:
     return _LOOKS.sub("", text).lower().replace("'", '"')
 
 
-# --- many calls against many expectations
-# --------------------------------------------------------------------------------------------
 def _all_paired(shares: Sequence[Sequence[float]]) -> bool:
     """Match every expectation with a call of its own that meets it whole, by augmenting paths."""
     taken: dict[int, int] = {}

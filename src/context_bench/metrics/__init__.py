@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from context_bench.metrics.cost_of_pass import CostOfPass as CostOfPass
     from context_bench.metrics.latency import Latency as Latency
     from context_bench.metrics.mean_score import MeanScore as MeanScore
-    from context_bench.metrics.pareto import ParetoRank as ParetoRank
+    from context_bench.metrics.pareto_rank import ParetoRank as ParetoRank
     from context_bench.metrics.pass_at_k import PassAtK as PassAtK
     from context_bench.metrics.pass_rate import PassRate as PassRate
     from context_bench.metrics.per_dataset import PerDatasetBreakdown as PerDatasetBreakdown

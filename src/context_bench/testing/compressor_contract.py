@@ -16,7 +16,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from context_bench.compression.probe import rendered, tokens_of
+from context_bench.compression.probes import rendered, tokens_of
 from context_bench.core.calling import call
 from context_bench.core.errors import describe
 from context_bench.core.protocols import Compressed, Compressor

@@ -82,7 +82,7 @@ UNUSED = (
         "datasets.pydocs",
         "datasets.synthetic",
         "core.rubric",
-        "compression.probe",
+        "compression.probes",
     ),
     *(
         "memory.figures",

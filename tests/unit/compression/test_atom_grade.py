@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.compression.evaluators.probe_atoms import SearchableText, grade
-from context_bench.compression.probe import ProbeAtom
+from context_bench.compression.probes import ProbeAtom
 
 RECORDED = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text("utf-8"))[
     "offline_grader_order"

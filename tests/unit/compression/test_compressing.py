@@ -14,7 +14,7 @@ import pytest
 from context_bench import evaluate
 from context_bench.compression.datasets import compression_points, generate_probes, visible_share
 from context_bench.compression.evaluators.probe_atoms import ProbeAtoms
-from context_bench.compression.probe import Probe, ProbeAtom, example_of, packed, rendered, unrendered
+from context_bench.compression.probes import Probe, ProbeAtom, example_of, packed, rendered, unrendered
 from context_bench.compression.systems.compressing import Compressing
 from context_bench.compression.systems.sentence import NOTHING, SentenceReader
 from context_bench.core.errors import NoBudget, SetupFailed

@@ -263,7 +263,7 @@ async def test_a_system_is_adapted() -> None:
 
 
 def test_an_adapted_system_is_in_a_run() -> None:
-    from context_bench.compression.probe import Probe, ProbeAtom, example_of, packed
+    from context_bench.compression.probes import Probe, ProbeAtom, example_of, packed
     from context_bench.compression.systems.compressing import Compressing
     from context_bench.compression.systems.sentence import SentenceReader
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_bench.compression.compressors import compressor_of
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions

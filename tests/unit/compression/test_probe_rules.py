@@ -17,7 +17,7 @@ from context_bench.compression.datasets import (
     visible_share,
 )
 from context_bench.compression.evaluators.probe_atoms import grade
-from context_bench.compression.probe import CompressionPoint, Probe
+from context_bench.compression.probes import CompressionPoint, Probe
 from context_bench.compression.session_rules.utterances import decisions, language_of, question_of
 from context_bench.compression.systems.sentence import SentenceReader
 from context_bench.core.text import stem, tokens

@@ -16,7 +16,7 @@ from context_bench.compression.datasets import (
     generate_probes,
     visible_share,
 )
-from context_bench.compression.probe import CompressionPoint, Probe
+from context_bench.compression.probes import CompressionPoint, Probe
 from context_bench.core.errors import BadInput
 from context_bench.datasets import sessions
 from context_bench.wire.conversation import message_text

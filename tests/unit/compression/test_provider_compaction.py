@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from context_bench.compression.compressors import compressor_for
-from context_bench.compression.probe import Probe, ProbeAtom, example_of, packed
+from context_bench.compression.probes import Probe, ProbeAtom, example_of, packed
 from context_bench.compression.systems.compressing import Compressing
 from context_bench.compression.systems.sentence import SentenceReader
 from context_bench.core.errors import BadInput, BadReply, Refused, SetupFailed

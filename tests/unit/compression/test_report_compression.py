@@ -10,7 +10,7 @@ import random
 import pytest
 
 from context_bench.compression.figures import add_compression
-from context_bench.compression.probe import packed
+from context_bench.compression.probes import packed
 from context_bench.compression.sections.costs import pays_after
 from context_bench.core.records import EvalRow
 from context_bench.reports import build_page, to_json

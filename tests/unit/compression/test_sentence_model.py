@@ -2,10 +2,10 @@
 
 import pytest
 
-from context_bench.compression.probe import packed, rendered, tokens_of
+from context_bench.compression.probes import packed, rendered, tokens_of
 from context_bench.compression.systems.compressing import Compressing
-from context_bench.compression.systems.proxy import Conversing, ThroughProxy
 from context_bench.compression.systems.sentence import SentenceModel, SentenceReader
+from context_bench.compression.systems.through_proxy import Conversing, ThroughProxy
 from context_bench.core.records import Call, Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions

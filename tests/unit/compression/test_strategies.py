@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_bench.compression.strategies import (
+from context_bench.compression.cache_strategies import (
     PROFILES,
     made_up,
     passthrough,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from context_bench.compression.datasets import ModelProbes, ProbeSet, compression_points
-from context_bench.compression.probe import CompressionPoint
+from context_bench.compression.probes import CompressionPoint
 from context_bench.core.errors import BadInput
 from context_bench.datasets import sessions
 from context_bench.datasets.recorded import RecordedSessions

@@ -27,7 +27,7 @@ from context_bench.session.run_parts import Accounts
 from context_bench.session.run_session import RunEnvironment, carry_out, money_limit, run_environment
 
 if TYPE_CHECKING:
-    from context_bench.compression.probe import ProbeType
+    from context_bench.compression.probes import ProbeType
 
 SessionsArgument = Annotated[
     list[str] | None,
@@ -179,7 +179,7 @@ def _writer(url: str, model: str, key_env: str, limits: WriterSettings | None) -
 
 
 def _most(options: CompressOptions) -> dict[ProbeType, int] | None:
-    from context_bench.compression.probe import PROBE_TYPES
+    from context_bench.compression.probes import PROBE_TYPES
 
     return None if options.per_type is None else dict.fromkeys(PROBE_TYPES, options.per_type)
 
@@ -194,7 +194,7 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
 def _completed(options: CompressOptions) -> CompressOptions:
     """With what follows from other options; faults that can be seen at once are told."""
     from context_bench.compression.command.eligibility import ELIGIBILITY
-    from context_bench.compression.probe import PROBE_TYPES
+    from context_bench.compression.probes import PROBE_TYPES
 
     if not options.system and not options.all_proxies and not options.controls:
         raise BadInput(
@@ -288,7 +288,7 @@ def _margin(options: CompressOptions) -> dict[str, Any]:
 def _cell(options: CompressOptions, environment: RunEnvironment, prices: Any, controls: Sequence[str]) -> Cell:
     """The systems, full history twice, nothing, and the cheap ways in the size of each system."""
     from context_bench.compression.systems.compressing import Compressing
-    from context_bench.compression.systems.proxy import SizedByProxy
+    from context_bench.compression.systems.through_proxy import SizedByProxy
     from context_bench.engine import Arm
     from context_bench.systems.control import system_role
 
@@ -333,7 +333,7 @@ def _cell(options: CompressOptions, environment: RunEnvironment, prices: Any, co
 
 def _proxies(options: CompressOptions, environment: RunEnvironment, prices: Any) -> list[Any]:
     """The proxies under test; each has the tap as its upstream."""
-    from context_bench.compression.systems.proxy import ThroughProxy
+    from context_bench.compression.systems.through_proxy import ThroughProxy
     from context_bench.tap.masking import map_text, mask_names, mask_text
 
     def clean(body: Any) -> Any:
@@ -405,7 +405,7 @@ def responder(options: CompressOptions, environment: RunEnvironment, prices: Any
     from context_bench.systems import OpenAIProxy
 
     if environment.tap is not None:
-        from context_bench.compression.systems.proxy import Conversing
+        from context_bench.compression.systems.through_proxy import Conversing
 
         url = environment.tap.url if tapped or environment.upstream is None else environment.upstream
         return Conversing(

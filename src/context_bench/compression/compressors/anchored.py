@@ -19,7 +19,7 @@ from context_bench.compression.compressors.model_summaries import (
     summary_message,
 )
 from context_bench.compression.compressors.texts import Messages
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.compression.session_rules.artifacts import ArtifactLedger, artifact_ledger
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work

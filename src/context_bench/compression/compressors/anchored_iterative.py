@@ -16,7 +16,7 @@ from context_bench.compression.compressors.model_summaries import (
     summary_message,
 )
 from context_bench.compression.compressors.texts import Messages
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for

@@ -9,7 +9,7 @@ from typing import Any
 
 from context_bench.compression.compressors.provider_api import AtProvider
 from context_bench.compression.compressors.texts import Messages
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for

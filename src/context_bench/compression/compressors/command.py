@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.compression.compressors.texts import Messages, result_of
-from context_bench.compression.probe import rendered, tokens_of
+from context_bench.compression.probes import rendered, tokens_of
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import duration

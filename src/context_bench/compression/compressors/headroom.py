@@ -6,7 +6,7 @@ from typing import Any
 
 from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.compressors.vendor_process import VendorCompressor
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.tokens import counter_for
 from context_bench.sandbox.vendors import Vendor
 

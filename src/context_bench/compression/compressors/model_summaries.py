@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.compression.compressors.texts import head
-from context_bench.compression.probe import rendered
+from context_bench.compression.probes import rendered
 from context_bench.core.iterables import by_size
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Prices

@@ -8,7 +8,7 @@ from typing import Any
 
 from context_bench.compression.compressors.model_summaries import TITLE, WrittenByModel, summary_message
 from context_bench.compression.compressors.texts import Messages, head
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from context_bench.compression.compressors import ADAPTED, COMPRESSORS, SCHEMES
 from context_bench.compression.compressors.texts import Messages, result_of
-from context_bench.compression.probe import rendered, tokens_of
+from context_bench.compression.probes import rendered, tokens_of
 from context_bench.core import calling
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, BadReply

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.compression.compressors.texts import Messages, result_of
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused
 from context_bench.core.ledger import current_ledger
@@ -21,7 +21,7 @@ from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.llm.redact import bare_url, redact
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 
-_PROGRAM = Path(__file__).parent / "worker" / "program.py"
+_PROGRAM = Path(__file__).parent / "worker" / "compress_once.py"
 
 
 class VendorCompressor:

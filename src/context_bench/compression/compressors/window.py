@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.compression.compressors.texts import Messages
-from context_bench.compression.probe import tokens_of
+from context_bench.compression.probes import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for

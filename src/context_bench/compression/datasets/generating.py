@@ -12,7 +12,14 @@ from dataclasses import replace
 from itertools import accumulate, islice
 
 from context_bench.compression.evaluators.probe_atoms import SearchableText
-from context_bench.compression.probe import PROBE_TYPES, CompressionPoint, Probe, ProbeAtom, ProbeType, tokens_of
+from context_bench.compression.probes import (
+    PROBE_TYPES,
+    CompressionPoint,
+    Probe,
+    ProbeAtom,
+    ProbeType,
+    tokens_of,
+)
 from context_bench.compression.session_rules.artifacts import ArtifactLedger, changes, ledgers
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work

@@ -2,7 +2,7 @@
 
 ```python
 writer = ModelProbes("http://127.0.0.1:8000", "some-model")
-probes = writer(point)          # a list of compression.probe.Probe
+probes = writer(point)          # a list of compression.probes.Probe
 writer.counts                   # {"kept": 5, "span not found": 2, …}
 ```
 
@@ -27,7 +27,7 @@ from context_bench.compression.datasets.generating import (
     visible_without,
 )
 from context_bench.compression.evaluators.probe_atoms import SearchableText
-from context_bench.compression.probe import (
+from context_bench.compression.probes import (
     DATASET,
     PROBE_TYPES,
     CompressionPoint,

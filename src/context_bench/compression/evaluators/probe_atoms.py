@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from context_bench.compression.probe import ProbeAtom, atom_from_json
+from context_bench.compression.probes import ProbeAtom, atom_from_json
 from context_bench.core.records import Example
 from context_bench.core.text import stem, tokens
 from context_bench.wire.atoms import atoms

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from context_bench.compression.sections.costs import curves, lost, taken
-from context_bench.compression.sections.quality import (
+from context_bench.compression.sections.scores import (
     by_type,
     calibrated,
     drift,

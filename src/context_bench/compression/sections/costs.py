@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from context_bench.compression.sections.quality import Systems, having, not_floor, reasons
+from context_bench.compression.sections.scores import Systems, having, not_floor, reasons
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.core.rows import standing

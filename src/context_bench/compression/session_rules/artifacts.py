@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from context_bench.compression.probe import ProbeAtom, SourcePlace
+from context_bench.compression.probes import ProbeAtom, SourcePlace
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
 from context_bench.core.jsontext import load_json

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.compression.probe import ProbeAtom, SourcePlace
+from context_bench.compression.probes import ProbeAtom, SourcePlace
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.core.text import stem, tokens

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from context_bench.compression.probe import ProbeAtom, SourcePlace
+from context_bench.compression.probes import ProbeAtom, SourcePlace
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-from context_bench.compression.probe import ProbeAtom, ProbeType, SourcePlace
+from context_bench.compression.probes import ProbeAtom, ProbeType, SourcePlace
 from context_bench.wire.conversation import ChatMessage, message_text
 
 _GERMAN = re.compile(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.compression.compressors import compressor_of
-from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
+from context_bench.compression.probes import messages_of, rendered, session_tools, tokens_of
 from context_bench.core import calling
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadReply, NoBudget, SetupFailed, Stop, describe

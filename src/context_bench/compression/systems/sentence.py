@@ -23,7 +23,7 @@ from typing import Any
 
 from context_bench.compression.compressors.bm25 import bm25_scores
 from context_bench.compression.compressors.texts import sentences
-from context_bench.compression.probe import unrendered
+from context_bench.compression.probes import unrendered
 from context_bench.compression.session_rules.artifacts import artifact_ledger, changes
 from context_bench.compression.session_rules.facts import facts, runs
 from context_bench.compression.session_rules.open_tasks import open_work

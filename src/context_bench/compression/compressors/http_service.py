@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from context_bench.compression.compressors.provider_api import post_json
 from context_bench.compression.compressors.texts import Messages, result_of
-from context_bench.compression.probe import rendered, tokens_of
+from context_bench.compression.probes import rendered, tokens_of
 from context_bench.core.addresses import base_url
 from context_bench.core.errors import BadInput, BadReply, BadSpec
 from context_bench.core.numbers import duration
@@ -22,7 +22,6 @@ from context_bench.llm.redact import bare_url, key_in, secrets_in
 from context_bench.llm.sessions import leave
 
 SCHEMES = {"http": "from_spec"}
-
 TIMEOUT = 120.0
 _PLAIN = {"messages": "{messages}", "budget": "{budget}", "query": "{query}"}
 _PLACES = frozenset(("messages", "text", "budget", "query"))

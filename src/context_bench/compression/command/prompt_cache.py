@@ -20,7 +20,7 @@ from context_bench.session.output_files import write_out
 from context_bench.session.reporting import publish
 
 if TYPE_CHECKING:
-    from context_bench.compression.strategies import StrategyRow
+    from context_bench.compression.cache_strategies import StrategyRow
     from context_bench.llm.prices import GenaiPrices
     from context_bench.reports.page import BarPart, Chart
     from context_bench.reports.table import Grid
@@ -64,7 +64,7 @@ def cache(
     also compared with that one. Metrics for gates: `cost_ratio`, `token_saving`, `cacheable_prefix_share`,
     `prefix_stability`, `prefix_breaks` (the worst session), as recorded.
     """
-    from context_bench.compression.strategies import PROFILES, simulate_strategies
+    from context_bench.compression.cache_strategies import PROFILES, simulate_strategies
     from context_bench.core.tokens import counter_for
     from context_bench.datasets.recorded import accounted
     from context_bench.transcripts.account import weighing

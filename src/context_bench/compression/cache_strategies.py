@@ -16,13 +16,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import canonical_json
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.transcripts.session import Session
-from context_bench.wire.cache import (
-    CacheProfile,
-    PrefixCache,
-    break_even_turns,
-    common_prefix,
-    session_cache,
-)
+from context_bench.wire.cache import CacheProfile, PrefixCache, break_even_turns, common_prefix, session_cache
 from context_bench.wire.conversation import ChatMessage, message_text
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -139,8 +133,6 @@ def _lines(message: ChatMessage) -> Iterator[str]:
 
 
 # The strategies: each gives the prompts it would send
-# ----------------------------------------------------------------------------------
-
 Prompts = list[list[int]]
 
 
@@ -232,9 +224,6 @@ def strategies_for(session: Turns) -> dict[str, Callable[[Turns], Prompts]]:
 
 
 # What they cost
-# ------------------------------------------------------------------------
-
-
 def simulate_strategies(
     session: Session | Turns | None = None,
     profile: CacheProfile | Mapping[str, Any] | None = None,

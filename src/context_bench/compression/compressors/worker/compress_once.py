@@ -1,9 +1,9 @@
 """A vendor's compressor in a process of its own: run by the Python that has the vendor's package, never imported by
 context-bench.
 
-`python worker/program.py NAME` reads a line `{"messages", "options", "relay", "model"}` on standard input and writes
-one: `{"result": {"messages": …, "calls": […], "failure": …}}`. `calls`: requests to the model, made before a failure
-too. Nothing here may import context-bench.
+`python worker/compress_once.py NAME` reads a line `{"messages", "options", "relay", "model"}` on standard input and
+writes one: `{"result": {"messages": …, "calls": […], "failure": …}}`. `calls`: requests to the model, made before a
+failure too. Nothing here may import context-bench.
 """
 
 from __future__ import annotations

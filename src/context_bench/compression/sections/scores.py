@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from context_bench.compression.probe import PROBE_TYPES
+from context_bench.compression.probes import PROBE_TYPES
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.rubric import default_rubric
@@ -18,7 +18,6 @@ from context_bench.reports.page import Chart, Rated, Section
 from context_bench.reports.report_context import ReportContext
 
 Systems = Mapping[str, dict[str, Any]]
-
 _JUDGE = "rubric_judge"
 _NOT_DONE = "not known: context-bench judge audit RUN"
 _PEOPLE = "not known: context-bench judge label RUN, then judge calibrate"

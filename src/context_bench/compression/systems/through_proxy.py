@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.compression.probe import messages_of, rendered, session_tools, tokens_of
+from context_bench.compression.probes import messages_of, rendered, session_tools, tokens_of
 from context_bench.compression.systems.compressing import Compressing, parted
 from context_bench.core.errors import NoBudget
 from context_bench.core.protocols import Compressor, Prices
