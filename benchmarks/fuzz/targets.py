@@ -86,6 +86,7 @@ from context_bench.viewer import library as asking
 from context_bench.wire import actions, atoms, conversation
 from context_bench.wire import words as wordiff
 from context_bench.wire.apis import read as wire
+from context_bench.wire.apis import shared
 
 Target = Callable[[bytes], object]
 WIRES = ("openai-chat", "openai-responses", "anthropic")
@@ -189,7 +190,7 @@ def _streams(data: bytes) -> object:
     for kind in WIRES:
         told = []
         for pieces in ([data], _pieces(data)):
-            reader = wire.StreamReader(kind)
+            reader = wire.stream_reader(kind)
             for piece in pieces:
                 reader.feed(piece)
             reader.close()
@@ -218,7 +219,7 @@ def _reply(kind: str) -> Callable[[Any], object]:
 def _events(data: bytes) -> object:
     told = []
     for pieces in ([data], _pieces(data)):
-        reader = wire.EventReader()
+        reader = shared.EventReader()
         told.append([event for piece in pieces for event in reader.feed(piece)])
     assert told[0] == told[1]
     return told[0]

@@ -16,7 +16,7 @@ from context_bench.tap import Tap
 from context_bench.tap.control_api import record_file
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces import load_traces
-from context_bench.wire.apis.read import StreamReader, render_reply
+from context_bench.wire.apis.read import render_reply, stream_reader
 from context_bench.wire.conversation import PATHS, Chat, message_text, reply_message, to_body, tool_calls_of
 from context_bench.wire.request import WireRequest
 
@@ -90,7 +90,7 @@ class Agent:
             assert reply.status == 200, data
         if not self.stream:
             return dict(json.loads(data))
-        reader = StreamReader(self.wire)
+        reader = stream_reader(self.wire)
         reader.feed(data)
         reader.close()
         return render_reply(self.wire, reader.reply, WireRequest(self.wire, "m", []))

@@ -26,7 +26,7 @@ from context_bench.core.usage import Form, forwarded_of, usage_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap.control_api import as_json
 from context_bench.transcripts import answers
-from context_bench.wire.apis.read import StreamReader, parse_reply
+from context_bench.wire.apis.read import parse_reply, stream_reader
 
 _FUZZ = Path(__file__).parents[2] / "benchmarks" / "fuzz"
 _SPEC = importlib.util.spec_from_file_location("fuzz_targets", _FUZZ / "targets.py")
@@ -195,7 +195,7 @@ def test_any_usage_on_any_wire_leaves_the_answer(wire, data):
     form, body = WIRES[wire]
     raw = _told(FORMS[form], data.draw)
     plain = parse_reply(wire, load_json(json.dumps({**body, "usage": raw})))
-    reader = StreamReader(wire)
+    reader = stream_reader(wire)
     reader.feed(
         "".join(
             f"event: {event.get('type', '')}\ndata: {json.dumps(event)}\n\n" for event in _events(wire, raw)

@@ -44,7 +44,7 @@ from context_bench.tap.tap_relay import Talk
 from context_bench.traffic.sections import watch_board as watching
 from context_bench.traffic.watch.measure import Measure
 from context_bench.traffic.watch.paired_taps import PairedEvent, SeenExchange
-from context_bench.wire.apis.read import StreamReader, parse_request
+from context_bench.wire.apis.read import StreamReader, parse_request, stream_reader
 from context_bench.wire.request import count_request
 from context_bench.wire.turns import Turn
 
@@ -231,7 +231,7 @@ def test_a_stream_costs_what_it_says_and_not_its_square():
             b'{"type":"response.completed","response":{"status":"completed"}}',
         ),
     ):
-        reader, begun = StreamReader(wire), time.process_time()
+        reader, begun = stream_reader(wire), time.process_time()
         reader.feed(b"data: " + first % (b"a" * 3 * MB) + b"\n\n")
         reader.feed((b"data: " + more + b"\n\n") * 30_000)
         reader.feed(b"data: " + last + b"\n\n")
@@ -242,11 +242,11 @@ def test_a_stream_costs_what_it_says_and_not_its_square():
 
 
 def test_an_event_without_end_and_events_without_end():
-    reader = StreamReader("openai-chat")
+    reader = stream_reader("openai-chat")
     with pytest.raises(TooLarge, match="an event of more than 16 MiB"):
         feed(reader, [b"data: " + b"x" * MB] * 40)
     with pytest.raises(TooLarge, match="400,000 events"):
-        feed(StreamReader("openai-chat"), [b"data: {}\n\n" * 10_000] * 50)
+        feed(stream_reader("openai-chat"), [b"data: {}\n\n" * 10_000] * 50)
 
 
 def feed(reader: StreamReader, pieces: list[bytes]) -> None:

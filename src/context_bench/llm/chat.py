@@ -30,7 +30,15 @@ from context_bench.llm.redact import bare_url, secrets_in, without_secrets
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.spend import TokenCount, TokenCounts, worst_case
 from context_bench.llm.transport import Address, Broken, Response, Transport, TransportError, address_of, head_of
-from context_bench.wire.apis.read import Reply, ShapedRequest, StreamReader, chat_request, parse_reply, parse_request
+from context_bench.wire.apis.read import (
+    Reply,
+    ShapedRequest,
+    StreamReader,
+    chat_request,
+    parse_reply,
+    parse_request,
+    stream_reader,
+)
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import counted_texts, exactly
 
@@ -341,7 +349,7 @@ class ChatClient:
             response.close()
 
     async def _streamed(self, response: Response, sending: _Sending, call: Call, start: float) -> Reply | Failure:
-        reader = StreamReader(sending.request.wire)
+        reader = stream_reader(sending.request.wire)
         size = 0
         while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
             for at in range(0, len(chunk), _LONG_TO_FEED):

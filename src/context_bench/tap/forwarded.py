@@ -37,13 +37,7 @@ from context_bench.tap.masking import (
     masker,
 )
 from context_bench.tap.prefix import Joining, Prefixes
-from context_bench.wire.apis.read import (
-    Reply,
-    StreamReader,
-    parse_reply,
-    parse_request,
-    render_reply,
-)
+from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request, render_reply, stream_reader
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.cache import segments
 from context_bench.wire.request import WireRequest, count_request, facts
@@ -219,7 +213,7 @@ class RecordWriter:
             _, record.facts["reply_unread"] = _read(exchange.reply, encoding)
             return
         try:
-            reader, decoder = StreamReader(record.wire), Decoder(encoding)
+            reader, decoder = stream_reader(record.wire), Decoder(encoding)
             for at, piece in exchange.reply.pieces:
                 reader.feed(decoder.feed(piece))
                 if record.ttft is None and reader.started:

@@ -17,7 +17,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer, ResponderError, raise_descriptor_limit, upstream_of
 from context_bench.llm.shapes import SHAPES, build
-from context_bench.wire.apis.read import Reply, StreamReader, parse_reply
+from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, stream_reader
 from context_bench.wire.request import WireRequest
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}
@@ -40,7 +40,7 @@ async def post(
 
 
 async def stream(server: ModelServer, wire: str) -> tuple[StreamReader, list[bytes]]:
-    reader, chunks = StreamReader(wire), list[bytes]()
+    reader, chunks = stream_reader(wire), list[bytes]()
     async with (
         aiohttp.ClientSession() as client,
         client.post(server.url + PATHS[wire], json=asked(wire, stream=True)) as reply,
@@ -404,7 +404,7 @@ async def test_a_thousand_streams_at_once() -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
 
             async def one(number: int) -> str | None:
-                reader = StreamReader("openai-chat")
+                reader = stream_reader("openai-chat")
                 body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": f"n{number}"}]}
                 async with client.post(server.url + "/v1/chat/completions", json=body) as reply:
                     async for chunk in reply.content.iter_any():

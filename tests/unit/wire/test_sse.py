@@ -15,14 +15,15 @@ from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
 from context_bench.wire.apis.read import (
     EndOfStream,
-    EventReader,
     Reply,
     StreamReader,
     parse_reply,
     parse_request,
     render_reply,
     render_stream,
+    stream_reader,
 )
+from context_bench.wire.apis.shared import EventReader
 
 
 def events(data: bytes, *cuts: int) -> list[tuple[str, str]]:
@@ -33,7 +34,7 @@ def events(data: bytes, *cuts: int) -> list[tuple[str, str]]:
 
 
 def read(wire: str, *chunks: bytes) -> StreamReader:
-    reader = StreamReader(wire)
+    reader = stream_reader(wire)
     for chunk in chunks:
         reader.feed(chunk)
     reader.close()
@@ -170,7 +171,7 @@ def test_what_follows_the_last_event_is_kept_aside_wherever_it_is_cut(wire: str,
 @pytest.mark.parametrize(("wire", "last"), [(wire, last) for wire, each in LAST.items() for last in each])
 def test_the_last_event_of_each_wire_ends_it_and_ends_it_once(wire: str, last: bytes) -> None:
     for cut in range(len(last)):
-        reader = StreamReader(wire)
+        reader = stream_reader(wire)
         reader.feed(last[:cut])
         assert not reader.over
         reader.feed(last[cut:])
@@ -211,7 +212,7 @@ def test_the_end_is_whole_with_the_empty_line_after_its_event(newline: bytes, si
 
 
 def test_a_bare_role_is_not_yet_an_answer() -> None:
-    reader = StreamReader("openai-chat")
+    reader = stream_reader("openai-chat")
     reader.feed(chat({"role": "assistant", "content": ""}))
     assert not reader.started
     reader.feed(chat({"role": "assistant", "content": None}, {"content": ""}, {}))
@@ -471,7 +472,7 @@ def test_usage_is_streamed_only_to_those_who_asked() -> None:
 
 def test_a_long_line_in_small_pieces_costs_no_square() -> None:
     body = chat({"content": "x" * 2_000_000})
-    reader = StreamReader("openai-chat")
+    reader = stream_reader("openai-chat")
     for start in range(0, len(body), 1000):
         reader.feed(body[start : start + 1000])
     assert len(reader.reply.text or "") == 2_000_000

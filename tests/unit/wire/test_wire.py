@@ -16,11 +16,11 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm import shapes
 from context_bench.wire.apis.read import (
     Reply,
-    StreamReader,
     parse_reply,
     parse_request,
     render_reply,
     render_stream,
+    stream_reader,
     wire_of,
 )
 from context_bench.wire.request import changes, count_request, facts
@@ -479,7 +479,7 @@ def test_what_is_written_is_read_back_whole_and_streamed(wire: str, data: st.Dat
     request = parse_request(wire, asked)
     body = json.loads(json.dumps(render_reply(wire, reply, request)))
     assert parse_reply(wire, body) == reply
-    reader = StreamReader(wire)
+    reader = stream_reader(wire)
     for event in render_stream(wire, reply, request, pieces):
         reader.feed(event)
     reader.close()
@@ -495,7 +495,7 @@ def test_lone_surrogates_survive_where_they_can() -> None:
     request = parse_request("openai-chat", body)
     assert count_request(request, counter_for()).total > 0
     reply = Reply(text="x\ud800y", finish_reason="stop")
-    reader = StreamReader("openai-chat")
+    reader = stream_reader("openai-chat")
     for event in render_stream("openai-chat", reply, request, 1):
         reader.feed(event)
     reader.close()
@@ -508,7 +508,7 @@ def test_a_wire_without_replies_is_refused_by_name() -> None:
         lambda: parse_reply("models", {}),
         lambda: render_reply("models", Reply(), request),
         lambda: render_stream("models", Reply(), request),
-        lambda: StreamReader("models"),
+        lambda: stream_reader("models"),
     ):
         with pytest.raises(ValueError, match="models"):
             act()

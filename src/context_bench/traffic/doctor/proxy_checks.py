@@ -21,7 +21,7 @@ from context_bench.llm.echo import PACKED, SLOWLY
 from context_bench.llm.redact import redact
 from context_bench.llm.shapes import build
 from context_bench.session.activity import Asker, Finding, Seen, Status, first, route_of, shapes_of
-from context_bench.wire.apis.read import ShapedRequest, StreamReader, parse_reply
+from context_bench.wire.apis.read import ShapedRequest, parse_reply, stream_reader
 from context_bench.wire.apis.shared import load_json
 from context_bench.wire.request import facts
 from context_bench.wire.violations import NOTES, phrase, tools_of
@@ -113,7 +113,7 @@ async def _unpacked(asker: Asker, request: ShapedRequest, coding: str) -> tuple[
         if not request.stream:
             parse_reply(request.wire, load_json(told))
             return reply.coding, ""
-        reader = StreamReader(request.wire)
+        reader = stream_reader(request.wire)
         reader.feed(told)
         reader.close()
     except (ValueError, BadReply) as error:

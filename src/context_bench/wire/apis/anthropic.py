@@ -18,7 +18,7 @@ from context_bench.wire.apis.shared import (
     OBJECT,
     Pieces,
     Reply,
-    StreamState,
+    StreamReader,
     arguments_text,
     arguments_value,
     as_dict,
@@ -221,7 +221,7 @@ def _arguments(entry: dict[str, Any]) -> str:
     return entry["text"] if isinstance(value, dict) and value.keys() == {"_raw"} else canonical_json(value)
 
 
-class AnthropicStream(StreamState):
+class AnthropicStream(StreamReader):
     """Puts a message together from its events."""
 
     def __init__(self) -> None:
@@ -230,8 +230,7 @@ class AnthropicStream(StreamState):
         self._head = Reply()
         self._usage: dict[str, Any] = {}
 
-    @property
-    def reply(self) -> Reply:
+    def put_together(self) -> Reply:
         reply = self._builder.reply()
         reply.model, reply.finish_reason = self._head.model, self._head.finish_reason
         reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None

@@ -12,7 +12,7 @@ from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
     Reply,
-    StreamState,
+    StreamReader,
     arguments_text,
     as_dict,
     as_list,
@@ -132,7 +132,7 @@ def parse_reply(body: Any) -> Reply:
     )
 
 
-class ChatStream(StreamState):
+class ChatStream(StreamReader):
     """Puts a chat completion together from its chunks (choice 0)."""
 
     def __init__(self) -> None:
@@ -141,8 +141,7 @@ class ChatStream(StreamState):
         self._calls: dict[int, dict[str, Any]] = {}
         self._last = -1  # the highest index of a call
 
-    @property
-    def reply(self) -> Reply:
+    def put_together(self) -> Reply:
         reply, taken = self._reply, self._pieces.taken
         reply.text, reply.reasoning = taken("text", reply.text), taken("reasoning", reply.reasoning)
         reply.refusal = taken("refusal", reply.refusal)

@@ -17,7 +17,7 @@ from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
     Reply,
-    StreamState,
+    StreamReader,
     arguments_text,
     as_dict,
     as_list,
@@ -139,7 +139,7 @@ def _finish_reason(body: Mapping[str, Any], reply: Reply) -> str | None:
     return "tool_calls" if reply.tool_calls else "stop"
 
 
-class ResponsesStream(StreamState):
+class ResponsesStream(StreamReader):
     """Puts a response together from its events; the final event's whole response wins over the pieces."""
 
     def __init__(self) -> None:
@@ -148,8 +148,7 @@ class ResponsesStream(StreamState):
         self._final: Reply | None = None
         self._model: str | None = None
 
-    @property
-    def reply(self) -> Reply:
+    def put_together(self) -> Reply:
         pieces = _read_output(map(self._item_of, sorted(self._items)))
         if self._final is None:
             pieces.model = self._model
