@@ -128,11 +128,7 @@ class _Deflate:
 
     def _inflated(self, data: bytes) -> Iterator[bytes]:
         while data:
-            try:
-                piece = self._stream.decompress(data, _PIECE)
-            except zlib.error as error:
-                raise Undecodable(f"not readable as gzip or deflate: {error}") from None
-            yield piece
+            yield _inflate(self._stream, data)
             data = self._stream.unconsumed_tail
 
 
@@ -152,6 +148,13 @@ class _Gzip(_Deflate):
                 self._stream = zlib.decompressobj(31)
             yield from self._inflated(data)
             data = self._stream.unused_data
+
+
+def _inflate(stream: zlib._Decompress, data: bytes) -> bytes:
+    try:
+        return stream.decompress(data, _PIECE)
+    except zlib.error as error:
+        raise Undecodable(f"not readable as gzip or deflate: {error}") from None
 
 
 class _Brotli:

@@ -164,7 +164,7 @@ class WatchRun:
 
         async def keep(turns: list[Turn]) -> None:
             mine = sum(turn.kind == "turn" and turn.arm == "main" for turn in turns)
-            await loop.run_in_executor(pen, log.write, turns, watch.under_way - mine)
+            await loop.run_in_executor(store_thread, log.write, turns, watch.under_way - mine)
 
         def seen(turn: Turn) -> None:
             board.add(turn)
@@ -179,7 +179,7 @@ class WatchRun:
                 one.offer(mirrored)
 
         async with contextlib.AsyncExitStack() as stack:
-            pen = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="context-bench-store"))
+            store_thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="context-bench-store"))
             sink = stack.enter_context(record_file(self.options.records)) if self.options.records is not None else None
             watch = Watch(
                 url,
@@ -196,7 +196,7 @@ class WatchRun:
                 moved=(counted := asyncio.Event()).set,
             )
             counting = asyncio.create_task(
-                _count(watch, log, counted, lambda count: loop.run_in_executor(pen, log.under_way, count))
+                _count(watch, log, counted, lambda count: loop.run_in_executor(store_thread, log.under_way, count))
             )
             stack.callback(counting.cancel)
             show = _Shown(board, quiet=self.options.quiet, shared=bool(self.client))
