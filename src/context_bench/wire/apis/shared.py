@@ -213,8 +213,14 @@ class StreamReader:
         if self.over:
             self._put_aside(name, text)
             return
+        if text.strip() == "[DONE]":
+            self.done()
+            return
         try:
-            self._event(name, text)
+            body = load_body(text)
+            if not isinstance(body, OBJECT):
+                raise ValueError(f"an event is a JSON {type(body).__name__}")
+            self.take(name, body)
         except TooLarge:
             raise
         except ValueError as error:
@@ -222,15 +228,6 @@ class StreamReader:
                 self._unreadable = self._unreadable or f"invalid JSON in the stream: {error}"
         except BadReply as error:
             self._unreadable = self._unreadable or str(error)
-
-    def _event(self, name: str, text: str) -> None:
-        if text.strip() == "[DONE]":
-            self.done()
-            return
-        body = load_body(text)
-        if not isinstance(body, OBJECT):
-            raise ValueError(f"an event is a JSON {type(body).__name__}")
-        self.take(name, body)
 
     def _put_aside(self, name: str, text: str) -> None:
         """Count what comes after the end, and keep its beginning. Another end mark and signs of life say nothing."""
