@@ -284,8 +284,8 @@ def joined(streams: list[tuple[str, LineStream]]) -> LineStream:
 
 
 @dataclass
-class CommandOptions:
-    """CommandOptions by name (without dashes), each with its last value ("" where it takes none), and what is left."""
+class ParsedOptions:
+    """ParsedOptions by name (without dashes), each with its last value ("" where it takes none), and what is left."""
 
     given: dict[str, str] = field(default_factory=dict)
     every: list[tuple[str, str]] = field(default_factory=list)
@@ -313,10 +313,10 @@ class CommandOptions:
         return int(value)
 
 
-def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_first: bool = False) -> CommandOptions:
+def parse_options(args: list[str], valued: str, long_valued: str = "", stop_at_first: bool = False) -> ParsedOptions:
     """`valued`: the letters that take a value; `long_valued`: the long names that do, separated by blanks."""
     longs = long_valued.split()
-    found = CommandOptions()
+    found = ParsedOptions()
     at = 0
     while at < len(args):
         arg = args[at]

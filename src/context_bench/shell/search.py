@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from context_bench.shell.model import (
     CommandCall,
-    CommandOptions,
     FileLine,
     LineStream,
+    ParsedOptions,
     Part,
     Result,
     Unknown,
@@ -126,7 +126,7 @@ def _with_context(args: list[str]) -> list[str]:
     return [re.sub(r"^-(\d+)$", r"-C\1", arg) for arg in args]
 
 
-def _asked(given: CommandOptions, elsewhere: bool) -> tuple[list[str], list[str]] | None:
+def _asked(given: ParsedOptions, elsewhere: bool) -> tuple[list[str], list[str]] | None:
     """The patterns and the files that a search names; `None` if no pattern is there. `elsewhere`: the first word is no
     pattern.
     """
@@ -136,7 +136,7 @@ def _asked(given: CommandOptions, elsewhere: bool) -> tuple[list[str], list[str]
     return (given.rest[:1], given.rest[1:]) if given.rest else None
 
 
-def _kind(call: CommandCall, given: CommandOptions) -> str:
+def _kind(call: CommandCall, given: ParsedOptions) -> str:
     """Dialect of the patterns."""
     kinds = (
         ("fixed", "fgrep", "F", "fixed-strings"),
@@ -146,9 +146,7 @@ def _kind(call: CommandCall, given: CommandOptions) -> str:
     return next((kind for kind, name, *flags in kinds if call.name == name or given.has(*flags)), "basic")
 
 
-def _wanted(
-    call: CommandCall, names: list[str], given: CommandOptions, recursive: bool
-) -> list[tuple[str, str | None]]:
+def _wanted(call: CommandCall, names: list[str], given: ParsedOptions, recursive: bool) -> list[tuple[str, str | None]]:
     """(how the tool names it, path in the repository) of the files to look at; path `None`: standard input or a pipe."""
     included = [glob(one) for one in given.values("include")]
     excluded = [glob(one) for one in given.values("exclude")]
@@ -194,7 +192,7 @@ def _some_of(wanted: list[tuple[str, str | None]], call: CommandCall) -> Result:
 
 def _searched(
     call: CommandCall,
-    given: CommandOptions,
+    given: ParsedOptions,
     patterns: list[str],
     wanted: list[tuple[str, str | None]],
     kind: str,
@@ -213,7 +211,7 @@ def _searched(
         return _some_of(wanted, call)
 
 
-def _search(given: CommandOptions, patterns: list[str], kind: str, named: bool) -> LineSearch:
+def _search(given: ParsedOptions, patterns: list[str], kind: str, named: bool) -> LineSearch:
     give_up_if(given.has("f", "file", "z"))
     around = given.number("C", "context") or 0
     before, after = given.number("B", "before-context"), given.number("A", "after-context")
@@ -308,7 +306,7 @@ def rg(call: CommandCall) -> Result:
     return _searched(call, given, patterns, wanted, kind, named, _RG_KNOWN, many)
 
 
-def _rg_filter(given: CommandOptions) -> Callable[[str], bool]:
+def _rg_filter(given: ParsedOptions) -> Callable[[str], bool]:
     """Filter for the files that ripgrep reads in a directory. Ignore files are not consulted: what is committed is
     rarely ignored.
     """
