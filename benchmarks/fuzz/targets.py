@@ -61,8 +61,7 @@ from context_bench.llm.transport import pool
 from context_bench.llm.transport import response as errors
 from context_bench.memory import audit_rules as _exports
 from context_bench.memory.datasets import FILES, load_memory, overlays
-from context_bench.memory.datasets import memory_records as dates
-from context_bench.memory.datasets import memory_records as haystacks
+from context_bench.memory.datasets import memory_records as records
 from context_bench.memory.systems import described as _description
 from context_bench.memory.systems import http_memory as http
 from context_bench.memory.systems import mcp
@@ -466,7 +465,7 @@ TARGETS: dict[str, Target] = {
     "memory-data": _in_file("memory.json", lambda path: list(load_memory(FILES + str(path)).examples())),
     "memory-lines": _in_file("memory.jsonl", lambda path: list(load_memory(FILES + str(path)).examples())),
     "overlays": _in_file("overlay.json", lambda path: overlays.read_overlay(str(path), "locomo")),
-    "dates": _of_text(dates.iso, lambda told: dates.when(told, haystacks.Dirt()), _exports.moment),
+    "dates": _of_text(records.iso, lambda told: records.when(told, records.Dirt()), _exports.moment),
     "tasks-toml": _in_file("one.toml", load_tasks),
     "tasks": _in_file("rows.jsonl", lambda path: load_tasks(path, repos=_FOLDER)),
     # logs

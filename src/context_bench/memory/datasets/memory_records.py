@@ -265,8 +265,7 @@ def iso(text: str) -> str | None:
 
 def _made(parts: dict[str, str]) -> str | None:
     month = parts["month"]
-    numbers = {name: place for place, name in enumerate(_MONTHS, 1)}
-    number = int(month) if month.isdigit() else numbers.get(month[:3].lower(), 0)
+    number = int(month) if month.isdigit() else _MONTHS.get(month[:3].lower(), 0)
     hour, half = int(parts.get("hour", 0)), parts.get("half", "").lower()[:1]
     if half and not 1 <= hour <= 12:
         return None
