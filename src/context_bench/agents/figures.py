@@ -244,11 +244,11 @@ def flips(contest: Contest, runs: Mapping[str, Sequence[AgentRun]]) -> dict[str,
     whole = contest.verdicts(runs)
     found: dict[str, dict[str, Any]] = {name: {"verdict": each.verdict, "without": {}} for name, each in whole.items()}
     alike = _alike(runs)
-    known: dict[Any, dict[str, Comparison]] = {}
+    without: dict[Any, dict[str, Comparison]] = {}
     for task, kind in alike.items():
-        if kind not in known:  # tasks on which everything went alike leave the same behind
-            known[kind] = contest.verdicts(runs, without={task})
-        for name, each in known[kind].items():
+        if kind not in without:  # tasks on which everything went alike leave the same behind
+            without[kind] = contest.verdicts(runs, without={task})
+        for name, each in without[kind].items():
             if each.verdict != whole[name].verdict:
                 found[name]["without"][task[1]] = each.verdict
     return {name: {**told, "tasks": len(alike)} for name, told in found.items()}

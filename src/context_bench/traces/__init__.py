@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from context_bench.traces.gold import GoldSet as GoldSet
     from context_bench.traces.gold import gold_of_row as gold_of_row
     from context_bench.traces.gold import load_gold as load_gold
+    from context_bench.traces.repositories import Repositories as Repositories
     from context_bench.traces.rows import TraceRow as TraceRow
     from context_bench.traces.score_many import TraceResults as TraceResults
     from context_bench.traces.score_many import score_traces as score_traces
     from context_bench.traces.score_one import score_trace as score_trace
-    from context_bench.traces.symbols import Repositories as Repositories
     from context_bench.transcripts.trace import Event as Event
     from context_bench.transcripts.trace import Trace as Trace
     from context_bench.transcripts.trace import dump_traces as dump_traces
@@ -81,7 +81,7 @@ __getattr__, __dir__ = lazy(
         "context_bench.traces.figures:TraceComparison",
         "context_bench.traces.figures:compare_traces",
         "context_bench.traces.converting:unified_prediction",
-        "context_bench.traces.symbols:Repositories",
+        "context_bench.traces.repositories:Repositories",
         "context_bench.traces.score_many:TraceResults",
         "context_bench.traces.score_many:score_traces",
         "context_bench.traces.score_one:score_trace",

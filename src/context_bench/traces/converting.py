@@ -14,7 +14,8 @@ from context_bench.shell.repo import Repo, open_repo
 from context_bench.traces.coverage import selections
 from context_bench.traces.coverage.selection import Selection
 from context_bench.traces.gold import load_gold
-from context_bench.traces.symbols import CodeFiles, Repositories
+from context_bench.traces.repositories import Repositories
+from context_bench.traces.symbols import CodeFiles
 from context_bench.transcripts.trace import Trace, dump_traces, utf8_clean
 from context_bench.transcripts.traces import load_traces
 

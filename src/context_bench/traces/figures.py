@@ -219,26 +219,28 @@ def _f1s_of_means(
 ) -> dict[str, FigureMean]:
     """The harmonic mean of mean coverage and mean precision, at every level, from one draw of the clusters."""
     out: dict[str, FigureMean] = {}
-    known: dict[str, Sequence[Level]] = {}
+    measured: dict[str, Sequence[Level]] = {}
     for name, levels in by_level.items():
         covered = [level.coverage for level in levels if level.coverage is not None]
         precise = [level.precision for level in levels if level.precision is not None]
         if not covered or not precise:
             out[f"f1_of_means.{name}"] = FigureMean(None, missing=len(levels))
             continue
-        known[name] = levels
+        measured[name] = levels
         both = sum(1 for level in levels if level.coverage is not None and level.precision is not None)
         value = harmonic(sum(covered) / len(covered), sum(precise) / len(precise))
         out[f"f1_of_means.{name}"] = FigureMean(value, n=both, missing=len(levels) - both)
-    if not known:
+    if not measured:
         return out
     import numpy as np
 
     codes = codes_of(clusters, len(clusters))
-    columns = [each for levels in known.values() for each in (*_sums(levels, "coverage"), *_sums(levels, "precision"))]
+    columns = [
+        column for levels in measured.values() for column in (*_sums(levels, "coverage"), *_sums(levels, "precision"))
+    ]
     sums = cluster_sums(codes, *columns)
     drawn = resampled_sums(sums, seed=seed) if len(sums) >= MIN_CLUSTERS else None
-    for place, name in enumerate(known):
+    for place, name in enumerate(measured):
         found = out[f"f1_of_means.{name}"]
         low = high = None
         if drawn is not None:
@@ -262,7 +264,7 @@ Rows = str | Path | Iterable[TraceRow]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FigureDifference:
     """B minus A of one figure over the instances that both have it for, with a 95 % interval (`None`: fewer than 6
     repositories, or no difference anywhere). `method`: how the interval was made.
     """
@@ -282,7 +284,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Solved:
+class SolvedInBoth:
     """Instances whose patch was judged in both sets. `only_a`, `only_b`: solved by one alone; `p`: McNemar's test of
     these.
     """
@@ -308,8 +310,8 @@ class TraceComparison:
     shared: int
     only_a: list[str]
     only_b: list[str]
-    figures: dict[str, Difference]
-    solved: Solved | None
+    figures: dict[str, FigureDifference]
+    solved: SolvedInBoth | None
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -411,7 +413,7 @@ def _read(rows: Rows) -> Iterable[TraceRow]:
     return read_rows(rows, course=False) if isinstance(rows, str | Path) else rows
 
 
-def _difference(figure: str, shared: list[str], first: _Side, second: _Side, seed: int) -> Difference | None:
+def _difference(figure: str, shared: list[str], first: _Side, second: _Side, seed: int) -> FigureDifference | None:
     names = [name for name in shared if figure in first.values[name] and figure in second.values[name]]
     if not names:
         return None
@@ -420,7 +422,7 @@ def _difference(figure: str, shared: list[str], first: _Side, second: _Side, see
     of: Callable[[_Side], list[float]] = lambda side: [side.values[name][figure] for name in names]  # noqa: E731
     one, other = of(first), of(second)
     found = bca_difference(other, one, [first.repos[name] for name in names], seed=seed)
-    return Difference(
+    return FigureDifference(
         sum(one) / len(one),
         sum(other) / len(other),
         found.value,
@@ -432,7 +434,7 @@ def _difference(figure: str, shared: list[str], first: _Side, second: _Side, see
     )
 
 
-def _solved(first: _Side, second: _Side) -> Solved | None:
+def _solved(first: _Side, second: _Side) -> SolvedInBoth | None:
     names = [name for name in first.judged if name in second.judged]
     if not names:
         return None
@@ -443,7 +445,7 @@ def _solved(first: _Side, second: _Side) -> Solved | None:
     same: Mapping[bool, int] = {
         kind: sum(1 for name in names if a[name] == b[name] and (a[name] >= 0.5) is kind) for kind in (True, False)
     }
-    return Solved(len(names), same[True], only_a, only_b, same[False], mcnemar(len(only_a), len(only_b)).p)
+    return SolvedInBoth(len(names), same[True], only_a, only_b, same[False], mcnemar(len(only_a), len(only_b)).p)
 
 
 def _list(values: Iterable[str]) -> str:

@@ -30,9 +30,10 @@ from context_bench.llm.background import run_sync
 from context_bench.shell.repo import Repo
 from context_bench.traces.figures import figures_of
 from context_bench.traces.gold import Gold, GoldSet
+from context_bench.traces.repositories import Repositories
 from context_bench.traces.rows import TraceRow
 from context_bench.traces.score_one import billed, gold_sha, score_trace, statistics, trace_sha
-from context_bench.traces.symbols import CodeFiles, Repositories, grammar_versions
+from context_bench.traces.symbols import grammar_versions
 from context_bench.transcripts.trace import Trace, utf8_clean
 from context_bench.transcripts.traces import Transcript, Vocabulary
 from context_bench.transcripts.traces.trace_files import trace_of, transcripts_in
@@ -342,17 +343,6 @@ class TraceScorer:
         if isinstance(found, str):
             row.notes.append(f"no_repo: {found}")
         return row
-
-
-class OneRepository(Repositories):
-    """A repository that is open already, for every gold."""
-
-    def __init__(self, repo: Repo) -> None:
-        super().__init__()
-        self._found = (repo, CodeFiles(repo))
-
-    def find(self, gold: Gold, repo: str | None = None, commit: str | None = None) -> tuple[Repo, CodeFiles]:
-        return self._found
 
 
 def output_of(row: TraceRow, trace: Trace) -> dict[str, Any]:

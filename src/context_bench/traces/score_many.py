@@ -32,7 +32,6 @@ from context_bench.traces.evaluators import EditPlace, GoldCoverage, Resolved, T
 from context_bench.traces.gold import Gold, GoldSet, load_gold
 from context_bench.traces.recorded_runs import (
     DATASET,
-    OneRepository,
     RecordedRun,
     RecordedRuns,
     RunLog,
@@ -43,9 +42,10 @@ from context_bench.traces.recorded_runs import (
     golds_sha,
     output_of,
 )
+from context_bench.traces.repositories import OneRepository, Repositories
 from context_bench.traces.rows import ROWS, TraceRow, read_rows
 from context_bench.traces.score_one import policy_of, require_countable, trace_sha
-from context_bench.traces.symbols import Repositories, grammar_versions
+from context_bench.traces.symbols import grammar_versions
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.trace_files import units
 
@@ -328,7 +328,7 @@ class FileProgress:
     def start(self, systems: Sequence[str], total: int | None) -> None:
         """Nothing is done yet."""
 
-    def owing(self, system: str, owed: int | None, kept: int) -> None:
+    def planned(self, system: str, total: int | None, kept: int) -> None:
         """Rows that the store had already are done."""
         self._kept = kept
 

@@ -373,7 +373,7 @@ def _only_names(scored: Score, selected: Sequence[Selection]) -> None:
     was.
     """
     unknown = Level(None, None, 0, 0, 0)
-    whole = any(ranges == "all" or _open_ended(ranges) for one in selected for _, ranges in one.spans)
+    whole = any(ranges == "all" or _unbounded(ranges) for one in selected for _, ranges in one.spans)
     for levels in (scored.final, *scored.regions.values()):
         levels["symbol"] = levels["span"] = unknown
         if whole:
@@ -395,5 +395,5 @@ def _only_names(scored: Score, selected: Sequence[Selection]) -> None:
     scored.notes = [note for note in scored.notes if not note.startswith("symbols: ")] + [NO_REPOSITORY]
 
 
-def _open_ended(ranges: object) -> bool:
+def _unbounded(ranges: object) -> bool:
     return isinstance(ranges, tuple | list) and any(last <= 0 or last >= _LONGEST for _, last in ranges)

@@ -1,4 +1,4 @@
-"""The definitions of a source file by its syntax tree, and a repository as scoring asks about it.
+"""The definitions of a source file by its syntax tree, and the files of a repository as scoring asks about them.
 
 Needs the extra `traces` (tree-sitter and one grammar wheel per language); without it `CodeFiles.definitions` says
 `None` and the symbol level is unknown, never full.
@@ -6,8 +6,6 @@ Needs the extra `traces` (tree-sitter and one grammar wheel per language); witho
 Profiles: `contextbench-v1` counts the kinds of nodes the original counts, mentions of a C struct included;
 `definitions` is the same where a C or C++ type counts only with its body; `full` adds the kinds the original leaves out
 (enums, type aliases, arrow functions with a name …).
-
-`Repositories` finds the repository of a task: one for all, or one by name and commit in a folder of them.
 """
 
 from __future__ import annotations
@@ -15,23 +13,18 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from cachetools import LRUCache
 
-from context_bench.core.errors import BadInput
 from context_bench.core.spans import LineTable
-from context_bench.shell.repo import Repo, no_repository, open_repo
+from context_bench.shell.repo import Repo
 from context_bench.traces.coverage import Definition, Definitions
-from context_bench.traces.gold import Gold, clean_path
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Query
@@ -370,188 +363,3 @@ def _keep(place: Path, found: Sequence[Definition]) -> None:
         Path(file.name).replace(place)
     except OSError:
         return
-
-
-#: So many are kept open at once.
-_OPEN = 8
-_ARCHIVES = (".json", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".git")
-
-
-class _Opened(LRUCache[tuple[str, str | None], tuple[Repo, CodeFiles]]):
-    """Closes a repository when it lets go of it."""
-
-    def popitem(self) -> tuple[tuple[str, str | None], tuple[Repo, CodeFiles]]:
-        key, opened = super().popitem()
-        opened[0].close()
-        return key, opened
-
-
-class Repositories:
-    """The repositories that `--repo` names: a folder, a git clone (also `PATH@COMMIT`), an archive, a JSON snapshot, or
-    a folder of such.
-
-    In a folder of repositories that of `owner/name` is found as `owner__name`, `owner/name`, `owner-name` or `name`,
-    alone, with the commit (`owner__name@4f2a91c`), with an ending (`.git`, `.json`, `.zip`, `.tar.gz`), or under the
-    instance's id; one that the gold names without its owner, under any owner. A repository that holds none of the files
-    of a gold is not its repository.
-    """
-
-    def __init__(self, specs: Iterable[str | Path] = (), *, cache: Path | None = None) -> None:
-        self.specs = [str(spec) for spec in specs]
-        self._cache = cache
-        self._kinds = [(spec, _is_collection(Path(spec))) for spec in self.specs]
-        for spec, collection in self._kinds:
-            if not collection and not Path(spec).exists() and not Path(spec.rpartition("@")[0] or spec).exists():
-                raise BadInput(
-                    f"{spec}: no such repository (expected a folder, a git clone, a zip or tar, a JSON snapshot, or a "
-                    "folder of them)"
-                )
-            if Path(spec).is_file() and (fault := no_repository(Path(spec))):
-                raise BadInput(fault)
-        self._known = _Opened(_OPEN)
-
-    def __bool__(self) -> bool:
-        return bool(self.specs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of all that are open."""
-        while self._known:
-            self._known.popitem()
-
-    def find(self, gold: Gold, repo: str | None = None, commit: str | None = None) -> tuple[Repo, CodeFiles] | str:
-        """The repository of a gold and what is known of its files; a reason (a text) where there is none.
-
-        `repo`, `commit`: what the trace says where the gold does not.
-        """
-        slug, commit = gold.repo or repo, gold.commit or commit
-        if not self.specs:
-            return "no repository was given"
-        reasons: list[str] = []
-        for spec, collection in self._kinds:
-            place = _in_collection(Path(spec), slug, commit, (gold.instance_id, *gold.ids)) if collection else spec
-            found = (
-                self._holding(place, commit, gold)
-                if place is not None
-                else f"no repository of {slug or gold.instance_id} in {spec}"
-            )
-            if isinstance(found, str) and collection and slug and "/" not in slug:
-                found = (
-                    self._of_any_owner(
-                        [one for one in _of_any_owner(Path(spec), slug, commit) if one != place], commit, gold
-                    )
-                    or found
-                )
-            if not isinstance(found, str):
-                return found
-            reasons.append(found)
-        return reasons[0] if len(set(reasons)) == 1 else "; ".join(dict.fromkeys(reasons))
-
-    def _of_any_owner(self, places: Iterable[str], commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
-        """Of repositories of one name the one that holds files of the gold, else a reason; nothing where there are no
-        such places.
-        """
-        found = {place: self._holding(place, commit, gold) for place in places}
-        holding = [place for place, one in found.items() if not isinstance(one, str)]
-        if len(holding) == 1:
-            return self._opened(holding[0], commit)
-        if holding:
-            named = ", ".join(Path(place).name for place in holding)
-            return (
-                f"repositories of several owners have the name that the gold gives ({named}); let its `repo` "
-                "say owner/name"
-            )
-        return "; ".join(dict.fromkeys(one for one in found.values() if isinstance(one, str)))
-
-    def _holding(self, place: str, commit: str | None, gold: Gold) -> tuple[Repo, CodeFiles] | str:
-        """The repository at a place if it holds any file of the gold, else why it does not."""
-        try:
-            found = self._opened(place, commit)
-        except BadInput as error:
-            return str(error).splitlines()[0]
-        paths = found[0].paths()
-        return (
-            found
-            if any(clean_path(item.file) in paths for item in gold.items)
-            else f"none of the gold's files is in {place}"
-        )
-
-    def _opened(self, place: str, commit: str | None) -> tuple[Repo, CodeFiles]:
-        at = commit if _is_git(Path(place)) else None
-        key = (place, at)
-        if key not in self._known:
-            repo = open_repo(place, at)
-            self._known[key] = (repo, CodeFiles(repo, self._cache))
-        return self._known[key]
-
-
-def _is_git(path: Path) -> bool:
-    return (path / ".git").exists() or ((path / "HEAD").is_file() and (path / "objects").is_dir())
-
-
-def _is_collection(path: Path) -> bool:
-    """True if a folder holds repositories and is none: a clone, an archive or snapshot, or `owner__name`, and no other
-    files.
-    """
-    if not path.is_dir() or _is_git(path):
-        return False
-    children = [child for child in path.iterdir() if not child.name.startswith(".")]
-    if any(child.is_file() and not child.name.endswith(_ARCHIVES) for child in children):
-        return False
-    folders = [child for child in children if child.is_dir()]
-    packed = [child for child in children if child.is_file()]
-    if folders:
-        return any(
-            _is_git(child) or "__" in child.name.strip("_") or any(map(_is_git, _folders(child))) for child in folders
-        )
-    return bool(packed)
-
-
-def _folders(path: Path) -> list[Path]:
-    return [child for child in path.iterdir() if child.is_dir()]
-
-
-def _in_collection(folder: Path, slug: str | None, commit: str | None, ids: Iterable[str]) -> str | None:
-    """The place of a repository in a folder of them; the most particular name first."""
-    stems = [name.replace("/", "__") for name in ids]
-    owner, _, name = (slug or "").rpartition("/")
-    if name:
-        owned = [
-            f"{owner}__{name}",
-            f"{owner}/{name}",
-            f"{owner}-{name}",
-            f"{owner}_{name}",
-            f"github.com__{owner}__{name}",
-        ]
-        plain = [*owned, name] if owner else [name]
-        at = [f"{stem}{mark}{commit}" for stem in plain for mark in ("@", "-", "__")] if commit else []
-        short = (
-            [f"{stem}{mark}{commit[:n]}" for stem in plain for mark in ("@", "-", "__") for n in (12, 10, 8, 7)]
-            if commit
-            else []
-        )
-        stems = [*stems, *at, *short, *plain]
-    for stem in dict.fromkeys(
-        stem for stem in stems if re.fullmatch(r"[\w.@-]+(/[\w.@-]+)?", stem) and ".." not in stem
-    ):
-        for ending in ("", *_ARCHIVES):
-            if (place := folder / f"{stem}{ending}").exists():
-                return str(place)
-    return None
-
-
-def _of_any_owner(folder: Path, name: str, commit: str | None) -> list[str]:
-    """The places of repositories of this name, whoever owns them: those of the commit if there are any."""
-    at = rf"(?:@|-|__){re.escape(commit[:7])}[0-9a-f]*" if commit else "(?!)"
-    form = re.compile(rf"(?:[\w.-]+__)?{re.escape(name)}(?P<at>{at})?(?:{'|'.join(map(re.escape, _ARCHIVES))})?")
-    owners = (child for child in folder.iterdir() if child.is_dir() and "__" not in child.name and not _is_git(child))
-    known = [child for parent in (folder, *owners) for child in parent.iterdir() if form.fullmatch(child.name)]
-    particular = [child for child in known if (hit := form.fullmatch(child.name)) and hit["at"]]
-    return sorted(str(child) for child in particular or known)

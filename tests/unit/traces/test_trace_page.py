@@ -263,15 +263,15 @@ def test_bars_lie_where_the_lines_are() -> None:
     assert dict(made.lanes[0].marks) == {"add": "M49 0.15H50v.7H49z", "init": "M10 0.15H20v.7H10z"}
     assert dict(made.lanes[1].marks) == {"missed": "M10 1.15H14v.7H10z"}
     assert dict(made.lanes[2].marks) == {"read": "M14 2.15H60v.7H14z"}
-    assert made.told == "100 lines · gold 11 (10 to edit, 1 to know) · missed 4 · read 46 · edited 1"
-    assert (made.extent, made.known) == (100, True)
+    assert made.summary == "100 lines · gold 11 (10 to edit, 1 to know) · missed 4 · read 46 · edited 1"
+    assert (made.extent, made.complete) == (100, True)
 
 
 def test_a_file_without_known_length_or_lines() -> None:
     made = file_map("a.py", FileMap(None, init=[(3, 9)]))
     assert made is not None
-    assert (made.extent, made.known) == (9, False)
-    assert made.told == "length not known · gold 7 · missed 7 · not read"
+    assert (made.extent, made.complete) == (9, False)
+    assert made.summary == "length not known · gold 7 · missed 7 · not read"
     assert file_map("a.py", FileMap(40, listed=True)) is None
     assert file_map("a.py", FileMap(None)) is None
 

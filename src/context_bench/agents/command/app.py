@@ -153,7 +153,7 @@ async def _run(options: AgentOptions) -> int:
     )
     limits = AbortRules(options.max_seconds, options.max_calls, options.max_cost_per_task)
     if options.dry_run:
-        return _told(options, line, tasks.found, limits)
+        return _forecast(options, line, tasks.found, limits)
     if options.unsafe:
         say("--unsafe: where no sandbox works, agents run without one and can do all that you can")
     async with run_environment(options) as environment:
@@ -214,7 +214,7 @@ class TaskSet:
         return {"name": self.name, "examples": len(self.found), "refused": len(self.refused)}
 
 
-def _told(options: AgentOptions, line: Line, tasks: Sequence[Example], limits: AbortRules) -> int:
+def _forecast(options: AgentOptions, line: Line, tasks: Sequence[Example], limits: AbortRules) -> int:
     working = [name for name in line.names if name != NOTHING]
     each = len(working) * options.trials
     runs = each * len(tasks)

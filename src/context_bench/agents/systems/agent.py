@@ -207,7 +207,7 @@ class Agent:
         self.spec = spec or ArmSpec(name)
         self.limits = limits or AbortRules()
         self.prices = prices
-        self._said = None if command is None else list(command)
+        self._typed = None if command is None else list(command)
         self.command: list[str] | None = None
         own: list[Path] = []
         if command is not None:
@@ -222,17 +222,18 @@ class Agent:
 
     def fingerprint(self) -> dict[str, Any]:
         """The settings on which the arm's results depend; its name is not one of them."""
-        if self._said is None:
+        if self._typed is None:
             return {"class": "Agent", "command": None}
         arm, environment = self.spec.told(), ArmSpec("", self._environment).told()["variables"]
-        told = {
+        return {
             "class": "Agent",
-            "command": self._said,
+            "command": self._typed,
             "stdin": self._stdin,
             "model": self._identity,
             "environment": environment,
+            **arm,
+            "limits": self.limits.told(),
         }
-        return {**told, **arm, "limits": self.limits.told()}
 
     def process(self, example: Example) -> Example:
         """`aprocess`, waited for."""

@@ -50,7 +50,7 @@ def convert(
     for path in trace:
         if not path.exists():
             raise BadInput(f"{path}: no such trace (expected a file or a folder of logs)")
-    told: list[str] = []
+    skipped: list[str] = []
     lines = convert_traces(
         trace,
         to=to,
@@ -58,7 +58,7 @@ def convert(
         gold=gold,
         instance=instance,
         tools=tools,
-        on_skip=lambda why: told.append(str(why)),
+        on_skip=lambda why: skipped.append(str(why)),
     )
     number = 0
     with nullcontext(sys.stdout.buffer) if out is None else replacing(out, "wb") as file:
@@ -66,9 +66,9 @@ def convert(
             file.write(line)
             number += 1
         file.flush()
-    for why in told[:5]:
+    for why in skipped[:5]:
         say(f"passed over: {why.splitlines()[0]:.300}")
-    say(f"{number:,} traces{f' written to {out}' if out else ''}, {len(told):,} files passed over")
+    say(f"{number:,} traces{f' written to {out}' if out else ''}, {len(skipped):,} files passed over")
     return 0
 
 
@@ -196,17 +196,17 @@ def _files(repo: Path | None) -> Any:
     """The repository of a trace, where no gold says which commit it is."""
     from context_bench.shell.repo import open_repo
 
-    known: dict[str | None, Any] = {}
+    opened: dict[str | None, Any] = {}
 
     def of(trace: Trace) -> Any:
         if repo is None:
             return None
-        if trace.commit not in known:
+        if trace.commit not in opened:
             try:
-                known[trace.commit] = open_repo(str(repo), trace.commit)
+                opened[trace.commit] = open_repo(str(repo), trace.commit)
             except BadInput:
-                known[trace.commit] = open_repo(str(repo), None)
-        return known[trace.commit]
+                opened[trace.commit] = open_repo(str(repo), None)
+        return opened[trace.commit]
 
     return of
 

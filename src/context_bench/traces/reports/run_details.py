@@ -56,13 +56,13 @@ class DetailLimits:
 
 @dataclass(frozen=True, slots=True)
 class CallLine:
-    """One file a step looked at. `ranges`: in words; `known_from`: class of the evidence."""
+    """One file a step looked at. `ranges`: in words; `evidence_class`: class of the evidence."""
 
     tool: str
     path: str
     ranges: str
     provenance: str
-    known_from: str
+    evidence_class: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def run_view(row: TraceRow, limits: DetailLimits) -> RunDetails:
 
 def facts(row: TraceRow) -> list[tuple[str, str]]:
     """Facts of the run."""
-    told: list[tuple[str, str | None]] = [
+    entries: list[tuple[str, str | None]] = [
         ("repository", row.repo and (f"{row.repo} @ {row.commit[:12]}" if row.commit else row.repo)),
         ("language", row.language),
         ("agent", row.agent),
@@ -136,14 +136,14 @@ def facts(row: TraceRow) -> list[tuple[str, str]]:
     ]
     known = evidence([row])
     if known.reads:
-        told.insert(
+        entries.insert(
             -2,
             (
                 "reads known from",
                 ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in known.counts.items()),
             ),
         )
-    return [(label, value) for label, value in told if value]
+    return [(label, value) for label, value in entries if value]
 
 
 def warnings(row: TraceRow) -> list[str]:

@@ -10,7 +10,7 @@ from context_bench.reports.page import Cell, Column, Figure, Section, Sentence, 
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS, POLICIES
 from context_bench.traces.figures import FigureMean, Means, means
-from context_bench.traces.reports.views import ABOUT, KNOWN_FROM, LEVEL_NAMES, evidence, kind_of, mean_after
+from context_bench.traces.reports.views import ABOUT, LEVEL_NAMES, PROVENANCES, evidence, kind_of, mean_after
 from context_bench.traces.rows import TraceRow
 
 Sets = Mapping[str, Sequence[TraceRow]]
@@ -199,11 +199,11 @@ def _edits(sets: Sets, found: Mapping[str, Means]) -> Table:
 def evidence_section(sets: Sets) -> Section:
     """The evidence of the scores."""
     known = {label: evidence(rows) for label, rows in sets.items()}
-    names = list(dict.fromkeys(name for name in KNOWN_FROM if any(name in one.counts for one in known.values())))
+    names = list(dict.fromkeys(name for name in PROVENANCES if any(name in one.counts for one in known.values())))
     names += sorted({name for one in known.values() for name in one.counts} - set(names))
     columns = [Column("Set", False), Column("reads"), Column("guesses", about="reads that no output of a tool shows")]
     columns += [
-        Column(name.replace("_", " "), about=f"{kind_of(name)}: {KNOWN_FROM.get(name, ('', name))[1]}")
+        Column(name.replace("_", " "), about=f"{kind_of(name)}: {PROVENANCES.get(name, ('', name))[1]}")
         for name in names
     ]
     columns += [

@@ -41,16 +41,16 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """One file. `told`: its figures in words. `extent`: lines that the bars span; `known`: whether that is the file's
-    length.
+    """One file. `summary`: its figures in words. `extent`: lines that the bars span; `complete`: true if that is
+    the file's length.
     """
 
     path: str
-    told: str
+    summary: str
     lanes: list[LineBar]
     ticks: list[Tick]
     extent: int
-    known: bool
+    complete: bool
 
 
 def file_map(path: str, one: FileMap) -> Map | None:
@@ -61,17 +61,17 @@ def file_map(path: str, one: FileMap) -> Map | None:
         return None
     lanes: list[LineBar] = []
 
-    def lane(label: str, *marks: tuple[str, Ranges]) -> None:
+    def add_bar(label: str, *marks: tuple[str, Ranges]) -> None:
         drawn = [(name, _path(ranges, len(lanes), extent)) for name, ranges in marks if ranges]
         if drawn:
             lanes.append(LineBar(label, drawn))
 
-    lane("gold", ("add", one.add), ("init", one.init))
-    lane("missed", ("missed", one.missed))
-    lane("read", ("read", one.read))
-    lane("edited", ("edited", one.edited))
-    lane("final", ("final", one.final))
-    return Map(path, _told(one), lanes, ruler(extent), extent, one.lines is not None)
+    add_bar("gold", ("add", one.add), ("init", one.init))
+    add_bar("missed", ("missed", one.missed))
+    add_bar("read", ("read", one.read))
+    add_bar("edited", ("edited", one.edited))
+    add_bar("final", ("final", one.final))
+    return Map(path, _in_words(one), lanes, ruler(extent), extent, one.lines is not None)
 
 
 def in_order(row: TraceRow) -> list[tuple[str, FileMap]]:
@@ -103,7 +103,7 @@ def ruler(extent: int) -> list[Tick]:
     return [*ticks, Tick("100%", "end", f"{extent:,}")] if extent > 1 else ticks
 
 
-def _told(one: FileMap) -> str:
+def _in_words(one: FileMap) -> str:
     parts = [f"{one.lines:,} lines" if one.lines is not None else "length not known"]
     if gold := size(one.gold):
         both = f" ({size(one.init):,} to edit, {size(one.add):,} to know)" if one.init and one.add else ""
@@ -117,7 +117,7 @@ def _told(one: FileMap) -> str:
     return " · ".join(parts)
 
 
-def _path(ranges: Ranges, lane: int, extent: int) -> str:
+def _path(ranges: Ranges, place: int, extent: int) -> str:
     """Boxes one unit high, from line to line."""
     drawn: list[list[int]] = []
     gap = extent / _RESOLUTION
@@ -126,7 +126,7 @@ def _path(ranges: Ranges, lane: int, extent: int) -> str:
             drawn[-1][1] = last
         else:
             drawn.append([first, last])
-    top = f"{lane + 0.15:g}"
+    top = f"{place + 0.15:g}"
     return "".join(f"M{first - 1} {top}H{last}v.7H{first - 1}z" for first, last in drawn)
 
 
@@ -263,7 +263,7 @@ def course_svg(sets: Mapping[str, Sequence[TraceRow]]) -> tuple[str, str] | None
 
 
 #: provenance → (class, in words), the most reliable first
-KNOWN_FROM: dict[str, tuple[str, str]] = {
+PROVENANCES: dict[str, tuple[str, str]] = {
     "structured": ("seen", "fields of the tool's result"),
     "output_numbered": ("seen", "line numbers in the output"),
     "output_matched": ("seen", "output found in the file"),
@@ -281,7 +281,7 @@ ABOUT = (
 
 def kind_of(provenance: str) -> str:
     """`seen`, `inferred`, `claimed` or `edit`."""
-    return KNOWN_FROM.get(provenance, ("claimed", ""))[0]
+    return PROVENANCES.get(provenance, ("claimed", ""))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +318,7 @@ def evidence(rows: Iterable[TraceRow]) -> ReadEvidence:
         for name, count in told.items() if isinstance(told, Mapping) else ():
             if name != "edit" and isinstance(count, int):
                 totals[name] = totals.get(name, 0) + count
-    order = list(KNOWN_FROM)
+    order = list(PROVENANCES)
     return ReadEvidence(
         {
             name: totals[name]
