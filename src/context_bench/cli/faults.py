@@ -125,13 +125,13 @@ def _written(error: BaseException, where: str) -> Path | None:
     )
     text = "".join(traceback.TracebackException(type(error), error, error.__traceback__, limit=-60).format())
     data = _masked(f"{facts}\n{text[-MOST_BYTES:]}").encode("utf-8", "backslashreplace")[-MOST_BYTES:]
-    for folder in _trace_folders():
+    for folder in _trace_places():
         with suppress(OSError):  # no room
             return _new_file(_made(folder), data)
     return None
 
 
-def _trace_folders() -> Iterator[Path]:
+def _trace_places() -> Iterator[Path]:
     import tempfile
 
     from context_bench.llm.paths import cache_folder

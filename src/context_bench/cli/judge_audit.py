@@ -75,7 +75,7 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
         )
         _print_outputs(found, rates)
         audit = Audit()
-        told: dict[str, Any] = {
+        findings: dict[str, Any] = {
             "run": found.record.id,
             "outputs": _counts(found),
             "marks": {n: asdict(r) for n, r in rates.items()},
@@ -90,11 +90,16 @@ def run_audit(run: str, store: str, asked: Asked, options: AuditOptions, limits:
                 interrupts.run(_carry_out(judge, pairs, chosen, described, options, audit))
             calls = judge.stats.plus(pairs.stats)
             _print_audit(judge.model, calls, audit, options)
-            told |= {"judge": judge.fingerprint(), "calls": calls.as_dict(), **audit.as_dict(), "faults": audit.faults}
-            told |= {"self_preference": preference}
-            set_manifest(found.store, found.record.id, {**found.record.manifest, "judge_audit": _kept(found, told)})
+            findings |= {
+                "judge": judge.fingerprint(),
+                "calls": calls.as_dict(),
+                **audit.as_dict(),
+                "faults": audit.faults,
+            }
+            findings |= {"self_preference": preference}
+            set_manifest(found.store, found.record.id, {**found.record.manifest, "judge_audit": _kept(found, findings)})
         if options.out is not None:
-            options.out.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            options.out.write_text(json.dumps(findings, indent=2, ensure_ascii=False) + "\n", "utf-8")
     if audit.faults:
         raise GateFailed("this judge must not judge:\n" + "\n".join(f"  - {fault}" for fault in audit.faults))
     return 0

@@ -28,8 +28,8 @@ KINDS = {
     "forest": "forest:draw",
     "dots": "dots:draw",
     "waterfall": "waterfall:draw",
-    "failures": "failure_bars:draw",
-    "strategies": "strategy_bars:draw",
+    "failures": "bars:draw_failures",
+    "strategies": "bars:draw_strategies",
 }
 
 
