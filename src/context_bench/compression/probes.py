@@ -27,7 +27,7 @@ PROBE_TYPES: tuple[ProbeType, ...] = get_args(ProbeType)
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePlace:
+class Source:
     """The place of a text: the message (counted from 0 in the session) and the characters of its text, if it is a
     text.
     """
@@ -46,7 +46,7 @@ class ProbeAtom:
     text: str
     variants: tuple[str, ...] = ()
     kind: str = ""
-    sources: tuple[SourcePlace, ...] = ()
+    sources: tuple[Source, ...] = ()
     role: Literal["wanted", "banned"] = "wanted"
     weight: float = 1.0
 
@@ -63,7 +63,7 @@ class Probe:
     made_by: str = "structured"
 
     @property
-    def provenance(self) -> list[SourcePlace]:
+    def provenance(self) -> list[Source]:
         """All places the answer was taken from, in order, each once."""
         return sorted(
             {source for atom in self.atoms for source in atom.sources},
@@ -143,7 +143,7 @@ def atom_from_json(row: Any) -> ProbeAtom:
     if weight is None:
         raise ValueError(f"the weight of an atom is {row['weight']!r:.60}; expected a number")
     try:
-        sources = tuple(SourcePlace(*place) for place in row.get("sources") or ())
+        sources = tuple(Source(*place) for place in row.get("sources") or ())
     except TypeError:
         raise ValueError(
             f"the sources of an atom are {row['sources']!r:.80}; expected lists of message, start and end"

@@ -101,8 +101,8 @@ def described(
 
 
 def blinding(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The key behind the opaque ids under which a run's outputs are judged (`judge.blinding.opaque_id`), and the seed
-    of their order.
+    """The key behind the opaque ids under which a run's outputs are judged (`judge.judge_replies.opaque_id`), and the
+    seed of their order.
 
     The key follows from the systems and the seed: equal runs are written alike, and who judges, or judges again,
     changes no id.

@@ -34,7 +34,7 @@ from context_bench.compression.probes import (
     Probe,
     ProbeAtom,
     ProbeType,
-    SourcePlace,
+    Source,
     example_of,
     packed,
     rendered,
@@ -192,10 +192,10 @@ def _atom(piece: Any, prefix: Sequence[ChatMessage]) -> ProbeAtom | None:
         return None
     at = message_text(prefix[number]).find(quote)
     if at >= 0:
-        return ProbeAtom(quote, kind="quote", sources=(SourcePlace(number, at, at + len(quote)),))
+        return ProbeAtom(quote, kind="quote", sources=(Source(number, at, at + len(quote)),))
     written = (quote, json.dumps(quote, ensure_ascii=False)[1:-1])
     called = any(form in call["arguments"] for call in tool_calls_of(prefix[number]) for form in written)
-    return ProbeAtom(quote, kind="quote", sources=(SourcePlace(number),)) if called else None
+    return ProbeAtom(quote, kind="quote", sources=(Source(number),)) if called else None
 
 
 def _parts(prefix: Sequence[ChatMessage], tokens: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from context_bench.compression.probes import ProbeAtom, SourcePlace
+from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
 from context_bench.core.jsontext import load_json
@@ -90,9 +90,9 @@ class ArtifactLedger:
             if file.read and not (file.created or file.modified or file.deleted)
         ]
 
-    def sources(self, path: str) -> tuple[SourcePlace, ...]:
+    def sources(self, path: str) -> tuple[Source, ...]:
         """The messages that touched a file."""
-        return tuple(SourcePlace(at) for at in self.files[path].messages)
+        return tuple(Source(at) for at in self.files[path].messages)
 
     def forms(self, path: str) -> tuple[str, ...]:
         """Other ways the file is called: as the calls had it, and by its name alone where no other file has it."""
@@ -261,7 +261,7 @@ def changes(prefix: Sequence[ChatMessage], ledger: ArtifactLedger) -> Iterator[C
     order = sorted(brought, key=lambda path: -len(brought[path]))
     for rank, path in enumerate([path for path in order if brought[path]][:_MOST_FILES]):
         found = [
-            ProbeAtom(name, kind="identifier", sources=(SourcePlace(at),))
+            ProbeAtom(name, kind="identifier", sources=(Source(at),))
             for name, at in list(brought[path].items())[:_MOST_NAMES]
         ]
         yield candidate(

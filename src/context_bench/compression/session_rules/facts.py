@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.compression.probes import ProbeAtom, SourcePlace
+from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
 from context_bench.core.text import stem, tokens
@@ -233,7 +233,7 @@ def _failures(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
                 "command",
                 (f"`{head}`",),
                 short,
-                (ProbeAtom(short, kind="command", sources=(SourcePlace(run.at),)),),
+                (ProbeAtom(short, kind="command", sources=(Source(run.at),)),),
                 2.0,
             )
 
@@ -260,7 +260,7 @@ def _test_results(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
 @dataclass(frozen=True, slots=True)
 class _Given:
     value: str
-    source: SourcePlace
+    source: Source
     stated: bool  # by an edit, or by somebody; not merely seen in a file
 
 
@@ -281,7 +281,7 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
             before = {hit["name"]: _plain(hit["value"]) for hit in _SETTING.finditer(old)}
             for hit in _SETTING.finditer(new):
                 name, value = hit["name"], _plain(hit["value"])
-                given_values.setdefault(name, []).append(_Given(value, SourcePlace(at), True))
+                given_values.setdefault(name, []).append(_Given(value, Source(at), True))
                 if before.get(name, value) != value:
                     edited.setdefault(name, []).append((before[name], value))
     for name, given in given_values.items():
@@ -302,7 +302,7 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
             yield candidate("recall", "current", (name,), f"{name} = {last.value}", (atom, *banned), 1.2)
 
 
-def _first(given: Sequence[_Given], value: str) -> tuple[SourcePlace, ...]:
+def _first(given: Sequence[_Given], value: str) -> tuple[Source, ...]:
     return tuple(one.source for one in given if one.value == value)[:1]
 
 
@@ -345,7 +345,7 @@ def _sides(arguments: str) -> tuple[str, str]:
 
 
 def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
-    hosts: dict[str, dict[str, SourcePlace]] = {}
+    hosts: dict[str, dict[str, Source]] = {}
     for one in spoken:
         for hit in _HOST.finditer(one.text[:_LOOKED_AT]):
             if not _CODE_FILE.search(hit["whole"]):
@@ -365,7 +365,7 @@ def _hosts(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
 
 def _versions(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     """Products with one version throughout; one that was given two is passed over."""
-    versions: dict[str, dict[str, SourcePlace]] = {}
+    versions: dict[str, dict[str, Source]] = {}
     for one in spoken:
         for pattern in _VERSIONS:
             hits = list(pattern.finditer(one.text[:_LOOKED_AT]))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from context_bench.compression.probes import ProbeAtom, SourcePlace
+from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
 from context_bench.core.jsontext import load_json
@@ -89,7 +89,7 @@ def _todo_atoms(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], i
             items = _items(call["name"], call["arguments"])
             if items is not None:
                 left = [text for text, status in items if status not in _DONE]
-                return tuple(ProbeAtom(text, _short(text), "todo", (SourcePlace(at),)) for text in left), at
+                return tuple(ProbeAtom(text, _short(text), "todo", (Source(at),)) for text in left), at
     return (), -1
 
 
@@ -99,7 +99,7 @@ def _done(prefix: Sequence[ChatMessage], at: int) -> tuple[ProbeAtom, ...]:
     found = next(
         (items for call in reversed(calls) if (items := _items(call["name"], call["arguments"])) is not None), []
     )
-    return tuple(ProbeAtom(text, _short(text), "todo", (SourcePlace(at),)) for text, status in found if status in _DONE)
+    return tuple(ProbeAtom(text, _short(text), "todo", (Source(at),)) for text, status in found if status in _DONE)
 
 
 def _task(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
@@ -198,8 +198,8 @@ def _tests(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], tuple[
     commands = {
         call["id"]: command_in(call["arguments"]) or "" for message in prefix for call in tool_calls_of(message)
     }
-    found: dict[str, SourcePlace] = {}
-    ever: dict[str, SourcePlace] = {}
+    found: dict[str, Source] = {}
+    ever: dict[str, Source] = {}
     for at, message in enumerate(prefix):
         if message.get("role") != "tool":
             continue
@@ -213,7 +213,7 @@ def _tests(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], tuple[
                 found.clear()
             for name in [name for name in found if any(part and name.startswith(part.rstrip("/")) for part in some)]:
                 del found[name]
-        found |= {name: SourcePlace(at, place, place + len(name)) for name, place in failed.items()}
+        found |= {name: Source(at, place, place + len(name)) for name, place in failed.items()}
         ever |= {name: source for name, source in found.items() if name not in ever}
     gone = "\n".join(command for command in commands.values() if "git mv" in command or "rm " in command)
     still = {name: source for name, source in found.items() if name.split("::")[0] not in gone}
@@ -221,7 +221,7 @@ def _tests(prefix: Sequence[ChatMessage]) -> tuple[tuple[ProbeAtom, ...], tuple[
     return _named(still), _named(fixed)
 
 
-def _named(tests: Mapping[str, SourcePlace]) -> tuple[ProbeAtom, ...]:
+def _named(tests: Mapping[str, Source]) -> tuple[ProbeAtom, ...]:
     return tuple(ProbeAtom(name, _last_part(name), "test", (source,)) for name, source in tests.items())
 
 

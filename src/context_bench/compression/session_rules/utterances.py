@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-from context_bench.compression.probes import ProbeAtom, ProbeType, SourcePlace
+from context_bench.compression.probes import ProbeAtom, ProbeType, Source
 from context_bench.wire.conversation import ChatMessage, message_text
 
 _GERMAN = re.compile(
@@ -62,9 +62,9 @@ class Utterance:
     role: str
     text: str
 
-    def source(self, start: int, end: int) -> SourcePlace:
+    def source(self, start: int, end: int) -> Source:
         """A piece of it as a place."""
-        return SourcePlace(self.at, start, end)
+        return Source(self.at, start, end)
 
     def sentences(self) -> Iterator[tuple[str, int]]:
         """Each sentence (or line) with where it begins."""
