@@ -270,10 +270,7 @@ def _formats() -> str:
     answers = [
         (f"`{name}`", _first(importlib.import_module(one.read.__module__))) for name, one in recorded.formats().items()
     ]
-    reports = [
-        (f"`{name}`", _first(importlib.import_module(f"context_bench.reports.{module}")))
-        for name, module in REPORTS.items()
-    ]
+    reports = [(f"`{name}`", _first(_explained_by(f"reports.{place}"))) for name, place in REPORTS.items()]
     exports = [(f"`{name}`", _first(writer)) for name, writer in writers().items()]
     head = ("format", "what")
     return "\n".join(
@@ -304,11 +301,11 @@ def _formats() -> str:
     )
 
 
-def _drawn_by(place: str) -> Any:
-    """What explains a kind of chart: its file, or its function where a file draws several."""
+def _explained_by(place: str) -> Any:
+    """The file of a chart or of a form of a report, or its function where a file has several."""
     name, _, function = place.partition(":")
-    module = importlib.import_module(f"context_bench.reports.charts.{name}")
-    return module if function == "draw" else getattr(module, function)
+    module = importlib.import_module(f"context_bench.{name}")
+    return module if function in ("draw", "render") else getattr(module, function)
 
 
 def _plots() -> Iterator[str]:
@@ -316,7 +313,7 @@ def _plots() -> Iterator[str]:
 
     yield "## Plots\n"
     yield "For `plot RUN --kind`; each is in the report as well, where a run has what it takes.\n"
-    drawn = ((f"`{kind}`", _first(_drawn_by(place))) for kind, place in KINDS.items())
+    drawn = ((f"`{kind}`", _first(_explained_by(f"reports.charts.{place}"))) for kind, place in KINDS.items())
     yield table(("kind", "what"), drawn)
 
 

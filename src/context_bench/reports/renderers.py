@@ -139,8 +139,10 @@ NO_METRICS = "No metrics computed."
 
 
 def render_markdown(page: Page) -> str:
-    """Heading, verdicts, the table of all metrics (4 decimals), one table per section, timing, notes; the last line
-    counts the examples.
+    """A page as Markdown, for pull requests and notes.
+
+    Heading, verdicts, the table of all metrics (4 decimals), one table per section, timing, notes; the last line counts
+    the examples.
     """
     blocks = [f"# {markdown(page.title)}", *(_markdown_body(page) if page.summary else [EMPTY])]
     if page.summary:
@@ -214,7 +216,10 @@ LAST = ("billed_tokens", "completion_tokens", "cost", "errors")
 
 
 def render_csv(page: Page) -> str:
-    """The whole table as one string; lines end in CRLF."""
+    """The rows as CSV (RFC 4180, UTF-8): one line per row, for spreadsheets and data frames.
+
+    The whole table as one string; lines end in CRLF.
+    """
     stream = io.StringIO(newline="")
     write_csv(page, stream)
     return stream.getvalue()
