@@ -42,7 +42,7 @@ from context_bench.tap.forwarded import POLICIES, RecordWriter
 from context_bench.tap.record_writer import Work, packed_record
 from context_bench.tap.tap_relay import Talk
 from context_bench.traffic.sections import watch_board as watching
-from context_bench.traffic.watch.measure import Measure
+from context_bench.traffic.watch.measure import TurnMeasure
 from context_bench.traffic.watch.paired_taps import PairedEvent, SeenExchange
 from context_bench.wire.apis.read import StreamReader, parse_request, stream_reader
 from context_bench.wire.request import count_request
@@ -461,7 +461,7 @@ def test_what_reads_and_what_measures_can_be_handed_over_after_use(policy):
     work, prices = Work(RecordWriter(policy), observed=True), GenaiPrices()
     assert [done.failure for done in work.all([(exchange, True)])] == [None]
     assert prices.cost(Usage(1, 1), "gpt-4o-mini")
-    for worker in (work, Measure(policy, prices, "gpt-4o-mini")):
+    for worker in (work, TurnMeasure(policy, prices, "gpt-4o-mini")):
         assert pickle.loads(pickle.dumps(worker, pickle.HIGHEST_PROTOCOL))
 
 
@@ -507,7 +507,7 @@ async def test_what_cannot_be_measured_is_kept_as_the_taps_wrote_it(monkeypatch)
 
     async with asyncio.timeout(20), Watch("echo", keep=keep) as watch:
         with monkeypatch.context() as broken:
-            broken.setattr(Measure, "_one", failing)
+            broken.setattr(TurnMeasure, "_one", failing)
             await post(watch.url, asked(b"Hi."))
             await watch.drain()
         await post(watch.url, asked(b"Hi."))
@@ -521,7 +521,7 @@ def test_a_request_that_cannot_be_read_again_is_not_measured_and_nothing_else(mo
     exchange.record = RecordWriter("meta").write(exchange)
     seen = SeenExchange(exchange, None, b"{")
     monkeypatch.setattr(SeenExchange, "read", lambda _: {}["gone"])
-    [(turn, mirror)] = Measure("meta", None, None).apart([(1, PairedEvent("main", "turn", seen, 1, [seen]))])
+    [(turn, mirror)] = TurnMeasure("meta", None, None).apart([(1, PairedEvent("main", "turn", seen, 1, [seen]))])
     assert (turn.violations, mirror) == ({"not_measured": 1}, None)
 
 

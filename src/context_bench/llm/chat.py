@@ -42,8 +42,7 @@ from context_bench.wire.apis.read import (
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import counted_texts, exactly
 
-#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that a model may say in
-#: it.
+#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that it may say.
 _LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 #: Bytes of a body that are read in a thread of their own, and of a stream that are read at once.
@@ -54,9 +53,8 @@ _CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
 _BILL_SECONDS = 5.0
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
-_ABSENT = (
-    0.25  # what is left of a pause where nobody listens: a server that is started again is there soon, or not at all
-)
+#: The part of a pause that is left where nobody listens: a server that is started again is there soon, or not at all.
+_ABSENT = 0.25
 _NO_DEADLINE = nullcontext()
 
 
@@ -124,9 +122,8 @@ class ChatClient:
             pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
             left = self._left(ledger)
             if left is not None and pause >= left:
-                raise type(result.error)(
-                    f"{result.error} (no time left for another attempt before the example's deadline)"
-                )
+                late = "(no time left for another attempt before the example's deadline)"
+                raise type(result.error)(f"{result.error} {late}")
             if ledger is not None and ledger.waiting is not None and not result.limited:
                 ledger.waiting(str(result.error))
             before = self._clock.monotonic()
@@ -134,9 +131,7 @@ class ChatClient:
             waited, attempt = self._clock.monotonic() - before, attempt + 1
 
     def _retries(self, result: Failure, ledger: Ledger | None) -> int:
-        """The further attempts that such a failure is worth: where somebody stands by, what looks down is not asked for
-        long.
-        """
+        """Further attempts: where somebody stands by, what looks down is not asked for long."""
         if ledger is None or not ledger.brief or result.limited:
             return self.policy.max_retries
         return 0 if result.absent else min(1, self.policy.max_retries)
@@ -147,9 +142,7 @@ class ChatClient:
         await leave(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy or a pickle has what it was made with, and nothing of this loop; no key stands in bytes, where nobody
-        would find it.
-        """
+        """A copy has what it was made with, and nothing of this loop; no key stands in bytes, where nobody finds it."""
         return self.__dict__ | {"_heads": {}, "_token_counts": TokenCounts(), "_transport": None}
 
     async def __aenter__(self) -> ChatClient:
@@ -263,9 +256,8 @@ class ChatClient:
                 sending.sent_tokens = await sending.count_of_tokens.ready()
         except TimeoutError:
             call.waited += self._clock.monotonic() - before
-            result = Failure(
-                TimedOut("The example's deadline (--example-timeout) passed while waiting for a free slot or for money")
-            )
+            waiting = "The example's deadline (--example-timeout) passed while waiting for a free slot or for money"
+            result = Failure(TimedOut(waiting))
         finally:
             if slot and self.limiter is not None:
                 quotas, sending.quotas = sending.quotas, ()

@@ -136,7 +136,7 @@ def unmeasured(number: int, event: PairedEvent, clock: Clock) -> Turn:
     return turn
 
 
-class Measure:
+class TurnMeasure:
     """From what belongs together to figures. Works in one thread of its own: it remembers sessions and their
     prompts.
     """

@@ -29,7 +29,7 @@ from context_bench.llm.apart import Apart, Lost
 from context_bench.llm.relay import end_to_end
 from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink
-from context_bench.traffic.watch.measure import PROMPTS, Measure, Mirror, Money, unmeasured
+from context_bench.traffic.watch.measure import PROMPTS, Mirror, Money, TurnMeasure, unmeasured
 from context_bench.traffic.watch.paired_taps import PairedEvent, TapPair
 from context_bench.wire.apis.read import EndOfStream
 from context_bench.wire.turns import Turn
@@ -74,7 +74,7 @@ class Watch:
         self._slow: dict[str, Collection[int]] = {}  # what works at large bodies now, and of which turns
         self.lost = 0
         self._queue: asyncio.Queue[PairedEvent] = asyncio.Queue()
-        self._apart, self._number = Apart(Measure(record, prices, counter_model, clock)), 0
+        self._apart, self._number = Apart(TurnMeasure(record, prices, counter_model, clock)), 0
         options = self._tap_options(record, counter_model)
         self._main = TapPair(
             "main",
