@@ -13,6 +13,7 @@ import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_file, stable_hash
+from context_bench.core.records import Example
 from context_bench.core.roles import CANDIDATE, described_cell
 from context_bench.session import interrupts
 from context_bench.session.flags import own, takes
@@ -20,9 +21,7 @@ from context_bench.session.options import StoredOptions
 from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
-    from context_bench.core.records import Example
     from context_bench.transcripts.answers import AnswerLog, RecordedAnswer
-
 
 #: So many rows per answer may be missing.
 _HOLES = 100
@@ -149,7 +148,6 @@ class _Import:
 async def _stored(store: Any, name: str, found: _Import) -> str:
     """Replay what was recorded through the engine, as any other run; returns the run's id."""
     from context_bench.engine import Arm, RunSettings, execute
-    from context_bench.evaluators.recorded_scores import RecordedScores
     from context_bench.systems.recorded_answers import RecordedAnswers
 
     identity = stable_hash([each["sha256"] for each in found.about])
@@ -181,3 +179,26 @@ def _tell(found: _Import) -> None:
             say(f"{each['file']}: {times:,} passed over: {reason}")
         if each.get("status") not in (None, "success"):
             say(f"{each['file']}: its run ended as {each['status']!r}, so answers may be missing")
+
+
+class RecordedScores:
+    """The numbers under `recorded_scores` of an imported answer, each named `SOURCE.NAME`, so that they never stand for
+    scores of ours.
+    """
+
+    version = "1"
+
+    def __init__(self, source: str) -> None:
+        self.name = source
+
+    def applies(self, example: Example, output: Example) -> bool:
+        """The source gave this answer a score."""
+        return bool(output.get("recorded_scores"))
+
+    def score(self, original: Example, processed: Example) -> dict[str, float]:
+        """The recorded scores."""
+        return {f"{self.name}.{name}": value for name, value in (processed.get("recorded_scores") or {}).items()}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The source."""
+        return {"class": "RecordedScores", "source": self.name}

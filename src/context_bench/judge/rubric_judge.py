@@ -401,16 +401,16 @@ def judge_input(
     """Material for the judge, by the keys of seed 3. `ground_truth` only where one is known, `compacted_context` where
     it is shown.
     """
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "probe_question": _text(original.get("question")),
         "model_response": _text(response_of(processed)),
     }
     if visibility != "response_only":
         seen = _text(processed.get("context"))
-        told["compacted_context"] = normalised(seen) if visibility == "normalised" else seen
+        shown["compacted_context"] = normalised(seen) if visibility == "normalised" else seen
     if truth := "\n".join(golds(original)):
-        told["ground_truth"] = _text(truth)
-    return told | {"rubric_criteria": list(criteria)}
+        shown["ground_truth"] = _text(truth)
+    return shown | {"rubric_criteria": list(criteria)}
 
 
 def rubric_of(rubric: Rubric | str | Path | None) -> Rubric:

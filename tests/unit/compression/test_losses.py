@@ -7,7 +7,7 @@ import random
 import pytest
 
 from context_bench.compression.compressors import compressor_of
-from context_bench.compression.losses import losses
+from context_bench.compression.figures import losses
 from context_bench.compression.probes import packed, rendered
 from context_bench.core.records import EvalRow
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from context_bench.cli.import_answers import RecordedScores
 from context_bench.core.errors import BadInput, SystemFailed, describe
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Usage
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows
-from context_bench.evaluators.recorded_scores import RecordedScores
 from context_bench.systems.recorded_answers import NotRecorded, RecordedAnswers
 from context_bench.transcripts.answers import RecordedAnswer
 

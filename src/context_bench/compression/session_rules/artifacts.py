@@ -345,17 +345,17 @@ def resumed(before: Sequence[ResumedCall], after: Sequence[ResumedCall]) -> Resu
     """Count over the calls after the compression, given those before it. A call that reads nothing known is neither a
     refetch nor news.
     """
-    known: set[str] = set()
+    seen: set[str] = set()
     for move in before:
-        known = (known | set(move.reads)) - set(move.changes)
+        seen = (seen | set(move.reads)) - set(move.changes)
     refetches, resumed_in = 0, None
     rounds = list(dict.fromkeys(move.round for move in after))
     for move in after:
-        news = bool(move.changes) or any(name not in known for name in move.reads)
+        news = bool(move.changes) or any(name not in seen for name in move.reads)
         refetches += bool(move.reads) and not news
         if news and resumed_in is None:
             resumed_in = rounds.index(move.round)
-        known = (known | set(move.reads)) - set(move.changes)
+        seen = (seen | set(move.reads)) - set(move.changes)
     return Resumed(refetches, len(after), resumed_in)
 
 
