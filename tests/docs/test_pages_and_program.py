@@ -98,7 +98,7 @@ def test_agents_options_are_those_of_the_command():
 
 
 def test_every_class_of_aborted_runs_is_explained():
-    from context_bench.agents.systems.arms import CLASSES
+    from context_bench.agents.systems.arm_specs import CLASSES
 
     told = guide("agents").split("| class |")[1].split("\n\n")[0]
     assert set(re.findall(r"`([a-z ]+)`", told)) == set(CLASSES)

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from context_bench.agents.agent_runs import Line as Line
+    from context_bench.agents.agent_runs import add_agents as add_agents
+    from context_bench.agents.agent_runs import line_up as line_up
+    from context_bench.agents.agent_runs import run_agents as run_agents
     from context_bench.agents.figures import AgentRun as AgentRun
-    from context_bench.agents.runs import Line as Line
-    from context_bench.agents.runs import add_agents as add_agents
-    from context_bench.agents.runs import line_up as line_up
-    from context_bench.agents.runs import run_agents as run_agents
     from context_bench.agents.systems import AbortRules as AbortRules
     from context_bench.agents.systems import Agent as Agent
     from context_bench.agents.systems import ArmSpec as ArmSpec
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 _HOMES = [
     ".figures:AgentRun",
-    ".runs:Line",
-    ".runs:add_agents",
-    ".runs:line_up",
-    ".runs:run_agents",
+    ".agent_runs:Line",
+    ".agent_runs:add_agents",
+    ".agent_runs:line_up",
+    ".agent_runs:run_agents",
     ".systems:AbortRules",
     ".systems:Agent",
     ".systems:ArmSpec",

@@ -12,7 +12,7 @@ __all__ = ["FAMILY"]
 
 
 def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
-    from context_bench.agents.runs import add_agents
+    from context_bench.agents.agent_runs import add_agents
 
     add_agents(result, about)
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from context_bench.traces.gold import gold_of_row as gold_of_row
     from context_bench.traces.gold import load_gold as load_gold
     from context_bench.traces.repositories import Repositories as Repositories
-    from context_bench.traces.rows import TraceRow as TraceRow
     from context_bench.traces.score_many import TraceResults as TraceResults
     from context_bench.traces.score_many import score_traces as score_traces
     from context_bench.traces.score_one import score_trace as score_trace
+    from context_bench.traces.trace_rows import TraceRow as TraceRow
     from context_bench.transcripts.trace import Event as Event
     from context_bench.transcripts.trace import Trace as Trace
     from context_bench.transcripts.trace import dump_traces as dump_traces
@@ -72,7 +72,7 @@ __getattr__, __dir__ = lazy(
         "context_bench.transcripts.trace:Event",
         "context_bench.transcripts.trace:Trace",
         "context_bench.transcripts.trace:dump_traces",
-        "context_bench.traces.rows:TraceRow",
+        "context_bench.traces.trace_rows:TraceRow",
         "context_bench.traces.gold:GoldSet",
         "context_bench.traces.gold:load_gold",
         "context_bench.shell.repo:open_repo",

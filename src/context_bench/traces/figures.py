@@ -21,7 +21,7 @@ from context_bench.stats.bootstrap import cluster_sums, ratio_intervals, resampl
 from context_bench.stats.intervals import bounded
 from context_bench.stats.means import MIN_CLUSTERS, codes_of
 from context_bench.traces.coverage import LEVELS, POLICIES, Level, Score, harmonic
-from context_bench.traces.rows import TraceRow, read_rows
+from context_bench.traces.trace_rows import TraceRow, read_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

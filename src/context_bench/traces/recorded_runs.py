@@ -31,9 +31,9 @@ from context_bench.shell.repo import Repo
 from context_bench.traces.figures import figures_of
 from context_bench.traces.gold import Gold, GoldSet
 from context_bench.traces.repositories import Repositories
-from context_bench.traces.rows import TraceRow
 from context_bench.traces.score_one import billed, gold_sha, score_trace, statistics, trace_sha
 from context_bench.traces.symbols import grammar_versions
+from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Trace, utf8_clean
 from context_bench.transcripts.traces import Transcript, Vocabulary
 from context_bench.transcripts.traces.trace_files import trace_of, transcripts_in

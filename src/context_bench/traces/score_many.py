@@ -43,9 +43,9 @@ from context_bench.traces.recorded_runs import (
     output_of,
 )
 from context_bench.traces.repositories import OneRepository, Repositories
-from context_bench.traces.rows import ROWS, TraceRow, read_rows
 from context_bench.traces.score_one import policy_of, require_countable, trace_sha
 from context_bench.traces.symbols import grammar_versions
+from context_bench.traces.trace_rows import ROWS, TraceRow, read_rows
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.trace_files import units
 

@@ -34,8 +34,8 @@ from context_bench.traces.coverage import (
 from context_bench.traces.editloc import anchors, deleted_lines, parse_patch
 from context_bench.traces.funnel import funnel
 from context_bench.traces.gold import Gold, clean_path, content_drift
-from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
 from context_bench.traces.symbols import CodeFiles
+from context_bench.traces.trace_rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Event, Trace
 from context_bench.transcripts.traces import Vocabulary
 

@@ -9,7 +9,7 @@ import pytest
 from context_bench.agents import line_up
 from context_bench.agents.systems import parse_arm
 from context_bench.agents.systems.agent import Agent, _filled, _quoted, found_here
-from context_bench.agents.systems.arms import twice
+from context_bench.agents.systems.arm_specs import twice
 from context_bench.core.errors import BadInput
 
 

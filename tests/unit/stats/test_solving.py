@@ -10,7 +10,7 @@ from context_bench.stats.intervals import wilson
 from context_bench.stats.solving import Case, solving
 from context_bench.traces.coverage import LEVELS, Level, Score
 from context_bench.traces.reports.trace_summary import cases_of
-from context_bench.traces.rows import TraceRow
+from context_bench.traces.trace_rows import TraceRow
 
 CASES = [
     Case("a", "resolved", 0.9, "r1"),

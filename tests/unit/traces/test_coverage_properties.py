@@ -21,7 +21,7 @@ from context_bench.traces.coverage import (
 )
 from context_bench.traces.figures import means, means_by
 from context_bench.traces.gold import Gold, GoldItem
-from context_bench.traces.rows import score_from_json, score_to_json
+from context_bench.traces.trace_rows import score_from_json, score_to_json
 from context_bench.transcripts.trace import Event, Trace
 
 NAMES = ("a.py", "src/b.py")

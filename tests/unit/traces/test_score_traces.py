@@ -24,7 +24,7 @@ from context_bench.traces import (
     unified_prediction,
 )
 from context_bench.traces.gold import Gold, GoldItem
-from context_bench.traces.rows import TraceRow
+from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Event, Trace
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).with_name("trace_fixtures.py"))

@@ -31,7 +31,7 @@ from context_bench.traces.reports.views import (
     ruler,
     run_curve,
 )
-from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
+from context_bench.traces.trace_rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Trace
 
 from .trace_runs import FILES, GOLD, events, long_run, scored

@@ -22,7 +22,7 @@ from context_bench.shell.repo import Snapshot
 from context_bench.traces import score_trace
 from context_bench.traces.gold import Gold
 from context_bench.traces.reports.run_details import _bar, render
-from context_bench.traces.rows import CallView, FileMap, StepView, TraceRow
+from context_bench.traces.trace_rows import CallView, FileMap, StepView, TraceRow
 from context_bench.transcripts.trace import Trace, dump_traces
 
 from .trace_runs import FILES, GOLD, PATCH, events, long_run, scored

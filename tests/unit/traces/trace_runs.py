@@ -8,7 +8,7 @@ from context_bench.core.records import Usage
 from context_bench.shell.repo import Snapshot
 from context_bench.traces import score_trace
 from context_bench.traces.gold import Gold, GoldItem
-from context_bench.traces.rows import TraceRow
+from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Event, Trace
 
 FILES = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from context_bench.agents.runs import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
+from context_bench.agents.agent_runs import NOTHING, Line, arms_of, line_up, margin_rule, model_behind
 from context_bench.core.errors import BadInput, NothingToRun, PreflightFailed
 from context_bench.core.records import Example
 from context_bench.session import interrupts, run_parts
@@ -140,7 +140,7 @@ def _completed(options: AgentOptions) -> AgentOptions:
 async def _run(options: AgentOptions) -> int:
     from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules, parse_arm
-    from context_bench.agents.systems.arms import require_reachable
+    from context_bench.agents.systems.arm_specs import require_reachable
 
     tasks = TaskSet(options)
     specs = [parse_arm(text) for text in options.arm]

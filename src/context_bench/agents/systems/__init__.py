@@ -10,8 +10,10 @@ from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
     from context_bench.agents.systems.agent import Agent
-    from context_bench.agents.systems.arms import AbortRules, ArmSpec, parse_arm
+    from context_bench.agents.systems.arm_specs import AbortRules, ArmSpec, parse_arm
 
 __all__ = ["AbortRules", "Agent", "ArmSpec", "parse_arm"]
 
-__getattr__, __dir__ = lazy(__name__, [".agent:Agent", ".arms:ArmSpec", ".arms:parse_arm", ".arms:AbortRules"])
+__getattr__, __dir__ = lazy(
+    __name__, [".agent:Agent", ".arm_specs:ArmSpec", ".arm_specs:parse_arm", ".arm_specs:AbortRules"]
+)

@@ -21,8 +21,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.agents.systems import arms
-from context_bench.agents.systems.arms import AbortRules, ArmSpec
+from context_bench.agents.systems import arm_specs
+from context_bench.agents.systems.arm_specs import AbortRules, ArmSpec
 from context_bench.core.errors import BadInput, Refused, SandboxFailed, ServerFailed
 from context_bench.core.ledger import Mark, current_ledger
 from context_bench.core.protocols import Prices
@@ -178,7 +178,7 @@ class Agent:
     further variables for every arm. `readable`: paths that the agent may read. `identity`: what stands behind the tap.
     `unsafe`: do without a sandbox where none works.
 
-    The output has `response` (the patch), `solved`, `abort` (a class of `arms.CLASSES`), `reason`, `agent` (how it
+    The output has `response` (the patch), `solved`, `abort` (a class of `arm_specs.CLASSES`), `reason`, `agent` (how it
     ended, its last words) and `facts`. A run that was ended by a rule is not verified: it is not solved. A sandbox that
     does not start, a set-up that fails and a model that never answers are failures, which a resumed run tries again. An
     agent that leaves a copy which nobody can read scores 0.
@@ -272,9 +272,9 @@ class Agent:
             output["response"] = await _in_thread(made.patch)
             return await self._verified(example, made, facts, output)
         except SandboxFailed as error:
-            if not arms.is_agents(error):
+            if not arm_specs.is_agents(error):
                 raise
-            return _aborted(output, facts, arms.AGENT, f"the agent left a copy that cannot be used: {error}")
+            return _aborted(output, facts, arm_specs.AGENT, f"the agent left a copy that cannot be used: {error}")
 
     async def _verified(
         self, example: Example, made: Workspace, facts: dict[str, Any], output: dict[str, Any]
@@ -283,7 +283,7 @@ class Agent:
 
         verdict: Verdict = await _in_thread(verify, made, example.get("verify") or {})
         if verdict.finished.timed_out or verdict.finished.killed:
-            facts["abort"] = output["abort"] = arms.VERIFY
+            facts["abort"] = output["abort"] = arm_specs.VERIFY
             facts["why"] = verdict.reason
         if wanted := len(verdict.passed) + len(verdict.failed):
             facts |= {"tests_passed": len(verdict.passed), "tests": wanted}
@@ -412,8 +412,8 @@ def _require_answers(records: Sequence[Forwarded]) -> None:
     """A model that answered nothing at all is no fault of the arm: it is a failure, and tried again by whoever
     resumes.
     """
-    calls = arms.calls_of(records)
-    if not calls or arms.answered(calls) or arms.overflowed(calls):
+    calls = arm_specs.calls_of(records)
+    if not calls or arm_specs.answered(calls) or arm_specs.overflowed(calls):
         return
     last = calls[-1]
     said = f"none of the agent's {len(calls)} call(s) was answered; the last: {last.error or f'HTTP {last.status}'}"
@@ -436,14 +436,14 @@ def _aborted(output: dict[str, Any], facts: dict[str, Any], abort: str, why: str
 
 def _abort_of(finished: Finished, records: Sequence[Forwarded]) -> str | None:
     if finished.timed_out:
-        return arms.TIME
-    if arms.overflowed(records):
-        return arms.OVERFLOW
-    return None if finished.ok else arms.AGENT
+        return arm_specs.TIME
+    if arm_specs.overflowed(records):
+        return arm_specs.OVERFLOW
+    return None if finished.ok else arm_specs.AGENT
 
 
 def _reason(abort: str, finished: Finished) -> str:
-    if abort != arms.AGENT:
+    if abort != arm_specs.AGENT:
         return f"ended: {abort}"
     if finished.killed:
         return f"the agent was ended: {finished.killed}"

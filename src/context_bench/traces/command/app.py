@@ -19,7 +19,7 @@ from context_bench.traces.command.score import on_terminal, score
 if TYPE_CHECKING:
     from context_bench.traces import Repositories
     from context_bench.traces.gold import Gold, GoldSet
-    from context_bench.traces.rows import TraceRow
+    from context_bench.traces.trace_rows import TraceRow
     from context_bench.transcripts.trace import Trace
 
 

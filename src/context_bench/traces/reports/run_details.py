@@ -31,7 +31,7 @@ from context_bench.traces.reports.views import (
     ranges_text,
     run_curve,
 )
-from context_bench.traces.rows import CallView, StepView, TraceRow
+from context_bench.traces.trace_rows import CallView, StepView, TraceRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from context_bench.traces.reports.sections import page_of
 from context_bench.traces.reports.trace_summary import TraceSummary, about, summarise
 from context_bench.traces.reports.trace_tables import problems, tells_missed
 from context_bench.traces.reports.views import ABOUT_COURSE, course_svg
-from context_bench.traces.rows import TraceRow
+from context_bench.traces.trace_rows import TraceRow
 
 MOST_RUNS = 20_000  # in the table of runs
 DETAIL_BYTES = 10_000_000  # of everything that stands behind runs; a thousand runs of usual length have room

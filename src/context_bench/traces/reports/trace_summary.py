@@ -30,7 +30,7 @@ from context_bench.traces.coverage import LEVELS, POLICIES, Score
 from context_bench.traces.figures import Means, means, means_by
 from context_bench.traces.funnel import summed
 from context_bench.traces.reports.views import course
-from context_bench.traces.rows import FileMap, TraceRow
+from context_bench.traces.trace_rows import FileMap, TraceRow
 from context_bench.transcripts.trace import utf8_clean
 
 SCHEMA = "context-bench.traces/1"

@@ -11,7 +11,7 @@ from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS, POLICIES
 from context_bench.traces.figures import FigureMean, Means, means
 from context_bench.traces.reports.views import ABOUT, LEVEL_NAMES, PROVENANCES, evidence, kind_of, mean_after
-from context_bench.traces.rows import TraceRow
+from context_bench.traces.trace_rows import TraceRow
 
 Sets = Mapping[str, Sequence[TraceRow]]
 _QUARTERS = (0.25, 0.5, 0.75)

@@ -15,7 +15,7 @@ from context_bench.reports.charts import NARROW, svg
 from context_bench.reports.page import Chart, Figure, LinePoint
 from context_bench.reports.visible_text import visible
 from context_bench.traces.coverage import LEVELS
-from context_bench.traces.rows import FileMap, StepView, TraceRow
+from context_bench.traces.trace_rows import FileMap, StepView, TraceRow
 
 _RESOLUTION = 600  # places of a bar; gaps below one of them are not drawn
 _MOST_TICKS = 5

@@ -73,7 +73,7 @@ def line_up(
     The baseline is the arm of that name, else the one called `base`, else the first. An arm given twice word for word
     is its own noise floor; one that only has such a name is not. Raises `BadInput`.
     """
-    from context_bench.agents.systems.arms import again, twice
+    from context_bench.agents.systems.arm_specs import again, twice
 
     given = list(arms)
     made = twice(given)
@@ -157,7 +157,7 @@ def run_agents(
 
 
 def _specs(arms: Mapping[str, str] | Sequence[ArmSpec]) -> list[ArmSpec]:
-    from context_bench.agents.systems.arms import parse_arm
+    from context_bench.agents.systems.arm_specs import parse_arm
 
     return [parse_arm(f"{name}={text}") for name, text in arms.items()] if isinstance(arms, Mapping) else list(arms)
 
@@ -197,7 +197,7 @@ async def _run(
 
     from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules
-    from context_bench.agents.systems.arms import require_reachable
+    from context_bench.agents.systems.arm_specs import require_reachable
     from context_bench.engine import RunSettings, execute, open_store
     from context_bench.engine.progress import TerminalProgress
     from context_bench.llm.prices import GenaiPrices
