@@ -260,8 +260,7 @@ def _compressors() -> str:
 def _formats() -> str:
     from context_bench.reports.renderers import FORMATS as REPORTS
     from context_bench.session.reporting import writers
-    from context_bench.transcripts import answers as recorded
-    from context_bench.transcripts import patch_verdicts
+    from context_bench.transcripts import answers as recorded, patch_verdicts
     from context_bench.transcripts.formats import formats
 
     def rows(folder: str, names: Iterable[str]) -> list[tuple[str, str]]:

@@ -33,42 +33,27 @@ from context_bench.engine import encoding
 from context_bench.evaluators import (
     _mathtext,
     code_program,
-)
-from context_bench.evaluators import (
     ifeval_checker as instructions,
-)
-from context_bench.evaluators import (
     multiple_choice as _letters,
-)
-from context_bench.evaluators import (
     nli_label_match as _labels,
-)
-from context_bench.evaluators import (
     tool_call_match as _calls,
 )
-from context_bench.judge import judge_replies as _ratings
-from context_bench.judge import judge_replies as _rubric_reply
-from context_bench.judge import judge_replies as _yes_no
 from context_bench.judge import (
+    judge_replies as _ratings,
+    judge_replies as _rubric_reply,
+    judge_replies as _yes_no,
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, prices, redact, relay, scripted
-from context_bench.llm import failures as retry
-from context_bench.llm import weights as gguf
+from context_bench.llm import coding, failures, failures as retry, prices, redact, relay, scripted, weights as gguf
 from context_bench.llm.chat import endpoint
-from context_bench.llm.transport import pool
-from context_bench.llm.transport import response as errors
+from context_bench.llm.transport import pool, response as errors
 from context_bench.memory import audit_rules as _exports
-from context_bench.memory.datasets import FILES, load_memory, overlays
-from context_bench.memory.datasets import memory_records as records
-from context_bench.memory.systems import described as _description
-from context_bench.memory.systems import http_memory as http
-from context_bench.memory.systems import mcp
+from context_bench.memory.datasets import FILES, load_memory, memory_records as records, overlays
+from context_bench.memory.systems import described as _description, http_memory as http, mcp
 from context_bench.reports import visible_text as shown
 from context_bench.results import EvalResult
-from context_bench.sandbox import verification as results
-from context_bench.sandbox import workspace_files as placing
+from context_bench.sandbox import verification as results, workspace_files as placing
 from context_bench.session import flags, options
 from context_bench.shell import repo
 from context_bench.systems import context as splice
@@ -77,15 +62,11 @@ from context_bench.tap.exchange import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.tap_relay import Talk
 from context_bench.traces import editloc, gold, symbols
-from context_bench.transcripts import answers, patch_verdicts, trace
-from context_bench.transcripts import session_files as read
-from context_bench.transcripts.traces import trace_files as traces
-from context_bench.transcripts.traces import vocabulary
+from context_bench.transcripts import answers, patch_verdicts, session_files as read, trace
+from context_bench.transcripts.traces import trace_files as traces, vocabulary
 from context_bench.viewer import library as asking
-from context_bench.wire import actions, atoms, conversation
-from context_bench.wire import words as wordiff
-from context_bench.wire.apis import read as wire
-from context_bench.wire.apis import shared
+from context_bench.wire import actions, atoms, conversation, words as wordiff
+from context_bench.wire.apis import read as wire, shared
 
 Target = Callable[[bytes], object]
 WIRES = ("openai-chat", "openai-responses", "anthropic")

@@ -23,8 +23,7 @@ from context_bench.engine import (
     watched,
 )
 from context_bench.engine.redaction import Secrets
-from context_bench.engine.store import browsing
-from context_bench.engine.store import schema as tables
+from context_bench.engine.store import browsing, schema as tables
 from context_bench.wire.turns import Turn
 
 HOSTILE = "\x00\x1a0\x1a1 ' \" \\ %s %% :x $1 ﷺ 😀 \U0010ffff\n</script>"

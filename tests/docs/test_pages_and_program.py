@@ -13,13 +13,10 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.cli.app import COMMANDS, built, names_in
 from context_bench.cli.judge_audit import PARTS
-from context_bench.compression.compressors import ADAPTED, COMPRESSORS, compressor_for
-from context_bench.compression.compressors import SCHEMES as OF_COMPRESSORS
+from context_bench.compression.compressors import ADAPTED, COMPRESSORS, SCHEMES as OF_COMPRESSORS, compressor_for
 from context_bench.core.records import Verdict
 from context_bench.core.rubric import default_rubric
-from context_bench.memory.systems import BUILTINS, mcp
-from context_bench.memory.systems import SCHEMES as OF_MEMORIES
-from context_bench.memory.systems import http_memory as http
+from context_bench.memory.systems import BUILTINS, SCHEMES as OF_MEMORIES, http_memory as http, mcp
 from context_bench.memory.systems.command import CommandClient
 from context_bench.traces.reports.trace_summary import COLUMNS
 

@@ -8,8 +8,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.agents.datasets import load_tasks
 from context_bench.core.errors import BadInput, BadSpec, ContextBenchError
@@ -20,8 +19,7 @@ from context_bench.judge import judge_replies as _ratings
 from context_bench.judge.rubric_judge import rubric_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
-from context_bench.memory.systems import http_memory as http
-from context_bench.memory.systems import mcp
+from context_bench.memory.systems import http_memory as http, mcp
 from context_bench.sandbox.workspace_files import put
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions

@@ -26,15 +26,19 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.agents.agent_runs import Line as Line
-    from context_bench.agents.agent_runs import add_agents as add_agents
-    from context_bench.agents.agent_runs import line_up as line_up
-    from context_bench.agents.agent_runs import run_agents as run_agents
+    from context_bench.agents.agent_runs import (
+        Line as Line,
+        add_agents as add_agents,
+        line_up as line_up,
+        run_agents as run_agents,
+    )
     from context_bench.agents.figures import AgentRun as AgentRun
-    from context_bench.agents.systems import AbortRules as AbortRules
-    from context_bench.agents.systems import Agent as Agent
-    from context_bench.agents.systems import ArmSpec as ArmSpec
-    from context_bench.agents.systems import parse_arm as parse_arm
+    from context_bench.agents.systems import (
+        AbortRules as AbortRules,
+        Agent as Agent,
+        ArmSpec as ArmSpec,
+        parse_arm as parse_arm,
+    )
 
 _HOMES = [
     ".figures:AgentRun",

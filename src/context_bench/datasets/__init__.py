@@ -18,13 +18,17 @@ from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
     from context_bench.core.records import Example
-    from context_bench.datasets.examples import LoadedDataset as LoadedDataset
-    from context_bench.datasets.examples import examples_from as examples_from
-    from context_bench.datasets.examples import load_jsonl as load_jsonl
-    from context_bench.datasets.loading import catalogue_names as catalogue_names
-    from context_bench.datasets.loading import datasets_known as datasets_known
-    from context_bench.datasets.loading import describe as describe
-    from context_bench.datasets.loading import load as load
+    from context_bench.datasets.examples import (
+        LoadedDataset as LoadedDataset,
+        examples_from as examples_from,
+        load_jsonl as load_jsonl,
+    )
+    from context_bench.datasets.loading import (
+        catalogue_names as catalogue_names,
+        datasets_known as datasets_known,
+        describe as describe,
+        load as load,
+    )
 
 __all__ = ["LoadedDataset", "catalogue_names", "datasets_known", "describe", "examples_from", "load", "load_jsonl"]
 

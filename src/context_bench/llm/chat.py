@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from context_bench.core.addresses import endpoint as endpoint
-from context_bench.core.addresses import login_apart
+from context_bench.core.addresses import endpoint as endpoint, login_apart
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.jsontext import TooLarge

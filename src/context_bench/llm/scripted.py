@@ -64,8 +64,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import fields as fields_of
+from dataclasses import dataclass, fields as fields_of
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any

@@ -28,16 +28,17 @@ __all__ = [
 if TYPE_CHECKING:
     from context_bench.reports.frames import to_dataframe as to_dataframe
     from context_bench.reports.html_page import repr_html as repr_html
-    from context_bench.reports.page import Page as Page
-    from context_bench.reports.page import build_page as build_page
-    from context_bench.reports.renderers import FORMATS as FORMATS
-    from context_bench.reports.renderers import render as render
-    from context_bench.reports.renderers import to_csv as to_csv
-    from context_bench.reports.renderers import to_html as to_html
-    from context_bench.reports.renderers import to_json as to_json
-    from context_bench.reports.renderers import to_markdown as to_markdown
-    from context_bench.reports.renderers import to_table as to_table
-    from context_bench.reports.renderers import write as write
+    from context_bench.reports.page import Page as Page, build_page as build_page
+    from context_bench.reports.renderers import (
+        FORMATS as FORMATS,
+        render as render,
+        to_csv as to_csv,
+        to_html as to_html,
+        to_json as to_json,
+        to_markdown as to_markdown,
+        to_table as to_table,
+        write as write,
+    )
 
 __getattr__, __dir__ = lazy(
     __name__,

@@ -14,8 +14,7 @@ import typer
 
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 from context_bench.core.numbers import real
-from context_bench.reports.visible_text import TEXT_LIMIT, visible
-from context_bench.reports.visible_text import markdown as markdown_text
+from context_bench.reports.visible_text import TEXT_LIMIT, markdown as markdown_text, visible
 from context_bench.session.flags import own, takes
 from context_bench.session.options import StoredOptions
 from context_bench.session.output_files import replacing

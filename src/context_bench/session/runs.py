@@ -99,8 +99,7 @@ def rescore(
     imports: list[str] | None,
 ) -> int:
     """Judge the stored answers again: no system is called."""
-    from context_bench.engine import RunSettings
-    from context_bench.engine import rescore as score_again
+    from context_bench.engine import RunSettings, rescore as score_again
     from context_bench.runner import details
     from context_bench.session import preflight
     from context_bench.session.flags import read_options
@@ -238,8 +237,7 @@ def opened_store(url: str) -> Any:
 
 def found_in(store: Any, run: str) -> Any:
     """The record of a run: its name, the beginning of its id, or `last`."""
-    from context_bench.engine import list_runs as stored_runs
-    from context_bench.engine import run_of
+    from context_bench.engine import list_runs as stored_runs, run_of
 
     if run != "last":
         return run_of(store, run)

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import pairwise
-from re import _constants as names  # type: ignore[attr-defined]  # the only reader of Python's own syntax there is
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as names, _parser as parser  # type: ignore[attr-defined]  # Python's own reader of patterns
 from typing import Any
 
 from context_bench.shell.model import UNKNOWN, Budget, Unknown, give_up_if

@@ -25,20 +25,18 @@ if TYPE_CHECKING:
     from context_bench.shell.repo import open_repo as open_repo
     from context_bench.traces.converting import unified_prediction as unified_prediction
     from context_bench.traces.editloc import edit_location as edit_location
-    from context_bench.traces.figures import TraceComparison as TraceComparison
-    from context_bench.traces.figures import compare_traces as compare_traces
-    from context_bench.traces.gold import Gold as Gold
-    from context_bench.traces.gold import GoldSet as GoldSet
-    from context_bench.traces.gold import gold_of_row as gold_of_row
-    from context_bench.traces.gold import load_gold as load_gold
+    from context_bench.traces.figures import TraceComparison as TraceComparison, compare_traces as compare_traces
+    from context_bench.traces.gold import (
+        Gold as Gold,
+        GoldSet as GoldSet,
+        gold_of_row as gold_of_row,
+        load_gold as load_gold,
+    )
     from context_bench.traces.repositories import Repositories as Repositories
-    from context_bench.traces.score_many import TraceResults as TraceResults
-    from context_bench.traces.score_many import score_traces as score_traces
+    from context_bench.traces.score_many import TraceResults as TraceResults, score_traces as score_traces
     from context_bench.traces.score_one import score_trace as score_trace
     from context_bench.traces.trace_rows import TraceRow as TraceRow
-    from context_bench.transcripts.trace import Event as Event
-    from context_bench.transcripts.trace import Trace as Trace
-    from context_bench.transcripts.trace import dump_traces as dump_traces
+    from context_bench.transcripts.trace import Event as Event, Trace as Trace, dump_traces as dump_traces
     from context_bench.transcripts.traces import load_traces as load_traces
 
 __all__ = [

@@ -21,9 +21,9 @@ from context_bench.traces.coverage import (
     RETRIEVAL,
     STRICT,
     Definitions,
-    Files,
     Level,
     Policy,
+    RepositoryFiles,
     Resolver,
     Score,
     Selection,
@@ -71,7 +71,9 @@ def score_trace(
     """
     rules = policy_of(policy)
     counted = require_countable(count)
-    files: Files | None = repo if isinstance(repo, CodeFiles) else CodeFiles(repo) if repo is not None else None
+    files: RepositoryFiles | None = (
+        repo if isinstance(repo, CodeFiles) else CodeFiles(repo) if repo is not None else None
+    )
     row = _head(gold, trace, rules, counted, run, status)
     steps, final = selections(trace, count=("shown", *counted), by=by)
     named = final is not None and (rules.upstream or _counts(trace.final or (), counted))
@@ -189,7 +191,7 @@ def _scored(
     trace: Trace,
     steps: Sequence[Selection],
     final: Selection | None,
-    files: Files,
+    files: RepositoryFiles,
     rules: Policy,
     named: bool,
     dilate: int,
@@ -282,7 +284,13 @@ def _is_step(event: Event, counted: Collection[str]) -> bool:
 
 
 def file_maps(
-    gold: Gold, trace: Trace, files: Files, counted: Collection[str], *, seen: bool, longest: int | None = None
+    gold: Gold,
+    trace: Trace,
+    files: RepositoryFiles,
+    counted: Collection[str],
+    *,
+    seen: bool,
+    longest: int | None = None,
 ) -> dict[str, FileMap]:
     """Gold, what was read, listed and edited, and the context the agent named, by file of the repository."""
     resolver = Resolver(files.paths(), trace.cwd)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import lazy
 
 if TYPE_CHECKING:
-    from context_bench.transcripts.session_files import Pair as Pair
-    from context_bench.transcripts.session_files import read_pairs as read_pairs
-    from context_bench.transcripts.session_files import read_sessions as read_sessions
+    from context_bench.transcripts.session_files import (
+        Pair as Pair,
+        read_pairs as read_pairs,
+        read_sessions as read_sessions,
+    )
 
 __all__ = ["Pair", "read_pairs", "read_sessions"]
 

@@ -27,8 +27,7 @@ import orjson
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import whole
 from context_bench.core.records import Usage
-from context_bench.core.spans import Range, common, merged, size, without
-from context_bench.core.spans import Ranges as LineRanges
+from context_bench.core.spans import Range, Ranges as LineRanges, common, merged, size, without
 from context_bench.core.usage import usage_of
 
 EventKind = Literal["read", "search", "list", "edit", "exec", "other"]

@@ -16,8 +16,7 @@ from cachetools import TLRUCache
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
-from context_bench.engine.store import browsing
-from context_bench.engine.store import text_search as searching
+from context_bench.engine.store import browsing, text_search as searching
 from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
 from context_bench.engine.store.store import Store
 from context_bench.engine.store.text_search import SearchHit, TextSearch

@@ -4,8 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.agents.figures import AgentRun, Contest, amounts_against, by_task, figures, flips
 from context_bench.core.records import EvalRow

@@ -8,8 +8,7 @@ import os
 import subprocess
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.agents.datasets import BUNDLED, load_tasks
 from context_bench.core.errors import BadInput, BadSpec, UnknownName

@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.compression.evaluators.probe_atoms import SearchableText, grade
 from context_bench.compression.probes import ProbeAtom

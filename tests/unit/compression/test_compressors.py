@@ -4,8 +4,7 @@ import functools
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.compression.compressors import COMPRESSORS, compressor_of
 from context_bench.compression.compressors.bm25 import bm25_scores

@@ -15,8 +15,7 @@ from context_bench.compression.sections.costs import pays_after
 from context_bench.core.records import EvalRow
 from context_bench.reports import build_page, to_json
 from context_bench.reports.html_page import render as render_html
-from context_bench.reports.renderers import render_csv as to_csv
-from context_bench.reports.renderers import render_markdown as to_markdown
+from context_bench.reports.renderers import render_csv as to_csv, render_markdown as to_markdown
 from context_bench.reports.table import render as to_table
 from context_bench.results import EvalResult
 

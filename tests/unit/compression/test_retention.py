@@ -6,8 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.compression.drift import DriftProbe, drift
 from context_bench.compression.session_rules.artifacts import ResumedCall, resumed

@@ -10,8 +10,7 @@ import urllib.parse
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
 from context_bench.engine.redaction import secrets_of

@@ -5,8 +5,7 @@ import string
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.text import best_match, contains, exact_match, f1_score, match, normalise, recall_score, tokens
 

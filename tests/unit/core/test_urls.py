@@ -3,8 +3,7 @@ expected.
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.addresses import base_url, fault_of
 from context_bench.core.errors import BadInput

@@ -8,8 +8,7 @@ import unicodedata
 
 import bpe_openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.tokens import VocabularyCounter, utf8_safe
 

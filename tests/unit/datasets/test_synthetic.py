@@ -15,8 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.compression.compressors.bm25 import BM25
 from context_bench.core.errors import BadInput, UnknownName

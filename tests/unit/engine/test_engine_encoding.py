@@ -4,8 +4,7 @@ import hashlib
 import json
 import math
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.core.keys import canonical_json, hash_text
 from context_bench.engine.encoding import (

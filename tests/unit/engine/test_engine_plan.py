@@ -1,8 +1,7 @@
 """What a run owes and how it is known."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput, SameName
 from context_bench.engine.plan import (

@@ -3,8 +3,7 @@
 import io
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from rich.cells import cell_len
 
 from context_bench.engine.progress import (

@@ -9,8 +9,7 @@ import pickle
 import shutil
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench import evaluate
 from context_bench.core.errors import EvaluatorFailed, MissingProgram

@@ -4,8 +4,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from context_bench import evaluate
 from context_bench.core.errors import EvaluatorFailed

@@ -6,12 +6,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import EvaluatorFailed
-from context_bench.evaluators import MathEquivalence
-from context_bench.evaluators import math_equivalence as _symbols
+from context_bench.evaluators import MathEquivalence, math_equivalence as _symbols
 from context_bench.evaluators._mathtext import equal, final_answer, last_box, number_of, tidy
 from context_bench.evaluators.math_equivalence import Symbols
 

@@ -1,8 +1,7 @@
 """MultipleChoiceAccuracy: a corpus of replies as models write them, and where the evaluator does not apply."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.evaluators import MultipleChoiceAccuracy
 from context_bench.evaluators.multiple_choice import LETTERS, chosen_letter

@@ -1,14 +1,16 @@
 """NLILabelMatch: labels of every scheme, and the class that a reply decides for."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.evaluators import NLILabelMatch
-from context_bench.evaluators.nli_label_match import CONTRADICTION as C
-from context_bench.evaluators.nli_label_match import ENTAILMENT as E
-from context_bench.evaluators.nli_label_match import NEUTRAL as N
-from context_bench.evaluators.nli_label_match import label_of, read_label
+from context_bench.evaluators.nli_label_match import (
+    CONTRADICTION as C,
+    ENTAILMENT as E,
+    NEUTRAL as N,
+    label_of,
+    read_label,
+)
 
 NLI = NLILabelMatch()
 

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.evaluators import ToolCallMatch
 from context_bench.evaluators.tool_call_match import SpelledCall, calls_in, calls_of

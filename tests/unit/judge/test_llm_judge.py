@@ -6,8 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput, EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.ledger import Ledger, open_ledger

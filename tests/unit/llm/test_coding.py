@@ -7,8 +7,7 @@ import zlib
 import brotli
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.jsontext import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable, decode

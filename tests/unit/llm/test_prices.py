@@ -11,8 +11,7 @@ from pathlib import Path
 
 import genai_prices
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Prices

@@ -6,8 +6,7 @@ import math
 from email.utils import formatdate
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.llm.failures import RetryPolicy, asked_wait, should_retry
 

@@ -6,8 +6,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.llm import spend

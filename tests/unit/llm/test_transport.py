@@ -14,13 +14,19 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from context_bench.core.errors import Refused
-from context_bench.llm.transport import Broken, CannotConnect, NotHttp, Transport, Unusable, address_of, head_of
-from context_bench.llm.transport import pool as pool_module
+from context_bench.llm.transport import (
+    Broken,
+    CannotConnect,
+    NotHttp,
+    Transport,
+    Unusable,
+    address_of,
+    head_of,
+    pool as pool_module,
+)
 from context_bench.llm.transport.pool import LARGEST_HEAD
 from context_bench.llm.transport.response import MOST_AHEAD, _large_read_slots
 

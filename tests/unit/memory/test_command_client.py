@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, SystemFailed, TimedOut, Unreachable

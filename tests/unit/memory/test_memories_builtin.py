@@ -9,8 +9,7 @@ import textwrap
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.ledger import Ledger, open_ledger

@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.records import EvalRow, SetupRecord
 from context_bench.core.roles import CANDIDATE, roles_of_old_names

@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.datasets.formats import FORMATS, sniff

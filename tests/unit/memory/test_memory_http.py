@@ -10,8 +10,7 @@ from collections import Counter
 
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, ServerFailed, TimedOut, Unreachable

@@ -7,8 +7,7 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.ledger import Ledger, open_ledger

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.errors import BadInput, PreflightFailed, UnknownName
 from context_bench.datasets import catalogue_names, datasets_known, describe, load

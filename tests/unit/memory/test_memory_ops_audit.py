@@ -4,8 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.audit_rules import masked, moment, read_export, value_of

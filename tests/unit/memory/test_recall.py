@@ -5,8 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.memory.cortex.containment import (

@@ -1,8 +1,7 @@
 """One score by dataset: keys, order, and nothing averaged in where the score does not apply."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.records import EvalRow
 from context_bench.engine.run_summary import summarise

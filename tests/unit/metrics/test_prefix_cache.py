@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.metrics.cache_pricing import CacheFigures, Costs, SessionCache, SessionCost, session_cost
 from context_bench.wire.cache import CacheProfile, Prompts, segments, session_cache

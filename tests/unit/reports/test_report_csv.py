@@ -5,8 +5,7 @@ import io
 import re
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import to_csv, write

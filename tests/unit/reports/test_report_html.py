@@ -13,8 +13,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import build_page, repr_html, to_html

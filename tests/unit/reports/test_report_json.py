@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
 from context_bench.core.rows import limit_notes

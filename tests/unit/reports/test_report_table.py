@@ -4,8 +4,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from rich.cells import cell_len
 
 from context_bench.core.records import Estimate, EvalRow, Result

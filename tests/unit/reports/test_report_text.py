@@ -6,8 +6,7 @@ import unicodedata
 
 import numpy
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from context_bench.core.records import Estimate
 from context_bench.reports.visible_text import csv_cell, json_ready, markdown, script_json, visible

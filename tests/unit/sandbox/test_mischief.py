@@ -17,8 +17,7 @@ import pytest
 
 from context_bench.agents.systems import Agent
 from context_bench.core.errors import CopyUnusable, SandboxFailed
-from context_bench.sandbox import find_agent_sandbox, workspace
-from context_bench.sandbox import workspace_files as placing
+from context_bench.sandbox import find_agent_sandbox, workspace, workspace_files as placing
 from context_bench.sandbox.supervision import size_of
 from context_bench.sandbox.workspace_files import fresh_folder, left_by_agent, remove_tree
 

@@ -4,8 +4,7 @@ import base64
 import textwrap
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.sandbox import Bounds, NoSandbox, find_agent_sandbox, verify, workspace

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import SandboxFailed
 from context_bench.sandbox import (
@@ -36,8 +35,7 @@ from context_bench.sandbox import (
     seccomp,
     workspace,
 )
-from context_bench.sandbox.cgroups import Caps, ControlGroups, find_groups
-from context_bench.sandbox.cgroups import _candidates as candidates
+from context_bench.sandbox.cgroups import Caps, ControlGroups, _candidates as candidates, find_groups
 from context_bench.sandbox.launch import image_here
 
 PROBES = Path(__file__).with_name("inside_probes.py")

@@ -6,8 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy  # its parts are loaded where they are used
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench import stats
 from context_bench.stats.distributions import quantile, upper_tail

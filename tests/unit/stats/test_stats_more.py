@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 import scipy  # its parts are loaded where they are used
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import context_bench.stats
 from context_bench import stats

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from context_bench.stats.distributions import quantile, upper_tail

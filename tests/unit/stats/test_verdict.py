@@ -4,8 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.stats.verdict import Assay, VerdictQuestion, compare, default_margin, judge, noise_floor, weigh
 

@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.systems.context import context_of, split_question, with_context

@@ -1,8 +1,7 @@
 """Keys and addresses are masked; ordinary text is left as it is."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.tap.masking import MASK, credentials, map_text, mask_names, mask_private, mask_text
 

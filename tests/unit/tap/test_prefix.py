@@ -3,8 +3,7 @@
 import random
 from itertools import takewhile
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.keys import digest_of, packed, unpacked
 from context_bench.tap.prefix import Prefixes

@@ -3,8 +3,7 @@ from __future__ import annotations
 import difflib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.traces.editloc import (
     anchors,

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
 from context_bench.core.spans import size

@@ -11,8 +11,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.reports.html_page import environment
 from context_bench.shell.repo import Snapshot

@@ -3,8 +3,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.shell.repo import Snapshot
 from context_bench.traces import symbols

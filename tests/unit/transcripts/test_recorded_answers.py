@@ -6,8 +6,7 @@ import json
 import zipfile
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage

@@ -1,7 +1,6 @@
 """Re-reads by hand, and against a count line by line."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.transcripts.trace import Event, Rereads, rereads
 

@@ -4,8 +4,7 @@ import json
 import zipfile
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.transcripts.patch_verdicts import formats, load_solved

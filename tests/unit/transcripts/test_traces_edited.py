@@ -6,8 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.transcripts.traces.edited import EditedText, Edits, split
 from context_bench.transcripts.traces.trace_files import trace_of

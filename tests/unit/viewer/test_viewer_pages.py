@@ -7,8 +7,7 @@ import re
 import pytest
 
 from context_bench.engine import list_runs, open_store, rows
-from context_bench.engine.store import browsing
-from context_bench.engine.store import text_search as searching
+from context_bench.engine.store import browsing, text_search as searching
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 from context_bench.viewer.library import PAGE

@@ -3,8 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import context_bench.wire.atoms as module
 from context_bench.wire.atoms import KINDS, atoms, plain_number

@@ -1,7 +1,6 @@
 """Caches request by request agree with the whole session's arithmetic, and know marked prefixes."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.wire.cache import CacheProfile, LiveCache, common_prefix, prefix_cache
 

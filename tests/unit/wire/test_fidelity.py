@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import scipy  # its parts are loaded where they are used
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.wire.fidelity import (
     fidelity,
+    findings as module,
     fragments,
     line_order,
     script_of,
@@ -19,7 +19,6 @@ from context_bench.wire.fidelity import (
     word_damage,
     words,
 )
-from context_bench.wire.fidelity import findings as module
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "compression.json").read_text())
 ORIGINAL = """The service reads /etc/app.conf and connects to localhost:5432.

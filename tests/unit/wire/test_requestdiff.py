@@ -1,8 +1,7 @@
 """Which message became which, and what else was done to a request."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.diff import diff_requests, message_text

@@ -6,8 +6,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from context_bench.wire.apis.read import parse_request
 from context_bench.wire.request import changes, facts

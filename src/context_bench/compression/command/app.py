@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from context_bench.compression.command import prompt_cache as compress_cache
-from context_bench.compression.command import run as compress_run
+from context_bench.compression.command import prompt_cache as compress_cache, run as compress_run
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import real
 from context_bench.session.flags import own, takes

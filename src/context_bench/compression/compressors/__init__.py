@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from context_bench.core.lazy import DeclaredNames, lazy
 
 if TYPE_CHECKING:
-    from context_bench.compression.compressors.specs import compressor_for as compressor_for
-    from context_bench.compression.compressors.specs import compressor_of as compressor_of
+    from context_bench.compression.compressors.specs import (
+        compressor_for as compressor_for,
+        compressor_of as compressor_of,
+    )
 
 #: Public name → place, for compressors that need no model.
 COMPRESSORS = DeclaredNames(__name__, __path__[0], "COMPRESSORS")

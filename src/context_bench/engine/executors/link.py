@@ -18,8 +18,7 @@ from typing import Any
 from context_bench.core.errors import Stop
 from context_bench.core.ledger import current_ledger
 from context_bench.core.protocols import ReplyCache, Spend
-from context_bench.llm.limits import Limiter, Quota
-from context_bench.llm.limits import RequestEnd as Ended
+from context_bench.llm.limits import Limiter, Quota, RequestEnd as Ended
 
 #: ("ask", ticket, what, number, argument), ("told", ticket, value or Stop), ("drop", ticket), ("free", ticket,
 #: arguments), ("done", …)

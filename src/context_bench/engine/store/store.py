@@ -14,8 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from context_bench.core.errors import ContextBenchError, StoreUnusable
 from context_bench.engine.encoding import Damaged, sound, sound_body
-from context_bench.engine.store import postgresql as postgres
-from context_bench.engine.store import schema, sqlite
+from context_bench.engine.store import postgresql as postgres, schema, sqlite
 from context_bench.engine.store.dialects import SENSELESS
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.sqlite import temporary_path

@@ -19,8 +19,7 @@ from context_bench.core.plugins import build, parse_spec
 from context_bench.core.roles import ArmRole
 from context_bench.core.tokens import count_tokens
 from context_bench.llm.redact import key_in
-from context_bench.memory.command import cortex as memory_seed
-from context_bench.memory.command import memory_checks
+from context_bench.memory.command import cortex as memory_seed, memory_checks
 from context_bench.session import interrupts, run_parts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.flags import options_of, takes

@@ -13,9 +13,9 @@ from context_bench.traces.coverage.covers import Cover, Surveyor, UpstreamSurvey
 from context_bench.traces.coverage.selection import (
     LEVELS,
     STRICT,
-    Files,
     Level,
     Policy,
+    RepositoryFiles,
     Score,
     Selection,
     Symbol,
@@ -177,7 +177,7 @@ def first_gold(covers: Sequence[Cover], steps: Sequence[Selection], wanted: Cove
 def score(
     gold: Gold,
     steps: Sequence[Selection],
-    files: Files,
+    files: RepositoryFiles,
     *,
     final: Selection | None = None,
     patch: str | None = None,

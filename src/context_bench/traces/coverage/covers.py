@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from context_bench.core.spans import LineTable, Range, Ranges, common, size, without
-from context_bench.traces.coverage.selection import Definitions, Files, Policy, Resolver, Selection, Symbol
+from context_bench.traces.coverage.selection import Definitions, Policy, RepositoryFiles, Resolver, Selection, Symbol
 from context_bench.traces.gold import GoldItem, clean_path, upstream_path
 
 Sizes = tuple[int, int, int, int]  # by level, in the order of `LEVELS`
@@ -57,7 +57,7 @@ class Surveyor:
     implied_files = True
     """A file whose lines or symbols were read was read, named as a file or not."""
 
-    def __init__(self, files: Files, policy: Policy, cwd: str | None, longest: int | None = None) -> None:
+    def __init__(self, files: RepositoryFiles, policy: Policy, cwd: str | None, longest: int | None = None) -> None:
         self.files, self.profile, self.longest = files, policy.profile, longest
         self.too_long = 0
         """Reads above `longest` lines, which count as reads of the file alone."""
@@ -127,7 +127,7 @@ class Surveyor:
 
     # -- what the original does otherwise (`upstream`) -----------------------
 
-    def resolver_for(self, files: Files, cwd: str | None) -> Resolver:
+    def resolver_for(self, files: RepositoryFiles, cwd: str | None) -> Resolver:
         return Resolver(files.paths(), cwd)
 
     def gold_path(self, path: str) -> str:
@@ -233,7 +233,7 @@ class UpstreamSurveyor(Surveyor):
 
     implied_files = False
 
-    def resolver_for(self, files: Files, cwd: str | None) -> Resolver:
+    def resolver_for(self, files: RepositoryFiles, cwd: str | None) -> Resolver:
         return UpstreamResolver(files.paths(), cwd)
 
     def gold_path(self, path: str) -> str:

@@ -232,7 +232,7 @@ class Definitions:
         return self._by_name.get(name) or self._by_name.get(name.rsplit(".", 1)[-1]) or []
 
 
-class Files(Protocol):
+class RepositoryFiles(Protocol):
     """The questions of scoring about the repository, at the commit from which the agent started."""
 
     def paths(self) -> Collection[str]: ...

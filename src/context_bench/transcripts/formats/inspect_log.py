@@ -28,9 +28,9 @@ from context_bench.transcripts.answers import (
     RecordedAnswer,
     golds,
     id_of,
+    texts as all_texts,
     trial_of,
 )
-from context_bench.transcripts.answers import texts as all_texts
 from context_bench.transcripts.format import (
     DOCUMENT_LIMIT,
     Format,

@@ -14,8 +14,7 @@ from typing import Any
 
 from context_bench.core.numbers import count, moment, money, whole
 from context_bench.core.records import Usage
-from context_bench.core.usage import OPENCODE
-from context_bench.core.usage import usage_of as read_usage
+from context_bench.core.usage import OPENCODE, usage_of as read_usage
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls
 

@@ -6,5 +6,4 @@ from context_bench.transcripts.traces.events import events_of_call as events_of_
 from context_bench.transcripts.traces.tool_calls import RunWorkspace as RunWorkspace
 from context_bench.transcripts.traces.trace_files import load_traces as load_traces
 from context_bench.transcripts.traces.vocabulary import Vocabulary as Vocabulary
-from context_bench.transcripts.transcript import ToolCall as ToolCall
-from context_bench.transcripts.transcript import Transcript as Transcript
+from context_bench.transcripts.transcript import ToolCall as ToolCall, Transcript as Transcript

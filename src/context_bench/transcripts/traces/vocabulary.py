@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput
-from context_bench.core.numbers import MOST_LINE
-from context_bench.core.numbers import line as line_number
+from context_bench.core.numbers import MOST_LINE, line as line_number
 from context_bench.core.templates import load_toml
 from context_bench.shell.model import ranges_of
 from context_bench.transcripts.format import parsed

@@ -17,9 +17,7 @@ from typing import Any
 import orjson
 
 from context_bench.core.errors import BadReply
-from context_bench.core.jsontext import TooLarge
-from context_bench.core.jsontext import load_body as load_body
-from context_bench.core.jsontext import load_json as load_json
+from context_bench.core.jsontext import TooLarge, load_body as load_body, load_json as load_json
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Usage
 from context_bench.wire.request import Part, WireRequest

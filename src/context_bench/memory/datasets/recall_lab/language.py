@@ -11,8 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from context_bench.core.errors import UnknownName
-from context_bench.datasets.synthetic.world import Draw, capital
-from context_bench.datasets.synthetic.world import lexicon as harbour
+from context_bench.datasets.synthetic.world import Draw, capital, lexicon as harbour
 
 LANGUAGES = ("en", "ru", "zh")
 _FAMILIES = 150  # family names of one haystack: few enough for look-alikes, enough for everybody
