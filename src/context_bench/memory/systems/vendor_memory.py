@@ -25,7 +25,7 @@ from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versi
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 
-_PROGRAM = Path(__file__).with_name("vendor_worker.py")
+_PROGRAM = Path(__file__).parent / "worker" / "vendor_worker.py"
 _FAREWELL = 5.0  # seconds in which a process may take its store away
 
 
