@@ -101,11 +101,10 @@ LISTENING = {
 def test_no_server_of_the_package_is_left_out():
     package = Path(context_bench.__file__).parent
     binds = re.compile(
-        r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|\.listen\("
+        r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|[. ]listen\("
     )
-    assert {
-        str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))
-    } == LISTENING.keys()
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))}
+    assert found - {"llm/delivery.py"} == LISTENING.keys()  # there stands `listen`, which others call
     assert set(LISTENING.values()) | {proxy, hub} == set(SERVERS)
 
 
