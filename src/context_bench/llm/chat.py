@@ -45,7 +45,7 @@ from context_bench.wire.request import counted_texts, exactly
 _LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 #: Bytes of a body that are read in a thread of their own, and of a stream that are read at once.
-_LONG_TO_READ, _LONG_TO_FEED = 2**20, 64 * 2**10
+_LONG_TO_READ, _LONG_TO_FEED = 2**20, 16 * 2**10
 #: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
 _CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
 #: Seconds that a stream whose reply is whole has for its bill and its last event.
@@ -344,7 +344,7 @@ class ChatClient:
         size = 0
         while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
             for at in range(0, len(chunk), _LONG_TO_FEED):
-                if at:
+                if len(chunk) > _LONG_TO_FEED:
                     await asyncio.sleep(0)  # other requests are read meanwhile
                 reader.feed(chunk[at : at + _LONG_TO_FEED])
                 if call.ttft is None and reader.started:
