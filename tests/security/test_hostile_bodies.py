@@ -444,6 +444,17 @@ def test_the_process_gives_back_what_a_large_body_needed():
     assert held[1] - held[0] < 10 * MB
 
 
+def test_a_process_that_does_not_take_its_work_is_given_up_in_time():
+    apart = Apart(Worker(), seconds=1)
+    assert apart.away(large=True)
+    os.kill(apart.do("hole", b"a"), signal.SIGSTOP)
+    with pytest.raises(Lost, match="took too long") as lost:
+        apart.do("hole", bytes(MB))  # more than a pipe holds
+    assert lost.value.too_large
+    assert apart.do("add", 1) == [1]
+    apart.close()
+
+
 def test_what_the_process_says_does_not_reach_the_user(capfd):
     apart = Apart(Worker())
     assert apart.away(large=True)

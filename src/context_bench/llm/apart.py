@@ -14,6 +14,8 @@ import pickle
 import resource
 import subprocess
 import sys
+import threading
+import time
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
@@ -92,10 +94,15 @@ class Apart:
         if self._process is None or self._pipe is None:
             self._process, self._pipe = _started(self._memory)
             self._pipe.send_bytes(worker)
-        self._pipe.send((method, work))
-        if not self._pipe.poll(self._seconds):
-            raise TimeoutError
-        found: tuple[str | None, Any] = self._pipe.recv()  # our own bytes: the pipe has no other end
+        until, watchdog = time.monotonic() + self._seconds, threading.Timer(self._seconds, self._process.kill)
+        watchdog.start()  # a process that hangs may do so before it has taken its work, or in the middle of its answer
+        try:
+            self._pipe.send((method, work))
+            found: tuple[str | None, Any] = self._pipe.recv()  # our own bytes: the pipe has no other end
+        except (EOFError, OSError) as error:
+            raise TimeoutError if time.monotonic() >= until else error from None
+        finally:
+            watchdog.cancel()
         return found
 
     def _lost(self, error: Exception) -> Lost:
