@@ -22,7 +22,7 @@ from typing import Any
 
 from context_bench import shell
 from context_bench.agents.datasets import load_tasks
-from context_bench.cli import judge_label
+from context_bench.cli import judge as judge_label
 from context_bench.compression.compressors import texts as _results
 from context_bench.core import addresses, plugins, rubric, templates, text, usage
 from context_bench.core.clock import SystemClock

@@ -302,7 +302,7 @@ def test_the_sample_covers_systems_and_scores(run, monkeypatch):
 
 
 def test_hostile_text_does_not_reach_the_terminal_as_it_is(run, monkeypatch, capsys):
-    from context_bench.cli.judge_label import _part
+    from context_bench.cli.judge import _part
 
     _part("answer", "a\x1b[2Jb\u202ec")
     assert capsys.readouterr().out == "\n[answer]\na·[2Jb·c\n"

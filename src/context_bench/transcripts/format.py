@@ -250,12 +250,16 @@ class Format(Generic[T]):
 
 @cache
 def formats_in(constant: str) -> dict[str, Format[Any]]:
-    """The formats of one kind by their modules' names, in the order in which they are tried. A file without this
+    """The formats of one kind by name, in the order in which they are tried.
+
+    A file's constant is one format, which has the file's name, or a dict of several by name. A file without this
     constant is not loaded.
     """
-    files = sorted(Path(__file__).with_name("formats").glob("*.py"))
-    names = [file.stem for file in files if f"\n{constant} = " in file.read_text("utf-8")]
-    found = {name: getattr(import_module(f"{__package__}.formats.{name}"), constant) for name in names}
+    found: dict[str, Format[Any]] = {}
+    for file in sorted(Path(__file__).with_name("formats").glob("*.py")):
+        if f"\n{constant} = " in file.read_text("utf-8"):
+            declared = getattr(import_module(f"{__package__}.formats.{file.stem}"), constant)
+            found |= declared if isinstance(declared, dict) else {file.stem: declared}
     return dict(sorted(found.items(), key=lambda pair: pair[1].rank))
 
 

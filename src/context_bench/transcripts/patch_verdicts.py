@@ -202,7 +202,7 @@ _FOLDER_LIMIT = 256 * 1024 * 1024
 
 
 def formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
-    """Every kind of report by its module's name, in the order in which they are tried.
+    """Every kind of report by name, in the order in which they are tried.
 
     In the same order they count where several name one id: the closest to the verdict first; predictions, which have
     none, last.

@@ -11,7 +11,7 @@ from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import money
 from context_bench.core.usage import EDITORS, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.formats.claude_code_transcript import ClaudeRun
+from context_bench.transcripts.formats.claude_code import ClaudeRun
 from context_bench.transcripts.transcript import Transcript
 
 NAME = "cline"

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.formats import claude_code_stream, codex_exec
+from context_bench.transcripts.formats import claude_code as claude_code_stream, codex as codex_exec
 from context_bench.transcripts.trace import Event, claims_of, grouped, span_of
 from context_bench.transcripts.transcript import Transcript, run
 

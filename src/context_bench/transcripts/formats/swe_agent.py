@@ -8,6 +8,9 @@ Commands of its windowed editor name neither the file nor, but for some, the lin
 lines in its window. Four editors have the same name. `edit A:B` with a text down to `end_of_edit` replaces lines;
 `edit 'old' 'new'` replaces text in the window; `edit 'text'` the window itself; `edit` with a text alone the lines
 between two cursors.
+
+Context-aware runs leave `*.context.json` and `*patch_context.txt` (`File:` and `Lines:`) beside the trajectory: lists
+made by the run's own program of what it says was looked at, in no order. They are the run's final context.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.numbers import money
 from context_bench.core.usage import SWE_AGENT, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
-from context_bench.transcripts.trace import spans
-from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls
+from context_bench.transcripts.trace import Event, claims_of, span_of, spans
+from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls, run
 
 SHOWING = ("open", "goto", "scroll_up", "scroll_down", "set_cursors")
 EDITING = ("edit", "insert", "create")
@@ -351,4 +355,56 @@ def _words(action: str) -> list[str]:
         return action.split("\n", 1)[0].split()
 
 
-FORMAT = Format(NAME, 40, sniff, read, conversation=True)
+_TEXT_LIST = "patch_context.txt"
+#: So large may a list in plain text be.
+_LIST_LIMIT = 16 * 1024 * 1024
+
+
+def _is_context(peek: Peek) -> bool:
+    """True if the first object lists files that were viewed and their lines."""
+    return _is_text_list(peek.path) or _lists(peek.first)
+
+
+def _lists(first: Mapping[str, Any]) -> bool:
+    return isinstance(first.get("file_line_ranges"), Mapping) or (
+        isinstance(first.get("viewed_files"), list) and "messages" not in first and "trajectory" not in first
+    )
+
+
+def _is_text_list(path: Path) -> bool:
+    """True if a file in plain text is such a list."""
+    if not path.name.endswith(_TEXT_LIST) or path.stat().st_size > _LIST_LIMIT:
+        return False
+    with path.open("rb") as file:
+        return any(line.lstrip().startswith(b"File:") for line in file)
+
+
+def _contexts(source: LogSource) -> Iterator[Transcript]:
+    """The one run of the file."""
+    if _is_text_list(source.path):
+        source.skipped.clear()  # it is no JSON, and need not be
+        one = run("swe-agent", None)
+        one.final = spans(source.path.read_text("utf-8", "replace"), 1, "patch_context")
+        yield one
+        return
+    yield from map(_listed, source.rows(_lists, "no list of files"))
+
+
+def _listed(value: Mapping[str, Any]) -> Transcript:
+    one = run("swe-agent", value.get("instance_id"))
+    lines: dict[str, list[tuple[int, int]]] = {
+        str(path): [pair for span in map(mapping, sequence(spans)) if (pair := span_of(span))]
+        for path, spans in mapping(value.get("file_line_ranges")).items()
+    }
+    viewed = [path for path in sequence(value.get("viewed_files")) if isinstance(path, str)]
+    one.final = claims_of("context", 1, lines, files=[*lines, *viewed])
+    edited = [path for path in sequence(value.get("edited_files")) if isinstance(path, str)]
+    one.events = [Event(1, None, "edit", "context", path, None, "edit", "claimed") for path in dict.fromkeys(edited)]
+    one.patch = text(mapping(value.get("info")).get("submission"))
+    return one
+
+
+FORMAT = {
+    "swe_agent": Format(NAME, 40, sniff, read, conversation=True),
+    "swe_context": Format("swe-agent-context", 230, _is_context, _contexts),
+}

@@ -1,6 +1,8 @@
-"""ContextBench's unified predictions: what a run read, step by step and at the end, already worked out by someone else.
+"""Traces that are worked out already: as this project writes them, one JSON object per line, and ContextBench's unified
+predictions, what a run read step by step and at the end.
 
-Its reads are taken as given (`self_report`, `shown`): nobody can say here whether they were seen or guessed.
+The reads of a unified prediction are taken as given (`self_report`, `shown`): nobody can say here whether they were
+seen or guessed.
 """
 
 from __future__ import annotations
@@ -9,11 +11,31 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
-from context_bench.transcripts.trace import Event, claims_of, grouped, span_of
-from context_bench.transcripts.transcript import Transcript, run
+from context_bench.transcripts.trace import Event, Trace, claims_of, grouped, span_of
+from context_bench.transcripts.transcript import FACTS, Transcript, run
 
 
-def sniff(peek: Peek) -> bool:
+def _is_own(peek: Peek) -> bool:
+    """True if the first object has an instance and a list of our events."""
+    events = peek.first.get("events")
+    if not isinstance(peek.first.get("instance_id"), str):
+        return False
+    return isinstance(events, list) and all(
+        isinstance(event, Mapping) and "step" in event and "kind" in event for event in events
+    )
+
+
+def _own(source: LogSource) -> Iterator[Transcript]:
+    """One run per line, as it is."""
+    for value in source.values():
+        try:
+            trace = Trace.from_json(value)
+            yield Transcript(trace.instance_id, settled=True, **{name: getattr(trace, name) for name in FACTS})
+        except (ValueError, TypeError):
+            source.skip("not a trace")
+
+
+def _is_unified(peek: Peek) -> bool:
     """True if an object has predictions of this shape."""
     return any(map(_has_steps, map(mapping, peek.sample[:20])))
 
@@ -22,7 +44,7 @@ def _has_steps(row: Mapping[str, Any]) -> bool:
     return isinstance(row.get("traj_data"), Mapping)
 
 
-def read(source: LogSource) -> Iterator[Transcript]:
+def _unified(source: LogSource) -> Iterator[Transcript]:
     """One run per line."""
     for row in source.rows(_has_steps, "no traj_data"):
         told = row["traj_data"]
@@ -51,4 +73,7 @@ def _claims(files: Any, spans: Any, symbols: Any, step: int) -> list[Event]:
     return claims_of("prediction", step, lines, names, files=listed, shown=True, named=listed)
 
 
-FORMAT = Format("unified", 250, sniff, read)
+FORMAT = {
+    "own": Format("context-bench", 50, _is_own, _own),
+    "unified": Format("unified", 250, _is_unified, _unified),
+}

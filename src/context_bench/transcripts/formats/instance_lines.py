@@ -1,8 +1,14 @@
-"""Lines, or a list, of `{instance_id, resolved}`: what anybody can write. `status` in words does as well."""
+"""Patches of a run by instance, as lines, a list, or a map by id: verdicts that anybody can write, and predictions.
+
+`{instance_id, resolved}` is a verdict; `status` in words does as well. `{instance_id, model_name_or_path, model_patch}`
+is a prediction, a patch without a verdict: an empty one solves nothing, of any other the status is unknown until a
+harness has run it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from context_bench.stats.solving import STATUSES, Status
 from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, report
@@ -20,7 +26,7 @@ def _is_verdict(row: Row) -> bool:
     return _name(row) is not None and _status(row) is not None
 
 
-def _outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+def _verdicts(row: Row) -> Iterator[PatchOutcome | str]:
     name, status = _name(row), _status(row)
     if name is None or status is None:
         yield "no id" if name is None else "no verdict"
@@ -48,4 +54,37 @@ def _status(row: Row) -> Status | None:
     return "unknown" if "resolved" in row and row["resolved"] is None else None
 
 
-REPORT = report("lines of {instance_id, resolved}", 90, _is_verdict, _outcomes)
+def _is_prediction(row: Row) -> bool:
+    return isinstance(row.get("instance_id"), str) and "model_patch" in row
+
+
+def _has_patch(value: Any) -> bool:
+    return isinstance(value, dict) and "model_patch" in value
+
+
+def _are_predictions(row: Row) -> bool:
+    return _is_prediction(row) or (bool(row) and all(map(_has_patch, row.values())))
+
+
+def _predictions(row: Row) -> Iterator[PatchOutcome | str]:
+    if _is_prediction(row):
+        yield _prediction(str(row["instance_id"]), row)
+        return
+    for name, prediction in row.items():
+        if _has_patch(prediction):
+            yield _prediction(str(prediction.get("instance_id") or name), prediction)
+        else:
+            yield "not a prediction"
+
+
+def _prediction(name: str, row: Row) -> PatchOutcome:
+    patch = row.get("model_patch")
+    if not isinstance(patch, str) or not patch.strip():
+        return PatchOutcome(name, "unresolved", reason="empty_patch")
+    return PatchOutcome(name, "unknown", reason="not run", patch=patch)
+
+
+REPORT = {
+    "plain": report("lines of {instance_id, resolved}", 90, _is_verdict, _verdicts),
+    "predictions": report("predictions", 80, _are_predictions, _predictions),
+}

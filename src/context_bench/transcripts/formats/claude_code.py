@@ -1,8 +1,10 @@
-"""Claude Code's own transcripts: `~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files.
+"""Claude Code: its own transcripts (`~/.claude/projects/<folder>/<session>.jsonl`, and its sub-agents' files), and what
+`--output-format stream-json --verbose` prints (`json --verbose` is the same as one list).
 
 Lines of types `user` and `assistant` are the conversation; others are bookkeeping, and kinds that nobody knows are
-counted. A sub-agent inline (`isSidechain`) is a session of its own, and part of its run's trace. Bodies were not
-recorded.
+counted. A sub-agent (`isSidechain`, in the stream `parent_tool_use_id`) is a session of its own, and part of its run's
+trace. Bodies were not recorded. The stream has the prompt only if the program was told to repeat it; its closing
+`result` line gives totals and the price.
 
 One answer of the model is spread over several lines with the same `message.id` and the same usage. Everything said
 before an answer's first line is what the model was sent for it. A compaction starts a new context; a prompt that
@@ -11,22 +13,22 @@ continues from an earlier message (a rewind) drops what came after that one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.numbers import moment
+from context_bench.core.numbers import moment, money
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.transcripts.account import is_placeholder
-from context_bench.transcripts.format import Format, LogSource, Peek, View, is_note, mapping, text, texts
+from context_bench.transcripts.format import Format, LogSource, Peek, View, is_note, mapping, sequence, text, texts
 from context_bench.transcripts.session import RecordedReply, reply_tokens
 from context_bench.transcripts.transcript import NO_PROMPT, Context, Message, Transcript, run
 from context_bench.wire.conversation import MAX_TOKENS, reply_message
 
-NAME = "claude-code-transcript"
+NAME, _STREAM = "claude-code-transcript", "claude-code-stream"
 _SPOKEN = ("user", "assistant")
 _TOLD = ("cwd", "gitBranch", "version")
 #: Kinds of lines that are the program's own bookkeeping: known, of no use here, and no news to a reader.
@@ -373,4 +375,94 @@ def _unread(kind: Any) -> str | None:
     return None if isinstance(kind, str) and kind in _BOOKKEEPING else f"type {str(kind)[:40]}"
 
 
-FORMAT = Format(NAME, 180, sniff, read, conversation=True, beside=with_helpers, is_beside=is_beside)
+_RESULT = ("total_cost_usd", "num_turns", "duration_ms", "is_error")
+
+
+def _is_stream(peek: Peek) -> bool:
+    """True if the lines are this stream: an `init` line with tools, or messages with `parent_tool_use_id` and
+    `session_id`.
+    """
+    if any(isinstance(value, dict) and value.get("type") == "tool_call" for value in peek.sample):
+        return False  # another program's stream, which has the same first line
+    return any(isinstance(value, dict) and _is_ours(value) for value in peek.sample)
+
+
+def _is_ours(value: Mapping[str, Any]) -> bool:
+    if value.get("type") == "system":
+        return value.get("subtype") == "init" and isinstance(value.get("tools"), list) and "session_id" in value
+    return (
+        value.get("type") in ("user", "assistant")
+        and "parent_tool_use_id" in value
+        and isinstance(value.get("message"), Mapping)
+    )
+
+
+def from_values(values: Iterable[Any], skip: Callable[[str], None], view: View = "whole") -> Iterator[Transcript]:
+    """The runs in a stream, told apart by their session ids, and those of their sub-agents."""
+    runs: dict[str, ClaudeRun] = {}
+    for value in values:
+        name = text(mapping(value).get("session_id")) or next(reversed(runs), "")
+        run = runs.get(name)
+        if run is None:
+            run = runs[name] = ClaudeRun(log_format=_STREAM, view=view)
+            run.one.format = _STREAM
+            run.thread(None, name)
+        if why := _take_printed(mapping(value), run, name):
+            skip(why)
+    for run in runs.values():
+        for one in run.transcripts():
+            one.meta, one.tools = {**run.one.meta, "sidechain": one.helper}, run.one.tools
+            if one.filled or one.helper:
+                yield one
+
+
+def _take_printed(value: Mapping[str, Any], run: ClaudeRun, name: str) -> str | None:
+    """Read one line; returns why it is passed over."""
+    kind, one, message = value.get("type"), run.one, value.get("message")
+    if kind == "system":
+        return _system(value, run)
+    if kind == "result":
+        one.meta["result"] = {key: value[key] for key in _RESULT if value.get(key) is not None}
+        one.meta["usage"] = usage_of(value.get("usage"), ANTHROPIC)
+        one.usage, one.cost = one.meta["usage"] or one.usage, money(value.get("total_cost_usd"))
+        return None
+    if kind not in ("user", "assistant") or not isinstance(message, Mapping):
+        return f"type {str(kind)[:40]}"
+    if run.repeated(value.get("uuid")):
+        return "repeated"
+    parent = None if value.get("parent_tool_use_id") is None else text(value["parent_tool_use_id"]) or "agent"
+    thread = run.thread(parent, f"{name}/{parent}")
+    if kind == "assistant":
+        run.assistant(thread, value, message)
+    else:
+        run.user(thread, value, message, value.get("tool_use_result"), None)
+    return None
+
+
+def _system(value: Mapping[str, Any], run: ClaudeRun) -> str | None:
+    one = run.one
+    if value.get("subtype") == "init":
+        one.cwd, one.model = one.cwd or text(value.get("cwd")), one.model or text(value.get("model"))
+        one.tools = [name for name in sequence(value.get("tools")) if isinstance(name, str)]
+        facts = {"cwd": value.get("cwd"), "version": value.get("claude_code_version")}
+        one.meta.update({name: item for name, item in facts.items() if isinstance(item, str)})
+        return None
+    if value.get("subtype") == "compact_boundary":
+        run.threads[None].compacted()
+        one.strays["type system/compact_boundary"] += 1
+        return None
+    return f"type system/{str(value.get('subtype'))[:40]}"
+
+
+FORMAT = {
+    "claude_code_transcript": Format(
+        NAME, 180, sniff, read, conversation=True, beside=with_helpers, is_beside=is_beside
+    ),
+    "claude_code_stream": Format(
+        _STREAM,
+        170,
+        _is_stream,
+        lambda source: from_values(source.values(), source.skip, source.view),
+        conversation=True,
+    ),
+}

@@ -1,25 +1,29 @@
-"""Codex CLI's rollouts: `$CODEX_HOME/sessions/YYYY/MM/DD/rollout-<time>-<uuid>.jsonl`.
+"""Codex CLI: its rollouts (`$CODEX_HOME/sessions/YYYY/MM/DD/rollout-<time>-<uuid>.jsonl`), and what `exec --json`
+prints.
 
-`response_item` lines are the conversation on the Responses wire as it was sent; `token_count` events say what an answer
-cost. Tools and, in older files, the instructions are not recorded. Before September 2025 the items had no envelope: a
-head line, then bare items; older still is one document `{"session": …, "items": […]}`. Neither tells the model, usage
-or times of single items, and the folder stands in the first message, where the program tells the model of it.
+A rollout's `response_item` lines are the conversation on the Responses wire as it was sent; `token_count` events say
+what an answer cost. Tools and, in older files, the instructions are not recorded. Before September 2025 the items had
+no envelope: a head line, then bare items; older still is one document `{"session": …, "items": […]}`. Neither tells the
+model, usage or times of single items, and the folder stands in the first message, where the program tells the model of
+it. Items that the model made between two things it was given are one answer.
 
-Items that the model made between two things it was given are one answer.
+`exec --json` prints events about items, of which only the completed ones are read. It tells commands and their output,
+not the calls themselves, nor the prompt: calls are put together from what ran.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import moment, whole
 from context_bench.core.usage import OPENAI, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, run
 
-NAME = "codex-rollout"
+_ROLLOUT, _EXEC = "codex-rollout", "codex-exec"
 _FACTS = ("cwd", "originator", "cli_version", "source", "forked_from_id")
 _FOLDER = re.compile(r"<cwd>\s*(/[^<\n]{0,400}?)\s*</cwd>|Current working directory: (/[^\n<]{0,400})")
 CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
@@ -84,7 +88,7 @@ class CodexItems:
         self.one.result(item.get("call_id"), found or "", stray=True)
 
 
-def sniff(peek: Peek) -> bool:
+def _is_rollout(peek: Peek) -> bool:
     """True if a line is the head of a rollout, or the file begins with a bare one."""
     return _is_bare(peek) or any(
         isinstance(value, dict)
@@ -109,7 +113,7 @@ def _is_bare(peek: Peek) -> bool:
     return all(value.get("type") in ("message", *MADE, *RESULTS) and "payload" not in value for value in rest)
 
 
-def read(source: LogSource) -> Iterator[Transcript]:
+def _rollouts(source: LogSource) -> Iterator[Transcript]:
     """The one run of the file."""
     rollout: _Rollout | None = None
     for value in source.values():
@@ -126,7 +130,7 @@ class _Rollout:
     """A rollout of lines with an envelope."""
 
     def __init__(self, calls_only: bool) -> None:
-        self.one = run("codex", None, format=NAME)
+        self.one = run("codex", None, format=_ROLLOUT)
         self.items = CodexItems(self.one, calls_only=calls_only)
         self.cwd: str | None = None
 
@@ -276,4 +280,118 @@ def _history(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-FORMAT = Format(NAME, 35, sniff, read, conversation=True)
+_KNOWN = ("turn.started", "item.started", "item.updated")
+
+
+def _is_exec(peek: Peek) -> bool:
+    """True if a line opens a thread."""
+    return any(
+        isinstance(value, dict) and "thread_id" in value and value.get("type") == "thread.started"
+        for value in peek.sample
+    )
+
+
+def from_values(values: Iterable[Any], skip: Callable[[str], None]) -> Iterator[Transcript]:
+    """One run per thread that these events of `exec --json` open."""
+    thread = _Thread(None)
+    for value in map(mapping, values):
+        if value.get("type") == "thread.started":
+            if thread.one.filled:
+                yield thread.one
+            thread = _Thread(text(value.get("thread_id")))
+        elif why := thread.take(value):
+            skip(why)
+    if thread.one.filled:
+        yield thread.one
+
+
+class _Thread:
+    """A thread, fed event by event."""
+
+    def __init__(self, ident: str | None) -> None:
+        self.one = run("codex", None, format=_EXEC)
+        self.one.ident = ident or ""
+        self.items = CodexItems(self.one)
+        self.length = 0  # items of the conversation
+
+    def take(self, line: Mapping[str, Any]) -> str | None:
+        """Read one event; returns why it is passed over."""
+        kind, one = line.get("type"), self.one
+        if kind == "item.completed":
+            return self._item(mapping(line.get("item")))
+        if kind == "turn.completed":
+            one.billed(usage_of(line.get("usage"), OPENAI))
+            one.meta |= {"usage": one.usage} if one.usage is not None else {}
+            return None
+        return None if kind in _KNOWN else f"type {str(kind)[:40]}"
+
+    def _item(self, item: Mapping[str, Any]) -> str | None:
+        kind, failed = item.get("type"), True if item.get("status") in ("failed", "declined") else None
+        if kind == "agent_message":
+            self.one.turns += 1
+            self._made(
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": str(item.get("text") or "")}],
+                }
+            )
+        elif kind == "reasoning":
+            self._made(
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": str(item.get("text") or "")}]}
+            )
+        elif kind == "command_execution":
+            code, output = item.get("exit_code"), item.get("aggregated_output")
+            sent = f"Exit code: {code}\nOutput:\n{output or ''}" if code else str(output or "")
+            call = self._call(item, kind, {"command": item.get("command")}, "shell", sent)
+            call.answer(output if isinstance(output, str) else "", failed=failed, exit_code=whole(code))
+        elif kind == "file_change":
+            call = self._call(
+                item, kind, {"changes": item.get("changes")}, "apply_patch", str(item.get("status") or "")
+            )
+            call.answer("", failed=failed)
+        elif kind == "mcp_tool_call":
+            self._mcp(item, failed)
+        elif kind == "web_search":
+            self._call(item, kind, {"query": item.get("query")}, kind, "").answer("")
+        elif kind == "todo_list":
+            self._sent(item, "update_plan", {"items": item.get("items")}, "")
+        else:
+            return f"item {str(kind)[:40]}"
+        return None
+
+    def _mcp(self, item: Mapping[str, Any], failed: bool | None) -> None:
+        result, name = item.get("result"), f"mcp__{item.get('server')}__{item.get('tool')}"
+        sent = item.get("error") or result
+        found = texts(result)
+        output = found if found is not None else canonical_json(result) if result is not None else ""
+        call = self._call(
+            item, name, item.get("arguments"), name, sent if isinstance(sent, str) else canonical_json(sent)
+        )
+        call.answer(output, failed=True if item.get("error") else failed)
+
+    def _call(self, item: Mapping[str, Any], tool: str, arguments: Any, sent_as: str, output: str) -> Any:
+        """A call as the log has it, and, under the name of its tool, as the model was sent it."""
+        call = self.one.call(tool, arguments, item.get("id"))
+        self._sent(item, sent_as, arguments, output).calls.append(call)
+        return call
+
+    def _sent(self, item: Mapping[str, Any], name: str, arguments: Any, output: str) -> Any:
+        ident = text(item.get("id")) or f"item_{self.length}"
+        called = {"type": "function_call", "call_id": ident, "name": name, "arguments": canonical_json(arguments or {})}
+        message = self._made(called)
+        self.items.given({"type": "function_call_output", "call_id": ident, "output": output})
+        self.length += 1
+        return message
+
+    def _made(self, item: dict[str, Any]) -> Any:
+        self.length += 1 + (not self.one.context.messages)
+        return self.items.made(item)
+
+
+FORMAT = {
+    "codex_rollout": Format(_ROLLOUT, 35, _is_rollout, _rollouts, conversation=True),
+    "codex_exec": Format(
+        _EXEC, 150, _is_exec, lambda source: from_values(source.values(), source.skip), conversation=True
+    ),
+}

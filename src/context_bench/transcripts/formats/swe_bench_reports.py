@@ -1,0 +1,220 @@
+"""Verdicts of SWE-bench and of benchmarks after its model.
+
+SWE-bench: the report of a run (`<model>.<run>.json`), schema 2 and those before it, which have no failures of the
+machinery (the oldest, `results.json` of a submission, list `resolved` beside `applied` and `no_generation`); and
+`report.json` of an instance (`{id: {resolved, patch_successfully_applied, tests_status, infra_failure …}}`).
+SWE-bench Pro: `eval_results.json` (`{id: true}`), with `infra_errors.json` (`{id: why}`) beside it. Multi-SWE-bench:
+`final_report.json` (ids `org/repo:pr-N`), and `report.json` of one instance (`org`, `repo`, `number`, `valid`).
+SWE-PolyBench: `<id>_result.json` of an instance, or `result.json`, which lists ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from context_bench.core.jsontext import load_json
+from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, is_listing, listed, mapping, names, report
+
+_OLD = (
+    "generated",
+    "with_logs",
+    "applied",
+    "no_generation",
+    "no_logs",
+    "no_apply",
+    "install_fail",
+    "reset_failed",
+    "test_errored",
+)
+
+
+def _is_run_report(row: Row) -> bool:
+    return is_listing(row) or _is_old(row)
+
+
+def _run_outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    if is_listing(row):
+        yield from listed(row)
+    elif _is_old(row):
+        yield from _old(row)
+    else:
+        yield "not a run report"
+
+
+def _is_old(row: Row) -> bool:
+    return (
+        isinstance(row.get("resolved"), list)
+        and any(isinstance(row.get(key), list) for key in _OLD)
+        and "not_resolved" not in row
+    )
+
+
+def _old(row: Row) -> Iterator[PatchOutcome]:
+    resolved, empty = names(row.get("resolved")), set(names(row.get("no_generation")))
+    yield from (PatchOutcome(name, "resolved") for name in dict.fromkeys(resolved))
+    solved = set(resolved)
+    for name in dict.fromkeys(name for key in _OLD for name in names(row.get(key))):
+        if name not in solved:
+            yield PatchOutcome(name, "unresolved", reason="empty_patch" if name in empty else None)
+
+
+_TESTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+
+
+def _by_id(row: Row) -> bool:
+    return bool(row) and all(map(_is_instance_report, row.values()))
+
+
+def _instance_outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    for name, verdict in row.items():
+        yield _outcome(name, verdict) if _is_instance_report(verdict) else "not a report of an instance"
+
+
+def _is_instance_report(verdict: Any) -> bool:
+    return (
+        isinstance(verdict, dict)
+        and "instance_id" not in verdict
+        and (isinstance(verdict.get("resolved"), bool) or _tests(verdict) is not None)
+    )
+
+
+def _outcome(name: str, verdict: Row) -> PatchOutcome:
+    infra = verdict.get("infra_failure") is True
+    tests = _tests(verdict)
+    resolved = tests if not isinstance(verdict.get("resolved"), bool) else verdict["resolved"] and tests is not False
+    if resolved:
+        return PatchOutcome(name, "resolved", infra)
+    reason = verdict.get("infra_failure_reason")
+    return PatchOutcome(name, "unresolved", infra, str(reason)[:200] if reason else _why(verdict))
+
+
+def _why(verdict: Row) -> str | None:
+    if verdict.get("patch_is_None") is True or verdict.get("patch_exists") is False:
+        return "empty_patch"
+    if verdict.get("patch_successfully_applied") is False:
+        return "patch does not apply"
+    tests = mapping(verdict.get("tests_status"))
+    failed = [
+        f"{len(wrong)} of {kind}"
+        for kind in _TESTS
+        if (wrong := mapping(tests.get(kind)).get("failure")) and isinstance(wrong, list)
+    ]
+    return "failing: " + ", ".join(failed) if failed else None
+
+
+def _tests(verdict: Row) -> bool | None:
+    """True if all tests of both kinds pass; `None` if the report does not mention them."""
+    tests = mapping(verdict.get("tests_status"))
+    kinds = [mapping(tests.get(kind)) for kind in _TESTS]
+    if not all(isinstance(kind.get("failure"), list) and isinstance(kind.get("success"), list) for kind in kinds):
+        return None
+    failed, passed = (any(kind[what] for kind in kinds) for what in ("failure", "success"))
+    return not failed if failed or passed else None
+
+
+_PRO_INFRA = "infra_errors.json"
+
+
+def _is_pro(peek: Peek) -> bool:
+    row = peek.first
+    return len(peek.sample) == 1 and bool(row) and all(isinstance(value, bool) for value in row.values())
+
+
+def _pro_outcomes(source: LogSource) -> Iterator[PatchOutcome]:
+    """Outcomes of scored tasks, then of those that could not be run."""
+    scored: set[str] = set()
+    for row in map(mapping, source.values()):
+        for name, value in row.items():
+            if isinstance(value, bool):
+                scored.add(name)
+                yield PatchOutcome(name, "resolved" if value else "unresolved")
+            else:
+                source.skip("neither true nor false")
+    infra: Row = {}
+    with suppress(OSError, ValueError):
+        infra = mapping(load_json((source.path.parent / _PRO_INFRA).read_bytes()))
+    for name, why in infra.items():
+        if name not in scored:
+            yield PatchOutcome(name, "error", True, str(why)[:200])
+
+
+def _is_multi_report(row: Row) -> bool:
+    return (is_listing(row) and "incomplete_instances" in row) or _is_multi_instance(row)
+
+
+def _multi_outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    if is_listing(row):
+        yield from listed(row)
+    elif _is_multi_instance(row):
+        name, why = f"{row['org']}/{row['repo']}:pr-{row['number']}", row.get("error_msg")
+        status = {True: "resolved", False: "unresolved"}.get(row["valid"], "unknown")
+        yield PatchOutcome(name, status, reason=str(why)[:200] if why else None)  # type: ignore[arg-type]
+    else:
+        yield "neither a final report nor one of an instance"
+
+
+def _is_multi_instance(row: Row) -> bool:
+    named = (
+        isinstance(row.get("org"), str)
+        and isinstance(row.get("repo"), str)
+        and isinstance(row.get("number"), int | str)
+    )
+    return named and "valid" in row and (row["valid"] is None or isinstance(row["valid"], bool))
+
+
+def _is_poly_report(row: Row) -> bool:
+    return _is_poly_instance(row) or _is_poly_run(row)
+
+
+def _poly_outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    if _is_poly_instance(row):
+        yield _poly_outcome(row)
+    elif _is_poly_run(row):
+        empty = set(names(row.get("no_generation")))
+        yield from (PatchOutcome(name, "resolved") for name in names(row["resolved"]))
+        for name in names(row["not_resolved"]):
+            yield PatchOutcome(name, "unresolved", reason="empty_patch" if name in empty else None)
+    else:
+        yield "not a result"
+
+
+def _is_poly_instance(row: Row) -> bool:
+    return (
+        isinstance(row.get("instance_id"), str)
+        and isinstance(row.get("all_f2p_passed"), bool)
+        and isinstance(row.get("no_p2p_failed"), bool)
+    )
+
+
+def _is_poly_run(row: Row) -> bool:
+    return isinstance(row.get("resolved"), list) and isinstance(row.get("not_resolved"), list)
+
+
+def _poly_outcome(row: Row) -> PatchOutcome:
+    name = row["instance_id"]
+    if row["all_f2p_passed"] and row["no_p2p_failed"] and row.get("resolved") is not False:
+        return PatchOutcome(name, "resolved")
+    if row.get("generation") is False:
+        return PatchOutcome(name, "unresolved", reason="empty_patch")
+    if row.get("patch_applied") is False:
+        return PatchOutcome(name, "unresolved", reason="patch does not apply")
+    if row.get("with_logs") is False:
+        return PatchOutcome(name, "error", reason="no log of the tests")
+    failed = [
+        what
+        for what, bad in (("fail-to-pass", not row["all_f2p_passed"]), ("pass-to-pass", not row["no_p2p_failed"]))
+        if bad
+    ]
+    return PatchOutcome(name, "unresolved", reason="failing: " + ", ".join(failed) if failed else None)
+
+
+REPORT = {
+    "swe_bench_run": report("SWE-bench run report", 20, _is_run_report, _run_outcomes),
+    "swe_bench_instance": report("SWE-bench instance report", 60, _by_id, _instance_outcomes),
+    "swe_bench_pro": Format("SWE-bench Pro results", 70, _is_pro, _pro_outcomes),
+    "multi_swe_bench": report("Multi-SWE-bench report", 10, _is_multi_report, _multi_outcomes),
+    "swe_polybench": report("SWE-PolyBench result", 30, _is_poly_report, _poly_outcomes),
+}
