@@ -179,7 +179,7 @@ async def test_a_system_that_returns_a_context_or_answers_itself(shape, stream):
 async def test_a_system_by_its_import_path():
     async with (
         ModelServer(Echo()) as model,
-        Served("py:context_bench.compression.compressors.bm25:BM25:budget=40", model.url) as served,
+        Served("py:context_bench.compression.compressors.ranked_sentences:BM25:budget=40", model.url) as served,
     ):
         await send(served.url, build("plain-user", EXAMPLE, "m"))
         assert served.name == "bm25"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from context_bench.agents.systems import AbortRules, ArmSpec
     from context_bench.results import EvalResult
 
-
 #: The arm in which nothing is done: what it solves says nothing, and who does not beat it has lost.
 NOTHING = "none"
 
@@ -195,7 +194,6 @@ async def _run(
     import tempfile
     from contextlib import AsyncExitStack, closing
 
-    from context_bench.agents.evaluators.solved import Solved
     from context_bench.agents.systems import AbortRules
     from context_bench.agents.systems.arm_specs import require_reachable
     from context_bench.engine import RunSettings, execute, open_store
@@ -380,3 +378,21 @@ def _notes(agents: Mapping[str, Any], runs: Mapping[str, Sequence[Any]]) -> list
                 f"{name}: no price is known for {unpriced} of {len(own)} runs; --price MODEL=INPUT,OUTPUT gives one."
             )
     return notes
+
+
+class Solved:
+    """`solved`: 1 if every test that had to pass does, else 0; so also for a run that a rule ended before it was
+    done.
+    """
+
+    name, version = "solved", "1"
+    needs: tuple[str, ...] = ()
+    fields = ("solved",)
+
+    def applies(self, example: Example, output: Example) -> bool:
+        """The output is one of an agent."""
+        return isinstance(output.get("solved"), bool)
+
+    def score(self, original: Example, processed: Example) -> dict[str, float]:
+        """1.0 or 0.0; nothing where no tests were run."""
+        return {"solved": float(processed["solved"])} if self.applies(original, processed) else {}

@@ -6,9 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.reports.declared import FigureColumn, columns, declared_table, mapping, section_of
+from context_bench.reports.declared import (
+    FigureColumn,
+    ReportContext,
+    columns,
+    declared_table,
+    interval_of,
+    mapping,
+    section_of,
+)
 from context_bench.reports.page import Section
-from context_bench.reports.report_context import ReportContext, interval_of
 
 _MOST_NAMED = 6
 _SOLVED = columns(

@@ -96,7 +96,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Sections of a family on the page of its runs. Functions get the page's `reports.report_context.ReportContext`.
+    """Sections of a family on the page of its runs. Functions get the page's `reports.declared.ReportContext`.
 
     Attributes:
         build: its sections, in order.

@@ -11,11 +11,11 @@ from context_bench.core.numbers import number
 from context_bench.core.records import Estimate
 from context_bench.core.rows import RowTally, of_rank, score, unranked, without_ranks
 from context_bench.memory.figures import harms, setup_figures
-from context_bench.memory.metrics.abstention_rates import AbstentionRates
-from context_bench.memory.metrics.memory_cost import MemoryCost, is_first
+from context_bench.memory.metrics.memory_metrics import AbstentionRates, MemoryCost, is_first
 from context_bench.reports.declared import (
     ColumnUnit,
     FigureColumn,
+    ReportContext,
     columns,
     declared_table,
     estimated,
@@ -24,7 +24,6 @@ from context_bench.reports.declared import (
 )
 from context_bench.reports.page import MISSING, Chart, LinePoint, Section, Table
 from context_bench.reports.plotting import about_spread, spread
-from context_bench.reports.report_context import ReportContext
 from context_bench.reports.visible_text import markdown
 from context_bench.stats.intervals import Scored
 

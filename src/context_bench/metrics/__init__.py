@@ -17,15 +17,13 @@ BUILTINS = dict(sorted(built_in_names("metric").items()))
 __all__ = ["BUILTINS", *sorted(place.partition(":")[2] for place in BUILTINS.values())]
 
 if TYPE_CHECKING:
-    from context_bench.metrics.compression import CompressionRatio as CompressionRatio
     from context_bench.metrics.cost_of_pass import CostOfPass as CostOfPass
     from context_bench.metrics.latency import Latency as Latency
-    from context_bench.metrics.mean_score import MeanScore as MeanScore
-    from context_bench.metrics.pareto_rank import ParetoRank as ParetoRank
     from context_bench.metrics.pass_at_k import PassAtK as PassAtK
-    from context_bench.metrics.pass_rate import PassRate as PassRate
     from context_bench.metrics.per_dataset import PerDatasetBreakdown as PerDatasetBreakdown
     from context_bench.metrics.per_qa_type import PerQATypeMetric as PerQATypeMetric
+    from context_bench.metrics.quality import MeanScore as MeanScore, PassRate as PassRate
     from context_bench.metrics.token_efficiency import TokenEfficiencyMetric as TokenEfficiencyMetric
+    from context_bench.metrics.token_stats import CompressionRatio as CompressionRatio, ParetoRank as ParetoRank
 
 __getattr__, __dir__ = lazy(__name__, BUILTINS.values())

@@ -1,7 +1,9 @@
-"""Tables by declaration: a column states its figure, title and unit and when it is shown; one function draws them all.
+"""Sections by declaration: the context that they are made from, and tables whose columns are declared.
 
-A line is what the row is about and its figures by key. A figure is a number, an estimate (a record, or a mapping with
-`value`, `low` and `high`), a ready cell, or text; one that was not measured is absent or `None`.
+The context is a result without what was not measured, and the aggregates of its rows. A column states its figure, title
+and unit and when it is shown; one function draws all tables. A line is what the row is about and its figures by key. A
+figure is a number, an estimate (a record, or a mapping with `value`, `low` and `high`), a ready cell, or text; one that
+was not measured is absent or `None`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from context_bench.core.families import Family, families
+from context_bench.core.measures import Measure, Measures
 from context_bench.core.numbers import number
-from context_bench.core.records import Estimate
+from context_bench.core.records import Estimate, Result
+from context_bench.core.roles import ArmRole, roles_in
+from context_bench.core.rows import attributed, of_rank, unranked
+from context_bench.reports.arm_aggregates import Aggregates, Line, LineAggregates, WireSums, aggregated
 from context_bench.reports.page import Cell, Chart, Column, Figure, Section, Table, Unit
 from context_bench.reports.visible_text import json_ready
 
@@ -131,3 +138,193 @@ def mapping(value: Any) -> dict[str, Any]:
     """`value` as a JSON-ready mapping; an empty one if it is something else."""
     ready = json_ready(value)
     return ready if isinstance(ready, dict) else {}
+
+
+PRIMARY = "mean_score"
+#: Sections of the platform for numbers that are no scores.
+_NO_SCORES = ("tokens", "time", "money", "setup")
+
+
+@dataclass(slots=True)
+class ReportContext:
+    """Context of a report, from which sections are made: the result, cleaned, and the aggregates of its rows."""
+
+    result: Result
+    aggregates: Aggregates
+    systems: list[str]
+    baseline: str | None
+    score_field: str | None
+    summary: dict[str, dict[str, float]]
+    estimates: dict[str, dict[str, Estimate]]
+    wire: dict[str, dict[str, Any]]
+    roles: dict[str, ArmRole]
+    measures: Measures
+
+    @property
+    def lines(self) -> list[tuple[Line, LineAggregates]]:
+        """Lines in the order of the systems."""
+        order = {name: position for position, name in enumerate(self.systems)}
+        return sorted(self.aggregates.lines.items(), key=lambda item: order[item[0][0]])
+
+    def label(self, line: Line) -> str:
+        """Title of a line: the system, and its shape where it was measured in several."""
+        system, shape = line
+        several = sum(name == system for name, _ in self.aggregates.lines) > 1
+        return f"{system} · {shape or 'no shape'}" if several else system
+
+    @property
+    def families(self) -> list[Family]:
+        """The families whose sections the page has."""
+        return [family for family in families() if self._belongs(family)]
+
+    def _belongs(self, family: Family) -> bool:
+        if family.sections.belongs is not None:
+            return family.sections.belongs(self)
+        return bool(self.result.families.get(family.manifest_key))
+
+    def apart(self, name: str) -> bool:
+        """True for numbers that the sections of a family show."""
+        return any(family.sections.apart(self, name) for family in self.families)
+
+    def measure(self, name: str) -> Measure:
+        """Title, unit, direction and place of a score or a number of the summary, as its file declares them.
+
+        The place of one that nobody has declared is "".
+        """
+        if name == "groups" or name.startswith(("setup_", "setups_")):
+            return Measure(place="setup")
+        return self.measures.of(name) or Measure(place="")
+
+    def is_score(self, name: str) -> bool:
+        """True for an estimate that the section on quality may show."""
+        place = self.measure(name).place
+        return place not in _NO_SCORES and (place != "metrics" or name in self.aggregates.score_names)
+
+    def replaced(self, section: str) -> bool:
+        """True for a section of the platform for which a family has its own."""
+        return any(section in family.sections.replaces for family in self.families)
+
+    def whole(self, line: Line) -> bool:
+        """True if the line is all there is of its system, so that the system's summary speaks of it."""
+        return sum(name == line[0] for name, _ in self.aggregates.lines) == 1
+
+
+def report_context(result: Result) -> ReportContext:
+    """Reads the rows, unless who collected them has tallied them, and drops from the summary what was not measured."""
+    aggregates = getattr(result.rows, "aggregates", None) or aggregated(result.rows)
+    systems = list(dict.fromkeys([*result.summary, *(system for system, _ in aggregates.lines)]))
+    without = unranked(result.manifest, systems)
+    for (system, _), line in aggregates.lines.items():
+        if system in without:
+            line.scores = {name: mean for name, mean in line.scores.items() if not of_rank(name)}
+    baselines = [each.baseline for each in result.comparisons]
+    estimates = {
+        system: {
+            name: each
+            for name, each in by.items()
+            if number(each.value) is not None and (each.n or not aggregates.rows)
+        }
+        for system, by in result.estimates.items()
+    }
+    summary = {
+        system: _measured_only(system, values, result.estimates.get(system, {}), aggregates)
+        for system, values in result.summary.items()
+    }
+    return ReportContext(
+        result=result,
+        aggregates=aggregates,
+        systems=systems,
+        baseline=baselines[0] if baselines else None,
+        score_field=_score_field(result, aggregates),
+        summary=summary,
+        estimates=estimates,
+        wire=_wire(result, aggregates),
+        roles=roles_in(result.manifest, systems),
+        measures=Measures(getattr(result, "metrics", ())),
+    )
+
+
+def _wire(result: Result, aggregates: Aggregates) -> dict[str, dict[str, Any]]:
+    """Figures of the tap for each system: those of its rows, then those of the run (unmatched calls, violations …)."""
+    seen: dict[str, WireSums] = {}
+    for (system, _), each in aggregates.lines.items():
+        seen[system] = seen[system] + each.seen if system in seen else each.seen
+    told = {str(system): mapping(facts) for system, facts in result.wire.items()}
+    both = {
+        system: attributed({**(seen[system].facts() if system in seen else {}), **told.get(system, {})})
+        for system in [*seen, *told]
+    }
+    return {system: facts for system, facts in both.items() if facts}
+
+
+def _measured_only(
+    system: str, values: Mapping[str, float], estimates: Mapping[str, Estimate], aggregates: Aggregates
+) -> dict[str, float]:
+    """The finite values of a summary, without the zeros that documented metrics return for what nobody measured."""
+    own = [each for (name, _), each in aggregates.lines.items() if name == system]
+    unknown: set[str] = {name for name, each in estimates.items() if aggregates.rows and not each.n}
+    if own and not any(mean.n for each in own for mean in each.scores.values()):
+        unknown |= {"mean_score", "pass_rate", "num_passing", "cost_of_pass"}
+    if own and not any(each.paired_sent.n for each in own):
+        unknown |= {"compression_ratio"}
+    if own and not any(each.sent.n for each in own):
+        unknown |= {"mean_input_tokens"}
+    if own and not any(each.forwarded.n for each in own):
+        unknown |= {"mean_output_tokens", "cost_of_pass"}
+    if own and not any(each.latency for each in own):
+        unknown |= {name for name in values if name.startswith("latency_")}
+    return {str(name): value for name, value in values.items() if number(value) is not None and name not in unknown}
+
+
+def _score_field(result: Result, aggregates: Aggregates) -> str | None:
+    """The score that verdicts are about, if the run says; else the only one there is."""
+    for place in (
+        result.manifest,
+        mapping(result.manifest.get("margin")),
+        mapping(result.manifest.get("options")),
+        result.config,
+    ):
+        if isinstance(told := place.get("score_field"), str):
+            return told
+    return aggregates.score_names[0] if len(aggregates.score_names) == 1 else None
+
+
+def estimate_of(report: ReportContext, line: Line, metric: str) -> Estimate | None:
+    """The best known statement about a metric of a line: an estimate, else the summary's number, else the mean of the
+    line's rows.
+    """
+    system = line[0]
+    if report.whole(line):
+        if (known := report.estimates.get(system, {}).get(metric)) is not None:
+            return known
+        if (value := number(report.summary.get(system, {}).get(metric))) is None:
+            return None
+        scored = _scored(report, report.aggregates.lines[line])
+        return Estimate(value, n=scored if metric in (PRIMARY, "pass_rate") else 0)
+    mean = report.aggregates.lines[line].scores.get(report.score_field or "")
+    return Estimate(mean.value, n=mean.n) if metric == PRIMARY and mean is not None and mean.value is not None else None
+
+
+def interval_of(
+    report: ReportContext,
+    line: Line,
+    metric: str,
+    value: float | None,
+    unit: Unit,
+    *,
+    scale: float = 1.0,
+    approximate: bool = False,
+) -> Figure | None:
+    """A cell of `metric`: the run's estimate with its interval where there is one for this line, else `value`; both
+    times `scale`.
+    """
+    known = report.estimates.get(line[0], {}).get(metric) if report.whole(line) else None
+    if known is None:
+        return figure(None if value is None else scale * value, unit, approximate=approximate)
+    low, high = (None if end is None else scale * end for end in (number(known.low), number(known.high)))
+    return Figure(scale * known.value, unit, low, high, approximate=approximate)
+
+
+def _scored(report: ReportContext, each: LineAggregates) -> int:
+    mean = each.scores.get(report.score_field or "")
+    return mean.n if mean else 0

@@ -13,7 +13,17 @@ from context_bench.core.numbers import number
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.roles import CANDIDATE
 from context_bench.reports.arm_aggregates import Line, LineAggregates, quantile
-from context_bench.reports.declared import FigureColumn, columns, declared_table, estimated, section_of
+from context_bench.reports.declared import (
+    PRIMARY,
+    FigureColumn,
+    ReportContext,
+    columns,
+    declared_table,
+    estimate_of,
+    estimated,
+    interval_of,
+    section_of,
+)
 from context_bench.reports.page import (
     BarPart,
     Cell,
@@ -28,7 +38,6 @@ from context_bench.reports.page import (
     Tone,
     TurnBar,
 )
-from context_bench.reports.report_context import PRIMARY, ReportContext, estimate_of, interval_of
 from context_bench.reports.traffic import forwarded_mean
 from context_bench.reports.visible_text import visible
 from context_bench.stats.pareto import Reading, beats

@@ -17,10 +17,19 @@ from context_bench.core.records import Comparison, Result, SetupRecord
 from context_bench.core.roles import CANDIDATE
 from context_bench.core.rows import set_up_again, standing, totals
 from context_bench.reports.arm_aggregates import Aggregates, LineAggregates, Mean, quantile
-from context_bench.reports.declared import FigureColumn, declared_table, estimated, figure, mapping, section_of
+from context_bench.reports.declared import (
+    FigureColumn,
+    ReportContext,
+    declared_table,
+    estimated,
+    figure,
+    interval_of,
+    mapping,
+    report_context,
+    section_of,
+)
 from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Sentence, SystemChanges, Table
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, add_charts, comparisons, difference, quality
-from context_bench.reports.report_context import ReportContext, interval_of, report_context
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 from context_bench.stats.verdict.evidence import is_headline
 

@@ -9,9 +9,17 @@ from typing import Any, Literal
 
 from context_bench.core.numbers import number
 from context_bench.reports.arm_aggregates import Line, LineAggregates, Mean, quantile
-from context_bench.reports.declared import FigureColumn, columns, declared_table, figure, mapping, section_of
+from context_bench.reports.declared import (
+    FigureColumn,
+    ReportContext,
+    columns,
+    declared_table,
+    figure,
+    interval_of,
+    mapping,
+    section_of,
+)
 from context_bench.reports.page import Cell, Figure, Section
-from context_bench.reports.report_context import ReportContext, interval_of
 from context_bench.wire.violations import NOTES
 
 _TOKENS = columns(

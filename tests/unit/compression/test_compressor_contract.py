@@ -23,7 +23,7 @@ class _Words:
 @pytest.mark.parametrize("name", sorted(COMPRESSORS))
 def test_built_ins_keep_the_contract(name: str) -> None:
     if name == "extractive":
-        from context_bench.compression.compressors.extractive import Extractive
+        from context_bench.compression.compressors.ranked_sentences import Extractive
 
         assert_compressor(lambda: Extractive(embedder=_Words()), huge=60_000)
     else:

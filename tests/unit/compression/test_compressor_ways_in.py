@@ -255,7 +255,7 @@ class Answers:
 async def test_a_system_is_adapted() -> None:
     assert await made_by(Shortens()) == [{"role": "user", "content": "user: The gauge show"}]
     assert await made_by(Replaces()) == PREFIX[-1:]
-    assert await made_by("py:context_bench.compression.compressors.full:Full") == PREFIX
+    assert await made_by("py:context_bench.compression.compressors.trivial_baselines:Full") == PREFIX
     with pytest.raises(BadReply, match="no compressed, messages or context"):
         await made_by(Answers())
     with pytest.raises(BadInput, match="neither compress"):

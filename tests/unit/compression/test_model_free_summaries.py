@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from context_bench.compression.compressors.anchored import Anchored
-from context_bench.compression.compressors.extractive import Extractive
 from context_bench.compression.compressors.model_summaries import SummarySections
+from context_bench.compression.compressors.ranked_sentences import Extractive
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.datasets import sessions

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from context_bench.compression.compressors import compressor_for
-from context_bench.compression.compressors.anchored_iterative import AnchoredIterative
-from context_bench.compression.compressors.regenerative import Regenerative
+from context_bench.compression.compressors.model_summaries import AnchoredIterative, Regenerative
 from context_bench.core.errors import BadInput, BadReply, ServerFailed
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.tokens import counter_for

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 import context_bench
-from context_bench.compression.compressors.full import Full
+from context_bench.compression.compressors.trivial_baselines import Full
 from context_bench.core.calling import fingerprint, recorded_name
 
 ROWS = tomllib.loads((Path(context_bench.__file__).parent / "core" / "recorded_names.toml").read_text("utf-8"))

@@ -17,7 +17,7 @@ from statistics import mean
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from context_bench.compression.compressors.bm25 import BM25
+from context_bench.compression.compressors.ranked_sentences import BM25
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.text import best_match

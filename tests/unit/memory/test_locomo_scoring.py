@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.core.text import stem
-from context_bench.memory.evaluators import locomo
+from context_bench.memory.evaluators import published_scores as locomo
 
 _VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))[
     "official_locomo_scoring"

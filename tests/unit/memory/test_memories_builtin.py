@@ -18,9 +18,8 @@ from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Item
 from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25_memory import BM25, _words
-from context_bench.memory.systems.embedding import Embedding
-from context_bench.memory.systems.hybrid import Hybrid
 from context_bench.memory.systems.summary_memory import AnchoredSummary, RegenerativeSummary, _numbers
+from context_bench.memory.systems.vector_memories import Embedding, Hybrid
 
 TALK = [
     Item("D1:1", "I bought a red bike in Oslo.", speaker="Ann", time="2023-05-08", session="1"),

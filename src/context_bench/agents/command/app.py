@@ -138,7 +138,7 @@ def _completed(options: AgentOptions) -> AgentOptions:
 
 
 async def _run(options: AgentOptions) -> int:
-    from context_bench.agents.evaluators.solved import Solved
+    from context_bench.agents.agent_runs import Solved
     from context_bench.agents.systems import AbortRules, parse_arm
     from context_bench.agents.systems.arm_specs import require_reachable
 

@@ -1,21 +1,22 @@
-"""Summaries that a model writes: its arguments, the parts in which it reads a long prefix, and summaries in fixed
-sections.
+"""Summaries that a model writes: one written anew each time, or one in sections that the model adds to.
 
-Entries of a section are added and struck out, never written anew. `SummarySections` also shows as much of itself as a
-budget allows.
+Of a summary written anew, what it leaves out once is gone, and what it words anew may change. In sections, what stands
+is never written anew, only struck out where it is no longer true; `anchored` fills the same sections by rules.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.compression.compressors.texts import head
-from context_bench.compression.probes import rendered
+from context_bench.compression.compressors.texts import Messages, head
+from context_bench.compression.probes import rendered, tokens_of
+from context_bench.core.errors import BadReply
 from context_bench.core.iterables import by_size
 from context_bench.core.keys import stable_hash
-from context_bench.core.protocols import Prices
+from context_bench.core.protocols import Compressed, Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems.context import check_limit
 from context_bench.systems.text_model import TextModel
@@ -200,3 +201,150 @@ def newly(prefix: Sequence[ChatMessage], state: Any) -> list[ChatMessage]:
 def seen(prefix: Sequence[ChatMessage], made: Sequence[ChatMessage]) -> dict[str, Any]:
     """The state that `newly` needs next time: the messages that were given, and those that were made of them."""
     return {"got": [len(prefix), stable_hash(list(prefix))], "gave": [len(made), stable_hash(list(made))]}
+
+
+ADAPTED = {
+    "regenerative": "Regenerative",
+    "anchored_iterative": "AnchoredIterative",
+}
+_RULES_ANEW = """You summarise a working session between a user and an assistant with tools, so that the work can go on without the session.
+You get the summary so far, if there is one, and the next part of the session. Write the new summary of both; it takes the old one's place.
+Say what the user wants, which files were created, changed or only read, what was decided and why, and against what, which errors and
+results there were, and what is left to do. Copy names, paths, numbers, versions and error messages exactly. Leave out what was only
+tried and everything that can be looked up again. Write nothing but the summary."""  # noqa: E501
+
+
+class Regenerative(WrittenByModel):
+    """The whole prefix, an earlier summary in it included, becomes one new summary. It has no state."""
+
+    name = "regenerative"
+    rules = _RULES_ANEW
+
+    async def compress(
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
+    ) -> tuple[Compressed, Any]:
+        """The summary as one message."""
+        counter, limit = counter_for(self.model), self.budget if budget is None else budget
+        title = f"[{TITLE}]\n\n"
+        room = None if limit is None else limit - counter.count(title)
+        before = tokens_of(prefix, counter)
+        if room is not None and room <= 0:
+            return Compressed(
+                [], before, 0, warnings=[f"{limit} tokens are too few for a summary"] if prefix else []
+            ), state
+        summary = ""
+        for part in self._parts(prefix):
+            summary = await self._ask(
+                f"Summary so far:\n{summary or '(none)'}\n\nNext part:\n{part}\n\nNew summary:", room
+            )
+        warnings = []
+        if summary and room is not None and counter.count(summary) > room:
+            summary = await self._ask(
+                f"Summary so far:\n{summary}\n\nNext part:\n(none: only make it shorter)\n\nNew summary:", room
+            )
+            if (size := counter.count(summary)) > room:
+                warnings.append(f"the model wrote {size} tokens where {room} were asked for; the end was cut off")
+                summary = head(summary, room, counter)
+        made = summary_message(title + summary if summary else "")
+        while (
+            made and limit is not None and tokens_of(made, counter) > limit
+        ):  # tokens of joined texts may be more than their sum
+            summary = head(summary, counter.count(summary) - 1, counter)
+            made = summary_message(title + summary if summary else "")
+        return Compressed(made, before, tokens_of(made, counter), warnings=warnings), state
+
+
+_RULES_OF_SECTIONS = f"""You keep the summary of a working session between a user and an assistant with tools, so that the work can go on without it.
+The summary has these sections: {", ".join(SECTIONS.values())}.
+You get the summary as it stands, its entries numbered, and the next part of the session. Write only what is to be added: the heading of a
+section on a line of its own after two hash marks, and under it one entry to a line after a dash. Example:
+## Decisions
+- One connection pool for all workers instead of one each, because Postgres allows 40 connections
+Copy names, paths, numbers, versions and error messages exactly. Of a changed file say what changed. A file stands in one section only.
+Where an entry is no longer true or is done, write a line with a tilde and its number, as in: ~ 7
+Do not repeat entries and do not word them anew. If there is nothing to add, write: - nothing"""  # noqa: E501
+_HEADING = re.compile(r"^[ \t]*#{1,4}[ \t]*(.+?)[ \t:]*$")
+_ENTRY = re.compile(r"^[ \t]*[-*•][ \t]+(.+?)[ \t]*$")
+_STRUCK = re.compile(r"^[ \t]*~[ \t]*(\d{1,6})\b")
+_LONGEST = 1000  # characters of an entry
+_BY_HEADING = {heading.casefold(): name for name, heading in SECTIONS.items()}
+
+
+class AnchoredIterative(WrittenByModel):
+    """`state` holds the sections (see `anchored`): the model sees them and what came since, and says what to add and
+    what to strike.
+
+    A reply in which no entry can be read is a failure. With a budget the most useful and newest entries are shown; none
+    is forgotten.
+    """
+
+    name = "anchored_iterative"
+    rules = _RULES_OF_SECTIONS
+
+    async def compress(
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
+    ) -> tuple[Compressed, Any]:
+        """The sections as one message."""
+        counter, limit = counter_for(self.model), self.budget if budget is None else budget
+        sections = SummarySections.from_json((state or {}).get("sections"))
+        for part in self._parts(newly(prefix, state)):
+            shown, places = _numbered(sections)
+            said = await self._ask(
+                f"The summary as it stands:\n{shown or '(empty)'}\n\nNext part:\n{part}\n\nTo be added:", limit
+            )
+            _merge(sections, said, places)
+        text, left_out = sections.fitting(limit, counter)
+        made = summary_message(text)
+        warnings = [f"{left_out} entries of the summary did not fit"] if left_out else []
+        after = {"sections": sections.to_json(), **seen(prefix, made)}
+        return Compressed(made, tokens_of(prefix, counter), tokens_of(made, counter), warnings=warnings), after
+
+
+def _numbered(sections: SummarySections) -> tuple[str, list[tuple[str, str]]]:
+    """The sections with their entries numbered from 1, and where each of these is."""
+    lines, places = list[str](), list[tuple[str, str]]()
+    for name, held in sections.entries.items():
+        if held:
+            lines.append(f"## {SECTIONS[name]}")
+        for key, text in held.items():
+            places.append((name, key))
+            lines.append(f"{len(places)}. {text}")
+    return "\n".join(lines), places
+
+
+def _merge(sections: SummarySections, said: str, places: list[tuple[str, str]]) -> None:
+    """Do what the model said; `BadReply` if nothing in it can be read."""
+    section, read = None, False
+    for line in (each[:_LONGEST] for each in said.splitlines()):
+        if struck := _STRUCK.match(line):
+            read = True
+            if 0 < int(struck[1]) <= len(places):
+                sections.strike(*places[int(struck[1]) - 1])
+        elif heading := _HEADING.match(line):
+            section = _section(heading[1])
+        elif entry := _ENTRY.match(line):
+            nothing = entry[1].strip(" .").casefold() in ("nothing", "none")
+            read = read or nothing or section is not None
+            if section is not None and not nothing:
+                sections.put(section, entry[1])
+    if not read:
+        raise BadReply(f"no entry of a summary can be read in what the model wrote: {said[:200]!r}")
+
+
+def _section(heading: str) -> str | None:
+    told = heading.casefold().strip("*_: ")
+    if told in _BY_HEADING:
+        return _BY_HEADING[told]
+    return next((name for known, name in _BY_HEADING.items() if known.startswith(told) or told.startswith(known)), None)

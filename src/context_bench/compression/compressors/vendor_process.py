@@ -1,9 +1,12 @@
-"""Compressors whose packages live in environments of their own: one process for one compression, with none of our code
-in it.
+"""Compressors whose packages live in environments of their own, each run once a compression by the Python that has it.
+
+Headroom (package `headroom-ai`) is content-aware and needs no model. LangChain shortens a conversation before a call in
+two ways: it clears old tool results, or it summarises.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 from context_bench.compression.compressors.texts import Messages, result_of
 from context_bench.compression.probes import tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
-from context_bench.core.errors import BadReply, Refused
+from context_bench.core.errors import BadInput, BadReply, Refused
 from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import duration, moment
 from context_bench.core.protocols import Compressed
@@ -117,3 +120,122 @@ class VendorCompressor:
             call = Call(ledger.account, self._asked_model or "", bare_url(self._relay or ""), *times)
             call.request, call.usage = each.get("request"), usage_of(each.get("usage"), OPENAI_CHAT)
             ledger.record(call)
+
+
+ADAPTED = {
+    "headroom": "Headroom",
+    "langchain_clear": "ClearToolUses",
+    "langchain_summary": "Summarization",
+}
+
+
+class Headroom(VendorCompressor):
+    """`headroom.compress(messages, …)` as the package does it by default; the options are the package's own.
+
+    A budget becomes its `target_ratio` (share kept), which it takes as a wish. `protect_recent`: messages at the end
+    that it leaves alone; `compress_user_messages`: whether what users said is compressed too. `counted_as`: the model
+    of its own count of tokens.
+    """
+
+    vendor = Vendor("headroom-ai", "headroom", "0.42.0")
+    name = "headroom"
+
+    def __init__(
+        self,
+        target_ratio: float | None = None,
+        protect_recent: int | None = None,
+        compress_user_messages: bool | None = None,
+        *,
+        counted_as: str = "gpt-4o",
+        python: str | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        given = {
+            "target_ratio": target_ratio,
+            "protect_recent": protect_recent,
+            "compress_user_messages": compress_user_messages,
+        }
+        options = {name: value for name, value in given.items() if value is not None}
+        super().__init__({"model": counted_as, **options}, python=python, timeout=timeout)
+
+    def _for_budget(self, prefix: Messages, budget: int | None) -> dict[str, Any]:
+        before = tokens_of(prefix, counter_for())
+        share = {} if budget is None or not before else {"target_ratio": max(0.01, min(1.0, budget / before))}
+        return {**self._options, **share}
+
+
+_VENDOR = Vendor("langchain", "langchain", "1.4.7")
+
+
+class ClearToolUses(VendorCompressor):
+    """`ClearToolUsesEdit`: all but the last `keep` results of tools become `[cleared]` once there are more than
+    `trigger` tokens.
+
+    Its own default trigger is 100,000 (its own estimate of tokens); here it is 0, since a compression point is where it
+    is to happen. A budget becomes the trigger; what is then too long stays too long.
+    """
+
+    vendor = _VENDOR
+    name = "langchain_clear"
+    deterministic = True
+
+    def __init__(
+        self,
+        keep: int = 3,
+        trigger: int = 0,
+        clear_at_least: int = 0,
+        clear_tool_inputs: bool = False,
+        *,
+        python: str | None = None,
+        timeout: float = 120.0,
+    ) -> None:
+        options = {
+            "keep": keep,
+            "trigger": trigger,
+            "clear_at_least": clear_at_least,
+            "clear_tool_inputs": clear_tool_inputs,
+        }
+        super().__init__(options, python=python, timeout=timeout)
+
+    def _for_budget(self, prefix: Messages, budget: int | None) -> dict[str, Any]:
+        return self._options if budget is None else {**self._options, "trigger": budget}
+
+
+class Summarization(VendorCompressor):
+    """`SummarizationMiddleware` with its own prompt and model calls: everything but the last `keep` messages becomes
+    one summary.
+
+    `keep_tokens`: so many tokens at the end are kept instead (its own estimate); of a budget, half is for them. The
+    package itself looks only at the last `trim_tokens_to_summarize` tokens (its default: 4,000) of what it summarises.
+    `relay`, `model`, `api_key`: who writes.
+    """
+
+    vendor = _VENDOR
+    name = "langchain_summary"
+
+    def __init__(
+        self,
+        relay: str | None = None,
+        model: str = "gpt-4o-mini",
+        api_key: str | None = None,
+        *,
+        keep: int = 20,
+        keep_tokens: int | None = None,
+        trim_tokens_to_summarize: int | None = 4000,
+        python: str | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        if relay is None:
+            raise BadInput(
+                "langchain_summary needs a model that writes it: langchain_summary:relay=http://HOST:PORT (or "
+                "--responder URL)"
+            )
+        if keep < 1 or (keep_tokens is not None and keep_tokens < 1):
+            raise BadInput(f"langchain_summary: keep and keep_tokens are 1 or more, not {keep} and {keep_tokens}")
+        kept = ["messages", keep] if keep_tokens is None else ["tokens", keep_tokens]
+        options = {"keep": kept, "trim_tokens_to_summarize": trim_tokens_to_summarize}
+        key = api_key or os.environ.get("OPENAI_API_KEY")
+        super().__init__(options, python=python, timeout=timeout, relay=relay, model=model, api_key=key)
+
+    def _for_budget(self, prefix: Messages, budget: int | None) -> dict[str, Any]:
+        return self._options if not budget else {**self._options, "keep": ["tokens", max(1, budget // 2)]}

@@ -16,9 +16,8 @@ from context_bench.compression.sections.scores import (
     rubric,
     variance,
 )
-from context_bench.reports.declared import mapping
+from context_bench.reports.declared import ReportContext, mapping
 from context_bench.reports.page import Section
-from context_bench.reports.report_context import ReportContext
 
 __all__ = ["compression", "grader", "run_facts"]
 

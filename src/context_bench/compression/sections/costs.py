@@ -15,9 +15,18 @@ from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole
 from context_bench.core.rows import standing
 from context_bench.reports.arm_aggregates import quantile
-from context_bench.reports.declared import FigureColumn, columns, declared_table, figure, mapping, section_of
+from context_bench.reports.declared import (
+    PRIMARY,
+    FigureColumn,
+    ReportContext,
+    columns,
+    declared_table,
+    figure,
+    interval_of,
+    mapping,
+    section_of,
+)
 from context_bench.reports.page import Cell, Chart, Figure, LinePoint, Section, Table
-from context_bench.reports.report_context import PRIMARY, ReportContext, interval_of
 from context_bench.wire.cache import break_even_turns
 
 _MOST_SHOWN = 5  # losses of a system; the data have more

@@ -13,9 +13,16 @@ from context_bench.compression.probes import PROBE_TYPES
 from context_bench.core.numbers import number
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.rubric import default_rubric
-from context_bench.reports.declared import FigureColumn, columns, declared_table, estimated, mapping, section_of
+from context_bench.reports.declared import (
+    FigureColumn,
+    ReportContext,
+    columns,
+    declared_table,
+    estimated,
+    mapping,
+    section_of,
+)
 from context_bench.reports.page import Chart, Rated, Section
-from context_bench.reports.report_context import ReportContext
 
 Systems = Mapping[str, dict[str, Any]]
 _JUDGE = "rubric_judge"

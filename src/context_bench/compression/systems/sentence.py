@@ -21,7 +21,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from context_bench.compression.compressors.bm25 import bm25_scores
+from context_bench.compression.compressors.ranked_sentences import bm25_scores
 from context_bench.compression.compressors.texts import sentences
 from context_bench.compression.probes import unrendered
 from context_bench.compression.session_rules.artifacts import artifact_ledger, changes

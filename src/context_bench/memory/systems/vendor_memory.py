@@ -1,4 +1,8 @@
-"""Memories whose packages live in environments of their own, each served by a process of the Python that has it."""
+"""Memories whose packages live in environments of their own, each served by a process of the Python that has it.
+
+mem0 (`mem0ai`) has its own Qdrant folder, and a model only where it is to extract facts. LangGraph's store is measured
+as it is and through the tools of LangMem. All of them run offline with the bundled embedder.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.embedder import DIMENSIONS
 from context_bench.llm.servers import ModelServer, ResponderError
 from context_bench.memory.protocol import Capability, Hit, Item, Receipt
-from context_bench.memory.systems.baselines import Isolated, spoken
-from context_bench.memory.systems.embedding import bundled
+from context_bench.memory.systems.baselines import Isolated, dated_text, spoken
+from context_bench.memory.systems.vector_memories import bundled
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
@@ -263,3 +267,101 @@ def _hit(kind: str, reply: Any) -> Hit:
         )
     ident, source, time = names
     return Hit(text, score, () if source is None else (source,), ident, time)
+
+
+MEMORIES = {
+    "mem0": "Mem0",
+    "langgraph": "LangGraphStore",
+    "langmem": "LangMem",
+}
+
+
+class Mem0(VendorMemory):
+    """The open-source `mem0.Memory`. Namespaces are its `user_id`s; hits name their turn by the metadata that mem0
+    echoes.
+
+    `infer=False` (as decided for offline runs) stores texts as they are and calls no model; `infer=True`, mem0's own
+    default, has the relay's `model` extract facts from every turn: as many model calls as turns. Searches ask for
+    threshold 0, the lowest that mem0 takes, since its own 0.1 leaves hits out; a hit whose cosine is negative is still
+    left out. `path`: a folder to keep the store in; by default it goes with the process. `embedder`, `python`,
+    `timeout`: see `VendorMemory`.
+    """
+
+    vendor = Vendor("mem0ai", "mem0", "2.2.1")
+    kind = "mem0"
+
+    def __init__(
+        self,
+        infer: bool = False,
+        *,
+        relay: str | None = None,
+        model: str | None = None,
+        api_key: str | None = None,
+        embedder: str = "minilm",
+        embedding_model: str = "text-embedding-3-small",
+        dimensions: int = 1536,
+        path: str | None = None,
+        python: str | None = None,
+        timeout: float = 120.0,
+    ) -> None:
+        if infer and not (relay and model):
+            raise BadInput("mem0 with infer=true asks a model: give relay=URL and model=NAME, or --relay and --model")
+        settings = {
+            "infer": bool(infer),
+            "model": model if infer else "none",
+            "embedding_model": embedding_model,
+            "dimensions": dimensions,
+            "folder": path,
+        }
+        super().__init__(settings, relay=relay, api_key=api_key, embedder=embedder, python=python, timeout=timeout)
+        self.infer = bool(infer)
+        if not infer:
+            self.capabilities |= {"update"}
+        if path:
+            self.capabilities |= {"persistent"}
+
+    @staticmethod
+    def own_calls(options: Mapping[str, Any]) -> bool:
+        return bool(options.get("infer")) or VendorMemory.own_calls(options)
+
+    def _text(self, item: Item) -> str:
+        """A model that extracts facts has to see when a thing was said; a text kept as it is has its date beside it."""
+        return dated_text(item) if self.infer else spoken(item)
+
+
+class LangGraphStore(VendorMemory):
+    """`langgraph.store.memory.InMemoryStore` with an index: nearest vectors, in memory only. Namespaces are the store's
+    own.
+
+    `embedder`, `embedding_model`, `dimensions`, `python`, `timeout`: see `VendorMemory`.
+    """
+
+    vendor = Vendor("langgraph", "langgraph", "1.2.22")
+    kind = "langgraph"
+    capabilities = VendorMemory.capabilities | {"update"}
+
+    def __init__(
+        self,
+        *,
+        relay: str | None = None,
+        api_key: str | None = None,
+        embedder: str = "minilm",
+        embedding_model: str = "text-embedding-3-small",
+        dimensions: int = 1536,
+        python: str | None = None,
+        timeout: float = 120.0,
+    ) -> None:
+        settings: dict[str, Any] = {"embedding_model": embedding_model, "dimensions": dimensions}
+        super().__init__(settings, relay=relay, api_key=api_key, embedder=embedder, python=python, timeout=timeout)
+
+
+class LangMem(LangGraphStore):
+    """The same store, written and searched through LangMem's tools, as an agent does; a model that decides what to
+    write is not part of it.
+
+    The tools keep texts only: which turn a memory came from and when it was said is remembered beside them, by the id
+    that they tell.
+    """
+
+    vendor = Vendor("langmem", "langgraph", "0.0.30")
+    kind = "langmem"

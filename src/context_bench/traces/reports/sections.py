@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from context_bench.reports.declared import mapping
+from context_bench.reports.declared import ReportContext, mapping
 from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sentence, Table
-from context_bench.reports.report_context import ReportContext
 from context_bench.stats.intervals import Interval
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS

@@ -13,15 +13,16 @@ from context_bench.reports.arm_aggregates import Line, LineAggregates
 from context_bench.reports.declared import (
     ColumnUnit,
     FigureColumn,
+    ReportContext,
     columns,
     declared_table,
     figure,
+    interval_of,
     mapping,
     section_of,
 )
 from context_bench.reports.page import Chart, Section, Sentence, Table, Tone
 from context_bench.reports.plotting import turns_of
-from context_bench.reports.report_context import ReportContext, interval_of
 from context_bench.wire.violations import phrase
 
 AS_SENT = "as sent"

@@ -1,7 +1,8 @@
-"""LoCoMo's official score of an answer, number for number.
+"""Other tools' scores of an answer, number for number, under names that say whose: cortex, mem0, LoCoMo.
 
-F1 of Porter stems after LoCoMo's normalisation, which also drops commas and the word "and". The rule depends on the
-category of the question (numbers of the published file). Source: `task_eval/evaluation.py` of snap-research/locomo.
+LoCoMo's official score is the F1 of Porter stems after LoCoMo's normalisation, which also drops commas and the word
+"and". The rule depends on the category of the question (numbers of the published file). Source:
+`task_eval/evaluation.py` of snap-research/locomo.
 """
 
 from __future__ import annotations
@@ -15,9 +16,56 @@ from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
 from context_bench.core.text import stem
 from context_bench.evaluators.answer_quality import golds
+from context_bench.memory.cortex import containment as cortex
 
-EVALUATORS = {"locomo": "LocomoOfficial"}
-MEASURES = {"locomo_f1": {"unit": "score", "better": "higher", "place": "quality"}}
+EVALUATORS = {
+    "answer_variants": "AnswerVariants",
+    "locomo": "LocomoOfficial",
+}
+MEASURES = {
+    "f1_cortex f1_mem0_set contains_text": {"unit": "score", "better": "higher", "place": "quality"},
+    "locomo_f1": {"unit": "score", "better": "higher", "place": "quality"},
+}
+_MEM0_MARKS = str.maketrans(dict.fromkeys(".,!?", " "))
+
+
+class AnswerVariants:
+    """One answer by three rules, each in [0, 1], to compare with numbers that others published; the best gold counts.
+
+    `f1_cortex`: tokens are runs of a–z, 0–9 and apostrophes, as often as they occur (cortex's harness). `f1_mem0_set`:
+    words between spaces after . , ! ? are taken out, each once (mem0's evaluation). `contains_text`: the gold occurs in
+    the response as characters, even inside a word (cortex's "exact match"). Beside them `answer` gives `f1` (SQuAD's
+    rules) and `contains` (whole words), and `locomo` gives `locomo_f1`.
+    """
+
+    name = "answer_variants"
+    version = "1"
+    needs = ("answer",)
+    fields = ("f1_cortex", "f1_mem0_set", "contains_text")
+
+    def applies(self, example: Example, output: Example) -> bool:
+        """There is a gold answer, and an answer was given."""
+        return bool(golds(example)) and "response" in output
+
+    def score(self, original: Example, processed: Example) -> dict[str, float]:
+        wanted = golds(original)
+        if not wanted:
+            return {}
+        response = processed.get("response")
+        said = "" if response is None else str(response)
+        return {
+            "f1_cortex": max(cortex.token_f1(said, gold) for gold in wanted),
+            "f1_mem0_set": max(mem0_set_f1(said, gold) for gold in wanted),
+            "contains_text": float(any(cortex.exact_match(said, gold) for gold in wanted)),
+        }
+
+
+def mem0_set_f1(prediction: str, gold: str) -> float:
+    """F1 of two sets of words; 0 if either is empty. Source: `evaluation/metrics/utils.py` of mem0ai/mem0."""
+    found, wanted = (set(text.lower().translate(_MEM0_MARKS).split()) for text in (prediction, gold))
+    shared = len(found & wanted)
+    return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
+
 
 #: Category numbers of the published file and what they mean, by the paper's counts and the scorer's comments; many
 #: harnesses differ.
