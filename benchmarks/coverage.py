@@ -5,6 +5,7 @@ python benchmarks/coverage.py margin [--runs 2000]     a true loss of exactly th
 harmless? python benchmarks/coverage.py whole [--runs 2000]      the same loss as whole documents lost amid noise; and
 the price, in power python benchmarks/coverage.py means [--runs 2000]      do 95 % intervals of means hold the true
 mean? python benchmarks/coverage.py naive [--runs 1000]      the same loss judged by the usual shortcuts, for comparison
+python benchmarks/coverage.py limits [--runs 2000]     limits on live traffic: false alarms, changes found
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from coverage_limits import limits
 
 from context_bench import stats
 
@@ -154,7 +156,7 @@ def naive(runs: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["margin", "whole", "means", "naive"])
+    parser.add_argument("what", choices=["margin", "whole", "means", "naive", "limits"])
     parser.add_argument("--runs", type=int, default=2000)
     given = parser.parse_args()
-    {"margin": margin, "whole": whole, "means": means, "naive": naive}[given.what](given.runs)
+    {"margin": margin, "whole": whole, "means": means, "naive": naive, "limits": limits}[given.what](given.runs)
