@@ -2,9 +2,13 @@
 small part of it.
 
 python benchmarks/coverage.py margin [--runs 2000]     a true loss of exactly the margin: how often is it called
-harmless? python benchmarks/coverage.py whole [--runs 2000]      the same loss as whole documents lost amid noise; and
-the price, in power python benchmarks/coverage.py means [--runs 2000]      do 95 % intervals of means hold the true
-mean? python benchmarks/coverage.py naive [--runs 1000]      the same loss judged by the usual shortcuts, for comparison
+                                                       harmless?
+python benchmarks/coverage.py whole [--runs 2000]      the same loss as whole documents lost amid noise; and the price,
+                                                       in power
+python benchmarks/coverage.py means [--runs 2000]      do 95 % intervals of means hold the true mean?
+python benchmarks/coverage.py judged [--runs 2000]     labels drawn by band: is people's mean found; does a judge that
+                                                       favours a system let a loss of the margin pass?
+python benchmarks/coverage.py naive [--runs 1000]      the same loss judged by the usual shortcuts, for comparison
 python benchmarks/coverage.py limits [--runs 2000]     limits on live traffic: false alarms, changes found
 """
 
@@ -12,12 +16,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 from collections.abc import Iterator
+from statistics import NormalDist, fmean
 
 import numpy as np
 from coverage_limits import limits
 
 from context_bench import stats
+from context_bench.stats.agreement import Label, labelled_mean
+from context_bench.stats.verdict import as_people_rate, weigh
 
 MARGIN = 0.02
 
@@ -154,9 +162,68 @@ def naive(runs: int) -> None:
         print(f"{groups:6} {n:5} {discordant:11} {rho:5} {part:5}  {told}", flush=True)
 
 
+def judged(runs: int) -> None:
+    """A judge that is right in 85 of 100 answers and else says anything: people's mean by labels drawn band by band;
+    then a judge that adds `bias` points of 100 to a system that is worse by exactly the margin of 2.
+    """
+    rng = random.Random(5)
+    true = sum(k * share for k, share in enumerate(_clipped_normal()))
+    print("labels of 400  tuned  bias of the mean  as if drawn at random  interval holds the mean")
+    for n in (20, 40, 100, 200):
+        for tuned in (False, True) if n >= 100 else (False,):
+            found = [_labelled_run(rng, n, tuned) for _ in range(runs)]
+            bias, plain = (sum(each[place] for each in found) / runs - true for place in (0, 1))
+            held = sum(low <= true <= high for _, _, (low, high) in found) / runs
+            print(f"{n:13} {tuned!s:>6} {bias:17.3f} {plain:22.3f} {held:24.1%}", flush=True)
+    print("examples  labels  judge's bias  a loss of the margin passes: by people  by the judge's score")
+    for size, n in ((600, 100), (1000, 100), (1000, 400)):
+        for bias in (0.01, 0.02):
+            passed = [_partial_judge(rng, size, n, bias) for _ in range(runs)]
+            people, raw = (sum(each[place] for each in passed) / runs for place in (0, 1))
+            print(f"{size:8} {n:7} {bias:13} {people:38.1%} {raw:21.1%}", flush=True)
+
+
+def _clipped_normal() -> list[float]:
+    """Shares of the ratings 0 to 5 of people: normal around 4 with SD 1.2, rounded and clipped."""
+    below = [NormalDist(4, 1.2).cdf(k + 0.5) for k in range(5)]
+    return [high - low for low, high in zip([0.0, *below], [*below, 1.0], strict=True)]
+
+
+def _labelled_run(rng: random.Random, n: int, tuned: bool) -> tuple[float, float, tuple[float, float]]:
+    """(people's mean by band, as if drawn at random, the interval of the first) of 400 answers and `n` labels."""
+    human = rng.choices(range(6), _clipped_normal(), k=400)
+    judge = [y if rng.random() < 0.85 else rng.randint(0, 5) for y in human]
+    queues = {band: rng.sample(places, len(places)) for band in range(6) if (places := _where(judge, band))}
+    chosen: list[int] = []
+    while len(chosen) < n:
+        chosen += [queue.pop() for queue in queues.values() if queue]
+    labels = {at: Label(float(human[at]), judge[at], judge.count(judge[at]) / 400) for at in chosen[:n]}
+    found = labelled_mean([float(f) for f in judge], labels, judge, tuned=tuned)
+    assert found is not None
+    plain = fmean(judge) + fmean(label.human - judge[at] for at, label in labels.items())
+    return found.value, plain, found.interval()
+
+
+def _where(judge: list[int], band: int) -> list[int]:
+    return [at for at, rating in enumerate(judge) if rating == band]
+
+
+def _partial_judge(rng: random.Random, size: int, n: int, bias: float) -> tuple[bool, bool]:
+    """Is a loss of 2 points called ruled out: by people's difference, by the judge's own score?"""
+    gap = [rng.choices((-0.2, 0.0, 0.2), (0.14, 0.82, 0.04))[0] for _ in range(size)]
+    seen = [d + bias + (0 if rng.random() < 0.9 else rng.choice((-0.2, 0.2))) for d in gap]
+    found = labelled_mean(seen, {at: Label(gap[at]) for at in rng.sample(range(size), n)}, tuned=True)
+    assert found is not None
+    raw = weigh([0.5 + d for d in seen], [0.5] * size, margin=MARGIN)
+    people = as_people_rate(raw, found, n)
+    return bool((people.p_loss or 0) < 0.05), bool((raw.p_loss or 0) < 0.05)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["margin", "whole", "means", "naive", "limits"])
+    parser.add_argument("what", choices=["margin", "whole", "means", "judged", "naive", "limits"])
     parser.add_argument("--runs", type=int, default=2000)
     given = parser.parse_args()
-    {"margin": margin, "whole": whole, "means": means, "naive": naive, "limits": limits}[given.what](given.runs)
+    {"margin": margin, "whole": whole, "means": means, "judged": judged, "naive": naive, "limits": limits}[given.what](
+        given.runs
+    )

@@ -230,6 +230,7 @@ def _add_numbers(
             chosen_after=chosen_after,
             aside=without_context(manifest),
             uncalibrated=_uncalibrated(manifest, field),
+            calibration=_calibration(manifest, field),
             unranked=unranked(manifest, cell["systems"]),
             by_cluster=any(family.by_cluster for family in families_of(manifest)),
         )
@@ -404,6 +405,8 @@ def _worth(manifest: Mapping[str, Any], field: str | None) -> str | None:
     if not known:
         return None
     alpha = "none that could be worked out" if known.get("alpha") is None else f"{known['alpha']:.3f}"
+    if known.get("alpha_low") is not None and known.get("alpha_high") is not None:
+        alpha += f", 90 % interval {known['alpha_low']:.3f} to {known['alpha_high']:.3f}"
     return (
         f"Judge: {field} is {known['label']}, by {known['n']} answers that people rated (Krippendorff's alpha {alpha})."
     )

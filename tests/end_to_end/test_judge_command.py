@@ -5,6 +5,7 @@ judge.
 import io
 import json
 import shutil
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -341,6 +342,27 @@ def test_a_judge_with_a_favourite_is_found_out(run, monkeypatch):
     assert abs(told["signed_error"]["none"]) < 0.5
     assert told["corrected"]["anchored"]["mean"]["value"] == pytest.approx(1.0)
     assert told["label"] == "uncalibrated"
+
+
+def test_a_verdict_on_judged_scores_rests_on_peoples_differences(run, monkeypatch, capsys):
+    """The baseline of the run is `anchored`; people rate every second answer of `none` one point better."""
+    shown = ["show", "r", "--score-field", "rubric_overall", "--output", "json", *STORE]
+    turns = cycle((0, 1))
+    honest(run, monkeypatch, lambda system, rating: rating + (system == "none" and next(turns)))
+    run("calibrate", "labels.jsonl", "--json", "c.json")
+    told = json.loads(Path("c.json").read_text())["differences"]
+    assert set(told) == {"head_tail", "none"}
+    assert (told["none"]["baseline"], told["none"]["labels"], told["none"]["n"]) == ("anchored", 16, 16)
+    assert main(shown) == 0
+    compared = {each["system"]: each for each in json.loads(capsys.readouterr().out)["comparisons"]}
+    assert compared["none"]["difference"] == pytest.approx(told["none"]["value"])
+    assert "as people would rate it, by 16 examples they rated" in compared["none"]["sentence"]
+    rows = [row for row in labels() if row["rating"] > 1]  # none of those about `none`
+    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("calibrate", "labels.jsonl")
+    assert main(shown) == 0
+    compared = {each["system"]: each for each in json.loads(capsys.readouterr().out)["comparisons"]}
+    assert "which is the judge's score and not people's" in compared["none"]["sentence"]
 
 
 def test_labels_of_another_run_and_what_is_no_label(run):

@@ -17,12 +17,24 @@ import typer
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.judge.calibration import Calibration, Labelled, calibrate as calibrated
+from context_bench.core.numbers import real, whole
+from context_bench.judge.calibration import Calibration, JudgedUnit, Labelled, calibrate as calibrated
 from context_bench.reports.visible_text import visible
 from context_bench.session.flags import flag, own, takes
-from context_bench.session.judged import JudgedOutput, Loaded, fingerprint_of, loaded, sample
+from context_bench.session.judged import (
+    JudgedOutput,
+    Loaded,
+    bands_of,
+    baseline_of,
+    fingerprint_of,
+    labelled_systems,
+    loaded,
+    rating_scale,
+    sample_for_labels,
+)
 from context_bench.session.options import Common
 from context_bench.session.output_files import say
+from context_bench.stats.agreement import Corrected
 
 if TYPE_CHECKING:
     from context_bench.session.options import RunOptions
@@ -115,9 +127,14 @@ def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, sc
     from context_bench.engine.manifest import blinding
 
     with loaded(store, run, score_field) as found:
-        chosen = sample(found.outputs, items, seed)
+        chosen = sample_for_labels(found.outputs, labelled_systems(found), items, seed, rating_scale(score_field))
+        if not chosen:
+            raise BadInput(
+                f"run {found.record.name!r} has no example that all of {', '.join(labelled_systems(found))} answered; "
+                "labels are drawn from examples whose answers can be compared"
+            )
         done = {row["id"] for row in read_labels([labels]) if row["rater"] == rater} if labels.exists() else set()
-        left = [each for each in chosen if each.item.id not in done]
+        left = [each for each in chosen if each.output.item.id not in done]
         say(f"{len(chosen)} answers to rate, {len(chosen) - len(left)} of them done; every rating is kept in {labels}")
         if "blinding" not in found.record.manifest:  # the ids must stay what they are now
             set_manifest(
@@ -126,17 +143,19 @@ def label(run: RunArgument, store: str, labels: Path, rater: str, items: int, sc
         _mend(labels)
         with labels.open("a", encoding="utf-8") as file:
             for number, each in enumerate(left, len(chosen) - len(left) + 1):
-                rating = _asked(each, number, len(chosen))
+                rating = _asked(each.output, number, len(chosen))
                 if rating is None:
                     say(f"Stopped. The same command goes on with item {number}.")
                     return 0
                 if rating == "s":
                     continue
                 row = {
-                    "id": each.item.id,
+                    "id": each.output.item.id,
                     "rating": int(rating),
                     "rater": rater,
                     "run": found.record.id,
+                    "band": each.band,
+                    "share": each.share,
                     "at": round(time.time(), 3),
                 }
                 file.write(dumps(row, ensure_ascii=False) + "\n")
@@ -169,14 +188,23 @@ def calibrate(
 
     rows = read_labels(labels)
     with loaded(store, run, score_field) as found:
-        told = _labelled(found, rows, score_field)
-        judged = {name: [each.score for each in found.of(name) if each.score is not None] for name in found.systems}
-        result = calibrated(told, judged, passed)
+        scale = rating_scale(score_field)
+        bands = bands_of(found.outputs, labelled_systems(found), scale)
+        judged = {
+            name: [
+                JudgedUnit(each.unit, scale * each.score, each.cluster, bands.get(each.unit))
+                for each in found.of(name)
+                if each.score is not None
+            ]
+            for name in found.systems
+        }
+        result = calibrated(_labelled(found, rows, score_field), judged, passed, baseline=baseline_of(found))
         _print(result)
         written = {
             **result.as_dict(),
             "score": score_field,
             "passed": passed,
+            "scale": scale,
             "raters": sorted({row["rater"] for row in rows}),
         }
         written["judge"] = fingerprint_of(found.record.manifest, "rubric_judge") or None
@@ -318,8 +346,19 @@ def read_labels(files: Sequence[Path]) -> list[dict[str, Any]]:
                     f"{path}, line {number}: {line[:80]!r} is no rating; expected an object with id and a rating from "
                     "0 to 5"
                 )
-            rows.append({"rater": "me", **row})
+            rows.append({"rater": "me", **row} | {"band": _band(row), "share": _share(row)})
     return rows
+
+
+def _band(row: dict[str, Any]) -> int | None:
+    band = whole(row.get("band"))
+    return band if band is not None and -1 <= band <= 5 else None
+
+
+def _share(row: dict[str, Any]) -> float | None:
+    """The share of all examples in the row's band; `None` for files from before labels kept it, or without a band."""
+    share = real(row.get("share"))
+    return share if share is not None and 0 < share <= 1 and _band(row) is not None else None
 
 
 def _labelled(found: Loaded, rows: Sequence[dict[str, Any]], score: str) -> list[Labelled]:
@@ -338,25 +377,33 @@ def _labelled(found: Loaded, rows: Sequence[dict[str, Any]], score: str) -> list
         )
     if len(known) < len(by_item):
         say(f"{len(by_item) - len(known)} of {len(by_item)} rated items are not of this run and are left out")
-    told = [
+    drawn = {row["id"]: (row["band"], row["share"]) for row in rows}
+    labelled = [
         Labelled(
-            each.item.id, each.item.system, each.score, tuple(by_item[each.item.id].get(rater) for rater in raters)
+            each.item.id,
+            each.item.system,
+            rating_scale(score) * each.score,
+            tuple(by_item[each.item.id].get(rater) for rater in raters),
+            each.unit,
+            *drawn[each.item.id],
         )
         for each in known
         if each.score is not None
     ]
-    if not told:
+    if not labelled:
         raise BadInput(
             f"the judge has no {score!r} of any rated item; judge the run first: context-bench rescore RUN "
             "--judge-url URL"
         )
-    return told
+    return labelled
 
 
 def _print(found: Calibration) -> None:
     print(f"\nThe judge beside people, {found.n} answers: {found.label}")
     for name, value, sense in (
-        ("alpha (Krippendorff, ordinal)", found.alpha, "0.667 tentative, 0.8 firm"),
+        ("alpha (Krippendorff, ordinal)", found.alpha, ""),
+        ("its 90 % interval, from", found.alpha_low, "0.667 tentative, 0.8 firm"),
+        ("to", found.alpha_high, ""),
         ("alpha among people", found.alpha_humans, "what there is to be reached"),
         ("kappa (quadratic weights)", found.kappa, ""),
         ("Spearman", found.spearman, ""),
@@ -367,7 +414,13 @@ def _print(found: Calibration) -> None:
     print(f"\n  {'system':<26}{'judge - people':>15}{'mean corrected':>22}{'passed':>10}")
     for name, error in found.signed_error.items():
         mean, rate = found.corrected[name]["mean"], found.corrected[name]["pass_rate"]
-        shown = f"{mean.value:.2f} ± {1.96 * mean.se:.2f}" if mean else "-"
+        low, high = mean.interval() if mean else (0.0, 0.0)
+        shown = f"{mean.value:.2f} ± {(high - low) / 2:.2f}" if mean else "-"
         print(f"  {visible(name)[:25]:<26}{error:>+15.2f}{shown:>22}{f'{rate.value:.0%}' if rate else '-':>10}")
+    for name, gap in found.differences.items():
+        low, high = Corrected(gap.value, gap.se, gap.df).interval()
+        by = f"{gap.labels} of {gap.n} examples, both answers rated"
+        print(f"\n  {visible(name)} less {visible(gap.baseline)}, as people would rate: {gap.value:+.2f}")
+        print(f"  (95 % interval {low:+.2f} to {high:+.2f}; {by})")
     for note in found.notes:
         print(f"  note: {visible(note, 2_000)}")

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from cachetools import FIFOCache
 
+from context_bench.core.numbers import real
 from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.engine.aggregates import Columns, Gatherer, averaged
 from context_bench.engine.estimates import unscored
+from context_bench.stats.agreement import Corrected
 from context_bench.stats.verdict import (
     Assay,
     Evidence,
     VerdictQuestion,
+    as_people_rate,
     default_margin,
     judge,
     noise_floor,
@@ -36,6 +39,30 @@ _SAME_SIZE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RatedDifference:
+    """A system's score less the baseline's as people would give it, by `labels` examples that they rated."""
+
+    baseline: str
+    gap: Corrected
+    labels: int
+
+
+def rated_differences(calibration: Mapping[str, Any]) -> dict[str, RatedDifference]:
+    """System → what people's ratings make of it, as `judge calibrate` wrote it into a run; what cannot be read is left
+    out.
+    """
+    written, scale = calibration.get("differences"), real(calibration.get("scale")) or 1.0
+    rated = {}
+    for system, own in written.items() if isinstance(written, Mapping) else ():
+        if isinstance(own, Mapping):
+            value, se, df, skew, labels = (real(own.get(key)) for key in ("value", "se", "df", "skew", "labels"))
+            if value is not None and se is not None and se >= 0 and df is not None and df > 0 and labels:
+                gap = Corrected(value / scale, se / scale, df, skew or 0.0)
+                rated[str(system)] = RatedDifference(str(own.get("baseline")), gap, int(labels))
+    return rated
+
+
 @dataclass
 class Comparer:
     """Compares the systems of one cell of a run on one score."""
@@ -48,6 +75,8 @@ class Comparer:
     seed: int
     roles: Mapping[str, ArmRole]
     calibrated: bool = True
+    judged: bool = False  # the score is a model's opinion
+    people: Mapping[str, RatedDifference] = field(default_factory=dict)  # by system, what people's ratings make of it
     chosen_after: str = ""
     aside: frozenset[str] = frozenset()
     unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
@@ -257,15 +286,20 @@ class Comparer:
         baseline = self.baseline if against is None else against
         pairs = self._pairs(system, baseline, dataset, kind=kind)
         shapes = self.columns[system].shapes
+        evidence = self._weigh(pairs)
+        rated = self.people.get(system) if dataset is None and kind is None else None
+        if rated is not None and rated.baseline == baseline:
+            evidence = as_people_rate(evidence, rated.gap, rated.labels)
         return VerdictQuestion(
             system,
             baseline,
             self.score_field,
-            self._weigh(pairs),
+            evidence,
             self._assay(system, baseline, dataset, pairs.keys),  # keys are of that kind already
             dataset=None if dataset is None else self.gatherer.datasets[dataset] or "unnamed dataset",
             shape=next(iter(shapes)) if len(shapes) == 1 else None,
-            calibrated=self.calibrated,
+            calibrated=self.calibrated or evidence.labels is not None,
+            judged=self.judged,
             chosen_after=self.chosen_after,
             qa_type=None if kind is None else self.gatherer.types[kind],
         )

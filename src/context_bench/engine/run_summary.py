@@ -54,6 +54,7 @@ def summarise(
     seed: int = 0,
     roles: Mapping[str, ArmRole] | None = None,
     uncalibrated: Sequence[str] | None = None,
+    calibration: Mapping[str, Any] | None = None,
     chosen_after: str = "",
     aside: Collection[str] = (),
     unranked: Collection[str] = (),
@@ -64,7 +65,8 @@ def summarise(
     `rows_of(name)` gives a system's rows in plan order. Built-in metrics see them one by one; a metric without
     `tally()` gets the list of one system's rows at a time. `roles`: what arms are there for (default: all are under
     test). With `score_field=None` nothing is judged and no two systems are compared. `uncalibrated`: scores
-    that get no verdict (default: what a model judged). `chosen_after`: what was chosen when answers were there already
+    that get no verdict (default: what a model judged); `calibration`: what people's ratings make of a judged score, as
+    `judge calibrate` wrote it into the run. `chosen_after`: what was chosen when answers were there already
     ("margin", "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a
     loss of context; verdicts over everything leave them out, unless there is nothing else. `unranked`: systems whose
     hits have no order: without scores of it. `by_cluster`: what the command line calls `-n` counts clusters. With two
@@ -116,7 +118,7 @@ def summarise(
         left_out = frozenset(aside) if scored - set(aside) else frozenset()
         left = frozenset(whole) if of_rank(score_field) else frozenset()
         if (against := _against(found, columns, score_field, baseline, left, roles)) is not None:
-            from context_bench.engine.run_comparison import Comparer
+            from context_bench.engine.run_comparison import Comparer, rated_differences
 
             comparer = Comparer(
                 {**columns, **whole},
@@ -127,6 +129,8 @@ def summarise(
                 seed,
                 roles,
                 calibrated=calibrated,
+                judged=score_field.startswith(_JUDGED),
+                people=rated_differences(calibration or {}),
                 chosen_after=chosen_after,
                 aside=left_out,
                 unranked=left,

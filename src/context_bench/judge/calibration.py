@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -18,9 +19,10 @@ from context_bench.core.text import contains, f1_score, tokens
 from context_bench.evaluators.answer_quality import golds
 from context_bench.stats.agreement import (
     Corrected,
+    Label,
     alpha_ordinal,
     kendall_tau,
-    prediction_powered,
+    labelled_mean,
     rogan_gladen,
     spearman,
     weighted_kappa,
@@ -28,7 +30,8 @@ from context_bench.stats.agreement import (
 
 FIRM, TENTATIVE = 0.8, 0.667
 ENOUGH = 100  # labels below which agreement is a rough figure
-PER_SYSTEM = 5  # labels of a system below which its mean is not corrected
+PER_SYSTEM = 20  # labels of a system below which its mean is not corrected; of fewer an interval covers too little
+RESAMPLES = 1_000  # of the labelled items, for the interval of α
 PASSED = 3.0  # rating from which an answer counts as passed
 
 #: Beginnings and parts of model names → who made them.
@@ -53,12 +56,19 @@ _FAMILIES = {
 class Labelled:
     """One item that people rated, 0–5: `humans` one rating for each rater (`None`: not rated by that one), `judge` the
     judge's.
+
+    `unit`: the example that it answers (default: one of its own). `band`, `share`: the stratum that it was drawn from
+    and the share of the units that lie in it; without a share the item counts as drawn from its system's answers of the
+    same rounded score.
     """
 
     id: str
     system: str
     judge: float
     humans: tuple[float | None, ...]
+    unit: str = ""
+    band: int | None = None
+    share: float | None = None
 
     @property
     def human(self) -> float | None:
@@ -68,15 +78,45 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Agreement of a judge and people on `n` items.
+class JudgedUnit:
+    """The judge's rating of a system's answer to one example, and the cluster (session, document) that it lies in.
 
-    `kappa` (quadratic weights) and `alpha` (Krippendorff, ordinal, all raters and the judge) of whole ratings;
-    `alpha_humans` among people where there are several; `spearman` of ratings as they are; `signed_error` by system:
-    mean of judge − human, a bias for or against it; `tau` of the order of systems. `label`: `firm` from α = 0.8,
-    `tentative` from 0.667, else `uncalibrated`. `corrected`: by system, the mean rating as people would give it
-    (prediction-powered, from 5 labels on, held within 0 and 5) and the share of ratings of at least 3 (Rogan–Gladen),
-    where they can be had.
+    `band`: the stratum of the example among those that labels are drawn from.
+    """
+
+    unit: str
+    rating: float
+    cluster: str = ""
+    band: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeoplesDifference:
+    """Mean rating of a system less the baseline's as people would give it, by `labels` examples of which they rated
+    both answers, out of `n` that the judge rated. `tuned`: by PPI++.
+    """
+
+    baseline: str
+    value: float
+    se: float
+    df: float
+    skew: float
+    labels: int
+    n: int
+    tuned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Agreement of a judge and people on `n` items, each weighted by the share of answers that it stands for.
+
+    `kappa` (quadratic weights) and `alpha` (Krippendorff, ordinal, all raters and the judge) of whole ratings, with
+    α's 90 % interval over resampled examples; `alpha_humans` among people where there are several; `spearman` of
+    ratings as they are; `signed_error` by system: mean of judge − human, a bias for or against it; `tau` of the order
+    of systems. `label`, by α's lower end: `firm` from 0.8, `tentative` from 0.667, else `uncalibrated`. `corrected`: by
+    system, the mean rating as people would give it (prediction-powered, from 20 labels on or where all are labelled,
+    held within 0 and 5) and the share of ratings of at least 3 (Rogan–Gladen), where they can be had. `differences`: by
+    system, what people would say of it beside the baseline.
     """
 
     n: int
@@ -89,60 +129,194 @@ class Calibration:
     label: str
     corrected: dict[str, dict[str, Corrected | None]]
     notes: list[str]
+    alpha_low: float | None = None
+    alpha_high: float | None = None
+    differences: dict[str, PeoplesDifference] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
         return asdict(self)
 
 
-def calibrate(labels: Sequence[Labelled], judged: Mapping[str, Sequence[float]], passed: float = PASSED) -> Calibration:
+def calibrate(
+    labels: Sequence[Labelled],
+    judged: Mapping[str, Sequence[JudgedUnit]],
+    passed: float = PASSED,
+    *,
+    baseline: str | None = None,
+    seed: int = 0,
+) -> Calibration:
     """Hold a judge against people. `judged`: by system, all of the judge's ratings in the run; the labelled items are a
-    sample of them.
+    sample of them, drawn band by band. `baseline`: the system that the others are set beside.
     """
     pairs = [(each, mean) for each in labels if (mean := each.human) is not None]
     judge, human = [each.judge for each, _ in pairs], [value for _, value in pairs]
     whole = [float(round(value)) for value in judge]
     raters = list(zip(*(each.humans for each, _ in pairs), strict=True)) if pairs else []
-    alpha = alpha_ordinal([whole, *raters]) if pairs else None
-    by_system: dict[str, list[tuple[float, float]]] = {}
+    weights = _weights([each for each, _ in pairs], judged)
+    alpha = alpha_ordinal([whole, *raters], weights) if pairs else None
+    low, high = _alpha_interval([whole, *raters], weights, [each.unit or each.id for each, _ in pairs], seed)
+    by_system: dict[str, list[tuple[Labelled, float]]] = {}
     for each, value in pairs:
-        by_system.setdefault(each.system, []).append((each.judge, value))
-    means = {name: (fmean(f for f, _ in found), fmean(y for _, y in found)) for name, found in by_system.items()}
+        by_system.setdefault(each.system, []).append((each, value))
+    weight_of = {each.id: weight for (each, _), weight in zip(pairs, weights, strict=True)}
+    means = {
+        name: (
+            _mean([(weight_of[each.id], each.judge) for each, _ in own]),
+            _mean([(weight_of[each.id], value) for each, value in own]),
+        )
+        for name, own in by_system.items()
+    }
     notes = [] if len(pairs) >= ENOUGH else [f"{len(pairs)} labels; below {ENOUGH} agreement is a rough figure"]
     if thin := sorted(set(judged) - set(by_system)):
         notes.append(f"no label of {', '.join(thin)}")
+    others = [name for name in by_system if baseline in by_system and name != baseline]
+    differences = {name: _difference(by_system, judged, name, str(baseline)) for name in others}
     return Calibration(
         n=len(pairs),
-        kappa=weighted_kappa(whole, [float(round(value)) for value in human]),
+        kappa=weighted_kappa(whole, [float(round(value)) for value in human], weights),
         alpha=alpha,
-        alpha_humans=alpha_ordinal(raters) if len(raters) > 1 else None,
+        alpha_humans=alpha_ordinal(raters, weights) if len(raters) > 1 else None,
         spearman=spearman(judge, human),
         signed_error={name: f - y for name, (f, y) in means.items()},
         tau=kendall_tau([f for f, _ in means.values()], [y for _, y in means.values()]) if len(means) > 2 else None,
-        label=label_of(alpha),
-        corrected={name: _corrected(judged.get(name, ()), found, pairs, passed) for name, found in by_system.items()},
+        label=label_of(low),
+        corrected={
+            name: {
+                "mean": _people_mean(judged.get(name, ()), own),
+                "pass_rate": _pass_rate([each.rating for each in judged.get(name, ())], pairs, weights, passed),
+            }
+            for name, own in by_system.items()
+        },
         notes=notes,
+        alpha_low=low,
+        alpha_high=high,
+        differences={name: found for name, found in differences.items() if found is not None},
     )
 
 
 def label_of(alpha: float | None) -> str:
-    """The label of a judge with this agreement."""
+    """The label of a judge whose agreement is at least this."""
     return "uncalibrated" if alpha is None or alpha < TENTATIVE else "tentative" if alpha < FIRM else "firm"
 
 
-def _corrected(
-    judged: Sequence[float], own: Sequence[tuple[float, float]], pairs: Sequence[tuple[Labelled, float]], passed: float
-) -> dict[str, Corrected | None]:
-    """A system's mean by its own labels, its pass rate by the judge's errors on all of them."""
-    good = [each.judge >= passed for each, value in pairs if value >= passed]
-    bad = [each.judge < passed for each, value in pairs if value < passed]
-    rate = None
-    if good and bad and judged:
-        share = sum(value >= passed for value in judged) / len(judged)
-        rate = rogan_gladen(share, len(judged), sum(good) / len(good), len(good), sum(bad) / len(bad), len(bad))
-    enough = len(own) >= PER_SYSTEM
-    mean = prediction_powered(judged, [f for f, _ in own], [y for _, y in own]) if enough else None
-    return {"mean": mean and Corrected(min(5.0, max(0.0, mean.value)), mean.se), "pass_rate": rate}
+def _mean(weighed: Sequence[tuple[float, float]]) -> float:
+    """The mean of values with their weights."""
+    return sum(weight * value for weight, value in weighed) / sum(weight for weight, _ in weighed)
+
+
+def _strata(own: Sequence[Labelled], judged: Sequence[JudgedUnit]) -> list[Label]:
+    """The stratum of each labelled item of one system: the one it was drawn from, else its rounded score; `human` is
+    left open.
+    """
+    sizes = Counter(round(each.rating) for each in judged)
+    return [
+        Label(0.0, each.band, each.share)
+        if each.share is not None
+        else Label(0.0, round(each.judge), sizes[round(each.judge)] / len(judged) if sizes[round(each.judge)] else 1.0)
+        for each in own
+    ]
+
+
+def _weights(items: Sequence[Labelled], judged: Mapping[str, Sequence[JudgedUnit]]) -> list[float]:
+    """How many items each labelled one stands for: its band's share of its system's answers over the labels there."""
+    weights = [1.0] * len(items)
+    for system in {each.system for each in items}:
+        places = [place for place, each in enumerate(items) if each.system == system]
+        strata = _strata([items[place] for place in places], judged.get(system, ()))
+        drawn = Counter(each.band for each in strata)
+        for place, stratum in zip(places, strata, strict=True):
+            weights[place] = len(places) * stratum.share / drawn[stratum.band]
+    return weights
+
+
+def _alpha_interval(
+    ratings: Sequence[Sequence[float | None]], weights: Sequence[float], units: Sequence[str], seed: int
+) -> tuple[float | None, float | None]:
+    """The 90 % interval of α: examples drawn again with all their items (percentiles of 1,000 draws). `None` where
+    fewer than half of the draws have an α.
+    """
+    places: dict[str, list[int]] = {}
+    for place, unit in enumerate(units):
+        places.setdefault(unit, []).append(place)
+    rng, found = random.Random(seed), []
+    for _ in range(RESAMPLES if len(places) > 1 else 0):
+        drawn = [place for unit in rng.choices(list(places), k=len(places)) for place in places[unit]]
+        columns = [[column[place] for place in drawn] for column in ratings]
+        if (alpha := alpha_ordinal(columns, [weights[place] for place in drawn])) is not None:
+            found.append(alpha)
+    if len(found) <= RESAMPLES / 2:
+        return None, None
+    found.sort()
+    return found[len(found) // 20], found[len(found) - 1 - len(found) // 20]
+
+
+def _people_mean(judged: Sequence[JudgedUnit], own: Sequence[tuple[Labelled, float]]) -> Corrected | None:
+    """A system's mean rating as people would give it, by its own labels."""
+    if len(own) < min(PER_SYSTEM, len(judged)):
+        return None
+    place = {each.unit: at for at, each in enumerate(judged)}
+    strata = _strata([each for each, _ in own], judged)
+    labels = {
+        place[each.unit]: replace(stratum, human=value)
+        for (each, value), stratum in zip(own, strata, strict=True)
+        if each.unit in place
+    }
+    mean = labelled_mean([each.rating for each in judged], labels, _bands(judged, own), _clusters(judged))
+    return mean and replace(mean, value=min(5.0, max(0.0, mean.value)))
+
+
+def _bands(judged: Sequence[JudgedUnit], own: Sequence[tuple[Labelled, float]]) -> list[int | None]:
+    """The stratum of every item of a system: that of its example where labels were drawn so, else its rounded score."""
+    by_unit = all(each.share is not None for each, _ in own)
+    return [each.band if by_unit else round(each.rating) for each in judged]
+
+
+def _clusters(judged: Sequence[JudgedUnit]) -> list[str]:
+    return [each.cluster or f"{at}" for at, each in enumerate(judged)]
+
+
+def _difference(
+    labelled: Mapping[str, Sequence[tuple[Labelled, float]]],
+    judged: Mapping[str, Sequence[JudgedUnit]],
+    system: str,
+    baseline: str,
+) -> PeoplesDifference | None:
+    """What people would say of `system` beside `baseline`: the judge's paired difference over all examples, corrected
+    by those of which people rated both answers; `None` below 20 of these, unless all were rated.
+    """
+    theirs = {each.unit: each.rating for each in judged.get(baseline, ())}
+    both = [each for each in judged.get(system, ()) if each.unit in theirs]
+    place = {each.unit: at for at, each in enumerate(both)}
+    rated = {each.unit: value for each, value in labelled[baseline]}
+    pairs = [(each, value) for each, value in labelled[system] if each.unit in rated and each.unit in place]
+    if len(pairs) < min(PER_SYSTEM, len(both)):
+        return None
+    strata = _strata([each for each, _ in pairs], both)
+    labels = {
+        place[each.unit]: replace(stratum, human=value - rated[each.unit])
+        for (each, value), stratum in zip(pairs, strata, strict=True)
+    }
+    tuned = len(pairs) >= ENOUGH
+    gaps = [each.rating - theirs[each.unit] for each in both]
+    mean = labelled_mean(gaps, labels, _bands(both, pairs), _clusters(both), tuned=tuned)
+    if mean is None:
+        return None
+    return PeoplesDifference(baseline, mean.value, mean.se, mean.df, mean.skew, len(pairs), len(both), tuned)
+
+
+def _pass_rate(
+    judged: Sequence[float], pairs: Sequence[tuple[Labelled, float]], weights: Sequence[float], passed: float
+) -> Corrected | None:
+    """The share of a system's answers that people would pass, by the judge's errors on all labelled ones."""
+    weighed = list(zip(pairs, weights, strict=True))
+    good = [(each.judge >= passed, weight) for (each, value), weight in weighed if value >= passed]
+    bad = [(each.judge < passed, weight) for (each, value), weight in weighed if value < passed]
+    if not good or not bad or not judged:
+        return None
+    share = sum(value >= passed for value in judged) / len(judged)
+    right, wrong = (sum(w for hit, w in side if hit) / sum(w for _, w in side) for side in (good, bad))
+    return rogan_gladen(share, len(judged), right, len(good), wrong, len(bad))
 
 
 def family_of(model: str | None) -> str | None:

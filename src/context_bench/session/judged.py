@@ -8,11 +8,12 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
-from context_bench.core.roles import CANDIDATE, ArmRole
+from context_bench.core.roles import CANDIDATE, ArmRole, roles_in
 from context_bench.judge.judge_replies import opaque_id
 from context_bench.llm.redact import key_in
 from context_bench.session import run_parts
@@ -52,6 +53,11 @@ class JudgedOutput:
     cluster: str
     example_id: str
     trial: int
+
+    @property
+    def unit(self) -> str:
+        """The example, which other systems answered too."""
+        return f"{self.cluster}|{self.example_id}|{self.trial}"
 
 
 @dataclass(slots=True)
@@ -143,6 +149,79 @@ def sample(outputs: Sequence[JudgedOutput], n: int, seed: int) -> list[JudgedOut
                 chosen.append(queue.pop(0))
     random.Random(seed_of("sample", seed)).shuffle(chosen)
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnAnswer:
+    """An answer that is to be labelled. `band`: the rounded mean of the judge's scores of its example's answers, −1
+    without; `share`: of all examples, those in that band.
+    """
+
+    output: JudgedOutput
+    band: int
+    share: float
+
+
+def sample_for_labels(
+    outputs: Sequence[JudgedOutput], systems: Sequence[str], n: int, seed: int, scale: float = 1.0
+) -> list[DrawnAnswer]:
+    """The answers of `systems` to as many examples as make up `n` answers, at least one example: examples are drawn
+    from each band in turn, and shuffled. Examples that not all of the systems answered are left out. `scale`: as of
+    `rating_scale`.
+    """
+    bands = bands_of(outputs, systems, scale)
+    by_band: dict[int, list[str]] = {}
+    for unit, band in sorted(bands.items()):
+        by_band.setdefault(band, []).append(unit)
+    for band, units in by_band.items():
+        random.Random(seed_of("band", seed, band)).shuffle(units)
+    queues = {band: list(units) for band, units in sorted(by_band.items())}
+    drawn: list[str] = []
+    while len(drawn) < max(1, n // len(systems)) and any(queues.values()):
+        drawn += [queue.pop(0) for queue in queues.values() if queue]
+    chosen = set(drawn[: max(1, n // len(systems))])
+    answers = [
+        DrawnAnswer(each, bands[each.unit], len(by_band[bands[each.unit]]) / len(bands))
+        for each in sorted(outputs, key=lambda one: one.item.id)
+        if each.unit in chosen and each.item.system in systems
+    ]
+    random.Random(seed_of("sample", seed)).shuffle(answers)
+    return answers
+
+
+def rating_scale(score: str) -> float:
+    """People rate from 0 to 5: points of theirs in one of the score (a rubric's scores are on their scale, others lie
+    in [0, 1]).
+    """
+    return 1.0 if score.startswith("rubric_") else 5.0
+
+
+def bands_of(outputs: Sequence[JudgedOutput], systems: Sequence[str], scale: float = 1.0) -> dict[str, int]:
+    """Example that all of `systems` answered → its band, in people's points: the rounded mean of the judge's scores, −1
+    where one is missing.
+    """
+    scores: dict[str, dict[str, float | None]] = {}
+    for each in outputs:
+        if each.item.system in systems:
+            scores.setdefault(each.unit, {})[each.item.system] = each.score
+    return {
+        unit: -1 if None in own.values() else round(scale * fmean(score for score in own.values() if score is not None))
+        for unit, own in scores.items()
+        if len(own) == len(systems)
+    }
+
+
+def labelled_systems(found: Loaded) -> list[str]:
+    """The systems whose answers people are asked about: those under test and the baseline; all of a run of controls."""
+    roles = roles_in(found.record.manifest, found.systems)
+    asked = [name for name in found.systems if roles[name].role in ("candidate", "baseline")]
+    return asked if any(roles[name].role == "candidate" for name in asked) else found.systems
+
+
+def baseline_of(found: Loaded) -> str | None:
+    """The arm that the run's others are compared with; `None` without one."""
+    roles = roles_in(found.record.manifest, found.systems)
+    return next((name for name in found.systems if roles[name].role == "baseline"), None)
 
 
 def _spread(outputs: list[JudgedOutput], seed: int) -> list[JudgedOutput]:

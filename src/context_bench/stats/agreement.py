@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
+
+from context_bench.stats.distributions import quantile, upper_tail
 
 
-def alpha_ordinal(ratings: Sequence[Sequence[float | None]]) -> float | None:
+def alpha_ordinal(ratings: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None) -> float | None:
     """Krippendorff's α for ordered ratings: one list per rater, `None` where a rater did not rate.
 
+    `weights`: how many items each item stands for, where they were drawn with unequal chances (default: 1 each).
     Gives `None` if nothing varies or no two ratings meet.
     """
-    units = [[rating for rating in unit if rating is not None] for unit in zip(*ratings, strict=True)]
-    units = [unit for unit in units if len(unit) > 1]
-    totals = Counter(rating for unit in units for rating in unit)
+    rated = [[rating for rating in unit if rating is not None] for unit in zip(*ratings, strict=True)]
+    units = [(unit, weight) for unit, weight in zip(rated, weights or [1.0] * len(rated), strict=True) if len(unit) > 1]
+    totals: defaultdict[float, float] = defaultdict(float)
+    for unit, weight in units:
+        for rating in unit:
+            totals[rating] += weight
     n = sum(totals.values())
     values = sorted(totals)
     if len(values) < 2:
@@ -25,8 +32,8 @@ def alpha_ordinal(ratings: Sequence[Sequence[float | None]]) -> float | None:
         rank[value] = passed + totals[value] / 2
         passed += totals[value]
     observed = sum(
-        (rank[a] - rank[b]) ** 2 / (len(unit) - 1)
-        for unit in units
+        weight * (rank[a] - rank[b]) ** 2 / (len(unit) - 1)
+        for unit, weight in units
         for i, a in enumerate(unit)
         for j, b in enumerate(unit)
         if i != j
@@ -67,20 +74,27 @@ def weighted_rating(
     return WeightedRating(rating, mass, entropy)
 
 
-def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
+def weighted_kappa(
+    first: Sequence[float], second: Sequence[float], weights: Sequence[float] | None = None
+) -> float | None:
     """Cohen's κ of two raters with quadratic weights: 1 − Σ wᵢⱼ Oᵢⱼ / Σ wᵢⱼ Eᵢⱼ, wᵢⱼ = (i − j)² up to the scale's
     width, which cancels.
 
-    Gives `None` if both gave the same one rating throughout.
+    `weights`: how many items each item stands for (default: 1 each). Gives `None` if both gave the same one rating
+    throughout.
     """
-    n = len(first)
-    if n != len(second):
-        raise ValueError(f"{n} ratings of the one rater but {len(second)} of the other")
-    if not n:
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} ratings of the one rater but {len(second)} of the other")
+    stands_for = weights or [1.0] * len(first)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(weight * value for weight, value in zip(stands_for, values, strict=True)) / sum(stands_for)
+
+    if not first:
         return None
-    observed = sum((a - b) ** 2 for a, b in zip(first, second, strict=True)) / n
-    mean_first, mean_second = sum(first) / n, sum(second) / n
-    spread = sum((a - mean_first) ** 2 for a in first) / n + sum((b - mean_second) ** 2 for b in second) / n
+    observed = mean((a - b) ** 2 for a, b in zip(first, second, strict=True))
+    mean_first, mean_second = mean(first), mean(second)
+    spread = mean((a - mean_first) ** 2 for a in first) + mean((b - mean_second) ** 2 for b in second)
     expected = spread + (mean_first - mean_second) ** 2
     return None if expected <= 1e-12 else 1 - observed / expected
 
@@ -107,17 +121,36 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A judge's number after a correction by human labels, and its standard error."""
+    """A judge's number after a correction by human labels, and its standard error; `df`: its degrees of freedom,
+    `skew`: the standardised third moment of its distribution.
+    """
 
     value: float
     se: float
+    df: float = math.inf
+    skew: float = 0.0
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Normal interval."""
-        from statistics import NormalDist
-
-        half = NormalDist().inv_cdf(0.5 + confidence / 2) * self.se
+        """Student's interval; the normal one where `df` is infinite."""
+        half = quantile(0.5 + confidence / 2, self.df) * self.se
         return self.value - half, self.value + half
+
+    def p_above(self, reference: float) -> float:
+        """One-sided p-value of "the true value is `reference` or less"."""
+        return self._p(reference, 1.0)
+
+    def p_below(self, reference: float) -> float:
+        """One-sided p-value of "the true value is `reference` or more"."""
+        return self._p(reference, -1.0)
+
+    def _p(self, reference: float, side: float) -> float:
+        """The larger of Student's p and that of Hall's (1992) transformed statistic: few rare losses among the labels
+        make the standard error too small just where no loss is seen.
+        """
+        off = self.value - reference
+        t = off / self.se if self.se > 0 else math.copysign(math.inf, off) if off else 0.0
+        hall = t + self.skew / 3 * t**2 + self.skew**2 / 27 * t**3 + self.skew / 6 if math.isfinite(t) else t
+        return max(upper_tail(side * t, self.df), upper_tail(side * hall, self.df))
 
 
 def rogan_gladen(share: float, n: int, sensitivity: float, m1: int, specificity: float, m0: int) -> Corrected | None:
@@ -144,9 +177,91 @@ def prediction_powered(
     `judged`: the judge's ratings f of all N items; the samples: the judge's and people's y of the n labelled ones, in
     the same order. `None` below 2 of either.
     """
-    from statistics import fmean, variance
-
     off = [human - judge for judge, human in zip(judged_sample, human_sample, strict=True)]
     if len(judged) < 2 or len(off) < 2:
         return None
     return Corrected(fmean(judged) + fmean(off), math.sqrt(variance(judged) / len(judged) + variance(off) / len(off)))
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What people made of one item that a judge rated too. `human`: their rating; `band`, `share`: the stratum that it
+    was drawn from and the share of all items that lie in it.
+    """
+
+    human: float
+    band: Hashable = None
+    share: float = 1.0
+
+
+def labelled_mean(
+    judged: Sequence[float],
+    labels: Mapping[int, Label],
+    bands: Sequence[Hashable] | None = None,
+    clusters: Sequence[Hashable] | None = None,
+    *,
+    tuned: bool = False,
+) -> Corrected | None:
+    """A judge's mean over all items → people's, by labels that were drawn band by band:
+    λ·mean_N(f) + Σ_bands share · mean_band(y − λ·f).
+
+    `judged`: the judge's ratings f of all N items, `bands` their strata (default: one); `labels`: place of an item in
+    it → what people made of it. λ = 1, or where `tuned` the λ that makes the variance least: prediction-powered
+    inference, PPI++ (Angelopoulos et al., 2023, arXiv:2311.01453) with strata (arXiv:2406.04291). The standard error is
+    that of the sums of items' influences over `clusters` (default: each item its own); bands with one label take the
+    variance pooled over the others. `df`: labels less bands. `None` without more labels than bands, or below 2 items.
+    """
+    n, drawn = len(judged), _by_band(labels)
+    df = len(labels) - len(drawn)
+    if n < 2 or df < 1:
+        return None
+    weight = {place: n * label.share / len(drawn[label.band]) for place, label in labels.items()}
+    scale = _tuned(judged, labels, drawn, weight) if tuned else 1.0
+    off = {place: label.human - scale * judged[place] for place, label in labels.items()}
+    means = {band: fmean(off[place] for place in places) for band, places in drawn.items()}
+    centre = scale * fmean(judged)
+    shift = sum(labels[places[0]].share * means[band] for band, places in drawn.items())
+    own = [None] * n if bands is None else bands
+    influence = [
+        scale * value - centre + means.get(band, shift) - shift for value, band in zip(judged, own, strict=True)
+    ]
+    pooled = sum((off[place] - means[label.band]) ** 2 for place, label in labels.items()) / df
+    lone = 0.0
+    for place, label in labels.items():
+        size = len(drawn[label.band])
+        lone += pooled * weight[place] ** 2 if size == 1 else 0.0
+        influence[place] += weight[place] * (off[place] - means[label.band]) * math.sqrt(size / max(1, size - 1))
+    sums: defaultdict[Hashable, float] = defaultdict(float)
+    for cluster, part in zip(range(n) if clusters is None else clusters, influence, strict=True):
+        sums[cluster] += part
+    if len(sums) < 2:
+        return None
+    spread = len(sums) / (len(sums) - 1) * sum(part**2 for part in sums.values()) + lone
+    skew = sum(part**3 for part in sums.values()) / spread**1.5 if spread > 0 else 0.0
+    return Corrected(centre + shift, math.sqrt(spread) / n, float(df), skew)
+
+
+def _by_band(labels: Mapping[int, Label]) -> dict[Hashable, list[int]]:
+    """The places that were labelled, by band."""
+    drawn: dict[Hashable, list[int]] = {}
+    for place, label in labels.items():
+        drawn.setdefault(label.band, []).append(place)
+    return drawn
+
+
+def _tuned(
+    judged: Sequence[float],
+    labels: Mapping[int, Label],
+    drawn: Mapping[Hashable, Sequence[int]],
+    weight: Mapping[int, float],
+) -> float:
+    """The λ of least variance: Σ w²·cov(y, f) / (Σ w²·var(f) + N·var(f)), the sums within bands over the labels."""
+    together = alone = 0.0
+    for places in drawn.values():
+        if len(places) > 1:
+            mean_f, mean_y = fmean(judged[at] for at in places), fmean(labels[at].human for at in places)
+            factor = weight[places[0]] ** 2 * len(places) / (len(places) - 1)
+            together += factor * sum((labels[at].human - mean_y) * (judged[at] - mean_f) for at in places)
+            alone += factor * sum((judged[at] - mean_f) ** 2 for at in places)
+    spread = alone + len(judged) * variance(judged)
+    return together / spread if spread > 0 else 0.0

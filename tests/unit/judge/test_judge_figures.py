@@ -3,12 +3,15 @@ counting.
 """
 
 import math
+import random
 from itertools import product
+from statistics import NormalDist, fmean
 
 import pytest
 from hypothesis import given, strategies as st
 
 from context_bench.judge.calibration import (
+    JudgedUnit,
     Labelled,
     calibrate,
     family_of,
@@ -19,6 +22,8 @@ from context_bench.judge.calibration import (
 from context_bench.judge.judge_replies import fingerprints, leak, mark_rates, normalised, opaque_id
 from context_bench.judge.pairwise_judge import PairVerdict, pairwise_summary
 from context_bench.stats import kendall_tau, prediction_powered, rogan_gladen, spearman, weighted_kappa
+from context_bench.stats.agreement import Label, labelled_mean
+from context_bench.stats.verdict import LEVEL, as_people_rate, weigh
 
 ratings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=40)
 
@@ -67,27 +72,112 @@ def test_prediction_powered_takes_the_bias_out():
     assert prediction_powered([4.0, 5.0], [4.0], [4.0]) is None
 
 
+def labelled(system, rated):
+    return [Labelled(f"{system}{i}", system, f, (y,), f"u{i}") for i, (f, y) in enumerate(rated)]
+
+
+def units(ratings):
+    return [JudgedUnit(f"u{i}", rating) for i, rating in enumerate(ratings)]
+
+
 def test_calibration():
-    told = [(5, 5), (4, 4), (3, 3), (1, 1), (0, 0), (2, 2)]
-    same = [Labelled(f"a{i}", "a", f, (y,)) for i, (f, y) in enumerate(told)]
-    kind = [Labelled(f"b{i}", "b", min(5, f + 1), (y,)) for i, (f, y) in enumerate(told)]
-    judged = {"a": [f for f, _ in told] * 2, "b": [min(5, f + 1) for f, _ in told] * 2, "c": [1.0]}
+    rated = [(5, 5), (4, 4), (3, 3), (1, 1), (0, 0), (2, 2)] * 4
+    same = labelled("a", rated)
+    kind = labelled("b", [(min(5, f + 1), y) for f, y in rated])
+    judged = {"a": units([f for f, _ in rated] * 2), "b": units([min(5, f + 1) for f, _ in rated] * 2)}
+    judged |= {"c": units([1.0])}
     found = calibrate(same, {"a": judged["a"]})
     assert (found.kappa, found.alpha, found.spearman, found.label) == (1.0, 1.0, pytest.approx(1.0), "firm")
+    assert (found.alpha_low, found.alpha_high) == (1.0, 1.0)
     found = calibrate(same + kind, judged)
     assert found.signed_error == {"a": 0.0, "b": pytest.approx(5 / 6)}
     assert found.corrected["b"]["mean"].value == pytest.approx(2.5)
-    assert found.corrected["b"]["pass_rate"].value < sum(f >= 3 for f in judged["b"]) / 12
-    assert found.notes == ["12 labels; below 100 agreement is a rough figure", "no label of c"]
-    turned = calibrate([Labelled(x.id, "a", 5 - x.judge, x.humans) for x in same], {"a": judged["a"]})
+    assert found.corrected["b"]["pass_rate"].value < sum(each.rating >= 3 for each in judged["b"]) / 48
+    assert found.notes == ["48 labels; below 100 agreement is a rough figure", "no label of c"]
+    assert calibrate(same[:19], judged).corrected["a"]["mean"] is None  # too few for an interval that covers
+    turned = calibrate(labelled("a", [(5 - f, y) for f, y in rated]), {"a": judged["a"]})
     assert turned.kappa < 0
     assert turned.label == "uncalibrated"
     assert calibrate([], {}).label == "uncalibrated"
     several = calibrate(
-        [Labelled(x.id, "a", x.judge, (x.humans[0], None if i else 4)) for i, x in enumerate(same)], {"a": [1, 2]}
+        [Labelled(x.id, "a", x.judge, (x.humans[0], None if i else 4)) for i, x in enumerate(same)],
+        {"a": units([1, 2])},
     )
     assert several.alpha < 1
-    assert several.n == 6
+    assert several.n == 24
+
+
+def test_a_label_is_granted_by_the_lower_end():
+    rng = random.Random(4)
+    rated = [(y, y if rng.random() < 0.9 else rng.randint(0, 5)) for y in (rng.randint(0, 5) for _ in range(40))]
+    found = calibrate(labelled("a", [(float(f), float(y)) for f, y in rated]), {"a": units([f for f, _ in rated])})
+    assert found.alpha_low < 0.8 < found.alpha < found.alpha_high
+    assert found.label == "tentative"
+
+
+def drawn_by_band(rng, n, size, bias=0.0):
+    """A judge who is right in 85 of 100 and else says anything, and `n` labels drawn one from each band in turn."""
+    human = [min(5, max(0, round(rng.gauss(4, 1.2)))) for _ in range(size)]
+    judge = [y if rng.random() < 0.85 else rng.randint(0, 5) for y in human]
+    judged = [f + bias for f in judge]
+    queues = {band: [at for at in range(size) if judge[at] == band] for band in range(6)}
+    for queue in queues.values():
+        rng.shuffle(queue)
+    chosen = []
+    while len(chosen) < n:
+        chosen += [queue.pop() for queue in queues.values() if queue]
+    shares = {band: judge.count(band) / size for band in range(6)}
+    labels = {at: Label(float(human[at]), judge[at], shares[judge[at]]) for at in chosen[:n]}
+    return human, judged, judge, labels
+
+
+@pytest.mark.parametrize(("n", "tuned"), [(40, False), (100, False), (100, True)])
+def test_labels_drawn_band_by_band_give_peoples_mean(n, tuned):
+    rng, held, off = random.Random(7), 0, []
+    for _ in range(400):
+        human, judged, bands, labels = drawn_by_band(rng, n, 400)
+        found = labelled_mean(judged, labels, bands, tuned=tuned)
+        plain = fmean(judged) + fmean(label.human - judged[at] for at, label in labels.items())
+        off.append((found.value - fmean(human), plain - fmean(human)))
+        low, high = found.interval()
+        held += low <= TRUE_MEAN <= high
+    assert abs(fmean(own for own, _ in off)) < 0.015
+    assert fmean(plain for _, plain in off) > 0.1  # as if they had been drawn at random
+    assert 0.92 <= held / 400 <= 0.985
+
+
+#: The mean of a rounded and clipped normal variable, as `drawn_by_band` makes it.
+TRUE_MEAN = sum(
+    k * (NormalDist(4, 1.2).cdf(k + 0.5 if k < 5 else 99) - NormalDist(4, 1.2).cdf(k - 0.5 if k else -99))
+    for k in range(6)
+)
+
+
+def test_a_judge_who_favours_the_system_lets_no_loss_of_the_margin_pass():
+    """The judge says 0.05 of 5 too much of the system, which is 0.1 of 5 worse: 2 points of 100, the margin."""
+    rng, passed, by_judge = random.Random(3), 0, 0
+    for _ in range(300):
+        gap = [rng.choice((-1, 0, 0, 0, 0, 0, 0, 0, 0, 0)) for _ in range(600)]
+        judged = [min(5.0, d + 0.05 + (0 if rng.random() < 0.9 else rng.choice((-1, 1)))) for d in gap]
+        chosen = rng.sample(range(600), 100)
+        found = labelled_mean(judged, {at: Label(float(gap[at])) for at in chosen}, tuned=True)
+        raw = weigh(judged, [0.0] * 600, margin=0.1)
+        people = as_people_rate(raw, found, 100)
+        passed += people.p_loss < LEVEL
+        by_judge += raw.p_loss < LEVEL
+        assert people.labels == 100
+    assert passed / 300 <= 0.06 + 2 * 0.0137
+    assert by_judge / 300 > 0.5
+
+
+def test_peoples_difference_needs_both_answers_of_an_example():
+    rated = [(f, f - 1.0) for f in (5.0, 4.0, 3.0, 2.0, 1.0) * 6]
+    system, base = labelled("mine", rated), labelled("full", [(f, f) for f, _ in rated])
+    judged = {"mine": units([f for f, _ in rated] * 2), "full": units([f for f, _ in rated] * 2)}
+    found = calibrate(system + base, judged, baseline="full").differences["mine"]
+    assert (found.value, found.labels, found.n, found.tuned) == (pytest.approx(-1.0), 30, 60, False)
+    assert calibrate(system + base[:19], judged, baseline="full").differences == {}
+    assert calibrate(system, judged, baseline="full").differences == {}
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,16 @@ def _numbers(question: VerdictQuestion) -> str:
         interval = f"95 % interval {_amount(evidence.low, evidence)} to {_amount(evidence.high, evidence)}; "
     unit = " points" if evidence.in_points else ""
     return (
-        f"{question.metric} {_amount(evidence.difference, evidence)}{unit} "
+        f"{_score(question)} {_amount(evidence.difference, evidence)}{unit} "
         f"({interval}{_units(evidence)}{_left_out(evidence)})"
     )
+
+
+def _score(question: VerdictQuestion) -> str:
+    """The score that the difference is of; a model's opinion is called one, unless people's ratings correct it."""
+    if question.evidence.labels is not None:
+        return f"{question.metric} as people would rate it, by {times(question.evidence.labels, 'example')} they rated,"
+    return f"{question.metric}, which is the judge's score and not people's," if question.judged else question.metric
 
 
 def _units(evidence: Evidence) -> str:

@@ -19,6 +19,8 @@ from context_bench.stats.tests import n_noninferiority, n_paired
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from context_bench.stats.agreement import Corrected
 else:
     np = LazyModule("numpy")
 
@@ -45,7 +47,8 @@ class Evidence:
     (small = a larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound.
     `changed`: pairs that differ. `failed`: examples that only the baseline answered, and `counting_failures` the
     difference if they count as wrong. `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`:
-    examples for an 80 % chance of a decision.
+    examples for an 80 % chance of a decision. `labels`: examples that people rated on both sides, where the difference
+    is theirs and not a judge's.
     """
 
     n: int
@@ -66,6 +69,7 @@ class Evidence:
     counting_failures: float | None = None
     in_points: bool = True
     method: str = ""
+    labels: int | None = None
 
 
 def weigh(
@@ -104,6 +108,34 @@ def weigh(
             start, bounded(d, codes, low=-1.0, high=1.0, guarded=True), "Tango" if ternary else "score bound"
         )
     return _free_evidence(start, d, codes, seed)
+
+
+def as_people_rate(start: Evidence, gap: Corrected, labels: int) -> Evidence:
+    """The evidence of judged scores, with the difference that people would see instead of the judge's.
+
+    `gap`: the prediction-powered paired difference (`stats.agreement.labelled_mean`); `labels`: examples of which people rated
+    both answers. No number of examples is forecast, since labels are what is missing.
+    """
+    if start.clusters < MIN_CLUSTERS or gap.se == 0:
+        return start
+    low, high = gap.interval()
+    evidence = replace(
+        start,
+        difference=gap.value,
+        low=low,
+        high=high,
+        bound=gap.interval(1 - 2 * LEVEL)[0],
+        p_gain=min(1.0, 2 * min(gap.p_above(0.0), gap.p_below(0.0))),
+        p_loss=None,
+        p_within=None,
+        n_needed=None,
+        counting_failures=None,
+        method="prediction-powered",
+        labels=labels,
+    )
+    if start.margin is None or start.margin <= 0:
+        return evidence
+    return replace(evidence, p_loss=gap.p_above(-start.margin), p_within=gap.p_below(-start.margin))
 
 
 def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Evidence:
@@ -238,7 +270,8 @@ class VerdictQuestion:
     """One comparison that wants a verdict. `calibrated=False`: a judge's score that nobody has checked against people.
 
     `chosen_after`: what was chosen when answers were there already: "margin", "score", "margin and score".
-    `unwinnable`: not even the ceiling was told from the baseline, which the run says once.
+    `judged`: the score is a model's opinion. `unwinnable`: not even the ceiling was told from the baseline, which the
+    run says once.
     """
 
     system: str
@@ -249,6 +282,7 @@ class VerdictQuestion:
     dataset: str | None = None
     shape: str | None = None
     calibrated: bool = True
+    judged: bool = False
     chosen_after: str = ""
     qa_type: str | None = None
     unwinnable: bool = False
