@@ -219,11 +219,11 @@ def _partial_judge(rng: random.Random, size: int, n: int, bias: float) -> tuple[
     return bool((people.p_loss or 0) < 0.05), bool((raw.p_loss or 0) < 0.05)
 
 
+MODES = {"margin": margin, "whole": whole, "means": means, "judged": judged, "naive": naive, "limits": limits}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["margin", "whole", "means", "judged", "naive", "limits"])
+    parser.add_argument("what", choices=list(MODES))
     parser.add_argument("--runs", type=int, default=2000)
     given = parser.parse_args()
-    {"margin": margin, "whole": whole, "means": means, "judged": judged, "naive": naive, "limits": limits}[given.what](
-        given.runs
-    )
+    MODES[given.what](given.runs)
