@@ -13,7 +13,7 @@ import sys
 from context_bench.datasets import load
 from context_bench.evaluators import AnswerQuality
 from context_bench.llm.embedded import Embedded
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 
 
 async def main(n: int | None) -> None:

@@ -30,7 +30,7 @@ from context_bench.traces import score_trace, score_traces
 from context_bench.traces.gold import Gold, GoldItem
 from context_bench.traces.symbols import CodeFiles
 from context_bench.transcripts.trace import Event, Trace
-from context_bench.transcripts.traces.trace_files import load_traces, transcripts
+from context_bench.transcripts.traces import load_traces, transcripts
 
 NODES = ("function_definition", "class_definition")
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from context_bench.core.keys import canonical_json
 from context_bench.core.tokens import counter_for
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.request import facts
 
 OUT = Path(__file__).parents[1] / "tests" / "fixtures" / "clients"

@@ -260,15 +260,13 @@ def _compressors() -> str:
 def _formats() -> str:
     from context_bench.reports.renderers import FORMATS as REPORTS
     from context_bench.session.reporting import writers
-    from context_bench.transcripts import answers as recorded, patch_verdicts
     from context_bench.transcripts.formats import formats
+    from context_bench.transcripts.harness_results import answer_formats, report_formats
 
-    def rows(folder: str, names: Iterable[str]) -> list[tuple[str, str]]:
-        return [(f"`{name}`", _first(importlib.import_module(f"context_bench.{folder}.{name}"))) for name in names]
+    def rows(found: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+        return [(f"`{name}`", one.about or _first(importlib.import_module(one.read.__module__))) for name, one in found]
 
-    answers = [
-        (f"`{name}`", _first(importlib.import_module(one.read.__module__))) for name, one in recorded.formats().items()
-    ]
+    logs = formats().items()
     reports = [(f"`{name}`", _first(_explained_by(f"reports.{place}"))) for name, place in REPORTS.items()]
     exports = [(f"`{name}`", _first(writer)) for name, writer in writers().items()]
     head = ("format", "what")
@@ -279,16 +277,16 @@ def _formats() -> str:
             "general.\n",
             "## Recorded sessions\n",
             "For `replay`, `compress` and `watch --records`.\n",
-            table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.conversation))),
+            table(head, rows((name, one) for name, one in logs if one.conversation)),
             "## Agents' logs\n",
             "For `trace`; `compress run` reads them too.\n",
-            table(head, rows("transcripts.formats", (name for name, one in formats().items() if one.calls))),
+            table(head, rows((name, one) for name, one in logs if one.calls)),
             "## What came of patches\n",
             "For `trace score --results`.\n",
-            table(head, rows("transcripts.formats", patch_verdicts.formats())),
+            table(head, rows(report_formats().items())),
             "## Recorded answers\n",
             "For `import`.\n",
-            table(head, answers),
+            table(head, rows(answer_formats().items())),
             "## Reports\n",
             "For `--output` and `--report`.\n",
             table(head, reports),

@@ -62,11 +62,17 @@ from context_bench.tap.exchange import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.tap_relay import Talk
 from context_bench.traces import editloc, gold, symbols
-from context_bench.transcripts import answers, patch_verdicts, session_files as read, trace
-from context_bench.transcripts.traces import trace_files as traces, vocabulary
+from context_bench.transcripts import (
+    harness_results as answers,
+    harness_results as patch_verdicts,
+    session_files as read,
+    trace,
+    traces,
+)
+from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import library as asking
-from context_bench.wire import actions, atoms, conversation, words as wordiff
-from context_bench.wire.apis import read as wire, shared
+from context_bench.wire import actions, apis as wire, atoms, conversation, words as wordiff
+from context_bench.wire.apis import shared
 
 Target = Callable[[bytes], object]
 WIRES = ("openai-chat", "openai-responses", "anthropic")

@@ -28,7 +28,7 @@ import common
 from soak_programs import Broken, free_port, listening
 
 from context_bench.agents.datasets import SCRIPT
-from context_bench.llm.paths import cache_folder
+from context_bench.core.machine import cache_folder
 
 USER = 1500
 ROOT = Path(__file__).parents[2]

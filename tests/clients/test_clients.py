@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.core.tokens import counter_for
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.request import count_request
 
 from . import playing

@@ -14,9 +14,8 @@ from sqlalchemy import select
 from context_bench.__main__ import main
 from context_bench.core.errors import MissingExtra, StoreUnusable
 from context_bench.engine import list_runs, open_store, open_watch, rows
-from context_bench.engine.store import schema, schema as migrating
+from context_bench.engine.store import database_of, schema, schema as migrating
 from context_bench.engine.store.browsing import open_reading
-from context_bench.engine.store.store import database_of
 from postgres_server import program_of
 
 server_needed = pytest.mark.program("initdb")

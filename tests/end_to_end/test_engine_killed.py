@@ -9,7 +9,7 @@ from collections import Counter
 
 from context_bench.engine import differences, open_store, rows, run_of
 from context_bench.llm.servers import ModelServer
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 EXAMPLES, KILLS, WORKERS = 500, 20, 6
 

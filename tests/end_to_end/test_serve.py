@@ -20,7 +20,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.systems import OpenAIProxy, Served
-from context_bench.wire.apis.read import parse_reply, stream_reader
+from context_bench.wire.apis import parse_reply, stream_reader
 
 CONTEXT = "\n\n".join(
     f"Section {i}. Pump {i} was built in {1900 + i}. It moves {i * 7} litres per minute." for i in range(80)

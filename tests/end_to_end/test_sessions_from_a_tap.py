@@ -13,7 +13,7 @@ from context_bench.tap import Tap
 from context_bench.tap.tap_server import record_file
 from context_bench.transcripts import read_sessions
 from context_bench.transcripts.session import Session
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 
 NAME = "bundled:sessions/clinic-booking-ar"
 AGENT = {"user-agent": "agent/1", "anthropic-beta": "context-management-2025-06-27", "authorization": "Bearer the-key"}

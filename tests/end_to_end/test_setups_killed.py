@@ -15,7 +15,7 @@ from context_bench.metrics import MeanScore
 from context_bench.reports import build_page
 from context_bench.reports.json_document import render
 from context_bench.runner import collect
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 GROUPS, ITEMS, QUESTIONS, WORKERS, KILLS = 8, 4, 2, 2, 5
 

@@ -16,7 +16,7 @@ from context_bench.core.records import Call
 from context_bench.engine import Arm, RunSettings, differences, execute, list_runs, open_store, rows, run_of
 from context_bench.engine.store import schema
 from context_bench.llm.servers import ModelServer
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 pytestmark = pytest.mark.program("initdb")
 

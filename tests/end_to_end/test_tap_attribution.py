@@ -15,7 +15,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.request import changes, facts
 
 CHAT = "/v1/chat/completions"

@@ -20,7 +20,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.tap.masking import failure_of
-from context_bench.wire.apis.read import chat_request
+from context_bench.wire.apis import chat_request
 from context_bench.wire.request import count_request
 
 CHAT = "/v1/chat/completions"

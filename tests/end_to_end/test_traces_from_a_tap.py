@@ -16,7 +16,7 @@ from context_bench.tap import Tap
 from context_bench.tap.control_api import record_file
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces import load_traces
-from context_bench.wire.apis.read import render_reply, stream_reader
+from context_bench.wire.apis import render_reply, stream_reader
 from context_bench.wire.conversation import PATHS, Chat, message_text, reply_message, to_body, tool_calls_of
 from context_bench.wire.request import WireRequest
 

@@ -12,7 +12,7 @@ import pytest
 from context_bench.engine import open_store, run_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 
 def mended(bench, undisturbed):

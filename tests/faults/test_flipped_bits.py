@@ -12,9 +12,8 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.engine import open_store
 from context_bench.engine.encoding import pack
-from context_bench.engine.store import schema
+from context_bench.engine.store import packed_columns, schema
 from context_bench.engine.store.row_details import export
-from context_bench.engine.store.store import packed_columns
 
 FLIPS = 100  # of each kind
 _SYSTEMS = """

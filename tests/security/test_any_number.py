@@ -24,8 +24,8 @@ from context_bench.core.records import Forwarded, Usage
 from context_bench.core.usage import Form, forwarded_of, usage_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap.control_api import as_json
-from context_bench.transcripts import answers
-from context_bench.wire.apis.read import parse_reply, stream_reader
+from context_bench.transcripts import harness_results as answers
+from context_bench.wire.apis import parse_reply, stream_reader
 
 _FUZZ = Path(__file__).parents[2] / "benchmarks" / "fuzz"
 _SPEC = importlib.util.spec_from_file_location("fuzz_targets", _FUZZ / "targets.py")

@@ -24,7 +24,7 @@ from pyarrow import parquet
 from context_bench.core.errors import BadInput
 from context_bench.datasets.readers import rows_from, rows_of
 from context_bench.shell.repo import open_repo
-from context_bench.transcripts.answers import read_answers
+from context_bench.transcripts.harness_results import read_answers
 from context_bench.transcripts.session_files import read_sessions
 from context_bench.transcripts.traces import load_traces
 
@@ -35,7 +35,7 @@ CHILD = """
 import resource, sys
 from context_bench.core.errors import ContextBenchError
 from context_bench.datasets.readers import rows_of
-from context_bench.transcripts.answers import read_answers
+from context_bench.transcripts.harness_results import read_answers
 from context_bench.transcripts.session_files import read_sessions
 from context_bench.shell.repo import open_repo
 from context_bench.llm.hop import HopRequest

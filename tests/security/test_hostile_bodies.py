@@ -43,7 +43,7 @@ from context_bench.tap.tap_relay import Talk
 from context_bench.traffic.sections import watch_board as watching
 from context_bench.traffic.watch.measure import TurnMeasure
 from context_bench.traffic.watch.paired_taps import PairedEvent, SeenExchange
-from context_bench.wire.apis.read import StreamReader, parse_request, stream_reader
+from context_bench.wire.apis import StreamReader, parse_request, stream_reader
 from context_bench.wire.request import count_request
 from context_bench.wire.turns import Turn
 

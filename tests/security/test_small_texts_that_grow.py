@@ -23,7 +23,7 @@ from context_bench.memory.systems import http_memory as http, mcp
 from context_bench.sandbox.workspace_files import put
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
-from context_bench.transcripts.answers import read_answers
+from context_bench.transcripts.harness_results import read_answers
 from context_bench.transcripts.trace import Trace
 from context_bench.transcripts.traces.vocabulary import Vocabulary
 

@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from context_bench.cli import faults
-from context_bench.core import allocator
+from context_bench.core import machine as allocator
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop, UnknownName
 from context_bench.core.families import Command, Family, built_in, families
 from context_bench.session import interrupts, output_files

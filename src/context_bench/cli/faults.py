@@ -134,7 +134,7 @@ def _written(error: BaseException, where: str) -> Path | None:
 def _trace_places() -> Iterator[Path]:
     import tempfile
 
-    from context_bench.llm.paths import cache_folder
+    from context_bench.core.machine import cache_folder
 
     with suppress(RuntimeError):  # nobody's home
         yield cache_folder() / "faults"

@@ -21,7 +21,7 @@ from context_bench.session.options import StoredOptions
 from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
-    from context_bench.transcripts.answers import AnswerLog, RecordedAnswer
+    from context_bench.transcripts.harness_results import AnswerLog, RecordedAnswer
 
 #: So many rows per answer may be missing.
 _HOLES = 100
@@ -95,7 +95,7 @@ class _Import:
             )
 
     def _read(self, path: Path, system: str | None, dataset: str | None, format: str | None) -> None:  # noqa: A002
-        from context_bench.transcripts.answers import read_answers
+        from context_bench.transcripts.harness_results import read_answers
 
         log = read_answers(path, format)
         for answer in log.answers:

@@ -146,7 +146,7 @@ def read_request(sent: Sent) -> WireRequest:
     """A list of messages, or a body of any of the three wires, in neutral form; the wire is told by what the body
     has.
     """
-    from context_bench.wire.apis.read import parse_request
+    from context_bench.wire.apis import parse_request
 
     body: Mapping[str, Any] = sent if isinstance(sent, Mapping) else {"messages": list(sent)}
     if "input" in body and "messages" not in body:

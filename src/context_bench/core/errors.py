@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import cache
 
 #: So many names are listed where one is not known; the nearest are told anyway.
 _MOST_KNOWN = 60
@@ -215,3 +216,27 @@ def describe(error: BaseException) -> str:
     """The form in which a failure is kept in a row: `Class: message`, one line, at most 2,000 characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:2000] if text else type(error).__name__
+
+
+@cache
+def archive_faults() -> tuple[type[Exception], ...]:
+    """What the archive modules raise for corrupt, encrypted or unsupported files; they are loaded by this call."""
+    import lzma
+    import struct
+    import tarfile
+    import zipfile
+    import zlib
+
+    return (
+        OSError,
+        EOFError,
+        ValueError,
+        IndexError,  # a member without a name
+        RuntimeError,  # encrypted
+        NotImplementedError,  # a version or method that is not known
+        struct.error,
+        zlib.error,
+        lzma.LZMAError,
+        zipfile.BadZipFile,
+        tarfile.TarError,
+    )

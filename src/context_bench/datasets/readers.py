@@ -28,8 +28,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, AnyStr, NamedTuple, cast
 
-from context_bench.core.archive_errors import FAULTS
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, archive_faults
 
 
 class LineOfJson(NamedTuple):
@@ -218,7 +217,7 @@ def _zipped(file: IO[bytes], pattern: str, where: str) -> Iterator[dict[str, Any
             for member in members:
                 with archive.open(member) as plain:
                     yield from rows_from(plain, member, f"{where}!{member}")
-    except FAULTS as error:
+    except archive_faults() as error:
         raise BadInput(f"{where} is not a readable zip archive: {error}") from error
 
 

@@ -24,7 +24,7 @@ from context_bench.datasets import sessions as ours
 from context_bench.transcripts import read_sessions
 from context_bench.transcripts.account import BILLED_PARTS, Account, completed, fit
 from context_bench.transcripts.session import RecordedReply, Session
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.cache import Prompts, segments
 from context_bench.wire.request import sendable
 

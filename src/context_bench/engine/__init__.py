@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from context_bench.engine.driver import Executed, execute, rescore
     from context_bench.engine.plan import Arm, RunSettings
     from context_bench.engine.progress import Progress, TerminalProgress
+    from context_bench.engine.store import Store, open_store
     from context_bench.engine.store.copying import Copied, CopiedWatch, copy_replies, copy_run, copy_watch
     from context_bench.engine.store.outcomes import StoredReplies
     from context_bench.engine.store.reading import rows, same_examples
     from context_bench.engine.store.row_details import export, setups
     from context_bench.engine.store.run_records import RunRecord, list_runs, purge, run_of, set_manifest, spent
-    from context_bench.engine.store.store import Store, open_store
     from context_bench.engine.store.watches import (
         WatchLog,
         WatchRecord,
@@ -92,9 +92,9 @@ __getattr__, __dir__ = lazy(
         ".store.outcomes:StoredReplies",
         ".store.row_details:setups",
         ".store.run_records:RunRecord",
-        ".store.store:Store",
+        ".store:Store",
         ".store.run_records:list_runs",
-        ".store.store:open_store",
+        ".store:open_store",
         ".store.run_records:run_of",
         ".store.run_records:set_manifest",
         ".store.run_records:spent",

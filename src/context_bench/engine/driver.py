@@ -46,11 +46,11 @@ from context_bench.engine.progress import Progress
 from context_bench.engine.redaction import secrets_of
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer
+from context_bench.engine.store import Store
 from context_bench.engine.store.outcomes import StoredReplies, caching_replies
 from context_bench.engine.store.reading import StoredOutput, stored_by_id, stored_ids
 from context_bench.engine.store.run_records import DONE, INTERRUPTED, STOPPED, RunRecord, run_of
 from context_bench.engine.store.run_writer import Writer, identity_of
-from context_bench.engine.store.store import Store
 from context_bench.engine.work import WorkerThread, tap_lost
 
 __all__ = [

@@ -256,7 +256,7 @@ def sent_facts(call: Call) -> tuple[str, dict[str, Any]] | None:
     """Wire and anatomy of a request we sent, if its body is known."""
     if not isinstance(call.request, dict):
         return None
-    from context_bench.wire.apis.read import parse_request, wire_of
+    from context_bench.wire.apis import parse_request, wire_of
 
     wire = wire_of("POST", urlsplit(call.url).path)
     return wire, facts(parse_request(wire, call.request))
@@ -386,7 +386,7 @@ async def _without_context(system: Any, example: Example) -> int | None:
     if shaped is None:
         return None
     from context_bench.llm.shapes import without_context
-    from context_bench.wire.apis.read import parse_request
+    from context_bench.wire.apis import parse_request
 
     request = shaped(without_context(example))
     parsed = parse_request(request.wire, request.body)

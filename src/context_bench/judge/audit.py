@@ -31,7 +31,7 @@ from context_bench.judge.pairwise_judge import PairVerdict, PairwiseJudge, last_
 from context_bench.judge.rubric_judge import RubricJudge, judge_input
 from context_bench.stats.agreement import alpha_ordinal
 from context_bench.stats.intervals import wilson
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from context_bench.llm.chat import ChatClient, endpoint
 from context_bench.llm.limits import Limiter
 from context_bench.llm.redact import bare_url
 from context_bench.llm.spend import worst_case
-from context_bench.wire.apis.read import Reply, chat_request
+from context_bench.wire.apis import Reply, chat_request
 
 T = TypeVar("T")
 _PARAMETERS = re.compile(r"max_tokens|temperature", re.IGNORECASE)

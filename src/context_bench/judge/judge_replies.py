@@ -24,7 +24,7 @@ from context_bench.judge.base import Judge, response_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating, weighted_rating
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 _WHOLE = re.compile(r"[\s*_`\"'(\[]*([1-5])(?:\s*/\s*5)?[\s*_`\"')\].]*")
 _BRACKETS = re.compile(r"\[\[\s*([1-5])\s*\]\]")

@@ -15,7 +15,7 @@ from context_bench.judge.judge_replies import first_rating, strict_rating, weigh
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
 from context_bench.stats.agreement import WeightedRating
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 EVALUATORS = {"llm_judge": "LLMJudge"}
 MEASURES = {

@@ -21,7 +21,7 @@ from context_bench.judge.base import Judge, JudgeRequest, response_of
 from context_bench.judge.rubric_judge import judge_input
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 Winner = Literal["first", "second", "tie"]
 

@@ -35,7 +35,7 @@ from context_bench.judge.base import Judge, JudgeRequest, response_of
 from context_bench.judge.judge_replies import VISIBILITIES, normalised, weighted_scores
 from context_bench.llm.background import run_sync
 from context_bench.llm.limits import Limiter
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 
 EVALUATORS = {"rubric_judge": "RubricJudge"}
 MEASURES = {"rubric_overall": {"unit": "score", "better": "higher", "place": "quality"}}

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.allocator import give_back
+from context_bench.core.machine import give_back
 
 _log = logging.getLogger("context_bench.tap")
 

@@ -29,7 +29,7 @@ from context_bench.llm.redact import bare_url, secrets_in, without_secrets
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.spend import TokenCount, TokenCounts, worst_case
 from context_bench.llm.transport import Address, Broken, Response, Transport, TransportError, address_of, head_of
-from context_bench.wire.apis.read import (
+from context_bench.wire.apis import (
     Reply,
     ShapedRequest,
     StreamReader,

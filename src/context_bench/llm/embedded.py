@@ -39,7 +39,7 @@ from context_bench.llm.weights import (
     find_weights,
     is_bundled,
 )
-from context_bench.wire.apis.read import Reply
+from context_bench.wire.apis import Reply
 from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 
 try:

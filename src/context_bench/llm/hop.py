@@ -31,7 +31,7 @@ from context_bench.llm.relay import (
     end_to_end,
     raw_headers,
 )
-from context_bench.wire.apis.read import wire_of
+from context_bench.wire.apis import wire_of
 from context_bench.wire.apis.shared import dump
 
 BODY_LIMIT = 128 * 2**20

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import cache_folder
 from context_bench.core.numbers import count, money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Usage
-from context_bench.llm.paths import cache_folder
 
 if TYPE_CHECKING:
     from context_bench.wire.cache import CacheProfile

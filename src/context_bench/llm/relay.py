@@ -29,7 +29,7 @@ from context_bench.core.errors import BadInput
 from context_bench.llm.transport import why
 from context_bench.llm.transport.pool import closed_by_peer
 from context_bench.llm.transport.response import UNENDED
-from context_bench.wire.apis.read import EndOfStream
+from context_bench.wire.apis import EndOfStream
 
 Headers = list[tuple[str, str]]
 

@@ -227,7 +227,7 @@ def _as_error(delivery: Delivery, raw: Mapping[str, Any], wire: str) -> None:
 
 def _as_body(delivery: Delivery, raw: Mapping[str, Any], reply: Reply, request: WireRequest) -> None:
     """Replace the body where the rule asks for one that is wrong."""
-    from context_bench.wire.apis.read import render_reply
+    from context_bench.wire.apis import render_reply
 
     if raw.get("html"):
         delivery.body, delivery.content_type = (

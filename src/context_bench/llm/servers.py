@@ -29,7 +29,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.llm.delivery import SERVER_LOG, Delivery, ResponderError, Staged, listen, origin
 from context_bench.llm.echo import Echo
-from context_bench.wire.apis.read import parse_request, render_reply, render_stream, wire_of
+from context_bench.wire.apis import parse_request, render_reply, render_stream, wire_of
 from context_bench.wire.apis.shared import CREATED, Reply, as_list, dump, load_body
 from context_bench.wire.request import WireRequest, count_request
 

@@ -26,7 +26,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import canonical_json, stable_hash
 from context_bench.core.records import Example
 from context_bench.core.tokens import TokenCounter
-from context_bench.wire.apis.read import ShapedRequest
+from context_bench.wire.apis import ShapedRequest
 from context_bench.wire.request import SYSTEM_ROLES
 
 #: The default text of a plain user message.

@@ -22,7 +22,7 @@ from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm.limits import Waiters
 from context_bench.llm.prices import UNLIMITED_OUTPUT
-from context_bench.wire.apis.read import ShapedRequest, parse_request
+from context_bench.wire.apis import ShapedRequest, parse_request
 from context_bench.wire.request import count_request, totals_of
 
 

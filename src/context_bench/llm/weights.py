@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import hash_file
-from context_bench.llm.paths import cache_folder as cache_folder
+from context_bench.core.machine import cache_folder as cache_folder
 from context_bench.llm.redact import redact
 
 if TYPE_CHECKING:

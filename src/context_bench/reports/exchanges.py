@@ -181,7 +181,7 @@ def _difference(exchange: Mapping[str, Any]) -> Difference:
 def _request(body: Any, wire: str | None) -> WireRequest | None:
     if not isinstance(body, Mapping):
         return None if body is None else _as_request(str(body))
-    from context_bench.wire.apis.read import parse_request
+    from context_bench.wire.apis import parse_request
 
     return parse_request(wire or ("openai-responses" if "input" in body else "openai-chat"), body)
 

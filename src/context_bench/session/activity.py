@@ -24,7 +24,7 @@ from context_bench.llm.redact import key_in
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.session.offers import DEFAULT_MODEL
 from context_bench.session.options import RunOptions
-from context_bench.wire.apis.read import ShapedRequest, parse_request
+from context_bench.wire.apis import ShapedRequest, parse_request
 from context_bench.wire.request import Change, changes, count_request, facts
 from context_bench.wire.violations import Violation, compare_requests
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from context_bench.core import allocator
+from context_bench.core import machine as allocator
 from context_bench.session.output_files import say
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-from context_bench.core.archive_errors import FAULTS
-from context_bench.core.errors import BadInput, MissingProgram
+from context_bench.core.errors import BadInput, MissingProgram, archive_faults
 from context_bench.core.jsontext import load_json
 
 #: A larger file is no source code, and is not read.
@@ -146,7 +145,7 @@ class Archive(Repo):
                 self._stream = _unpacked(path)
                 self._tar = tarfile.TarFile(fileobj=self._stream)
                 names = {member.name: member for member in self._tar.getmembers() if member.isfile()}
-        except FAULTS as error:
+        except archive_faults() as error:
             self.close()
             raise BadInput(f"{path} cannot be read as an archive: {error}") from None
         plain = {name.removeprefix("./"): member for name, member in names.items()}
@@ -170,7 +169,7 @@ class Archive(Repo):
                     return self._zip.read(member) if member.file_size <= BLOB_LIMIT else None
                 file = self._tar.extractfile(member) if self._tar is not None and member.size <= BLOB_LIMIT else None
                 return file.read() if file else None
-            except FAULTS:
+            except archive_faults():
                 return None
 
     def close(self) -> None:
@@ -222,7 +221,7 @@ def _packed(path: Path) -> bool:
     try:
         with _unpacked(path) as stream, tarfile.TarFile(fileobj=stream):
             return True
-    except FAULTS:
+    except archive_faults():
         return False
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, SystemFailed
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call, Example
-from context_bench.transcripts.answers import RecordedAnswer
+from context_bench.transcripts.harness_results import RecordedAnswer
 
 #: `Class: message` or `Class('message')`, as errors are written down.
 _ERROR = re.compile(r"(?P<name>[A-Z][A-Za-z0-9_]{2,60})(?::\s*(?P<told>.*)|\((?P<inside>.*)\))", re.DOTALL)

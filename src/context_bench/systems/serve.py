@@ -27,7 +27,7 @@ from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Hop, HopAnswer, HopRequest
 from context_bench.systems.context import WIRES, RequestContext, Slot, compress_texts, context_of, leaves, with_context
-from context_bench.wire.apis.read import Reply, parse_request, render_reply, render_stream
+from context_bench.wire.apis import Reply, parse_request, render_reply, render_stream
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.request import WireRequest
 

@@ -60,7 +60,7 @@ class TextModel:
 
     async def _ask(self, text: str, budget: int | None = None) -> str:
         """The model's text about `text`; the rules name a `budget` (tokens)."""
-        from context_bench.wire.apis.read import chat_request
+        from context_bench.wire.apis import chat_request
 
         rules = self.rules if budget is None else f"{self.rules}\n{_asked_for(budget)}"
         messages = [{"role": "system", "content": rules}, {"role": "user", "content": text}]

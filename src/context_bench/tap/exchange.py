@@ -23,7 +23,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import MOST_BYTES
 from context_bench.core.ledger import Mark
 from context_bench.core.records import Forwarded
-from context_bench.wire.apis.read import wire_of
+from context_bench.wire.apis import wire_of
 from context_bench.wire.request import WireRequest
 
 MARKERS = ("key", "header", "serial")

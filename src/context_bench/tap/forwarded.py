@@ -37,7 +37,14 @@ from context_bench.tap.masking import (
     masker,
 )
 from context_bench.tap.prefix import Joining, Prefixes
-from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, parse_request, render_reply, stream_reader
+from context_bench.wire.apis import (
+    Reply,
+    StreamReader,
+    parse_reply,
+    parse_request,
+    render_reply,
+    stream_reader,
+)
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.cache import segments
 from context_bench.wire.request import WireRequest, count_request, facts

@@ -39,7 +39,7 @@ from context_bench.tap.exchange import (
 from context_bench.tap.forwarded import RecordWriter
 from context_bench.tap.record_writer import ExchangeReader, Observer, RecordBuffer, Sink
 from context_bench.tap.tap_relay import Socket, Talk, TapRelay, carry, is_upgrade, tap_error
-from context_bench.wire.apis.read import wire_of
+from context_bench.wire.apis import wire_of
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from context_bench.core.errors import describe
 from context_bench.core.protocols import Compressed, Compressor
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
-from context_bench.testing._contract import Finding as Finding, findings, insist
+from context_bench.testing import Finding as Finding, findings, insist
 from context_bench.wire.conversation import call_of
 from context_bench.wire.violations import wire_violations
 

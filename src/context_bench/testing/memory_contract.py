@@ -19,7 +19,7 @@ from context_bench.core.calling import call, method
 from context_bench.core.errors import describe
 from context_bench.llm.background import run_sync
 from context_bench.memory.protocol import Capability, Hit, Item, Memory, NotSupported, Receipt
-from context_bench.testing._contract import Finding as Finding, findings, insist
+from context_bench.testing import Finding as Finding, findings, insist
 
 _KNOWN = frozenset(get_args(Capability))
 _METHODS = {

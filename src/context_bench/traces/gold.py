@@ -24,7 +24,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import line
 from context_bench.shell.repo import Repo
-from context_bench.transcripts.patch_verdicts import id_forms as id_forms
+from context_bench.transcripts.harness_results import id_forms as id_forms
 
 _CONTAINER = re.compile(r"/testbed/|/workspace/[^/]+/")
 _BLOCK = re.compile(r"^\s*context\s*\d+\s*[:：]", re.MULTILINE | re.IGNORECASE)

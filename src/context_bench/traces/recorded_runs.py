@@ -35,8 +35,7 @@ from context_bench.traces.score_one import billed, gold_sha, score_trace, statis
 from context_bench.traces.symbols import grammar_versions
 from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Trace, utf8_clean
-from context_bench.transcripts.traces import Transcript, Vocabulary
-from context_bench.transcripts.traces.trace_files import trace_of, transcripts_in
+from context_bench.transcripts.traces import Transcript, Vocabulary, trace_of, transcripts_in
 
 #: Part of every key: rows made by another state of this code are made again.
 _VERSION = 3

@@ -47,7 +47,7 @@ from context_bench.traces.score_one import policy_of, require_countable, trace_s
 from context_bench.traces.symbols import grammar_versions
 from context_bench.traces.trace_rows import ROWS, TraceRow, read_rows
 from context_bench.transcripts.trace import Trace
-from context_bench.transcripts.traces.trace_files import units
+from context_bench.transcripts.traces import units
 
 Sources = str | Path | Sequence[str | Path] | Mapping[str, str | Path | Sequence[str | Path]]
 StatusOf = Callable[[str, Gold], Status]

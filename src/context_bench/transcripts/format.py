@@ -233,6 +233,7 @@ class Format(Generic[T]):
     holds what the model was sent and said, so that a session of it can be sent again. `calls`: a trace can be made of
     it. `beside` names more files of the run that a file begins; `is_beside` recognises these. `is_part` recognises a
     file of a folder that is one run, and `of_folder` reads that folder. `by_score` reads the verdict by a score.
+    `about`: what it is, in the reference; without it, the first words of its file.
     """
 
     name: str
@@ -246,6 +247,7 @@ class Format(Generic[T]):
     is_part: Callable[[Path], bool] | None = None
     of_folder: Callable[[Path], Any] | None = None
     by_score: Callable[[LogSource, str | None], T] | None = None
+    about: str = ""
 
 
 @cache

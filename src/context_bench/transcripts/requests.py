@@ -116,7 +116,7 @@ def _without_person(name: str) -> str:
     return found[1] if found else name
 
 
-def request_log(name: str, rank: int, read: Reader) -> Format[Iterator[Transcript]]:
+def request_log(name: str, rank: int, read: Reader, about: str) -> Format[Iterator[Transcript]]:
     """The format of a log of requests: any of the first lines can be read as one."""
     return Format(
         name,
@@ -125,6 +125,7 @@ def request_log(name: str, rank: int, read: Reader) -> Format[Iterator[Transcrip
         lambda source: transcripts_of(source, name, read),
         conversation=True,
         calls=False,
+        about=about,
     )
 
 

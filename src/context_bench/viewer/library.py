@@ -16,9 +16,8 @@ from cachetools import TLRUCache
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.records import EvalRow
-from context_bench.engine.store import browsing, text_search as searching
+from context_bench.engine.store import Store, browsing, text_search as searching
 from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
-from context_bench.engine.store.store import Store
 from context_bench.engine.store.text_search import SearchHit, TextSearch
 
 PAGE = 50  # rows on one page

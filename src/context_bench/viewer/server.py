@@ -24,9 +24,9 @@ from cachetools import FIFOCache
 
 from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
+from context_bench.core.machine import home_folder
 from context_bench.engine.store.browsing import ListedRun, Live, Place, open_reading
 from context_bench.llm.delivery import SERVER_LOG
-from context_bench.llm.paths import home_folder
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
 from context_bench.viewer.library import Library, Query, read_pair

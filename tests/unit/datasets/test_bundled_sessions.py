@@ -16,7 +16,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.keys import stable_hash
 from context_bench.core.tokens import counter_for
 from context_bench.datasets.sessions import bundled, load_session
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.cache import common_prefix
 from context_bench.wire.request import count_request
 

@@ -12,7 +12,7 @@ from context_bench.engine.observe import (
     usage_of,
     with_late,
 )
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.request import facts
 
 BODY = {

@@ -13,8 +13,7 @@ from context_bench.core.errors import StoreUnusable
 from context_bench.core.ledger import current_ledger
 from context_bench.core.records import Call
 from context_bench.engine import list_runs, open_store
-from context_bench.engine.store import schema, schema as migrating, sqlite
-from context_bench.engine.store.store import damaged
+from context_bench.engine.store import damaged, schema, schema as migrating, sqlite
 
 
 def test_a_new_store_is_private_and_its_folder_is_made(tmp_path):

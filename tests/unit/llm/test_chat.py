@@ -24,7 +24,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.llm.spend import SpendLimit
-from context_bench.wire.apis.read import Reply, chat_request
+from context_bench.wire.apis import Reply, chat_request
 
 KEY = "cb-9f3kQ7w1ZpL0xVb2"
 SAY = [{"role": "user", "content": "Say something."}]

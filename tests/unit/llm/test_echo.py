@@ -6,7 +6,7 @@ import math
 
 from context_bench.core.tokens import count_tokens
 from context_bench.llm.echo import Echo
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 
 
 async def test_the_same_prompt_gets_the_same_words_and_our_own_count() -> None:

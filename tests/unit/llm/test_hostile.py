@@ -18,7 +18,7 @@ from context_bench.llm.chat import ChatClient
 from context_bench.llm.limits import AdaptiveLimiter
 from context_bench.testing.hostile import CASES, Act, Hostile, HostileCase, faults, refused_url
 from context_bench.testing.hostile_cases import Scene
-from context_bench.wire.apis.read import Reply, chat_request
+from context_bench.wire.apis import Reply, chat_request
 
 FAILING = [case for case in CASES.values() if case.error is not None]
 ANSWERED = [case for case in CASES.values() if case.error is None]

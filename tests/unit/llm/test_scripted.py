@@ -17,7 +17,7 @@ from context_bench.llm import scripted
 from context_bench.llm.delivery import Staged
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.shapes import SHAPES, build, without_context
-from context_bench.wire.apis.read import Reply, parse_request
+from context_bench.wire.apis import Reply, parse_request
 
 
 async def answer(

@@ -17,7 +17,7 @@ from context_bench.llm.echo import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer, ResponderError, raise_descriptor_limit, upstream_of
 from context_bench.llm.shapes import SHAPES, build
-from context_bench.wire.apis.read import Reply, StreamReader, parse_reply, stream_reader
+from context_bench.wire.apis import Reply, StreamReader, parse_reply, stream_reader
 from context_bench.wire.request import WireRequest
 
 PATHS = {"openai-chat": "/v1/chat/completions", "openai-responses": "/v1/responses", "anthropic": "/v1/messages"}

@@ -8,7 +8,7 @@ from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Usage
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows
 from context_bench.systems.recorded_answers import NotRecorded, RecordedAnswers
-from context_bench.transcripts.answers import RecordedAnswer
+from context_bench.transcripts.harness_results import RecordedAnswer
 
 EXAMPLES = [{"id": i, "dataset": "d", "context": "c", "question": f"q{i}", "answer": "a"} for i in range(3)]
 

@@ -15,7 +15,7 @@ from context_bench.core.usage import forwarded_of
 from context_bench.tap.control_api import as_json
 from context_bench.tap.exchange import UNMATCHED, Body, BodyBudget, Exchange, MarkMatch, MarkWindow
 from context_bench.tap.forwarded import POLICIES, RecordWriter
-from context_bench.wire.apis.read import Reply, parse_request, render_stream
+from context_bench.wire.apis import Reply, parse_request, render_stream
 from context_bench.wire.request import changes, facts
 
 PLANTED = {

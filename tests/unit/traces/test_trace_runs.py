@@ -15,7 +15,7 @@ from context_bench.metrics import MeanScore
 from context_bench.runner import collect
 from context_bench.traces import recorded_runs, score_traces
 from context_bench.traces.recorded_runs import ReadAhead
-from context_bench.transcripts.traces.trace_files import transcripts_in
+from context_bench.transcripts.traces import transcripts_in
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).with_name("trace_fixtures.py"))
 fixtures = importlib.util.module_from_spec(_spec)

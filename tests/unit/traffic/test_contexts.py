@@ -5,7 +5,7 @@ import pytest
 from context_bench.core.records import Forwarded
 from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.watch.session_context import Contexts
-from context_bench.wire.apis.read import parse_request, wire_of
+from context_bench.wire.apis import parse_request, wire_of
 
 TOOLS = [{"type": "function", "name": "shell"}]
 

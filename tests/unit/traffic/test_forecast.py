@@ -8,7 +8,7 @@ import pytest
 from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import GenaiPrices, profile_for
 from context_bench.traffic.watch.measure import CacheForecast
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.cache import Prompts, marks, segments, session_cache
 
 PRICES = GenaiPrices(on=datetime.date(2026, 11, 1))

@@ -5,7 +5,7 @@ import json
 from context_bench.core.clock import ManualClock
 from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.watch.paired_taps import Pairing, SeenExchange, alike, likeness
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 
 
 class Told:

@@ -6,7 +6,7 @@ import pytest
 
 from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.watch.session_context import Sessions, session_in_headers
-from context_bench.wire.apis.read import parse_request, wire_of
+from context_bench.wire.apis import parse_request, wire_of
 
 SYSTEM = {"role": "system", "content": "You are helpful."}
 

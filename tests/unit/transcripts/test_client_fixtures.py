@@ -15,7 +15,7 @@ import pytest
 from context_bench.core.keys import canonical_json
 from context_bench.core.tokens import counter_for
 from context_bench.transcripts import read_sessions
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.request import count_request
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Usage
-from context_bench.transcripts.answers import read_answers
+from context_bench.transcripts.harness_results import read_answers
 
 
 def written(path, *values):

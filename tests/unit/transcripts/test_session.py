@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.transcripts.session import RecordedReply, Session, conversation, reconstructed, verbatim
-from context_bench.wire.apis.read import parse_reply, parse_request
+from context_bench.wire.apis import parse_reply, parse_request
 from context_bench.wire.conversation import (
     PATHS,
     WIRES,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
-from context_bench.transcripts.patch_verdicts import formats, load_solved
+from context_bench.transcripts.harness_results import load_solved, report_formats as formats
 
 KEYS = [
     "instance_id",

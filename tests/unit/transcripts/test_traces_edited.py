@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
+from context_bench.transcripts.traces import trace_of
 from context_bench.transcripts.traces.edited import EditedText, Edits, split
-from context_bench.transcripts.traces.trace_files import trace_of
 from context_bench.transcripts.transcript import ToolCall, Transcript
 
 BASE = [f"line {n}" for n in range(1, 31)]

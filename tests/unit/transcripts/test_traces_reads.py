@@ -9,9 +9,8 @@ from hypothesis import given, strategies as st
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import Snapshot
 from context_bench.transcripts.trace import Event
-from context_bench.transcripts.traces import RunWorkspace, ToolCall, Vocabulary, events_of_call
+from context_bench.transcripts.traces import RunWorkspace, ToolCall, Vocabulary, events_of_call, trace_of
 from context_bench.transcripts.traces.tool_calls import located, root_of
-from context_bench.transcripts.traces.trace_files import trace_of
 from context_bench.transcripts.traces.vocabulary import unwrapped
 from context_bench.transcripts.transcript import run
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.diff import diff_requests, message_text
 
 SYSTEM = "You answer in one word, from the text alone."

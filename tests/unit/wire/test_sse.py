@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
-from context_bench.wire.apis.read import (
+from context_bench.wire.apis import (
     EndOfStream,
     Reply,
     StreamReader,

@@ -13,7 +13,7 @@ from context_bench.core.errors import BadReply
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.llm import shapes
-from context_bench.wire.apis.read import (
+from context_bench.wire.apis import (
     Reply,
     parse_reply,
     parse_request,

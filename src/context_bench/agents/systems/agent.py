@@ -25,10 +25,10 @@ from context_bench.agents.systems import arm_specs
 from context_bench.agents.systems.arm_specs import AbortRules, ArmSpec
 from context_bench.core.errors import BadInput, Refused, SandboxFailed, ServerFailed
 from context_bench.core.ledger import Mark, current_ledger
+from context_bench.core.machine import home_folder
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Example, Forwarded
 from context_bench.llm.background import run_sync
-from context_bench.llm.paths import home_folder
 from context_bench.sandbox.backends import PATH
 from context_bench.transcripts.trace import Rereads, rereads
 from context_bench.transcripts.traces import load_traces

@@ -195,7 +195,7 @@ def _as_recorded(
     from context_bench.metrics.cache_pricing import SessionCache, StatedBill, recorded_facts, session_cost
     from context_bench.transcripts.account import weighing
     from context_bench.transcripts.session import reply_tokens
-    from context_bench.wire.apis.read import parse_request
+    from context_bench.wire.apis import parse_request
 
     counter = weighing(counter_for(_model(session)), account)
     timed = bool(session.requests) and all(request.at is not None for request in session.requests)

@@ -28,7 +28,7 @@ from context_bench.core.records import Call, Example
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.context import check_limit, leaves
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.conversation import ChatMessage, message_text
 from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 from context_bench.wire.violations import compare_requests

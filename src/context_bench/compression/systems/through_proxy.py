@@ -24,7 +24,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.systems.openai_proxy import connector
 from context_bench.transcripts.session import WIRE_HEADERS
-from context_bench.wire.apis.read import Reply, ShapedRequest, parse_request
+from context_bench.wire.apis import Reply, ShapedRequest, parse_request
 from context_bench.wire.conversation import PATHS, Chat, ChatMessage, call_of, to_body
 from context_bench.wire.request import SYSTEM_ROLES, WireMessage, WireRequest, align
 from context_bench.wire.violations import closest, compare_requests

@@ -20,11 +20,10 @@ from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import unpacked
-from context_bench.engine.store import schema
+from context_bench.engine.store import BUSY_TIMEOUT, Store, database_of, schema
 from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.reading import _eval_rows, _plan_query
 from context_bench.engine.store.run_records import COPYING, RUNNING, arms_of, newest_first, status_of
-from context_bench.engine.store.store import BUSY_TIMEOUT, Store, database_of
 from context_bench.stats.distributions import nearest_rank
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by

@@ -15,10 +15,9 @@ from sqlalchemy import Column, Connection, Table, and_, delete, func, or_, selec
 
 from context_bench.core.iterables import by_count, by_size
 from context_bench.engine.encoding import Damaged, dumps, pack, sound, sound_body
-from context_bench.engine.store import schema
+from context_bench.engine.store import Store, schema
 from context_bench.engine.store.dialects import insert, insert_one, number_of, put
 from context_bench.engine.store.run_records import COPYING
-from context_bench.engine.store.store import Store
 
 #: Rows of one transaction, and bytes of bodies that are held at once.
 ROWS, BYTES = 200, 8_000_000

@@ -18,7 +18,7 @@ from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
-from context_bench.engine.store import schema
+from context_bench.engine.store import TRIES, Store, schema
 from context_bench.engine.store.copied_rows import RowCopier, Values, all_of, page, place
 from context_bench.engine.store.dialects import insert_one, put
 from context_bench.engine.store.postgresql import StoreLost
@@ -31,7 +31,6 @@ from context_bench.engine.store.run_records import (
     still_alive,
     worked_on,
 )
-from context_bench.engine.store.store import TRIES, Store
 from context_bench.engine.store.watches import watch_of
 
 _r, _o, _p = schema.runs.c, schema.outputs.c, schema.plan.c

@@ -20,10 +20,9 @@ from context_bench.core.records import Call, Forwarded
 from context_bench.engine.encoding import Bodies, Damaged, dumps, pack, unpacked
 from context_bench.engine.plan import BODIES_UP_TO, EvaluatorScore, PlannedArm, SetUp, WorkOutcome
 from context_bench.engine.redaction import Secrets, Serializer
-from context_bench.engine.store import schema
+from context_bench.engine.store import Database, Store, schema
 from context_bench.engine.store.dialects import add, add_new, insert_one, number_of, put
 from context_bench.engine.store.pending import point
-from context_bench.engine.store.store import Database, Store
 
 #: Error of a set-up that is going on, or that its process did not survive.
 NEVER_ENDED = "Interrupted: the set-up never ended"

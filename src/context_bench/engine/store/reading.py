@@ -13,9 +13,8 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select, true, t
 from context_bench.core.errors import UnknownName
 from context_bench.core.records import EvalRow, Example
 from context_bench.engine.encoding import Damaged, dumps, joined, loads, parts_in, unpack_body, unpacked
-from context_bench.engine.store import schema
+from context_bench.engine.store import Store, schema
 from context_bench.engine.store.run_records import arms_of
-from context_bench.engine.store.store import Store
 
 CHUNK, _MANY = 256, 1024  # rows read at once: where some are wanted, where all are
 _FIRST = (-1, -1)

@@ -13,9 +13,8 @@ from context_bench.core.records import Call, Forwarded, SetupRecord, plain
 from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine import observe
 from context_bench.engine.encoding import Damaged, unpacked
-from context_bench.engine.store import schema
+from context_bench.engine.store import Store, schema
 from context_bench.engine.store.reading import StoredOutput, add_damage, bodies_of, rows, stored
-from context_bench.engine.store.store import Store
 
 _WITHOUT_TEXT = ("meta", "hashes")
 

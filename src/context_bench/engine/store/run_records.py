@@ -18,9 +18,8 @@ from context_bench.core.keys import hash_text
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator
-from context_bench.engine.store import schema
+from context_bench.engine.store import Store, schema
 from context_bench.engine.store.dialects import insert, insert_one, number_of
-from context_bench.engine.store.store import Store
 
 RUNNING, DONE, INTERRUPTED, STOPPED = "running", "done", "interrupted", "stopped"
 #: Status of a run that is being copied here and not whole yet (`copying`).

@@ -18,7 +18,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem, WorkOutcome
 from context_bench.engine.redaction import Secrets, Serializer
-from context_bench.engine.store import schema
+from context_bench.engine.store import TRIES, Store, schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, reason, storing
 from context_bench.engine.store.outcomes import Endpoints, OutcomeRows, write_bodies
 from context_bench.engine.store.pending import (
@@ -46,7 +46,6 @@ from context_bench.engine.store.run_records import (
     register_arms,
     register_evaluators,
 )
-from context_bench.engine.store.store import TRIES, Store
 
 __all__ = [
     "ExampleRow",

@@ -11,10 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, tuple_
 
 from context_bench.engine.encoding import dumps, joined, loads, parts_in, unpacked
-from context_bench.engine.store import schema
+from context_bench.engine.store import Store, schema
 from context_bench.engine.store.browsing import ListedRun, Place
 from context_bench.engine.store.reading import body
-from context_bench.engine.store.store import Store
 
 MOST_HITS = 1_000
 _CHUNK = 256

@@ -14,7 +14,7 @@ from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
 from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
-from context_bench.engine.store import schema
+from context_bench.engine.store import Store, schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, storing
 from context_bench.engine.store.outcomes import write_bodies
 from context_bench.engine.store.reading import bodies_of
@@ -27,7 +27,6 @@ from context_bench.engine.store.run_records import (
     process_mark,
     still_alive,
 )
-from context_bench.engine.store.store import Store
 from context_bench.wire.turns import Turn
 
 _TURN = frozenset(field.name for field in fields(Turn))

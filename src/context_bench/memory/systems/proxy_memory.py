@@ -16,7 +16,7 @@ from context_bench.llm.redact import secrets_in
 from context_bench.memory.protocol import Capability, Item, NotSupported, Receipt
 from context_bench.memory.systems.adapting import Answer
 from context_bench.memory.systems.baselines import dated_text
-from context_bench.wire.apis.read import Reply, chat_request
+from context_bench.wire.apis import Reply, chat_request
 
 MEMORIES = {"proxy": "ProxyMemory"}
 _INGEST = ("sessions", "turns", "none")

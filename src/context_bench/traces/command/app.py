@@ -154,7 +154,7 @@ def _rows(
     path: Path, golds: GoldSet | None, repos: Repositories, repo: Path | None, instance: str | None, policy: str
 ) -> list[TraceRow]:
     """The run that is wanted, in all its attempts; `BadInput` where it is not there or not named."""
-    from context_bench.transcripts.patch_verdicts import id_forms
+    from context_bench.transcripts.harness_results import id_forms
     from context_bench.transcripts.traces import load_traces
 
     if not path.exists():

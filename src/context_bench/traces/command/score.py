@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from context_bench.traces import TraceResults
     from context_bench.traces.reports.trace_summary import TraceSummary
     from context_bench.traces.score_many import StatusOf
-    from context_bench.transcripts.patch_verdicts import SolvedTasks
+    from context_bench.transcripts.harness_results import SolvedTasks
 
 
 #: The set of traces that were given no name.
@@ -63,7 +63,7 @@ def score(
     """
     from context_bench.traces import score_traces
     from context_bench.traces.gold import load_gold
-    from context_bench.transcripts.patch_verdicts import load_solved
+    from context_bench.transcripts.harness_results import load_solved
 
     sets = {label or UNNAMED: paths for label, paths in labelled(trace).items()}
     limits = [_limit(text) for text in min_coverage or ()]

@@ -382,7 +382,7 @@ def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def print_report(store: str, name: str, output: str, out: Path | None) -> int:
     """Print the report of a stored watch: its name, or `last`."""
     from context_bench.engine import open_store, watch_of, watched
-    from context_bench.engine.store.store import there
+    from context_bench.engine.store import there
 
     if not there(store):
         raise BadInput(f"watch: there is no store at {store}")

@@ -21,7 +21,7 @@ from context_bench.llm.echo import PACKED, SLOWLY
 from context_bench.llm.redact import redact
 from context_bench.llm.shapes import build
 from context_bench.session.activity import Asker, Finding, Seen, Status, first, route_of, shapes_of
-from context_bench.wire.apis.read import ShapedRequest, parse_reply, stream_reader
+from context_bench.wire.apis import ShapedRequest, parse_reply, stream_reader
 from context_bench.wire.apis.shared import load_json
 from context_bench.wire.request import facts
 from context_bench.wire.violations import NOTES, phrase, tools_of

@@ -28,7 +28,7 @@ from context_bench.metrics.cache_pricing import (
 from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
 from context_bench.transcripts.session import reply_tokens
 from context_bench.wire.actions import Action, agreement
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
 from context_bench.wire.fidelity import AtomCounts, Fidelity, Summary, fidelity, summarise

@@ -12,7 +12,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.shapes import build, without_context
 from context_bench.systems.openai_proxy import WIRES, connector, rewired
-from context_bench.wire.apis.read import Reply, ShapedRequest
+from context_bench.wire.apis import Reply, ShapedRequest
 from context_bench.wire.conversation import PATHS
 from context_bench.wire.request import sendable
 

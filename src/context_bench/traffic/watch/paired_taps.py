@@ -18,7 +18,7 @@ from context_bench.tap.exchange import LATE_SECONDS, Exchange, header
 from context_bench.tap.record_writer import Observer, Sink, words
 from context_bench.tap.tap_server import Tap
 from context_bench.traffic.watch.session_context import SessionPlace
-from context_bench.wire.apis.read import parse_request
+from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest
 

@@ -31,7 +31,7 @@ from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink
 from context_bench.traffic.watch.measure import PROMPTS, Mirror, Money, TurnMeasure, unmeasured
 from context_bench.traffic.watch.paired_taps import PairedEvent, TapPair
-from context_bench.wire.apis.read import EndOfStream
+from context_bench.wire.apis import EndOfStream
 from context_bench.wire.turns import Turn
 
 _log = logging.getLogger("context_bench.tap")

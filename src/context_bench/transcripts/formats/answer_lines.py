@@ -14,7 +14,8 @@ from typing import Any
 from context_bench.core.numbers import count, duration, money, scores
 from context_bench.core.records import Example
 from context_bench.core.usage import ROW, usage_of
-from context_bench.transcripts.answers import (
+from context_bench.transcripts.format import Format, LogSource, Peek, text
+from context_bench.transcripts.harness_results import (
     NO_TRIAL,
     AnswerLog,
     RecordedAnswer,
@@ -23,7 +24,6 @@ from context_bench.transcripts.answers import (
     texts,
     trial_of,
 )
-from context_bench.transcripts.format import Format, LogSource, Peek, text
 
 _ANSWERED = ("response", "error", "errors", "output")
 #: Names that other programs use for our fields, in order of preference.

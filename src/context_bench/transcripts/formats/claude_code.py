@@ -456,7 +456,14 @@ def _system(value: Mapping[str, Any], run: ClaudeRun) -> str | None:
 
 FORMAT = {
     "claude_code_transcript": Format(
-        NAME, 180, sniff, read, conversation=True, beside=with_helpers, is_beside=is_beside
+        NAME,
+        180,
+        sniff,
+        read,
+        conversation=True,
+        beside=with_helpers,
+        is_beside=is_beside,
+        about="Claude Code's own transcripts, and its sub-agents'.",
     ),
     "claude_code_stream": Format(
         _STREAM,
@@ -464,5 +471,6 @@ FORMAT = {
         _is_stream,
         lambda source: from_values(source.values(), source.skip, source.view),
         conversation=True,
+        about="What Claude Code's `--output-format stream-json --verbose` prints.",
     ),
 }

@@ -390,8 +390,13 @@ class _Thread:
 
 
 FORMAT = {
-    "codex_rollout": Format(_ROLLOUT, 35, _is_rollout, _rollouts, conversation=True),
+    "codex_rollout": Format(_ROLLOUT, 35, _is_rollout, _rollouts, conversation=True, about="Codex CLI's rollouts."),
     "codex_exec": Format(
-        _EXEC, 150, _is_exec, lambda source: from_values(source.values(), source.skip), conversation=True
+        _EXEC,
+        150,
+        _is_exec,
+        lambda source: from_values(source.values(), source.skip),
+        conversation=True,
+        about="What Codex's `exec --json` prints.",
     ),
 }

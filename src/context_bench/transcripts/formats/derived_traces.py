@@ -74,6 +74,8 @@ def _claims(files: Any, spans: Any, symbols: Any, step: int) -> list[Event]:
 
 
 FORMAT = {
-    "own": Format("context-bench", 50, _is_own, _own),
-    "unified": Format("unified", 250, _is_unified, _unified),
+    "own": Format(
+        "context-bench", 50, _is_own, _own, about="Traces as this project writes them: one JSON object per line."
+    ),
+    "unified": Format("unified", 250, _is_unified, _unified, about="ContextBench's unified predictions."),
 }

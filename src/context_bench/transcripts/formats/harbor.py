@@ -13,7 +13,7 @@ from typing import Any
 from context_bench.core.numbers import moment, money, score, whole
 from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
-from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, report
+from context_bench.transcripts.harness_results import PatchOutcome, Row, report
 from context_bench.transcripts.transcript import Message, ToolCall, Transcript, run
 
 #: Exceptions of the machinery: the agent had no chance. What the agent or its patch may have caused is not among them.
@@ -137,7 +137,7 @@ def _calls(step: Mapping[str, Any], one: Transcript, t: float | None, sidechain:
     return made
 
 
-FORMAT = {"atif": Format("atif", 80, sniff, read)}
+FORMAT = {"atif": Format("atif", 80, sniff, read, about="ATIF (Harbor), one envelope for many agents.")}
 
 
-REPORT = report("Harbor trial result", 40, _is_trial, _outcomes)
+REPORT = report("Harbor trial result", 40, _is_trial, _outcomes, "Harbor: the result of a trial (`result.json`).")

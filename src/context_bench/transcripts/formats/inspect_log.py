@@ -15,22 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.archive_errors import FAULTS
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, archive_faults
 from context_bench.core.jsontext import load_json
 from context_bench.core.numbers import count, duration, moment, money, score
 from context_bench.core.records import Example
 from context_bench.core.usage import INSPECT, usage_of
-from context_bench.transcripts.answers import (
-    LETTERS,
-    NO_TRIAL,
-    AnswerLog,
-    RecordedAnswer,
-    golds,
-    id_of,
-    texts as all_texts,
-    trial_of,
-)
 from context_bench.transcripts.format import (
     DOCUMENT_LIMIT,
     Format,
@@ -42,7 +31,17 @@ from context_bench.transcripts.format import (
     text,
     texts,
 )
-from context_bench.transcripts.patch_verdicts import PatchOutcome
+from context_bench.transcripts.harness_results import (
+    LETTERS,
+    NO_TRIAL,
+    AnswerLog,
+    PatchOutcome,
+    RecordedAnswer,
+    golds,
+    id_of,
+    texts as all_texts,
+    trial_of,
+)
 from context_bench.transcripts.transcript import ToolCall, Transcript, run
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _holds_samples(path: Path) -> bool:
             return False
         with zipfile.ZipFile(path) as archive:
             return any(name.startswith("samples/") for name in archive.namelist())
-    except FAULTS:
+    except archive_faults():
         return False
 
 
@@ -112,7 +111,7 @@ def _listed(documents: Iterable[Any]) -> Iterator[Any]:
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except FAULTS as error:
+    except archive_faults() as error:
         raise BadInput(f"{path} is a broken ZIP archive: {error}") from error
 
 
@@ -161,7 +160,7 @@ def _entry(archive: zipfile.ZipFile, name: str, path: Path, skip: Skip | None) -
     if info.file_size <= DOCUMENT_LIMIT:
         try:
             return load_json(_unpacked(archive, info))
-        except FAULTS as error:
+        except archive_faults() as error:
             fault, reason = f"cannot be read: {error}", "an entry that cannot be read"
     if skip is None:
         raise BadInput(f"{path}: {name} {fault}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from context_bench.stats.solving import STATUSES, Status
-from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, report
+from context_bench.transcripts.harness_results import PatchOutcome, Row, report
 
 _IDS = ("instance_id", "inst_id", "task_id", "id")
 _WORDS: dict[str, Status] = {
@@ -85,6 +85,14 @@ def _prediction(name: str, row: Row) -> PatchOutcome:
 
 
 REPORT = {
-    "plain": report("lines of {instance_id, resolved}", 90, _is_verdict, _verdicts),
-    "predictions": report("predictions", 80, _are_predictions, _predictions),
+    "plain": report(
+        "lines of {instance_id, resolved}",
+        90,
+        _is_verdict,
+        _verdicts,
+        "Lines, or a list, of `{instance_id, resolved}`.",
+    ),
+    "predictions": report(
+        "predictions", 80, _are_predictions, _predictions, "Patches without a verdict: a list, a map by id, or lines."
+    ),
 }

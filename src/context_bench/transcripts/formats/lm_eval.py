@@ -18,15 +18,8 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import score
 from context_bench.core.records import Example
-from context_bench.transcripts.answers import (
-    LETTERS,
-    AnswerLog,
-    RecordedAnswer,
-    golds,
-    id_of,
-    texts,
-)
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, text
+from context_bench.transcripts.harness_results import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
 
 _NAME = re.compile(r"samples_(?P<task>.+?)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.:-]+)")
 #: What a sample holds besides its metrics.

@@ -485,7 +485,16 @@ _BOUNDED = f" CASE WHEN length(data) <= {_LARGEST} THEN data END "
 
 
 FORMAT = {
-    "opencode": Format("opencode", 190, _is_printed, _printed),
-    "opencode_export": Format("opencode-export", 30, _is_export, _exported, conversation=True),
-    "opencode_database": Format("opencode-database", 10, _is_database, _stored, conversation=True),
+    "opencode": Format("opencode", 190, _is_printed, _printed, about="What opencode's `run --format json` prints."),
+    "opencode_export": Format(
+        "opencode-export", 30, _is_export, _exported, conversation=True, about="Output of `opencode export`."
+    ),
+    "opencode_database": Format(
+        "opencode-database",
+        10,
+        _is_database,
+        _stored,
+        conversation=True,
+        about="opencode's database, which holds all sessions.",
+    ),
 }

@@ -303,7 +303,15 @@ def _request(value: Mapping[str, Any]) -> tuple[Logged, list[Any]]:
 
 
 FORMAT = {
-    "openhands": Format("openhands", 210, sniff, read, is_part=is_part, of_folder=of_folder),
+    "openhands": Format(
+        "openhands",
+        210,
+        sniff,
+        read,
+        is_part=is_part,
+        of_folder=of_folder,
+        about="OpenHands' `output.jsonl` and event files, V0 and V1.",
+    ),
     "openhands_completions": Format(
         "openhands-completions",
         220,
@@ -311,5 +319,6 @@ FORMAT = {
         _last_request,
         is_part=_is_request_file,
         of_folder=_all_requests,
+        about="OpenHands' `llm_completions/<id>/`, one file for each request to the model.",
     ),
 }

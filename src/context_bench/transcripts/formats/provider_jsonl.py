@@ -123,6 +123,13 @@ def _is_anthropic(body: Mapping[str, Any]) -> bool:
 
 
 FORMAT = {
-    "openai_jsonl": request_log("openai-jsonl", 300, _openai),
-    "anthropic_jsonl": request_log("anthropic-jsonl", 290, _anthropic),
+    "openai_jsonl": request_log(
+        "openai-jsonl", 300, _openai, "OpenAI bodies, one per line: requests, logs with replies, chat data sets."
+    ),
+    "anthropic_jsonl": request_log(
+        "anthropic-jsonl",
+        290,
+        _anthropic,
+        "Anthropic bodies, one per line: requests, logs with replies, finished conversations.",
+    ),
 }

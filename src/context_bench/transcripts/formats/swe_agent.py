@@ -405,6 +405,12 @@ def _listed(value: Mapping[str, Any]) -> Transcript:
 
 
 FORMAT = {
-    "swe_agent": Format(NAME, 40, sniff, read, conversation=True),
-    "swe_context": Format("swe-agent-context", 230, _is_context, _contexts),
+    "swe_agent": Format(NAME, 40, sniff, read, conversation=True, about="SWE-agent's `.traj` files, and checkpoints."),
+    "swe_context": Format(
+        "swe-agent-context",
+        230,
+        _is_context,
+        _contexts,
+        about="`*.context.json` and `*patch_context.txt` of context-aware runs.",
+    ),
 }

@@ -16,7 +16,15 @@ from typing import Any
 
 from context_bench.core.jsontext import load_json
 from context_bench.transcripts.format import Format, LogSource, Peek
-from context_bench.transcripts.patch_verdicts import PatchOutcome, Row, is_listing, listed, mapping, names, report
+from context_bench.transcripts.harness_results import (
+    PatchOutcome,
+    Row,
+    is_listing,
+    listed,
+    mapping,
+    names,
+    report,
+)
 
 _OLD = (
     "generated",
@@ -212,9 +220,31 @@ def _poly_outcome(row: Row) -> PatchOutcome:
 
 
 REPORT = {
-    "swe_bench_run": report("SWE-bench run report", 20, _is_run_report, _run_outcomes),
-    "swe_bench_instance": report("SWE-bench instance report", 60, _by_id, _instance_outcomes),
-    "swe_bench_pro": Format("SWE-bench Pro results", 70, _is_pro, _pro_outcomes),
-    "multi_swe_bench": report("Multi-SWE-bench report", 10, _is_multi_report, _multi_outcomes),
-    "swe_polybench": report("SWE-PolyBench result", 30, _is_poly_report, _poly_outcomes),
+    "swe_bench_run": report(
+        "SWE-bench run report",
+        20,
+        _is_run_report,
+        _run_outcomes,
+        "SWE-bench: the report of a run (`<model>.<run>.json`).",
+    ),
+    "swe_bench_instance": report(
+        "SWE-bench instance report", 60, _by_id, _instance_outcomes, "SWE-bench: `report.json` of an instance."
+    ),
+    "swe_bench_pro": Format(
+        "SWE-bench Pro results", 70, _is_pro, _pro_outcomes, about="SWE-bench Pro: `eval_results.json`."
+    ),
+    "multi_swe_bench": report(
+        "Multi-SWE-bench report",
+        10,
+        _is_multi_report,
+        _multi_outcomes,
+        "Multi-SWE-bench: `final_report.json`, or of an instance `report.json`.",
+    ),
+    "swe_polybench": report(
+        "SWE-PolyBench result",
+        30,
+        _is_poly_report,
+        _poly_outcomes,
+        "SWE-PolyBench: `<id>_result.json`, or `result.json`.",
+    ),
 }

@@ -1,8 +1,9 @@
-"""Verdicts of harnesses on patches: the solved tasks of a run, from any report of §11 of the specification of traces.
+"""Results of other harnesses: answers with their scores, and verdicts on patches. Nothing is run here.
 
-Nothing is run here. `load_solved` reads a report, or a folder of them, recognised by their content. `SolvedTasks.find`
-joins by id, in any spelling of the id. A kind of report is a file of `formats/` with a `REPORT`, which says how its
-objects are recognised and which outcomes they hold.
+`read_answers` gives questions, answers and scores of a file, one `RecordedAnswer` each; a format of answers is an
+`ANSWERS` in a file of `formats/`. `load_solved` gives the solved tasks of a run, from a report or a folder of them,
+recognised by their content (§11 of the specification of traces), and `SolvedTasks.find` joins by id, in any spelling of
+the id; a kind of report is a `REPORT` there, which says how its objects are recognised and which outcomes they hold.
 """
 
 from __future__ import annotations
@@ -15,10 +16,111 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import MOST, count
+from context_bench.core.records import Example, Usage
 from context_bench.transcripts.format import Format, LogSource, formats_in, peek_at, recognised
 
 if TYPE_CHECKING:
     from context_bench.stats.solving import Status
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(slots=True)
+class RecordedAnswer:
+    """One system's recorded result on one example, in one trial (from 0).
+
+    `example` has `id`, `dataset`, `context` and what else evaluators may want (`question`, `answer`, `choices` …);
+    nothing in it comes from the answer. `output`: `response` and whatever else came back. `error`: why there is no
+    answer. `scores`: numbers of the source, by its own names. `latency` in seconds, `started` in seconds since the
+    epoch, `cost` in US dollars, `sent_tokens`: the source's own count of the request, `shape` that of the request in
+    our own words; `None` = not told.
+    """
+
+    system: str
+    example: Example
+    trial: int = 0
+    output: Example = field(default_factory=dict)
+    error: str | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    usage: Usage | None = None
+    model: str = ""
+    cost: float | None = None
+    sent_tokens: int | None = None
+    latency: float | None = None
+    started: float | None = None
+    finish_reason: str | None = None
+    shape: str | None = None
+
+
+@dataclass(slots=True)
+class AnswerLog:
+    """One file of answers. `source` names who scored them (`inspect`, `lm_eval`, `jsonl`); `facts` is what the file
+    says about itself; `skipped` counts what was passed over, by reason, once `answers` was read.
+    """
+
+    source: str
+    answers: Iterator[RecordedAnswer]
+    facts: dict[str, Any] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def texts(value: Any) -> list[str]:
+    """A text, a number, or a list of them, as texts."""
+    if isinstance(value, list):
+        return [text for item in value for text in texts(item)]
+    if isinstance(value, str):
+        return [value]
+    return [str(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def golds(example: Example, targets: list[str]) -> None:
+    """Put the right answers into `example`: the first as `answer`, several also as `answers`."""
+    if targets:
+        example["answer"] = targets[0]
+    if len(targets) > 1:
+        example["answers"] = targets
+
+
+NO_TRIAL = "a trial that no run has"
+
+
+def trial_of(value: Any, first: int = 0) -> int | None:
+    """A trial counted from 0, of a number counted from `first`; 0 where none is told, `None` for one beyond all that
+    can be stored.
+    """
+    found = count(value)
+    return None if found is None and type(value) is int and value > MOST else max(0, (found or 0) - first)
+
+
+def id_of(value: Any, position: int) -> str | int:
+    """An example's id, or its position where it has none."""
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return value
+    return position if value is None else str(value)
+
+
+def answer_formats() -> dict[str, Format[AnswerLog]]:
+    """Every format of answers by its name, in the order in which they are tried."""
+    return {one.name: one for one in formats_in("ANSWERS").values()}
+
+
+def read_answers(path: str | Path, format: str | None = None) -> AnswerLog:  # noqa: A002
+    """The answers in a file: an Inspect log (.eval or .json), lm-eval samples (.jsonl), or JSON lines such as our own
+    export.
+
+    `format` skips the guess. Raises `BadInput` for a file that is none of these, with what was seen in it.
+    """
+    by_name = answer_formats()
+    if format is not None and format not in by_name:
+        raise BadInput(f"{format!r} is not a format of recorded answers; expected one of: {', '.join(by_name)}")
+    peek = peek_at(LogSource(Path(path)))
+    if format is None:
+        return recognised(peek, by_name, "no recorded answers")[1].read(peek.source)
+    if peek.is_archive and format != "inspect":
+        raise BadInput(f"{path} is a ZIP archive, which only Inspect's .eval logs are, not {format}")
+    return by_name[format].read(peek.source)
+
 
 _PULL = re.compile(r"^([^/]+)/([^/:]+):pr-(\d+)$")
 
@@ -131,7 +233,11 @@ Row = dict[str, Any]
 
 
 def report(
-    name: str, rank: int, is_report: Callable[[Row], bool], outcomes: Callable[[Row], Iterable[PatchOutcome | str]]
+    name: str,
+    rank: int,
+    is_report: Callable[[Row], bool],
+    outcomes: Callable[[Row], Iterable[PatchOutcome | str]],
+    about: str,
 ) -> Format[Iterator[PatchOutcome]]:
     """The format of a report: `is_report` recognises its first object, and `outcomes` reads each of its objects. A text
     among the outcomes is the reason for which a part of the object is passed over.
@@ -145,7 +251,7 @@ def report(
                 else:
                     source.skip(outcome)
 
-    return Format(name, rank, lambda peek: is_report(peek.first), read)
+    return Format(name, rank, lambda peek: is_report(peek.first), read, about=about)
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -201,7 +307,7 @@ _ENDINGS = (".json", ".jsonl", ".ndjson", ".eval")
 _FOLDER_LIMIT = 256 * 1024 * 1024
 
 
-def formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
+def report_formats() -> dict[str, Format[Iterator[PatchOutcome]]]:
     """Every kind of report by name, in the order in which they are tried.
 
     In the same order they count where several name one id: the closest to the verdict first; predictions, which have
@@ -225,7 +331,7 @@ def load_solved(path: str | Path, *, scorer: str | None = None) -> SolvedTasks:
             out.add(one, name)
         if not out.outcomes:
             raise BadInput(
-                f"{place}: a file of {formats()[name].name}, but no task in it; skipped: "
+                f"{place}: a file of {report_formats()[name].name}, but no task in it; skipped: "
                 f"{dict(source.skipped) or 'nothing'}"
             )
         return out
@@ -246,7 +352,7 @@ def _folder(folder: Path, scorer: str | None) -> SolvedTasks:
             continue
         found.setdefault(name, []).extend(outcomes)
         out.skipped.update(source.skipped)
-    for name in sorted(found, key=lambda name: (name == "predictions", formats()[name].rank)):
+    for name in sorted(found, key=lambda name: (name == "predictions", report_formats()[name].rank)):
         for one in [one for one in found[name] if out.find(one.instance_id) is None]:
             out.add(one, name)
     if not out.outcomes:
@@ -257,7 +363,7 @@ def _folder(folder: Path, scorer: str | None) -> SolvedTasks:
 
 def _file(path: Path, scorer: str | None) -> tuple[str, list[PatchOutcome], LogSource]:
     peek = peek_at(LogSource(path))
-    name, kind = recognised(peek, formats(), "no report on patches")
+    name, kind = recognised(peek, report_formats(), "no report on patches")
     if kind.by_score is None or scorer is None:
         return name, list(kind.read(peek.source)), peek.source
     return name, list(kind.by_score(peek.source, scorer)), peek.source

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from context_bench.core.errors import BadInput
-from context_bench.llm.paths import cache_folder, home_folder
+from context_bench.core.machine import cache_folder, home_folder
 from context_bench.llm.prices import keep, recalled
 from context_bench.viewer.server import shown_place
 

@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from context_bench.core import allocator
+from context_bench.core import machine as allocator
 from context_bench.session import interrupts
 
 _HEAPS = """
 import ctypes, os, sys, tempfile, threading
-from context_bench.core.allocator import bound_arenas
+from context_bench.core.machine import bound_arenas
 bound_arenas()
 barrier = threading.Barrier(8)
 def work():
@@ -53,7 +53,7 @@ def test_threads_share_one_heap_unless_the_user_says_otherwise() -> None:
 
 _HOLES = """
 import re
-from context_bench.core.allocator import bound_arenas, give_back
+from context_bench.core.machine import bound_arenas, give_back
 bound_arenas()
 def memory():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024

@@ -1,10 +1,15 @@
-"""Care of the C allocator: one heap for all threads of a command, and what is free in it given back to the system."""
+"""The machine below a command: its C allocator (one heap for all threads, and what is free given back to the system),
+the user's home and cache folders.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+
+from context_bench.core.errors import BadInput
 
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 _ARENAS = 1
@@ -45,3 +50,25 @@ def _glibc(name: str) -> Callable[..., int] | None:
     except (AttributeError, OSError):  # another C library
         return None
     return found
+
+
+def home_folder() -> Path | None:
+    """The user's home; `None` for a user without one, such as a container's numbered user where HOME is not set."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def cache_folder() -> Path:
+    """Model files and looked-up prices: `$XDG_CACHE_HOME/context-bench`, else `~/.cache/context-bench` or the system's
+    own place for caches; `BadInput` without a home.
+    """
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path("context-bench", appauthor=False)
+    except RuntimeError as error:
+        raise BadInput(
+            "there is no home folder to keep a cache in (HOME is not set); set HOME or XDG_CACHE_HOME"
+        ) from error
