@@ -6,6 +6,7 @@ Also texts that are kept only for comparison with later ones: named by a digest,
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import zlib
 from pathlib import Path
@@ -46,6 +47,14 @@ def hash_text(text: str, length: int = 32) -> str:
 def hash_bytes(data: bytes, length: int = 32) -> str:
     """The first `length` hex digits of the SHA-256 of `data`."""
     return hashlib.sha256(data).hexdigest()[:length]
+
+
+def keyed_digest(key: str, value: Any, length: int = 24) -> str:
+    """The first `length` hex digits of the HMAC-SHA-256 of the canonical JSON of `value`: tells nothing without the
+    key.
+    """
+    text = canonical_json(value).encode("utf-8", "surrogatepass")
+    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()[:length]
 
 
 def hash_file(path: Path) -> str:

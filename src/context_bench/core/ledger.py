@@ -27,6 +27,21 @@ class Mark:
     token: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """How one piece of work goes with the baseline's on the same example, for a tap that both pass.
+
+    `example`: names the example, its trial and the baseline. `first`: the work is the baseline's own, whose replies are
+    remembered. `copies`: a request that arrives as one of the baseline's did is answered with the reply to that one.
+    `aside`: text that we ourselves put in front of each request of this arm; it is left out when requests are compared.
+    """
+
+    example: str
+    first: bool = False
+    copies: bool = True
+    aside: str = ""
+
+
 @dataclass(slots=True)
 class Ledger:
     """The calls of one piece of work on one account, and the rules that hold for them.

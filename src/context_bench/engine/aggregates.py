@@ -6,6 +6,7 @@ A `Gatherer` reads stored rows a few hundred at a time and appends their numbers
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 #: something failed.
 _SMALL = {"datasets": "I", "types": "I", "trials": "I", "errored": "b", "failed": "b"}
 _CHUNK = 8_192
+_HEX = re.compile(r"[0-9a-f]{13,64}")
 
 
 class Numbers:
@@ -106,7 +108,9 @@ class Columns:
         return _whole(self.scores.get(name), len(self))
 
     def measure(self, name: str) -> NDArray[Any]:
-        """Tokens (`sent`, `forwarded`, `reply`), `cost`, `latency`, `ttft` as float64, NaN where unknown."""
+        """Tokens (`sent`, `forwarded`, `reply`), `cost`, `latency`, `ttft`, and a number for what `arrived`; NaN where
+        unknown.
+        """
         return _whole(self.measures.get(name), len(self))
 
     def knows(self, name: str) -> NDArray[Any]:
@@ -296,6 +300,13 @@ def _measured(rows: Sequence[EvalRow], failed: Sequence[bool]) -> Iterator[tuple
         yield "reply", _first(usage, *COMPLETION)
         yield "cost", _first(usage, *COST)
         yield "ttft", _first(usage, *TTFT)
+    if any("arrived_as" in row.wire for row in rows):
+        yield "arrived", _finite([_number(row.wire.get("arrived_as")) for row in rows])
+
+
+def _number(digits: Any) -> int | None:
+    """Hexadecimal digits as a number that a float64 holds exactly."""
+    return int(digits[:13], 16) if isinstance(digits, str) and _HEX.fullmatch(digits) else None
 
 
 def _first(facts: Sequence[dict[str, Any]], name: str, *others: str) -> NDArray[Any]:

@@ -3,7 +3,8 @@
 Keys of `EvalRow.wire` (only with a tap; absent = unknown): `source`, `sent`, `forwarded`, `billed` (tokens), `exact`,
 `calls` (requests that reached the provider), `client_calls`, `extra_calls`, `other_calls` (not chat), `role_changes`,
 `param_changes`, `changes` ([{kind, detail}]), `text_changed`, `authorization_forwarded`, `matched_by`, `prefix_tokens`,
-`truncated`, `bytes`, `uncounted_parts`, `late`, `oversized` (bodies too large to be read).
+`truncated`, `bytes`, `uncounted_parts`, `late`, `oversized` (bodies too large to be read); in runs that compare arms by
+what arrives: `arrived_as`, `copied` (see `arrived_as`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core import calling
+from context_bench.core.keys import keyed_digest, stable_hash
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Account, Call, Example, Forwarded, Usage
@@ -149,6 +151,35 @@ def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, A
         }
         found |= _compared(client, arrived)
     return {key: value for key, value in found.items() if value is not None}
+
+
+def arrived_as(calls: Sequence[Call], records: Sequence[Forwarded], mark: str) -> dict[str, Any]:
+    """What arrived of a row, for comparison with the baseline's row on the same example (`Pairing`).
+
+    `arrived_as`: hex digits of all its requests, in order; two rows that have the same were answered from one
+    distribution. Only where each reply reached our client as the tap passed it on: the same text, calls and end.
+    `copied`: how many of the requests were answered with the baseline's replies.
+    """
+    client = [call for call in calls if call.account == "system"]
+    ours, arrived = answered(client), landed(records, client)
+    copied = sum(bool(record.facts.get("copied")) for record in arrived)
+    found: dict[str, Any] = {"copied": copied} if copied else {}
+    if not arrived or len(ours) != len(arrived) or not all(record.facts.get("arrived_as") for record in arrived):
+        return found
+    ours, arrived = sorted(ours, key=lambda call: call.started), sorted(arrived, key=lambda record: record.started)
+    if all(_answer(call, mark) == record.facts.get("answered_as") for call, record in zip(ours, arrived, strict=True)):
+        digests = [record.facts["arrived_as"] for record in arrived]
+        found["arrived_as"] = digests[0] if len(digests) == 1 else stable_hash(digests, len(digests[0]))
+    return found
+
+
+def _answer(call: Call, mark: str) -> str | None:
+    """An answer as our client read it, in the words of `Forwarded.facts["answered_as"]`."""
+    if call.error is not None or not isinstance(call.reply, Mapping):
+        return None
+    message = call.reply
+    said = [message.get("content") or "", message.get("tool_calls") or [], message.get("refusal") or ""]
+    return keyed_digest(mark, [*said, call.finish_reason])
 
 
 def with_late(

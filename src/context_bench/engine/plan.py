@@ -29,7 +29,9 @@ class Arm:
     """One system of a run.
 
     `budget_from`: name of another arm; this one runs after it and gets `example["budget"]` = tokens of the context that
-    arm forwarded. `labels` go into the metadata of its rows (such as model and shape). `every`: it takes every n-th
+    arm forwarded. `paired_with`: name of the baseline, which is asked about each example before this arm; what arrives
+    at the tap as the baseline's request did counts as no difference. `copies`: the tap answers such a request with the
+    baseline's reply. `labels` go into the metadata of its rows (such as model and shape). `every`: it takes every n-th
     example only, the first included (a noise floor need not cost a whole arm). `role`: what it is there for, for the
     manifest.
     """
@@ -39,6 +41,8 @@ class Arm:
     labels: dict[str, Any] = field(default_factory=dict)
     every: int = 1
     role: ArmRole = CANDIDATE
+    paired_with: str | None = None
+    copies: bool = True
 
     @property
     def name(self) -> str:
@@ -96,6 +100,8 @@ class PlannedArm:
     number: int = -1
     partner: int | None = None  # index of the arm that gives the budget
     feeds: bool = False  # another arm's budget comes from it
+    base: int | None = None  # index of the arm that it is paired with
+    paired: bool = False  # others are paired with it
 
     @property
     def name(self) -> str:
@@ -104,6 +110,11 @@ class PlannedArm:
     @property
     def system(self) -> Any:
         return self.arm.system
+
+    @property
+    def waits(self) -> bool:
+        """Other arms are asked about an example before this one."""
+        return self.base is not None or self.partner is not None
 
     @property
     def stateful(self) -> bool:
@@ -174,17 +185,22 @@ class WorkItem:
     block: DependencyGroup | None = None
     before: StoredAnswer | None = None  # the stored output that its row of the plan pointed to when planning began
     found: StoredAnswer | None = None  # the stored output that was found for it
+    copies: bool = False  # the baseline has answered: what arrives as its request did gets its reply
 
 
 @dataclass(slots=True)
 class DependencyGroup:
-    """One example in one trial, where some arms depend on others: they become ready when all primaries are finished."""
+    """One example in one trial, where some arms wait for others: each becomes ready when those are finished.
 
-    waiting: int
+    `awaited`: arms (by index) of the example that are not finished; `dependents`: items that wait for some of them.
+    """
+
+    awaited: set[int]
     dependents: list[WorkItem]
     forwarded: dict[int, int | None] = field(
         default_factory=dict
     )  # arm index → context tokens forwarded, None = unknown or failed
+    answered: set[int] = field(default_factory=set)  # arms that gave an answer in this process
 
 
 @dataclass(slots=True)
@@ -226,7 +242,22 @@ def planned_arms(arms: Sequence[Arm], secrets: Secrets) -> list[PlannedArm]:
     for index, arm in enumerate(arms):
         if arm.budget_from is not None:
             _link(planned, index, arm.budget_from, names)
+        if arm.paired_with is not None:
+            _pair(planned, index, arm.paired_with, names)
     return planned
+
+
+def _pair(planned: list[PlannedArm], index: int, base: str, names: list[str]) -> None:
+    here = planned[index]
+    if base not in names or base == here.name:
+        raise BadInput(f"{here.name!r} is paired with {base!r}, which is no other system of this run")
+    there = planned[names.index(base)]
+    if there.arm.paired_with is not None or there.arm.budget_from is not None or there.stateful or here.stateful:
+        raise BadInput(
+            f"{here.name!r} is paired with {base!r}: a baseline waits for no other arm, and neither keeps state between"
+            " examples"
+        )
+    here.base, there.paired = names.index(base), True
 
 
 def _link(planned: list[PlannedArm], index: int, partner: str, names: list[str]) -> None:

@@ -132,9 +132,10 @@ class Planning:
         self._arms, self._writer = arms, writer
         self._trials, self._seed, self._tapped = trials, seed, tapped
         self._reader, self._database = reader, database
-        self._primaries = [i for i, arm in enumerate(arms) if arm.partner is None]
-        self._dependents = [i for i, arm in enumerate(arms) if arm.partner is not None]
-        self._settled_plan = SettledPlan() if self._dependents else writer.settled
+        self._primaries = [i for i, arm in enumerate(arms) if not arm.waits]
+        self._dependents = [i for i, arm in enumerate(arms) if arm.waits]
+        budgeted = any(arm.partner is not None for arm in arms)  # whose keys are known only then
+        self._settled_plan = SettledPlan() if budgeted else writer.settled
         self._wanted: deque[int] = deque()  # positions of the known part that owe something
         self._sure = self._source.identified
         self._begun = False
@@ -233,7 +234,8 @@ class Planning:
     def _units(self, row: ExampleRow, planned: Planned) -> Iterator[WorkItem]:
         for trial in range(self._trials):
             taking = [index for index in self._primaries if self._arms[index].arm.takes(row.position)]
-            block = DependencyGroup(len(taking), []) if self._dependents else None
+            due = [index for index in self._dependents if self._arms[index].arm.takes(row.position)]
+            block = DependencyGroup({*taking, *due}, []) if self._dependents else None
             for index in ordered(taking, self._seed, row.content, trial):
                 key = output_key(self._arms[index], row.content, trial, row.occurrence)
                 if (
@@ -244,7 +246,6 @@ class Planning:
                     continue
                 yield self._unit(index, row, trial, key, block, planned)
             if block is not None:
-                due = [index for index in self._dependents if self._arms[index].arm.takes(row.position)]
                 for index in ordered(due, self._seed, row.content, trial):
                     block.dependents.append(self._unit(index, row, trial, b"", block, planned))
 

@@ -350,6 +350,7 @@ class Comparer:
             wanted &= np.isin(keys, within)
         keys, at_one, at_two = keys[wanted], at_one[wanted], at_two[wanted]
         a, b = one.numbers(self.score_field)[at_one], two.numbers(self.score_field)[at_two]
+        a = np.where(self._same_arrived(first, second, at_one, at_two) & ~np.isnan(a), b, a)
         failed_one = unscored(one, self.gatherer, self.score_field)[at_one]
         failed_two = unscored(two, self.gatherer, self.score_field)[at_two]
         both = ~np.isnan(a) & ~np.isnan(b)
@@ -364,6 +365,28 @@ class Comparer:
         mean_b, _ = averaged(b[both], units, clusters)
         return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost)
 
+    def _same_arrived(self, first: str, second: str, at_one: NDArray[Any], at_two: NDArray[Any]) -> NDArray[Any]:
+        """Pairs of rows of which the same requests arrived: their answers have one distribution, so the difference of
+        their scores is 0 in expectation. None of a noise floor, which shows what such a difference comes to.
+        """
+        one, two = self.columns[first], self.columns[second]
+        if any(self._role(name).role == "noise_floor" for name in (first, second)):
+            return np.zeros(len(at_one), dtype=bool)
+        same: NDArray[Any] = one.measure("arrived")[at_one] == two.measure("arrived")[at_two]
+        return same
+
+    def untouched(self, copied: Mapping[str, int]) -> list[str]:
+        """A sentence on each system of whose rows some arrived as the baseline's did. `copied`: requests by system that
+        got its replies.
+        """
+        told = []
+        for system in (name for name in self.columns if name != self.baseline and self.baseline in self.columns):
+            keys, at_one, at_two = self._rows_of_both(system, self.baseline)
+            same = int(self._same_arrived(system, self.baseline, at_one, at_two).sum())
+            if same or copied.get(system):
+                told.append(untouched_note(system, self.baseline, same, len(keys), copied.get(system, 0)))
+        return told
+
     def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds
         ask again.
@@ -373,6 +396,21 @@ class Comparer:
             keys, at_one, at_two = np.intersect1d(one, two, assume_unique=True, return_indices=True)
             self._matched[first, second] = keys, at_one, at_two
         return self._matched[first, second]
+
+
+def untouched_note(system: str, baseline: str, same: int, rows: int, copied: int) -> str:
+    """The sentence on rows that arrived as the baseline's did."""
+    told = (
+        f"{system}: {same:,} of {rows:,} rows arrived as {baseline}'s had and came back as they were sent; they count "
+        "as difference 0, whatever was answered."
+    )
+    if not copied:
+        return told
+    plural = "s were" if copied > 1 else " was"
+    return (
+        f"{told} {copied:,} request{plural} answered with {baseline}'s replies: their bill is {baseline}'s (≈, nothing "
+        f"was paid for them), their latency is not measured (--no-copy asks anyway)."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,7 @@ def summarise(
             )
             found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
             found.notes[:0] = [comparer.headline] if comparer.headline else []
+            found.notes += comparer.untouched({name: seen.get("copied", 0) for name, seen in found.wire.items()})
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor "
@@ -220,6 +221,7 @@ class _Wire:
         "uncounted_parts",
         "violations",
         "oversized",
+        "copied",
     )
 
     def __init__(self) -> None:

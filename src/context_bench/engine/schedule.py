@@ -30,14 +30,14 @@ class _Group:
 class Schedule:
     """Hands out jobs. Workers call `next` and, with each outcome, `finished`; `done` when a job is over.
 
-    Per example and trial: first the arms that depend on nobody, in random order, then, when all of those are finished,
-    the dependent ones. Groups of a stateful arm without `namespace()` are handed out one at a time.
+    Per example and trial: first the arms that wait for nobody, in random order; when the baseline is finished, those
+    that are paired with it; when all of these are, those that take a budget. Groups of a stateful arm without
+    `namespace()` are handed out one at a time.
     """
 
     def __init__(self, planning: Planning, arms: list[PlannedArm], writer: Writer) -> None:
         self.tally = planning.tally
         self._planning, self._arms, self._writer = planning, arms, writer
-        self._dependents = {i for i, arm in enumerate(arms) if arm.partner is not None}
         self._evaluators = {each.id for each in writer.evaluators if not each.after}
         self._ready: deque[Batch] = deque()
         self._held: dict[int, deque[Batch]] = {
@@ -78,9 +78,12 @@ class Schedule:
 
     async def finished(self, outcome: WorkOutcome) -> None:
         """A unit is finished and committed: its block may set dependents free."""
-        if outcome.ran and outcome.unit.block is not None and outcome.unit.arm not in self._dependents:
+        block = outcome.unit.block
+        if outcome.ran and block is not None:
+            if outcome.error is None:
+                block.answered.add(outcome.unit.arm)
             self._settle(outcome.unit, outcome.context_tokens if outcome.error is None else None)
-            await self._free([outcome.unit.block])
+            await self._free([block])
 
     def done(self, job: Batch) -> None:
         """A job is over."""
@@ -195,28 +198,41 @@ class Schedule:
 
     def _settle(self, unit: WorkItem, forwarded: int | None) -> None:
         if unit.block is not None:
-            unit.block.waiting -= 1
+            unit.block.awaited.discard(unit.arm)
             unit.block.forwarded[unit.arm] = forwarded
 
     async def _free(self, blocks: list[DependencyGroup]) -> None:
-        """Make jobs of the dependents whose blocks have no primary left to wait for."""
-        units: list[WorkItem] = []
-        for block in blocks:
-            if block.waiting == 0:
-                block.waiting = -1  # once
-                units += block.dependents
-        for unit in units:
-            arm = self._arms[unit.arm]
-            assert arm.partner is not None
-            assert unit.block is not None
-            unit.budget = unit.block.forwarded.get(arm.partner)
-            unit.key = output_key(arm, unit.content, unit.trial, unit.occurrence, unit.budget)
-        if units:
+        """Make jobs of the dependents that have nobody left to wait for; of those that are answered already, too, and
+        so on.
+        """
+        while units := [unit for block in blocks for unit in self._ready_in(block)]:
+            for unit in units:
+                arm, block = self._arms[unit.arm], unit.block
+                assert block is not None
+                unit.budget = None if arm.partner is None else block.forwarded.get(arm.partner)
+                unit.copies = arm.base in block.answered
+                unit.key = output_key(arm, unit.content, unit.trial, unit.occurrence, unit.budget)
             if self._writer.has_past:
                 await self._planning.match(units)
+            blocks = []
             for unit in reversed(units):
                 self._enqueue(unit, first=True)
+                if unit.done and unit.block is not None:
+                    self._settle(unit, await self._stored_context(unit))
+                    blocks.append(unit.block)
             self._wake()
+
+    def _ready_in(self, block: DependencyGroup) -> list[WorkItem]:
+        """Take out the dependents of a block that wait for nobody any more."""
+        unbudgeted = any(self._arms[index].partner is None for index in block.awaited)
+        ready: list[WorkItem] = []
+        left: list[WorkItem] = []
+        for unit in block.dependents:
+            arm = self._arms[unit.arm]
+            waits = unbudgeted if arm.partner is not None else arm.base in block.awaited
+            (left if waits else ready).append(unit)
+        block.dependents = left
+        return ready
 
     # --- groups ---
 

@@ -24,13 +24,14 @@ from context_bench.core.errors import (
     TimedOut,
     describe,
 )
-from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.ledger import Ledger, Mark, Pairing, open_ledger
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.observe import (
     TEXT_FIELDS,
     added_calls,
+    arrived_as,
     asks_in_own_words,
     calls_seen,
     context_tokens,
@@ -42,6 +43,7 @@ from context_bench.engine.observe import (
 from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
+from context_bench.llm.shapes import first_line
 
 #: Fields of an example by which rows are told apart in reports.
 _KINDS = ("qa_type",)
@@ -126,7 +128,7 @@ async def perform(
     try:
         await _watched(
             worker_context,
-            _conversation(worker_context, arm, unit),
+            _Window(_conversation(worker_context, arm, unit), _pairing(worker_context, arm, unit)),
             answer,
             lambda: _process(asked, example, thread),
             limit,
@@ -176,7 +178,7 @@ async def set_up(
         return await calling.call(asked, isolated(unit.example), pool=thread.pool)
 
     try:
-        await _watched(worker_context, _conversation(worker_context, arm, unit), answer, act, limit, thread)
+        await _watched(worker_context, _Window(_conversation(worker_context, arm, unit)), answer, act, limit, thread)
     finally:
         setup.calls, setup.usage, setup.seconds = answer.calls, usage_of(answer.calls), answer.elapsed
         setup.forwarded, setup.mark = answer.records or [], None if answer.mark is None else answer.mark.token
@@ -238,20 +240,32 @@ class _Limit:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a tap is told of a piece of work before it begins."""
+
+    conversation: str
+    pairing: Pairing | None = None
+
+    async def begin(self, recorder: Recorder) -> Mark:
+        """Open it. A recorder of the user's own need not know of pairings."""
+        if self.pairing is None:
+            return await recorder.begin(self.conversation)
+        return await recorder.begin(self.conversation, self.pairing)
+
+
 async def _watched(
     worker_context: WorkerContext,
-    conversation: str,
+    window: _Window,
     answer: _Answer,
     act: Callable[[], Awaitable[Any]],
     limit: _Limit,
     thread: WorkerThread,
 ) -> None:
-    """Do `act` for a system under a ledger of its own, marked for the tap as part of `conversation`; fills in
-    `answer`.
-    """
+    """Do `act` for a system under a ledger of its own, marked for the tap by `window`; fills in `answer`."""
     if worker_context.recorder is not None:
         try:
-            answer.mark = await worker_context.recorder.begin(conversation)
+            answer.mark = await window.begin(worker_context.recorder)
         except Failed as error:
             answer.stop = tap_lost(error)
             return
@@ -310,6 +324,20 @@ def _conversation(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem
         return ""  # nobody asks
     group = unit.group if arm.stateful and unit.group is not None else f"#{unit.position}"
     return f"{worker_context.run}/{arm.name}/{unit.trial}/{group}"
+
+
+def _pairing(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> Pairing | None:
+    """How the work goes with the baseline's on the same example, where the run compares the two by what arrives."""
+    if arm.base is None and not arm.paired:
+        return None
+    base = arm.name if arm.base is None else worker_context.arms[arm.base].name
+    line = getattr(getattr(arm.system, "inner", arm.system), "namespace", None)
+    return Pairing(
+        f"{worker_context.run}/{base}/{unit.trial}/#{unit.position}",
+        first=arm.paired,
+        copies=unit.copies and arm.arm.copies,
+        aside="" if line is None else first_line(line),
+    )
 
 
 async def _process(system: Any, example: Example, thread: WorkerThread) -> Example:
@@ -379,6 +407,11 @@ async def _describe(worker_context: WorkerContext, outcome: WorkOutcome, answer:
         outcome.metadata |= _metadata(processed) | _after_done(answer.calls)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
+        if answer.mark is not None and answer.error is None:
+            outcome.wire |= arrived_as(answer.calls, answer.records, answer.mark.token)
+        if "copied" in outcome.wire:  # how long the provider takes for it nobody has seen
+            outcome.latency = None
+            outcome.usage.pop("ttft", None)
     fill_in_tokens(outcome, arm, processed, example, answer.in_full, worker_context.text_fields)
     capture = calling.method(arm.system, "after_capture", "behind") if processed is not None and records else None
     if capture is not None:

@@ -12,7 +12,7 @@ import asyncio
 import base64
 import re
 import urllib.request
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -277,6 +277,25 @@ async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp
             raise broken
         while piece := await _from_upstream(upstream):  # it stays open after its end: the client's to close
             await _to_client(response.write(piece))
+    await _to_client(response.write_eof())
+    return response
+
+
+async def answer_with(
+    incoming: web.BaseRequest, passage: Passage, status: int, headers: Headers, pieces: Sequence[bytes]
+) -> web.StreamResponse:
+    """Answer with a reply that was kept, as if the upstream had just given it."""
+    passage.answered(status, headers)
+    response = Untouched(status=status, headers=CIMultiDict(headers))
+    if not any("event-stream" in value for name, value in headers if name.lower() == "content-type"):
+        response.content_length = sum(map(len, pieces))
+    await _to_client(response.prepare(incoming))
+    for place, piece in enumerate(pieces, 1):
+        passage.piece(piece, last=place == len(pieces))
+        if place == len(pieces):
+            passage.whole()
+            await passage.before_end()
+        await _to_client(response.write(piece))
     await _to_client(response.write_eof())
     return response
 

@@ -99,9 +99,14 @@ def build(
     else:
         request = maker(_read(example, system_prompt), example, model, prompt, stream)
     if namespace is not None:
-        _put_in_front(request.body, f"[{namespace}]\n")
+        _put_in_front(request.body, first_line(namespace))
     request.body.update(params or {})
     return request
+
+
+def first_line(namespace: str) -> str:
+    """The line in front of the first text that keeps the prompt cache of one arm apart."""
+    return f"[{namespace}]\n"
 
 
 def without_context(example: Example) -> Example:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.keys import seed_of
-from context_bench.core.roles import CANDIDATE, ArmRole, control_role, described_cell, of_kind
+from context_bench.core.roles import CANDIDATE, WHOLE, ArmRole, control_role, described_cell, of_kind
 from context_bench.llm.redact import key_in
 from context_bench.session.offers import DEFAULT_CONTROLS
 from context_bench.session.options import ProxyOptions, RunOptions
@@ -46,6 +46,11 @@ class Cell:
     def controls(self) -> list[str]:
         """The names of the arms that are there for comparison."""
         return list(self.manifest()["controls"])
+
+    @property
+    def paired(self) -> list[str]:
+        """The names of the arms that are compared with the baseline by what arrives."""
+        return [arm.system.name for arm in self.arms if arm.paired_with is not None]
 
     def manifest(self) -> dict[str, Any]:
         """The cell as JSON."""
@@ -86,7 +91,24 @@ def _cell(maker: ArmMaker) -> Cell:
     cell.arms = [*measured, *controls]
     cell.baseline = _baseline(options, cell, maker.suffix)
     maker.keep_caches_apart(cell.arms)
+    if maker.environment.tap is not None:
+        pair_with_baseline(cell, copies=options.copies_replies)
     return cell
+
+
+def pair_with_baseline(cell: Cell, *, copies: bool) -> None:
+    """Have the other arms compared with the baseline by what arrives at the tap, if that asks the provider directly.
+
+    Not the noise floor, which is there to be asked anew, nor an arm that keeps state between examples.
+    """
+    base = next((arm for arm in cell.arms if arm.system.name == cell.baseline), None)
+    if base is None or base.role.kind not in WHOLE or base.role.role == "noise_floor":
+        return
+    alone = [arm for arm in cell.arms if arm.role.role == "noise_floor" or getattr(arm.system, "stateful", False)]
+    cell.arms = [
+        arm if arm is base or arm in alone else replace(arm, paired_with=base.system.name, copies=copies)
+        for arm in cell.arms
+    ]
 
 
 def controls_of(options: RunOptions) -> list[str]:

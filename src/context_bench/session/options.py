@@ -162,6 +162,13 @@ class RunOptions(OptionSet):
         "API for plain shapes: openai, anthropic, responses.", note="openai", rare=True, complete=offers.wires
     )
     tap_check: bool = flag("Insist that each proxy's traffic reaches the tap.", True, rare=True, pair=True)
+    copy_replies: bool = flag(
+        "Answer what arrives behind a system as the baseline's request did with the baseline's reply.",
+        True,
+        names="--copy",
+        rare=True,
+        pair=True,
+    )
     bodies: Literal["all", "changed", "none"] | None = flag(
         "Keep request and reply bodies: all, changed, none.",
         note="all up to 10,000 rows",
@@ -199,6 +206,11 @@ class RunOptions(OptionSet):
         """A fixed load needs a worker for each of its requests, and no more."""
         if self.fixed_concurrency is not None:
             self.max_workers = self.fixed_concurrency
+
+    @property
+    def copies_replies(self) -> bool:
+        """Whether replies may be copied: never where times are what is measured."""
+        return self.copy_replies and self.fixed_concurrency is None
 
     @property
     def all_proxies(self) -> list[ProxyOptions]:

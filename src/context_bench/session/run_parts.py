@@ -181,8 +181,22 @@ def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict
             "rule": "given" if options.margin is not None else "min(0.02, 10 % of full − none)",
             "score_field": options.score_field,
         },
+        **design(options, cells),
         **extra,
     }
+
+
+def design(options: RunOptions, cells: list[Any]) -> dict[str, Any]:
+    """What the run does to decide sooner, for its manifest, before anything is asked; empty if nothing."""
+    found: dict[str, Any] = {}
+    if paired := {cell.baseline: cell.paired for cell in cells if getattr(cell, "paired", None)}:
+        found["untouched"] = {
+            "counts_as": 0,
+            "asked_first": list(paired),
+            "systems": [name for names in paired.values() for name in names],
+            "replies": "copied" if options.copies_replies else "asked anyway",
+        }
+    return {"design": found} if found else {}
 
 
 LOCAL = ("embedded", "echo", "scripted:", "sentence")

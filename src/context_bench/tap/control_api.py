@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +22,7 @@ from yarl import URL
 
 from context_bench.core.addresses import fault_of, host_of, is_loopback, page_refusal, shown
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, StoreUnusable, Unreachable
-from context_bench.core.ledger import Mark
+from context_bench.core.ledger import Mark, Pairing
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.usage import forwarded_of
 from context_bench.tap.tap_relay import tap_error
@@ -37,6 +37,19 @@ def as_json(record: Forwarded) -> dict[str, Any]:
     if record.usage is not None:
         values["usage"] = {one.name: getattr(record.usage, one.name) for one in fields(Usage)}
     return values
+
+
+def pairing_of(given: Any) -> Pairing | None:
+    """The pairing that a control names; `None` for none."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("example"), str):
+        return None
+    aside = given.get("aside")
+    return Pairing(
+        given["example"],
+        given.get("first") is True,
+        given.get("copies") is True,
+        aside if isinstance(aside, str) else "",
+    )
 
 
 @contextlib.contextmanager
@@ -165,10 +178,11 @@ class RemoteTap:
         """The tap's settings and counts, now."""
         return await self._ask("GET", "status")
 
-    async def begin(self, conversation: str) -> Mark:
+    async def begin(self, conversation: str, pairing: Pairing | None = None) -> Mark:
         if not self.about:
             await self.connect()
-        given = await self._ask("POST", "begin", conversation=conversation, marker=self._chosen)
+        goes_with = None if pairing is None else asdict(pairing)
+        given = await self._ask("POST", "begin", conversation=conversation, marker=self._chosen, pairing=goes_with)
         return Mark(str(given["mode"]), str(given["token"]))
 
     async def end(self, mark: Mark) -> list[Forwarded]:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import MOST_BYTES
-from context_bench.core.ledger import Mark
+from context_bench.core.ledger import Mark, Pairing
 from context_bench.core.records import Forwarded
 from context_bench.wire.apis import wire_of
 from context_bench.wire.request import WireRequest
@@ -45,12 +45,13 @@ MatchedBy = Literal["key", "header", "serial", "none"]
 @dataclass(slots=True)
 class MarkWindow:
     """One piece of work of a conversation. `arrivals` are the requests that came in it, in order; `collected` once
-    `end` has given them.
+    `end` has given them. `pairing`: how it goes with the baseline's window on the same example.
     """
 
     number: int
     mark: Mark
     owner: str
+    pairing: Pairing | None = None
     closed: float | None = None  # on the clock's monotonic()
     collected: bool = False
     arrivals: list[Exchange] = field(default_factory=list)
@@ -209,6 +210,8 @@ class Exchange:
     digest: bytes = b""  # of the body as it came, for an observer
     meaning: bytes = b""  # of what the body says, whatever the order of its keys, for an observer
     whole: bytes = b""  # the full request, where the body is an increment, for an observer
+    arrived_as: str = ""  # what arrived, as a digest, where the window is paired with the baseline's
+    copied: bool = False  # it was answered with the reply that the baseline got
 
     @property
     def wire(self) -> str:
@@ -231,6 +234,11 @@ class Exchange:
     @property
     def window(self) -> MarkWindow | None:
         return self.match.window
+
+    @property
+    def pairing(self) -> Pairing | None:
+        """How its window goes with the baseline's; `None` for one that came after its window was closed."""
+        return None if self.window is None or self.match.late else self.window.pairing
 
 
 def header(headers: Headers, name: str) -> str:
@@ -256,7 +264,9 @@ class Windows:
         """The number of open windows."""
         return len(self._open)
 
-    def begin(self, conversation: str, *, owner: str = "", marker: str | None = None) -> tuple[Mark, MarkWindow | None]:
+    def begin(
+        self, conversation: str, *, owner: str = "", marker: str | None = None, pairing: Pairing | None = None
+    ) -> tuple[Mark, MarkWindow | None]:
         """Open a window; gives its mark, and the conversation's earlier window if that was never closed (it is now).
 
         The same conversation of the same owner always gets the same token, so nothing has to be remembered for it.
@@ -266,7 +276,7 @@ class Windows:
         before = self._latest.get(token)
         abandoned = self.close(before.mark) if before is not None and before.closed is None else None
         self._count += 1
-        window = MarkWindow(self._count, Mark(_checked(marker or self.marker), token), owner)
+        window = MarkWindow(self._count, Mark(_checked(marker or self.marker), token), owner, pairing)
         self._latest[token] = self._open[window.number] = window
         return window.mark, abandoned
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import TooLarge
-from context_bench.core.keys import canonical_json
+from context_bench.core.keys import canonical_json, keyed_digest
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
@@ -101,6 +101,10 @@ class RecordWriter:
             )
             self._clean(record, exchange)
         record.facts["policy"] = self.policy
+        if exchange.arrived_as:
+            record.facts["arrived_as"] = exchange.arrived_as
+        if exchange.copied:
+            record.facts["copied"] = True
         return record
 
     def unread(self, exchange: Exchange, why: str) -> Forwarded:
@@ -198,13 +202,16 @@ class RecordWriter:
         if body.get("error"):
             mark_failed(record, "error in the reply")
         try:
-            self._bill(record, parse_reply(record.wire, body))
+            self._bill(record, exchange, parse_reply(record.wire, body))
         except Exception as error:  # a reply that is not what it should be is the client's to complain of
             record.facts["reply_unread"] = f"not a usable reply ({type(error).__name__})"
 
-    def _bill(self, record: Forwarded, reply: Reply) -> None:
+    def _bill(self, record: Forwarded, exchange: Exchange, reply: Reply) -> None:
         """Record the usage that the provider states; where it states none, our own count of the answer."""
         record.usage = reply.usage
+        if exchange.arrived_as and record.mark is not None:  # its client compares it with what came through the proxy
+            said_so = [reply.text or "", reply.tool_calls, reply.refusal or "", reply.finish_reason]
+            record.facts["answered_as"] = keyed_digest(record.mark, said_so)
         if reply.usage is None:
             counter = counter_for(self._counter_model or record.model or "")
             said = [
@@ -226,7 +233,7 @@ class RecordWriter:
                 if record.ttft is None and reader.started:
                     record.ttft = at - exchange.arrived
             reader.close()
-            self._bill(record, reader.reply)
+            self._bill(record, exchange, reader.reply)
             record.facts["reply_complete"] = reader.complete
             self._tell_of_the_end(record, exchange, reader)
             if reader.error:

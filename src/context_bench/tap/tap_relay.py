@@ -33,6 +33,7 @@ from context_bench.llm.relay import (
     Untouched,
     UpstreamFailed,
     UpstreamReset,
+    answer_with,
     end_to_end,
     handshake_of,
     one_spelling,
@@ -40,6 +41,7 @@ from context_bench.llm.relay import (
     reason,
 )
 from context_bench.tap.exchange import Exchange, Headers, unmarked_target, without_marks
+from context_bench.tap.untouched import BaselineReplies, gathered
 from context_bench.wire.apis.shared import as_str, load_body
 
 #: Requests of one WebSocket that may wait for an answer; of more, the longest waiting is recorded as never answered.
@@ -91,8 +93,8 @@ class TapRelay:
     event loop.
     """
 
-    def __init__(self, upstream: str, *, key: str | None, clock: Clock) -> None:
-        self._relay = Relay(upstream)
+    def __init__(self, upstream: str, *, key: str | None, clock: Clock, replies: BaselineReplies) -> None:
+        self._relay, self.replies = Relay(upstream), replies
         self._key, self.now = key, clock.monotonic
         self.open, self.close = self._relay.open, self._relay.close
         self.stopping = False
@@ -181,9 +183,12 @@ class _Seen(Passage):
         self._relay, self._request, self._exchange, self._before_end = relay, request, exchange, before_end
         self.holds_the_end, self.minds_the_end = exchange.kept is not None, True
 
-    async def outgoing(self) -> Outgoing:
+    async def outgoing(self) -> Outgoing | web.StreamResponse:
         target, headers = self._relay.outward(self._exchange)
-        return Outgoing(self._request.method, target, headers, await self._body())
+        body = await self._body()
+        if (reply := await self._relay.replies.answering(self._exchange)) is not None:
+            return await answer_with(self._request, self, reply.status, reply.headers, reply.pieces)
+        return Outgoing(self._request.method, target, headers, body)
 
     async def _body(self) -> bytes | AsyncIterator[bytes] | None:
         request = self._request
@@ -196,7 +201,7 @@ class _Seen(Passage):
             request.writer.output_size = 0
         length = request.content_length
         if length is None or length > _AT_ONCE:
-            return self._pieces()
+            return self._pieces() if self._exchange.pairing is None else await gathered(self._pieces(), self._exchange)
         data = await request.content.read()
         self._exchange.body.add(self._relay.now(), data)
         return data

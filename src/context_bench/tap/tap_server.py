@@ -18,14 +18,14 @@ from aiohttp import web
 from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
-from context_bench.core.ledger import Mark
+from context_bench.core.ledger import Mark, Pairing
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.background import Background
 from context_bench.llm.delivery import SERVER_LOG, listen, origin
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
-from context_bench.tap.control_api import PREFIX, AccessCheck, answer_control, as_json, record_file
+from context_bench.tap.control_api import PREFIX, AccessCheck, answer_control, as_json, pairing_of, record_file
 from context_bench.tap.exchange import (
     SOCKET,
     SOCKET_WIRE,
@@ -39,6 +39,7 @@ from context_bench.tap.exchange import (
 from context_bench.tap.forwarded import RecordWriter
 from context_bench.tap.record_writer import ExchangeReader, Observer, RecordBuffer, Sink
 from context_bench.tap.tap_relay import Socket, Talk, TapRelay, carry, is_upgrade, tap_error
+from context_bench.tap.untouched import BaselineReplies
 from context_bench.wire.apis import wire_of
 
 T = TypeVar("T")
@@ -90,6 +91,7 @@ class Tap:
         self._buffer = RecordBuffer(remember=remember)
         self._open: dict[str, Exchange] = {}
         self._budget = BodyBudget()
+        self._replies = BaselineReplies(plain=record == "full")
         self._name, self._arrived = secrets.token_hex(8), 0
         self._changed = asyncio.Event()
         self._reader = ExchangeReader(self._writer, self._buffer, self._changed.set, sink=sink, observer=witness)
@@ -119,7 +121,7 @@ class Tap:
             upstream = upstream_of(self._upstream)
             if not isinstance(upstream, str):
                 upstream = (await opened.enter_async_context(ModelServer(upstream))).url
-            self._relay = TapRelay(upstream, key=self._key, clock=self._clock)
+            self._relay = TapRelay(upstream, key=self._key, clock=self._clock, replies=self._replies)
             await self._relay.open()
             opened.push_async_callback(self._relay.close)
             self._reader.open()
@@ -198,8 +200,8 @@ class Tap:
         await self.settle(0.5)
         return self._buffer.all
 
-    async def begin(self, conversation: str) -> Mark:
-        return await self._here(self.begin_for(conversation))
+    async def begin(self, conversation: str, pairing: Pairing | None = None) -> Mark:
+        return await self._here(self.begin_for(conversation, pairing=pairing))
 
     async def end(self, mark: Mark) -> list[Forwarded]:
         return await self._here(self._end(mark))
@@ -249,9 +251,11 @@ class Tap:
 
     # The Recorder, on the tap's own loop, for this process (owner "") and for others behind the control API
 
-    async def begin_for(self, conversation: str, owner: str = "", marker: str | None = None) -> Mark:
+    async def begin_for(
+        self, conversation: str, owner: str = "", marker: str | None = None, pairing: Pairing | None = None
+    ) -> Mark:
         """Open a window for `owner`; an earlier one of this conversation that was never ended comes out as late."""
-        mark, abandoned = self._windows.begin(conversation, owner=owner, marker=marker)
+        mark, abandoned = self._windows.begin(conversation, owner=owner, marker=marker, pairing=pairing)
         self.welcome(owner)
         if abandoned is not None:  # nobody will ask for it any more
             for record in self._collect(abandoned):
@@ -286,7 +290,9 @@ class Tap:
         if what in ("POST hello", "GET status"):
             return self.status()
         if what == "POST begin":
-            mark = await self.begin_for(str(given["conversation"]), owner, given.get("marker"))
+            mark = await self.begin_for(
+                str(given["conversation"]), owner, given.get("marker"), pairing_of(given.get("pairing"))
+            )
             return {"mode": mark.mode, "token": mark.token}
         if what == "POST end":
             records = await self._end(Mark(str(given["mode"]), str(given["token"])))
@@ -385,6 +391,7 @@ class Tap:
         """The exchange is over: have it read in the other thread, so that nobody waits for it here."""
         if self._open.pop(exchange.id, None) is not None:
             exchange.finished = exchange.answered or self._clock.monotonic()
+            self._replies.remember(exchange)
             self._reader.add(exchange)
 
     def close_answered(self, exchange: Exchange) -> None:

@@ -1,0 +1,133 @@
+"""Requests that arrive at the tap as the baseline's did, and the baseline's replies that answer them.
+
+Two requests are the same if method and path, the headers that choose a version of the API, and the body are: byte for
+byte, or as two spellings of one JSON text (spaces between tokens and escapes in strings apart; the order of keys
+counts, for it reaches prompts). What we ourselves add is left out: marks, and the line that keeps an arm's prompt cache
+apart. The answers to the same request have one distribution, at any temperature: so one of them may stand for the
+other, and the expected difference of their scores is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from context_bench.core.ledger import Pairing
+from context_bench.tap.exchange import Exchange, Headers, header, unmarked_target
+from context_bench.wire.apis.shared import dump, load_body
+
+#: Hexadecimal digits of a digest: as many bits as a column of numbers holds exactly.
+DIGITS = 13
+#: Bytes of replies that are remembered; of more, the oldest examples' go, and are asked for again.
+MOST_BYTES = 64 * 2**20
+#: Bytes of a body from which on it is read in a thread.
+_AT_ONCE = 2**20
+#: Headers of a request that choose what the provider does with it.
+_CHOOSING = ("anthropic-beta", "anthropic-version", "openai-beta", "content-encoding")
+#: Headers of a reply that say how to read its body, or what was decided about it; others are of one connection.
+_KEPT = ("content-type", "content-encoding", "cache-control", "openai-", "anthropic-", "x-", "request-id")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReply:
+    """A reply of the provider, as it came: `pieces` are those of the body."""
+
+    status: int
+    headers: Headers
+    pieces: tuple[bytes, ...]
+    size: int
+
+
+@dataclass(slots=True)
+class BaselineReplies:
+    """What the baseline's requests were, as digests, and the replies to them, by example.
+
+    `plain`: bodies are recorded whole, so that plain digests of them tell nothing more and can be compared in a later
+    run of the program; else the key of the digests dies with the tap.
+    """
+
+    plain: bool
+    most: int = MOST_BYTES
+    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    _replies: OrderedDict[tuple[str, str], dict[str, KeptReply]] = field(default_factory=OrderedDict, repr=False)
+    _bytes: int = 0
+
+    async def answering(self, exchange: Exchange) -> KeptReply | None:
+        """Take down what arrived, where that is to be compared; the reply that answers it, if one is to."""
+        pairing = exchange.pairing
+        if pairing is None or not exchange.body.whole:
+            return None
+        if exchange.body.size > _AT_ONCE:  # nobody else's request waits for it
+            exchange.arrived_as = await asyncio.to_thread(self._digest, exchange, pairing)
+        else:
+            exchange.arrived_as = self._digest(exchange, pairing)
+        if pairing.first or not pairing.copies:
+            return None
+        reply = self._replies.get(_place(exchange, pairing), {}).get(exchange.arrived_as)
+        exchange.copied = reply is not None and _readable(reply, exchange.headers)
+        return reply if exchange.copied else None
+
+    def _digest(self, exchange: Exchange, pairing: Pairing) -> str:
+        headers = [f"{name}: {header(exchange.headers, name)}" for name in _CHOOSING]
+        head = "\n".join([exchange.method, unmarked_target(exchange.target, None), *headers])
+        data = head.encode("utf-8", "surrogateescape") + b"\n\n" + _spelled(exchange.body.data, pairing.aside)
+        found = hashlib.sha256(data) if self.plain else hmac.new(self._key, data, hashlib.sha256)
+        return found.hexdigest()[:DIGITS]
+
+    def remember(self, exchange: Exchange) -> None:
+        """Keep the reply to a request of the baseline, if it is whole and no error."""
+        pairing, status = exchange.pairing, exchange.status or 0
+        if pairing is None or not pairing.first or not exchange.arrived_as or not 200 <= status < 300:
+            return
+        if not exchange.answered or not exchange.reply.whole or exchange.error is not None:
+            return
+        pieces = tuple(piece for _, piece in exchange.reply.pieces)
+        headers = [(name, value) for name, value in exchange.reply_headers if name.lower().startswith(_KEPT)]
+        replies = self._replies.setdefault(_place(exchange, pairing), {})
+        self._bytes -= replies[exchange.arrived_as].size if exchange.arrived_as in replies else 0
+        replies[exchange.arrived_as] = KeptReply(status, headers, pieces, exchange.reply.size)
+        self._bytes += exchange.reply.size
+        while self._bytes > self.most:
+            _, oldest = self._replies.popitem(last=False)
+            self._bytes -= sum(each.size for each in oldest.values())
+
+
+async def gathered(source: AsyncIterator[bytes], exchange: Exchange) -> AsyncIterator[bytes]:
+    """A body in pieces, once all of it has come that is kept of it."""
+    early = []
+    async for piece in source:
+        early.append(piece)
+        if not exchange.body.whole:
+            break
+
+    async def again() -> AsyncIterator[bytes]:
+        for piece in early:
+            yield piece
+        async for piece in source:
+            yield piece
+
+    return again()
+
+
+def _place(exchange: Exchange, pairing: Pairing) -> tuple[str, str]:
+    return ("" if exchange.window is None else exchange.window.owner), pairing.example
+
+
+def _spelled(body: bytes, aside: str) -> bytes:
+    """A body in the one spelling of its JSON, keys in their order; what is no JSON as it is. Without `aside`."""
+    try:
+        data = dump(load_body(body))
+    except (ValueError, RecursionError):
+        data = body
+    return data.replace(dump(aside)[1:-1], b"", 1) if aside else data
+
+
+def _readable(reply: KeptReply, headers: Headers) -> bool:
+    """Can the client read the reply's encoding?"""
+    coding = header(reply.headers, "content-encoding").strip().lower()
+    return not coding or coding in header(headers, "accept-encoding").lower()
