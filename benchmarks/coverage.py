@@ -6,6 +6,7 @@ python benchmarks/coverage.py margin [--runs 2000]     a true loss of exactly th
 python benchmarks/coverage.py whole [--runs 2000]      the same loss as whole documents lost amid noise; and the price,
                                                        in power
 python benchmarks/coverage.py means [--runs 2000]      do 95 % intervals of means hold the true mean?
+python benchmarks/coverage.py agents [--runs 1000]     what so many tasks of agents can show; cost per solved task
 python benchmarks/coverage.py judged [--runs 2000]     labels drawn by band: is people's mean found; does a judge that
                                                        favours a system let a loss of the margin pass?
 python benchmarks/coverage.py naive [--runs 1000]      the same loss judged by the usual shortcuts, for comparison
@@ -19,12 +20,15 @@ import argparse
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import NormalDist, fmean
 
 import numpy as np
 from coverage_limits import limits
 
 from context_bench import stats
+from context_bench.agents.figures import AgentRun, Contest, cost_per_solved_against
+from context_bench.core.records import Comparison
 from context_bench.stats.agreement import Label, labelled_mean
 from context_bench.stats.verdict import as_people_rate, weigh
 
@@ -252,6 +256,50 @@ def _needed(rng: np.random.Generator, runs: int, share: float, noise: float) -> 
     return high
 
 
+def agents(runs: int) -> None:
+    """Tasks × trials: ability Beta(.6, .45), cost of a task log-normal (σ 1, of a trial .6), margin 10 points. Equal
+    arms cleared; the interval of the cost per solved task, falsely "cheaper" at equal cost, a true ratio of .8 shown.
+    """
+    rng = np.random.default_rng(6)
+    print("tasks  trials  equal cleared  cost per solved: interval holds 1  falsely cheaper  .8 shown")
+    for tasks, trials in ((12, 3), (20, 1), (20, 3), (50, 1), (50, 3), (50, 5)):
+        told = np.zeros(4)
+        for _ in range(runs):
+            arm, base, cleared = _agent_arms(rng, tasks, trials)
+            found = cost_per_solved_against(arm, base, cleared)
+            less = cost_per_solved_against([replace(run, cost=0.8 * (run.cost or 0)) for run in arm], base, cleared)
+            told += [
+                cleared.verdict == "non-inferior",
+                found["low"] <= 1 <= found["high"] if found else 1.0,
+                found.get("verdict") == "cheaper",
+                less.get("verdict") == "cheaper",
+            ]
+        cleared_share, holds, wrong, shown = told / runs
+        print(f"{tasks:5} {trials:7} {cleared_share:14.1%} {holds:34.1%} {wrong:16.1%} {shown:9.1%}", flush=True)
+
+
+def _agent_arms(rng: np.random.Generator, tasks: int, trials: int) -> tuple[list[AgentRun], list[AgentRun], Comparison]:
+    """Two arms alike, and the verdict on solving beside an arm that solves nothing."""
+    ability, size = rng.beta(0.6, 0.45, tasks), rng.lognormal(0, 1, tasks)
+    arms = [
+        [
+            AgentRun(
+                ("d", str(task)),
+                trial,
+                str(task),
+                float(rng.random() < ability[task]),
+                cost=size[task] * rng.lognormal(0, 0.6),
+            )
+            for task in range(tasks)
+            for trial in range(trials)
+        ]
+        for _ in range(2)
+    ]
+    nothing = [replace(run, solved=0.0) for run in arms[0]]
+    verdicts = Contest("base", ["arm"], ["none"], 0.1).verdicts({"base": arms[0], "arm": arms[1], "none": nothing})
+    return arms[1], arms[0], verdicts["arm"]
+
+
 MODES = {
     "margin": margin,
     "whole": whole,
@@ -260,6 +308,7 @@ MODES = {
     "naive": naive,
     "limits": limits,
     "untouched": untouched,
+    "agents": agents,
 }
 
 if __name__ == "__main__":

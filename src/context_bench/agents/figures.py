@@ -117,13 +117,65 @@ def amounts_against(runs: Sequence[AgentRun], base: Sequence[AgentRun], *, seed:
 
     Per amount: `ratio` = Σ / Σ with `low`, `high` (95 %, clusters resampled whole; from 6 clusters on); `median` =
     median over tasks of the ratio of their means; `n` pairs; `tasks`; `side_without`: tasks without which the ratio
-    falls on the other side of 1.
+    falls on the other side of 1. The median has `median_low` and `median_high` (Woodruff's interval, from 6 clusters
+    on).
     """
+    pairs = _pairs(runs, base)
+    return {name: told for name, of in AMOUNTS.items() if (told := _amount(pairs, of, seed))}
+
+
+def _pairs(runs: Sequence[AgentRun], base: Sequence[AgentRun]) -> list[tuple[AgentRun, AgentRun]]:
+    """Runs of an arm and of the baseline on the same task and trial, where both are scored."""
     known = {(run.task, run.trial): run for run in base if run.solved is not None}
-    pairs = [
+    return [
         (run, known[run.task, run.trial]) for run in runs if run.solved is not None and (run.task, run.trial) in known
     ]
-    return {name: told for name, of in AMOUNTS.items() if (told := _amount(pairs, of, seed))}
+
+
+def cost_per_solved_against(
+    runs: Sequence[AgentRun], base: Sequence[AgentRun], solving: Comparison | None
+) -> dict[str, Any]:
+    """Is a solved task cheaper with this arm? On the pairs whose cost is known on both sides; empty below 6 clusters,
+    or where one side solved nothing or cost nothing.
+
+    `ratio` = cost per solved task over the baseline's, with `low`, `high` (95 %): the delta method on its logarithm
+    over clusters, Student's t. `verdict`: `cheaper` if the interval lies below 1 **and** `solving` says that the arm
+    solves no less (both are asked at 5 %, and both must hold: an intersection–union test needs no correction);
+    `dearer` if it lies above 1; else `undecided`. `sentence` says which half is missing.
+    """
+    import numpy as np
+
+    from context_bench.stats.distributions import quantile
+    from context_bench.stats.means import MIN_CLUSTERS, codes_of
+
+    pairs = [(one, other) for one, other in _pairs(runs, base) if one.cost is not None and other.cost is not None]
+    codes = codes_of([one.cluster for one, _ in pairs], len(pairs))
+    groups = int(codes.max()) + 1 if len(codes) else 0
+    amounts = [[run.cost or 0.0, run.solved or 0.0] for run in (run for pair in pairs for run in pair)]
+    table = np.array(amounts, dtype=float).reshape(len(pairs), 4)  # cost and solved of the arm, then of the baseline
+    totals = table.sum(axis=0)
+    if groups < MIN_CLUSTERS or not (totals > 0).all():
+        return {}
+    cost, solved, base_cost, base_solved = totals
+    log_ratio = float(np.log(cost / base_cost) - np.log(solved / base_solved))
+    influence = table @ (np.array([1.0, -1.0, -1.0, 1.0]) / totals)
+    sums = np.bincount(codes, influence, minlength=groups)
+    half = quantile(0.975, groups - 1) * float(np.sqrt(groups / (groups - 1) * (sums**2).sum()))
+    found = {"ratio": np.exp(log_ratio), "low": np.exp(log_ratio - half), "high": np.exp(log_ratio + half)}
+    return {name: float(value) for name, value in found.items()} | _worth(log_ratio, half, solving) | {"n": len(pairs)}
+
+
+def _worth(log_ratio: float, half: float, solving: Comparison | None) -> dict[str, str]:
+    """The verdict on the cost per solved task, and its sentence."""
+    holds = solving is not None and solving.verdict in ("better", "non-inferior")
+    solved = f"solving is {solving.verdict}" if solving is not None else "solving was not compared"
+    if log_ratio - half > 0:
+        return {"verdict": "dearer", "sentence": f"A solved task is dearer ({solved})."}
+    if log_ratio + half >= 0:
+        return {"verdict": "undecided", "sentence": "Whether a solved task is cheaper is open."}
+    if holds:
+        return {"verdict": "cheaper", "sentence": f"A solved task is cheaper, and {solved}."}
+    return {"verdict": "undecided", "sentence": f"What was solved cost less, but {solved}: no verdict on cheaper."}
 
 
 def _amount(
@@ -146,7 +198,7 @@ def _amount(
         return {}
     ratios = [mine / theirs for mine, theirs in by_task.values() if theirs]
     found: dict[str, Any] = {"ratio": top / bottom, "median": statistics.median(ratios), "n": n, "tasks": len(by_task)}
-    found |= _interval(by_task, clusters, seed)
+    found |= _interval(by_task, clusters, seed) | _median_interval(by_task, clusters)
     turned = [
         task
         for task, (mine, theirs) in by_task.items()
@@ -174,6 +226,14 @@ def _interval(by_task: Mapping[Key, Sequence[float]], clusters: Mapping[Key, str
     sums = cluster_sums(codes, values[:, 0], values[:, 1])
     ends = ratio_interval(sums[:, 0], sums[:, 1], seed=seed)
     return {} if ends is None else {"low": ends[0], "high": ends[1]}
+
+
+def _median_interval(by_task: Mapping[Key, Sequence[float]], clusters: Mapping[Key, str]) -> dict[str, float]:
+    from context_bench.stats.intervals import quantile_interval
+
+    ratios = {task: mine / theirs for task, (mine, theirs) in by_task.items() if theirs}
+    ends = quantile_interval(list(ratios.values()), 0.5, [clusters[task] for task in ratios]) if ratios else None
+    return {} if ends is None else {"median_low": ends[0], "median_high": ends[1]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from context_bench.reports.declared import (
     mapping,
     section_of,
 )
-from context_bench.reports.page import Section
+from context_bench.reports.page import Section, Table
 
 _MOST_NAMED = 6
 _SOLVED = columns(
@@ -50,7 +50,7 @@ _MONEY = columns(
 )
 _RATIOS = (
     FigureColumn("sums", "ratio of sums (95 %)", "number", needs="always", digits=3),
-    FigureColumn("median", "median per task", "number", needs="always", digits=3),
+    FigureColumn("medians", "median per task (95 %)", "number", needs="always", digits=3),
     FigureColumn("n", "pairs", needs="always"),
     FigureColumn(
         "without",
@@ -59,6 +59,10 @@ _RATIOS = (
         "tasks without which the ratio of sums falls on the other side of 1",
         "always",
     ),
+)
+_PER_SOLVED = (
+    FigureColumn("per_solved", "cost per solved (95 %)", "number", needs="always", digits=3),
+    *columns(("verdict", "verdict", "text", ""), ("n", "pairs", "count", ""), needs="always"),
 )
 _AMOUNTS = (
     ("cost", "money"),
@@ -137,10 +141,24 @@ def _against(figures: dict[str, Any]) -> Section | None:
         for key, title in _AMOUNTS:
             if facts := mapping(mapping(amounts).get(key)):
                 sums = {"value": facts.get("ratio"), "low": facts.get("low"), "high": facts.get("high")}
-                lines.append(((name, title), {**facts, "sums": sums, "without": _named(facts.get("side_without"))}))
+                medians = {"value": facts.get("median")}
+                medians |= {end: facts.get(f"median_{end}") for end in ("low", "high")}
+                shown = {"sums": sums, "medians": medians, "without": _named(facts.get("side_without"))}
+                lines.append(((name, title), {**facts, **shown}))
     about = f"{base} = 1, on the pairs of task and trial that both finished; below 1 the arm took less."
     table = declared_table("agent-ratios", _RATIOS, lines, keys=("Arm", "of"), about=about)
-    return section_of("agent-ratios", f"What it took, against {base}", table)
+    return section_of("agent-ratios", f"What it took, against {base}", table, _per_solved(figures))
+
+
+def _per_solved(figures: dict[str, Any]) -> Table | None:
+    """What a solved task costs against the baseline, and whether it is cheaper."""
+    lines = []
+    for name, amounts in mapping(figures.get("against")).items():
+        if facts := mapping(mapping(amounts).get("cost_per_solved")):
+            ratio = {"value": facts.get("ratio"), "low": facts.get("low"), "high": facts.get("high")}
+            lines.append((name, {**facts, "per_solved": ratio}))
+    about = "Cheaper: the interval lies below 1, and solving is shown to hold (non-inferior or better)."
+    return declared_table("agent-per-solved", _PER_SOLVED, lines, keys=("Arm",), about=about)
 
 
 def _without_one(figures: dict[str, Any]) -> Section | None:

@@ -2,15 +2,25 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from context_bench.agents.figures import AgentRun, Contest, amounts_against, by_task, figures, flips
+from context_bench.agents.figures import (
+    AgentRun,
+    Contest,
+    amounts_against,
+    by_task,
+    cost_per_solved_against,
+    figures,
+    flips,
+)
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole
 from context_bench.engine.run_summary import summarise
 from context_bench.metrics import MeanScore
+from context_bench.stats.verdict import compare
 
 
 def run(task, solved=1.0, trial=0, **more):
@@ -32,12 +42,47 @@ def test_an_arm_in_numbers():
     assert "tokens_sum" not in told
 
 
+def verdict_on_solving(verdict):
+    """A comparison of which only the verdict is read."""
+    return replace(compare([1.0] * 20, [1.0] * 20, margin=0.1), verdict=verdict)
+
+
+def test_cost_per_solved_is_a_ratio_with_an_interval_and_a_verdict_of_two_halves():
+    rng = random.Random(2)
+    costs = [rng.lognormvariate(0, 0.2) for _ in range(20)]
+    base = [run(str(i), float(i % 4 > 0), cost=cost) for i, cost in enumerate(costs)]
+    arm = [run(str(i), float(i % 4 > 0), cost=cost * rng.lognormvariate(-0.5, 0.1)) for i, cost in enumerate(costs)]
+    found = cost_per_solved_against(arm, base, verdict_on_solving("non-inferior"))
+    ratio = sum(one.cost for one in arm) / sum(one.cost for one in base)
+    assert found["ratio"] == pytest.approx(ratio)  # both solved the same tasks
+    assert found["low"] < ratio < found["high"] < 1
+    assert (found["verdict"], found["n"]) == ("cheaper", 20)
+    open_still = cost_per_solved_against(arm, base, verdict_on_solving("undecided"))
+    assert open_still["verdict"] == "undecided"
+    assert "solving is undecided" in open_still["sentence"]
+    assert cost_per_solved_against(base, arm, verdict_on_solving("non-inferior"))["verdict"] == "dearer"
+    same = cost_per_solved_against(base, base, verdict_on_solving("non-inferior"))
+    assert (same["ratio"], same["verdict"]) == (1.0, "undecided")
+    assert cost_per_solved_against(arm[:5], base[:5], None) == {}  # five clusters
+    unsolved = [run(str(i), 0.0, cost=1.0) for i in range(20)]
+    assert cost_per_solved_against(unsolved, base, None) == {}
+
+
+def test_cost_per_solved_counts_what_was_spent_on_tasks_that_were_not_solved():
+    base = [run(str(i), 1.0, cost=1.0) for i in range(20)]
+    arm = [run(str(i), float(i < 10), cost=0.6 + 0.01 * i) for i in range(20)]
+    found = cost_per_solved_against(arm, base, verdict_on_solving("inferior"))
+    assert found["ratio"] == pytest.approx(sum(0.6 + 0.01 * i for i in range(20)) / 10)
+    assert found["verdict"] != "cheaper"
+
+
 def test_money_as_ratio_of_sums_and_as_median_can_disagree_and_the_task_is_named():
     base = [run(name, cost=1.0) for name in "abcdefg"] + [run("giant", cost=100.0)]
     arm = [run(name, cost=1.5) for name in "abcdefg"] + [run("giant", cost=50.0)]
     told = amounts_against(arm, base)["cost"]
     assert told["ratio"] == pytest.approx(60.5 / 107)
     assert told["median"] == 1.5
+    assert told["median_low"] <= 1.5 <= told["median_high"]
     assert told["side_without"] == ["giant"]
     assert told["low"] < told["ratio"] < told["high"]
     assert (told["n"], told["tasks"]) == (8, 8)

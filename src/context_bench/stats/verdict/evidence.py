@@ -113,9 +113,9 @@ def weigh(
 def as_people_rate(start: Evidence, gap: Corrected, labels: int) -> Evidence:
     """The evidence of judged scores, with the difference that people would see instead of the judge's.
 
-    `gap`: the prediction-powered paired difference (`stats.agreement.labelled_mean`); `labels`: examples of which people
-    rated both answers. Without spread in what they rated no interval can be given, and the judge's stands. No number of
-    examples is forecast, since labels are what is missing.
+    `gap`: the prediction-powered paired difference (`stats.agreement.labelled_mean`); `labels`: examples of which
+    people rated both answers. Without spread in what they rated no interval can be given, and the judge's stands. No
+    number of examples is forecast, since labels are what is missing.
     """
     if start.clusters < MIN_CLUSTERS or gap.se == 0:
         return start
