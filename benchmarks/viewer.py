@@ -26,8 +26,8 @@ from pathlib import Path
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
+from context_bench.engine.encoding import secrets_of
 from context_bench.engine.plan import EvaluatorScore, WorkItem, WorkOutcome, planned_arms, planned_evaluators
-from context_bench.engine.redaction import secrets_of
 from context_bench.engine.store.run_records import DONE
 from context_bench.engine.store.run_writer import ExampleRow, Writer
 

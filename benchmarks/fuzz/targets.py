@@ -24,7 +24,7 @@ from context_bench import shell
 from context_bench.agents.datasets import load_tasks
 from context_bench.cli import judge as judge_label
 from context_bench.compression.compressors import texts as _results
-from context_bench.core import addresses, plugins, rubric, templates, text, usage
+from context_bench.core import addresses, numbers as usage, plugins, rubric, templates, text
 from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.jsontext import load_json
@@ -45,9 +45,19 @@ from context_bench.judge import (
     pairwise_judge,
     rubric_judge,
 )
-from context_bench.llm import coding, failures, failures as retry, prices, redact, relay, scripted, weights as gguf
+from context_bench.llm import (
+    coding,
+    failures,
+    failures as retry,
+    prices,
+    redact,
+    relay,
+    scripted,
+    transport as pool,
+    weights as gguf,
+)
 from context_bench.llm.chat import endpoint
-from context_bench.llm.transport import pool, response as errors
+from context_bench.llm.transport import response as errors
 from context_bench.memory import audit_rules as _exports
 from context_bench.memory.datasets import FILES, load_memory, memory_records as records, overlays
 from context_bench.memory.systems import described as _description, http_memory as http, mcp
@@ -70,7 +80,7 @@ from context_bench.transcripts import (
     traces,
 )
 from context_bench.transcripts.traces import vocabulary
-from context_bench.viewer import library as asking
+from context_bench.viewer import pages as asking
 from context_bench.wire import actions, apis as wire, atoms, conversation, words as wordiff
 from context_bench.wire.apis import shared
 

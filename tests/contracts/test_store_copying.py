@@ -15,7 +15,7 @@ from context_bench.engine.store.postgresql import StoreLost
 from context_bench.metrics import MeanScore
 from context_bench.reports.renderers import render
 from context_bench.runner import collect, details
-from context_bench.viewer.library import Library
+from context_bench.viewer.pages import Library
 
 #: What does not hang on the kind of store is tried with files.
 of_files = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

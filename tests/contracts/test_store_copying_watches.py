@@ -10,7 +10,7 @@ from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, StoreUnusable, UnknownName
 from context_bench.core.records import Forwarded
 from context_bench.engine import copy_replies, copy_watch, list_watches, open_store, open_watch, watch_of, watched
-from context_bench.engine.redaction import Secrets
+from context_bench.engine.encoding import Secrets
 from context_bench.engine.store import copied_rows
 from context_bench.engine.store.outcomes import StoredReplies
 from context_bench.engine.store.postgresql import StoreLost

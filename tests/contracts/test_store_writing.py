@@ -22,7 +22,7 @@ from context_bench.engine import (
     spent,
     watched,
 )
-from context_bench.engine.redaction import Secrets
+from context_bench.engine.encoding import Secrets
 from context_bench.engine.store import browsing, schema as tables
 from context_bench.wire.turns import Turn
 

@@ -18,8 +18,8 @@ import pytest
 import context_bench.tap
 from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable, Unreachable
 from context_bench.core.ledger import Mark
+from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded
-from context_bench.core.usage import forwarded_of
 from context_bench.llm.background import run_sync
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer

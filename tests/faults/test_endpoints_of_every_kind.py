@@ -130,7 +130,7 @@ async def test_a_certificate_that_proves_nothing_is_named_in_the_row(
     file = certificate(tmp_path, name, days=days)
     if trusted:
         roots = ssl.create_default_context(cafile=file)
-        monkeypatch.setattr("context_bench.llm.transport.pool.tls", lambda: roots)
+        monkeypatch.setattr("context_bench.llm.transport.tls", lambda: roots)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(file)
     server = await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=server_side)

@@ -45,7 +45,7 @@ def server(tmp_path_factory):
         authority = certificates.Authority(folder)
         trusted = ssl.create_default_context(cafile=authority.file)
         trusted.set_alpn_protocols(["http/1.1"])
-        patch.setattr("context_bench.llm.transport.pool.tls", lambda: trusted)
+        patch.setattr("context_bench.llm.transport.tls", lambda: trusted)
         patch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusted)
         made = tls_upstreams.TlsServer(authority, certificates.Authority(folder, "a stranger"))
         yield made

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from context_bench.core import numbers, usage
+from context_bench.core import numbers, numbers as usage
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
+from context_bench.core.numbers import Form, forwarded_of, usage_of
 from context_bench.core.records import Forwarded, Usage
-from context_bench.core.usage import Form, forwarded_of, usage_of
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap.control_api import as_json
 from context_bench.transcripts import harness_results as answers

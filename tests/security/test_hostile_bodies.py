@@ -31,7 +31,7 @@ from context_bench.core.jsontext import TooLarge, check_size, load_body, load_js
 from context_bench.core.records import Forwarded, Usage, not_compared
 from context_bench.core.tokens import MOST_COUNTED, counter_for
 from context_bench.engine.observe import observed
-from context_bench.llm.apart import Apart, Lost
+from context_bench.llm.background import Apart, Lost
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from context_bench.core.errors import BadReply
 from context_bench.llm import chat, coding
-from context_bench.llm.apart import LARGE, Apart, Lost
+from context_bench.llm.background import LARGE, Apart, Lost
 from context_bench.llm.echo import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Served

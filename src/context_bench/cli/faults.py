@@ -104,7 +104,7 @@ def _shown(text: str, limit: int) -> str:
 
 
 def _masked(text: str) -> str:
-    from context_bench.engine.redaction import secrets_of
+    from context_bench.engine.encoding import secrets_of
     from context_bench.llm.redact import redact
 
     return redact(secrets_of(()).text(text))

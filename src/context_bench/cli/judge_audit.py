@@ -195,7 +195,7 @@ def _described(given: Sequence[str]) -> dict[str, str]:
 
 def _memory(found: Loaded) -> Any:
     from context_bench.engine import StoredReplies
-    from context_bench.engine.redaction import secrets_of
+    from context_bench.engine.encoding import secrets_of
 
     return StoredReplies(found.store, secrets_of([]))
 

@@ -17,6 +17,7 @@ from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example
 from context_bench.engine.commit import Executed
+from context_bench.engine.encoding import secrets_of
 from context_bench.engine.execution import (
     EVERY,
     Execution,
@@ -43,7 +44,6 @@ from context_bench.engine.plan import (
 from context_bench.engine.planner import Planning, source_key
 from context_bench.engine.process import heartbeat, rare_collections
 from context_bench.engine.progress import Progress
-from context_bench.engine.redaction import secrets_of
 from context_bench.engine.schedule import Schedule
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store import Store

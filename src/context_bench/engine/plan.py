@@ -13,12 +13,11 @@ import orjson
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, NotStored, SameName, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json, hash_bytes, hash_text, seed_of, stable_hash
-from context_bench.core.numbers import duration
+from context_bench.core.numbers import bounded_calls, duration
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.roles import CANDIDATE, ArmRole
 from context_bench.core.tokens import utf8_safe
-from context_bench.core.usage import bounded_calls
-from context_bench.engine.redaction import Secrets
+from context_bench.engine.encoding import Secrets
 
 #: With `bodies="auto"`: rows up to which every body is kept; from then on only those that a proxy changed.
 BODIES_UP_TO = 10_000

@@ -1,16 +1,31 @@
-"""One event loop in a thread of its own, so that plain functions can use async code from a script, a thread, or inside
-a running loop.
+"""Work beside the caller: an event loop in a thread of its own, or a process of its own.
+
+The loop lets plain functions use async code from a script, a thread, or inside a running loop. A process is for work
+that would hold up others: the interpreter lets one thread work at a time, so another thread is not enough. As long as
+all there is to do is small it is done here, since a way to another process and back costs more. With the first large
+piece the object that does the work, and remembers what it must, is handed over; all later work is done there, in order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import logging
 import os
+import pickle
+import resource
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any, TypeVar
+
+from context_bench.core.machine import give_back
 
 T = TypeVar("T")
 
@@ -110,3 +125,165 @@ BACKGROUND = Background()
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` on the one background loop of this process, from anywhere, and wait for its result."""
     return BACKGROUND.run(coroutine)
+
+
+_log = logging.getLogger("context_bench.tap")
+
+#: Bytes of a body from which on work at it is large.
+LARGE = 512 * 1024
+#: Bytes that the process may take beyond what it has when it begins, and seconds that one piece of work may take.
+_MEMORY, _SECONDS = 768 * 2**20, 60.0
+_CHILD = "import sys; sys.path[:] = {path!r}; from context_bench.llm.background import main; main({pipe}, {memory})"
+
+
+class Lost(Exception):
+    """A piece of work could not be done; the text says how the process failed, or the type of the exception.
+
+    `too_large`: it ended, ran out of memory or took too long.
+    """
+
+    def __init__(self, how: str, *, too_large: bool = False) -> None:
+        super().__init__(how)
+        self.too_large = too_large
+
+
+class Apart:
+    """Does the work of `worker`: its public methods of one argument, which must be picklable, as it is itself.
+
+    A worker that cannot be handed over stays here. For one thread at a time. `seconds` that one piece of work may take,
+    and `memory`: bytes that the process may take beyond what it has when it begins.
+    """
+
+    def __init__(self, worker: Any, seconds: float = _SECONDS, memory: int = _MEMORY) -> None:
+        self._worker, self._seconds, self._memory = worker, seconds, memory
+        self._handed: bytes | None = (
+            None  # the worker as it was when it was handed over; a new process begins with it again
+        )
+        self._bound = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection[Any, Any] | None = None
+
+    def away(self, *, large: bool) -> bool:
+        """Hand the worker over to its process if the next piece is `large`. Returns True if the process does that
+        piece.
+        """
+        if large and self._handed is None and not self._bound:
+            try:
+                self._handed = pickle.dumps(self._worker, pickle.HIGHEST_PROTOCOL)
+                self._worker = None
+            except Exception as error:  # somebody's own prices or clock, say
+                _log.warning("what reads bodies stays in this process: it cannot be pickled (%s)", type(error).__name__)
+                self._bound = True
+        return self._handed is not None
+
+    def do(self, method: str, work: Any) -> Any:
+        """Call the worker's method. Raises `Lost`."""
+        if self._handed is None:
+            try:
+                return getattr(self._worker, method)(work)
+            except Exception as error:
+                raise _lost(type(error).__name__) from error
+        try:
+            failure, answer = self._asked(self._handed, method, work)
+        except (
+            Exception
+        ) as error:  # whatever it is, the pipes may hold half a message: the next piece of work gets a new process
+            lost = self._lost(error)
+            self.close()
+            raise lost from None
+        if failure is not None:
+            raise _lost(failure)
+        return answer
+
+    def _asked(self, worker: bytes, method: str, work: Any) -> tuple[str | None, Any]:
+        if self._process is None or self._pipe is None:
+            self._process, self._pipe = _started(self._memory)
+            self._pipe.send_bytes(worker)
+        until, watchdog = time.monotonic() + self._seconds, threading.Timer(self._seconds, self._process.kill)
+        watchdog.start()  # a process that hangs may do so before it has taken its work, or in the middle of its answer
+        try:
+            self._pipe.send((method, work))
+            found: tuple[str | None, Any] = self._pipe.recv()  # our own bytes: the pipe has no other end
+        except (EOFError, OSError) as error:
+            raise TimeoutError if time.monotonic() >= until else error from None
+        finally:
+            watchdog.cancel()
+        return found
+
+    def _lost(self, error: Exception) -> Lost:
+        if not isinstance(error, OSError | EOFError):
+            return _lost(type(error).__name__)
+        if self._process is None:
+            return Lost(f"the process that reads could not be started: {type(error).__name__}")
+        return Lost(
+            f"the process that read it {'took too long' if isinstance(error, TimeoutError) else 'ended'}",
+            too_large=True,
+        )
+
+    def stop(self) -> None:
+        """From any thread: what the process does now is lost."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process."""
+        process, pipe, self._process, self._pipe = self._process, self._pipe, None, None
+        if process is not None and pipe is not None:
+            process.kill()  # it keeps nothing that is not in memory
+            pipe.close()
+            process.wait()
+
+
+def _lost(kind: str) -> Lost:
+    return Lost(kind, too_large=kind == "MemoryError")
+
+
+def _started(memory: int) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
+    ours, theirs = Pipe()
+    code = _CHILD.format(path=sys.path, pipe=theirs.fileno(), memory=memory)
+    nowhere = subprocess.DEVNULL  # tracebacks and panics can quote a body
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            pass_fds=(theirs.fileno(),),
+            process_group=0,  # Ctrl-C is not for it
+        )
+    return process, ours
+
+
+def main(pipe: int, memory: int) -> None:
+    """Be the process: take the worker, then pieces of work until there are no more."""
+    orders: Connection[Any, Any] = Connection(pipe)
+    _limit_memory(memory)
+    worker = orders.recv()
+    while True:
+        try:
+            data = orders.recv_bytes()
+        except EOFError:
+            return
+        large, (method, work) = len(data) > LARGE, pickle.loads(data)  # our own bytes: the pipe has no other end
+        del data
+        orders.send_bytes(_answer(worker, method, work))
+        del work
+        if large:
+            give_back()  # there may be several such processes, and none should hold what only its last body needed
+
+
+def _answer(worker: Any, method: str, work: Any) -> bytes:
+    """The type of the exception, or `None`, and what the method returned; pickled.
+
+    An exception itself may not unpickle, and its text may quote a body.
+    """
+    try:
+        return pickle.dumps((None, getattr(worker, method)(work)), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:  # a panic of a library written in Rust is no `Exception`
+        return pickle.dumps((type(error).__name__, None), pickle.HIGHEST_PROTOCOL)
+
+
+def _limit_memory(memory: int) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a system without such limits
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (held + memory, held + memory))

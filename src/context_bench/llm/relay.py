@@ -26,8 +26,7 @@ from yarl import URL
 
 from context_bench.core.addresses import base_url, is_loopback
 from context_bench.core.errors import BadInput
-from context_bench.llm.transport import why
-from context_bench.llm.transport.pool import closed_by_peer
+from context_bench.llm.transport import closed_by_peer, why
 from context_bench.llm.transport.response import UNENDED
 from context_bench.wire.apis import EndOfStream
 

@@ -17,12 +17,11 @@ from context_bench.core.errors import BadInput, Failed, describe
 from context_bench.core.families import offered
 from context_bench.core.jsontext import MOST_BYTES, load_object
 from context_bench.core.keys import stable_hash
+from context_bench.core.numbers import OPENAI_CHAT, usage_of
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
-from context_bench.core.usage import OPENAI_CHAT, usage_of
-from context_bench.llm.apart import LARGE, Apart, Lost
-from context_bench.llm.background import run_sync
+from context_bench.llm.background import LARGE, Apart, Lost, run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Hop, HopAnswer, HopRequest

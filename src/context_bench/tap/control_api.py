@@ -23,14 +23,14 @@ from yarl import URL
 from context_bench.core.addresses import fault_of, host_of, is_loopback, page_refusal, shown
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, StoreUnusable, Unreachable
 from context_bench.core.ledger import Mark, Pairing
+from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
-from context_bench.core.usage import forwarded_of
 from context_bench.tap.tap_relay import tap_error
 from context_bench.wire.apis.shared import dump, load_json
 
 
 def as_json(record: Forwarded) -> dict[str, Any]:
-    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `core.usage.forwarded_of` reads
+    """A record as JSON values, bodies untouched (absent parts of a body stay `null`). `core.numbers.forwarded_of` reads
     it back.
     """
     values = {one.name: getattr(record, one.name) for one in fields(Forwarded)}

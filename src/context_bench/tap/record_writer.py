@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from context_bench.core.records import Forwarded
-from context_bench.llm.apart import LARGE, Apart, Lost
+from context_bench.llm.background import LARGE, Apart, Lost
 from context_bench.llm.coding import unpacks_to_more
 from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, header
 from context_bench.tap.forwarded import RecordWriter

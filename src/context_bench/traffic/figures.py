@@ -37,7 +37,7 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
     """Fill in `result.replay`, the systems' figures in `summary` and `estimates`, and notes. `told`: `replay` of the
     run's manifest.
     """
-    from context_bench.engine.redaction import HIDDEN
+    from context_bench.engine.encoding import HIDDEN
     from context_bench.engine.store.row_details import export
     from context_bench.tap.masking import MASK, map_text, mask_names, mask_text
     from context_bench.traffic.metrics.replayed import Agreement, SystemFigures, actions_by_request

@@ -25,10 +25,9 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import orjson
 
 from context_bench.core.jsontext import load_json
-from context_bench.core.numbers import whole
+from context_bench.core.numbers import usage_of, whole
 from context_bench.core.records import Usage
 from context_bench.core.spans import Range, Ranges as LineRanges, common, merged, size, without
-from context_bench.core.usage import usage_of
 
 EventKind = Literal["read", "search", "list", "edit", "exec", "other"]
 #: Where the lines of an event are known from, the most reliable first.

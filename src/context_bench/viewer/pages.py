@@ -1,25 +1,325 @@
-"""From what was read to HTML. Everything is escaped by the templates, and outside text goes through `visible` as in
-every report.
+"""The viewer's pages: their content, read from the store in threads and cached, and its HTML.
+
+Runs, rows, one row with its neighbours; queries. Everything is escaped by the templates, and outside text goes through
+`visible` as in every report.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from array import array
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
+from cachetools import TLRUCache
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, TemplateNotFound
 from markupsafe import Markup
 
+from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.engine.progress import duration, short
+from context_bench.engine.store import Store, browsing, text_search as searching
+from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
+from context_bench.engine.store.text_search import SearchHit, TextSearch
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
-from context_bench.viewer.library import PAGE, pair_url, row_url, run_url
+
+PAGE = 50  # rows on one page
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the
+    search leaves out.
+    """
+
+    system: str = ""
+    dataset: str = ""
+    failed: bool = False
+    words: str = ""
+    sort: str = ""
+    descending: bool = False
+    page: int = 1
+    start: int = 0
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Query:
+        """From the parameters of a request. Raises `BadInput` for a number that is none."""
+        return cls(
+            system=query.get("system", ""),
+            dataset=query.get("dataset", ""),
+            failed=query.get("failed", "") not in ("", "0"),
+            words=query.get("q", "").strip()[:400],
+            sort=query.get("sort", ""),
+            descending=query.get("order") == "down",
+            page=max(1, _whole(query, "page", 1)),
+            start=_whole(query, "from", 0),
+        )
+
+    @property
+    def asked(self) -> RowQuery:
+        """All of it that the store answers by itself."""
+        return RowQuery(self.system, self.dataset, self.failed, self.sort, self.descending)
+
+    @property
+    def narrowed(self) -> bool:
+        """Is this more than the first page of everything?"""
+        return self != Query()
+
+    def parameters(self, **changed: object) -> str:
+        """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its
+        first page.
+        """
+        if changed and "page" not in changed:
+            changed["page"] = 1
+        if changed.keys() - {"page", "start"} and "start" not in changed:
+            changed["start"] = 0
+        one = replace(self, **changed)  # type: ignore[arg-type]
+        named = {
+            "system": one.system,
+            "dataset": one.dataset,
+            "failed": "1" if one.failed else "",
+            "q": one.words,
+            "sort": one.sort,
+            "order": "down" if one.descending else "",
+            "page": str(one.page) if one.page > 1 else "",
+            "from": str(one.start) if one.start else "",
+        }
+        told = urlencode({name: value for name, value in named.items() if value}, errors="surrogatepass")
+        return f"?{told}" if told else ""
+
+
+def _whole(query: Mapping[str, str], name: str, usual: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return usual
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise BadInput(f"{name}={text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def run_url(run: str) -> str:
+    """The page of a run, by its id."""
+    return f"/runs/{run}"
+
+
+def row_url(run: str, place: Place, query: Query | None = None) -> str:
+    """The page of a row, as one of those that `query` asks for."""
+    return f"/runs/{run}/rows/{place}{query.parameters() if query else ''}"
+
+
+def pair_url(one: tuple[str, Place], other: tuple[str, Place]) -> str:
+    """Two rows side by side."""
+    return "/pair?" + urlencode([("row", f"{run}/{place}") for run, place in (one, other)])
+
+
+def read_pair(text: str) -> tuple[str, Place]:
+    """`RUN/PLACE` of a pair's address."""
+    run, slash, place = text.partition("/")
+    if not slash or not run:
+        raise BadInput(f"{text[:80]!r} names no row; expected RUN/ARM-POSITION-TRIAL")
+    return run, Place.parse(place)
+
+
+T = TypeVar("T")
+
+#: Seconds that anything about a run that ended, or that goes on, is believed. A run that ended may be judged again.
+ENDED, RUNNING = 60.0, 2.0
+
+
+class RunCache:
+    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from
+    several threads.
+    """
+
+    def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._values: TLRUCache[Hashable, tuple[ListedRun, Any]] = TLRUCache(most, _expiry, monotonic)
+        self._lock = threading.Lock()
+
+    def of(self, run: ListedRun, what: Hashable, made: Callable[[], T]) -> T:
+        """The value for `what` of the run as it is now."""
+        key = (run.number, what)
+        with self._lock:
+            earlier = self._values.get(key)
+        if earlier is not None and earlier[0].stamp == run.stamp:
+            kept: T = earlier[1]
+            return kept
+        value = made()
+        with self._lock:
+            self._values[key] = run, value
+        return value
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._values)
+
+
+def _expiry(_: Hashable, value: tuple[ListedRun, Any], now: float) -> float:
+    return now + (RUNNING if value[0].running else ENDED)
+
+
+RUNS = 50  # on a page of the list
+SEARCH_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class RunPage:
+    """Some of the runs that have the words."""
+
+    runs: list[ListedRun]
+    total: int
+    page: int
+    words: str
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-self.total // RUNS))
+
+
+@dataclass(slots=True)
+class RowPage:
+    """Some of the rows that were asked for: `rows` with their places, `total` of them, of `among` that were searched if
+    there are words.
+    """
+
+    run: ListedRun
+    query: Query
+    facets: Facets
+    rows: list[tuple[Place, EvalRow]]
+    total: int
+    search: TextSearch | None = None
+    hits: dict[Place, SearchHit] = field(default_factory=dict)
+
+    @property
+    def page(self) -> int:
+        """The page shown: the last one where a later one was asked for."""
+        return min(self.query.page, self.pages)
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-self.total // PAGE))
+
+
+@dataclass(slots=True)
+class RowView:
+    """One row with what is behind it, its neighbours among the rows asked for, and the other systems' answers to the
+    same example.
+    """
+
+    run: ListedRun
+    query: Query
+    place: Place
+    row: EvalRow
+    detail: Mapping[str, Any] | None
+    number: int | None = None  # from 1, among `total`
+    total: int = 0
+    previous: Place | None = None
+    following: Place | None = None
+    others: list[tuple[Place, EvalRow]] = field(default_factory=list)
+
+
+class Library:
+    """Reads one store. Orders of rows are kept at 8 bytes a row, at most 16 of them; searches, of up to 1,000 hits, at
+    most 6.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._orders, self._searches, self._facets = RunCache(16), RunCache(6), RunCache(64)
+
+    @property
+    def kept(self) -> int:
+        """Number of orders, searches and facets in the cache."""
+        return len(self._orders) + len(self._searches) + len(self._facets)
+
+    def runs(self, words: str, page: int) -> RunPage:
+        """A page of the list of runs, newest first."""
+        found, total = browsing.listed(self.store, words=words, skip=(page - 1) * RUNS, limit=RUNS)
+        return RunPage(found, total, page, words)
+
+    def run(self, name: str) -> ListedRun:
+        """The run with this id or name. Raises `UnknownName`."""
+        return browsing.listed_run(self.store, name)
+
+    def live(self, name: str) -> tuple[ListedRun, list[Live]]:
+        """A run and how far its systems are."""
+        run = self.run(name)
+        return run, browsing.live(self.store, run)
+
+    def rows(self, run: ListedRun, query: Query) -> RowPage:
+        """A page of rows. Raises `UnknownName` and `BadInput` for what cannot be asked."""
+        facets = self._facets.of(run, "facets", lambda: browsing.facets(self.store, run))
+        order, found = self._chosen(run, query)
+        page = RowPage(run, query, facets, [], len(order), found)
+        some = [Place.unpack(packed) for packed in order[(page.page - 1) * PAGE : page.page * PAGE]]
+        page.rows = browsing.rows_at(self.store, run, some)
+        page.hits = {hit.place: hit for hit in found.hits if hit.place in set(some)} if found else {}
+        return page
+
+    def _chosen(self, run: ListedRun, query: Query) -> tuple[array[int], TextSearch | None]:
+        """All rows asked for, in order, and what the search said."""
+        order = self._orders.of(run, query.asked, lambda: browsing.places(self.store, run, query.asked))
+        if not query.words:
+            return order, None
+        what = (query.asked, query.words, query.start)
+        rest = order[query.start :]
+        found = self._searches.of(
+            run, what, lambda: searching.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS)
+        )
+        return array("q", (hit.place.packed for hit in found.hits)), found
+
+    def row(self, run: ListedRun, place: Place, query: Query) -> RowView:
+        """One row. Raises `UnknownName` if the run has none there."""
+        row = self.row_at(run, place)
+        view = RowView(run, query, place, row, self._detail(run, row))
+        order, _ = self._chosen(run, query)
+        view.total = len(order)
+        if place.packed in order:
+            at = order.index(place.packed)
+            view.number = at + 1
+            view.previous = Place.unpack(order[at - 1]) if at else None
+            view.following = Place.unpack(order[at + 1]) if at + 1 < len(order) else None
+        same = [each for each in browsing.same_example(self.store, run, place) if each != place]
+        view.others = browsing.rows_at(self.store, run, same)
+        return view
+
+    def row_at(self, run: ListedRun, place: Place) -> EvalRow:
+        """The row at this place. Raises `UnknownName`."""
+        found = browsing.rows_at(self.store, run, [place]) if max(place) < 1 << 32 and place.arm < 1 << 15 else []
+        if not found:
+            raise UnknownName("row", str(place), [])
+        return found[0][1]
+
+    def pair(self, one: tuple[str, Place], other: tuple[str, Place]) -> list[RowView]:
+        """Two rows, of one run or of two."""
+        views = []
+        for name, place in (one, other):
+            run = self.run(name)
+            row = self.row_at(run, place)
+            views.append(RowView(run, Query(), place, row, self._detail(run, row)))
+        return views
+
+    def _detail(self, run: ListedRun, row: EvalRow) -> Mapping[str, Any] | None:
+        from context_bench.runner import detail_of
+
+        return detail_of(self.store, run.id, row.system, row.example_id, row.trial, dataset=row.dataset)
+
+    def two_runs(self, names: list[str]) -> tuple[ListedRun, ListedRun]:
+        """The two runs to be compared, the earlier one first. Raises `BadInput` unless there are two."""
+        if len(names) != 2 or names[0] == names[1]:
+            raise BadInput("Comparing takes two runs: tick two in the list of runs.")
+        one, other = (self.run(name) for name in names)
+        return (one, other) if (one.created, one.number) < (other.created, other.number) else (other, one)
+
 
 MOST_SCORES = 10  # columns of the table of rows
 

@@ -29,7 +29,7 @@ from context_bench.engine.store.browsing import ListedRun, Live, Place, open_rea
 from context_bench.llm.delivery import SERVER_LOG
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
-from context_bench.viewer.library import Library, Query, read_pair
+from context_bench.viewer.pages import Library, Query, pair_url, read_pair
 from context_bench.viewer.working import ResultOf, Worked, Worker
 
 TOKEN = "token"
@@ -412,7 +412,6 @@ class Viewer:
     def _links(self, before: ListedRun, after: ListedRun, worked: Worked) -> dict[int, str]:
         """Addresses of changed examples, side by side, by their place in the list."""
         from context_bench.engine.store.browsing import places_of
-        from context_bench.viewer.library import pair_url
 
         ones = places_of(self.library.store, before, [each.earlier for each in worked.changed])
         others = places_of(self.library.store, after, [each.later for each in worked.changed])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
-from context_bench.engine.redaction import secrets_of
+from context_bench.engine.encoding import secrets_of
 from context_bench.llm.redact import environment_notes
 
 PRIVATE = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END PRIVATE KEY-----\n"

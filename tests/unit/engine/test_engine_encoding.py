@@ -11,15 +11,16 @@ from context_bench.engine.encoding import (
     _REFERENCE,
     DICTIONARY,
     Bodies,
+    Secrets,
     dumps,
     joined,
     loads,
     pack,
     parts_in,
+    secrets_of,
     unpack,
 )
 from context_bench.engine.plan import content_key
-from context_bench.engine.redaction import Secrets, secrets_of
 
 text = st.text(st.characters(blacklist_categories=()), max_size=20) | st.text(
     st.characters(blacklist_categories=()), min_size=1024, max_size=1030

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from context_bench.core.errors import BadInput, SameName
+from context_bench.engine.encoding import Secrets
 from context_bench.engine.plan import (
     Arm,
     RunSettings,
@@ -14,7 +15,6 @@ from context_bench.engine.plan import (
     planned_arms,
     planned_evaluators,
 )
-from context_bench.engine.redaction import Secrets
 
 
 class Plain:

@@ -10,8 +10,7 @@ import context_bench
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import JudgeUnreadable
 from context_bench.engine import StoredReplies, open_store, purge, rescore
-from context_bench.engine.encoding import unpack
-from context_bench.engine.redaction import Secrets, secrets_of
+from context_bench.engine.encoding import Secrets, secrets_of, unpack
 from context_bench.evaluators import LLMJudge, MemoryJudge
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer

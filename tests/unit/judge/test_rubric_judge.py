@@ -13,7 +13,7 @@ import context_bench
 from context_bench.core.errors import BadInput, EvaluatorFailed, JudgeUnreadable, PreflightFailed
 from context_bench.core.rubric import default_rubric, read_rubric
 from context_bench.engine import StoredReplies, open_store
-from context_bench.engine.redaction import Secrets
+from context_bench.engine.encoding import Secrets
 from context_bench.evaluators import RubricJudge
 from context_bench.judge.rubric_judge import SYSTEM_PROMPT
 from context_bench.llm.servers import ModelServer

@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from context_bench.core.errors import Refused
+from context_bench.llm import transport as pool_module
 from context_bench.llm.transport import (
+    LARGEST_HEAD,
     Broken,
     CannotConnect,
     NotHttp,
@@ -25,9 +27,7 @@ from context_bench.llm.transport import (
     Unusable,
     address_of,
     head_of,
-    pool as pool_module,
 )
-from context_bench.llm.transport.pool import LARGEST_HEAD
 from context_bench.llm.transport.response import MOST_AHEAD, _large_read_slots
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

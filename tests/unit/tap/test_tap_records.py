@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
+from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.usage import forwarded_of
 from context_bench.tap.control_api import as_json
 from context_bench.tap.exchange import UNMATCHED, Body, BodyBudget, Exchange, MarkMatch, MarkWindow
 from context_bench.tap.forwarded import POLICIES, RecordWriter

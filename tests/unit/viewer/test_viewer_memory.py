@@ -7,7 +7,7 @@ import pytest
 
 from context_bench.engine.store.browsing import open_reading
 from context_bench.session.runs import result_of
-from context_bench.viewer.library import Library, Query, RunCache
+from context_bench.viewer.pages import Library, Query, RunCache
 from context_bench.viewer.working import Worker
 
 QUERIES = [

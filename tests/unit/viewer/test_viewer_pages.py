@@ -10,7 +10,7 @@ from context_bench.engine import list_runs, open_store, rows
 from context_bench.engine.store import browsing, text_search as searching
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
-from context_bench.viewer.library import PAGE
+from context_bench.viewer.pages import PAGE
 from context_bench.viewer.server import shown_place
 
 from .conftest import HOSTILE, Speller, examples, run, session_with

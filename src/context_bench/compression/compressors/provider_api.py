@@ -24,10 +24,10 @@ from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.jsontext import load_body
 from context_bench.core.ledger import current_ledger
+from context_bench.core.numbers import ANTHROPIC, OPENAI_RESPONSES, usage_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.records import Call, Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.usage import ANTHROPIC, OPENAI_RESPONSES, usage_of
 from context_bench.llm.chat import endpoint
 from context_bench.llm.failures import Failure, RetryPolicy, not_json, of_error_in_reply, of_exception, of_status
 from context_bench.llm.redact import bare_url, secrets_in

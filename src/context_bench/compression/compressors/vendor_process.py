@@ -16,11 +16,10 @@ from context_bench.compression.probes import tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Refused
 from context_bench.core.ledger import current_ledger
-from context_bench.core.numbers import duration, moment
+from context_bench.core.numbers import OPENAI_CHAT, duration, moment, usage_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.records import Call
 from context_bench.core.tokens import counter_for
-from context_bench.core.usage import OPENAI_CHAT, usage_of
 from context_bench.llm.redact import bare_url, redact
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 

@@ -24,7 +24,7 @@ from context_bench.engine.execution import (
     judged,
     load_tokenizers,
 )
-from context_bench.engine.executors.link import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
+from context_bench.engine.executors import DriverLink, Message, NodeReplies, SharedLimiter, SharedSpend
 from context_bench.engine.plan import SetUp, WorkItem, WorkOutcome
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.store.outcomes import StoredReplies

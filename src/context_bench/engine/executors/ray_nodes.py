@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, Stop, SystemFailed, describe
+from context_bench.engine.encoding import secrets_of
 from context_bench.engine.execution import IsolatedInstance, NodeLost, Raised
-from context_bench.engine.executors.link import Desk, Message
+from context_bench.engine.executors import Desk, Message
 from context_bench.engine.executors.node import Node, Parcel, package_version, packed
 from context_bench.engine.plan import SetUp, WorkItem, WorkOutcome
-from context_bench.engine.redaction import secrets_of
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.work import WorkerContext, WorkerThread, refused
 

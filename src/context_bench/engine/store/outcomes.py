@@ -17,9 +17,8 @@ from context_bench.core.keys import hash_text
 from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
-from context_bench.engine.encoding import Bodies, Damaged, dumps, pack, unpacked
+from context_bench.engine.encoding import Bodies, Damaged, Secrets, Serializer, dumps, pack, unpacked
 from context_bench.engine.plan import BODIES_UP_TO, EvaluatorScore, PlannedArm, SetUp, WorkOutcome
-from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import Database, Store, schema
 from context_bench.engine.store.dialects import add, add_new, insert_one, number_of, put
 from context_bench.engine.store.pending import point

@@ -15,9 +15,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, false, func, select, true, update
 
 from context_bench.core.records import Example
-from context_bench.engine.encoding import dumps
+from context_bench.engine.encoding import Serializer, dumps
 from context_bench.engine.plan import PlannedArm, StoredAnswer
-from context_bench.engine.redaction import Serializer
 from context_bench.engine.store import schema
 from context_bench.engine.store.dialects import Many, PreparedQuery, add, compiled_once, insert, put, written
 

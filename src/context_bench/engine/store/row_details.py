@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
 
+from context_bench.core.numbers import forwarded_of, usage_of
 from context_bench.core.records import Call, Forwarded, SetupRecord, plain
-from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine import observe
 from context_bench.engine.encoding import Damaged, unpacked
 from context_bench.engine.store import Store, schema

@@ -15,9 +15,8 @@ from sqlalchemy import Connection, delete, select, update
 from context_bench.core.clock import Clock
 from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.records import Call, Example, Forwarded
-from context_bench.engine.encoding import dumps, pack, unpacked
+from context_bench.engine.encoding import Secrets, Serializer, dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem, WorkOutcome
-from context_bench.engine.redaction import Secrets, Serializer
 from context_bench.engine.store import TRIES, Store, schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, reason, storing
 from context_bench.engine.store.outcomes import Endpoints, OutcomeRows, write_bodies

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import Stop, UnknownName
+from context_bench.core.numbers import forwarded_of, usage_of
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
-from context_bench.core.usage import forwarded_of, usage_of
 from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store import Store, schema
 from context_bench.engine.store.dialects import Unstorable, insert_one, storing

@@ -13,7 +13,7 @@ from context_bench.core.jsontext import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable
 
 if TYPE_CHECKING:
-    from context_bench.llm.transport.pool import Connection
+    from context_bench.llm.transport import Connection
 
 
 class TransportError(Exception):

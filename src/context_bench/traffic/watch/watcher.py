@@ -25,7 +25,7 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import CostCapReached
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Spend
-from context_bench.llm.apart import Apart, Lost
+from context_bench.llm.background import Apart, Lost
 from context_bench.llm.relay import end_to_end
 from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.numbers import count, duration, money, scores
+from context_bench.core.numbers import ROW, count, duration, money, scores, usage_of
 from context_bench.core.records import Example
-from context_bench.core.usage import ROW, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, text
 from context_bench.transcripts.harness_results import (
     NO_TRIAL,

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.numbers import moment, money
+from context_bench.core.numbers import ANTHROPIC, moment, money, usage_of
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
-from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.transcripts.account import is_placeholder
 from context_bench.transcripts.format import Format, LogSource, Peek, View, is_note, mapping, sequence, text, texts
 from context_bench.transcripts.session import RecordedReply, reply_tokens

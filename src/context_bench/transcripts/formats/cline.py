@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import money
-from context_bench.core.usage import EDITORS, usage_of
+from context_bench.core.numbers import EDITORS, money, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text
 from context_bench.transcripts.formats.claude_code import ClaudeRun
 from context_bench.transcripts.transcript import Transcript

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import moment, whole
-from context_bench.core.usage import OPENAI, usage_of
+from context_bench.core.numbers import OPENAI, moment, usage_of, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, run
 

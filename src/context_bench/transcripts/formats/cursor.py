@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import moment, whole
-from context_bench.core.usage import EDITORS, usage_of
+from context_bench.core.numbers import EDITORS, moment, usage_of, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, text, texts
 from context_bench.transcripts.transcript import Transcript, run
 

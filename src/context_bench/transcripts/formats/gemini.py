@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import moment
-from context_bench.core.usage import GEMINI, GEMINI_TOTAL, usage_of
+from context_bench.core.numbers import GEMINI, GEMINI_TOTAL, moment, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.transcript import Transcript, run
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.numbers import moment, money, score, whole
-from context_bench.core.usage import ATIF, ATIF_TOTAL, usage_of
+from context_bench.core.numbers import ATIF, ATIF_TOTAL, moment, money, score, usage_of, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.harness_results import PatchOutcome, Row, report
 from context_bench.transcripts.transcript import Message, ToolCall, Transcript, run

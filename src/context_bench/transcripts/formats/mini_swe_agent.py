@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from context_bench.core.numbers import moment, money
-from context_bench.core.usage import OPENAI, usage_of
+from context_bench.core.numbers import OPENAI, moment, money, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import FENCE, ToolCall, Transcript, claims, fenced, observation, run, tool_of
 

@@ -20,9 +20,8 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.jsontext import load_json
-from context_bench.core.numbers import count, moment, money, whole
+from context_bench.core.numbers import OPENCODE, count, moment, money, usage_of as counts_of, whole
 from context_bench.core.records import Usage
-from context_bench.core.usage import OPENCODE, usage_of as counts_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.trace import grouped
 from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls, run

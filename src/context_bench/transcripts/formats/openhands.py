@@ -18,8 +18,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
-from context_bench.core.numbers import moment, money, whole
-from context_bench.core.usage import OPENAI, OPENHANDS, usage_of
+from context_bench.core.numbers import OPENAI, OPENHANDS, moment, money, usage_of, whole
 from context_bench.transcripts.dialogue import Dialogue, reply_items
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
 from context_bench.transcripts.requests import Logged

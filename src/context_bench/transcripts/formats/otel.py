@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import moment, whole
-from context_bench.core.usage import OTEL, usage_of
+from context_bench.core.numbers import OTEL, moment, usage_of, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.transcript import Message, Transcript, run
 

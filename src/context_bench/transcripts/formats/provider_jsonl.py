@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.core.numbers import moment
-from context_bench.core.usage import ANTHROPIC, OPENAI, Form, usage_of
+from context_bench.core.numbers import ANTHROPIC, OPENAI, Form, moment, usage_of
 from context_bench.transcripts.requests import Logged, request_and_reply, request_log, session_named
 from context_bench.wire.conversation import reply_message
 

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from context_bench.core.numbers import money
-from context_bench.core.usage import SWE_AGENT, usage_of
+from context_bench.core.numbers import SWE_AGENT, money, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.trace import Event, claims_of, span_of, spans
 from context_bench.transcripts.transcript import Message, ToolCall, Transcript, log_calls, run

@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from context_bench.core.keys import hash_text
-from context_bench.core.numbers import moment
-from context_bench.core.usage import usage_of
+from context_bench.core.numbers import moment, usage_of
 from context_bench.transcripts.dialogue import (
     Dialogue,
     ModelInput,

@@ -11,9 +11,8 @@ from typing import Any
 
 from context_bench.core.errors import BadReply
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import count
+from context_bench.core.numbers import ANTHROPIC, count, usage_of
 from context_bench.core.records import Usage
-from context_bench.core.usage import ANTHROPIC, usage_of
 from context_bench.wire.apis.shared import (
     OBJECT,
     Pieces,

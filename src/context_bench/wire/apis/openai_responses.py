@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadReply
+from context_bench.core.numbers import OPENAI_RESPONSES, usage_of
 from context_bench.core.records import Usage
-from context_bench.core.usage import OPENAI_RESPONSES, usage_of
 from context_bench.wire.apis.openai_chat import content_parts
 from context_bench.wire.apis.shared import (
     CREATED,
