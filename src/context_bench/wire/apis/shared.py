@@ -145,7 +145,7 @@ class EventReader:
 
 
 class StreamReader:
-    """Reads one streamed reply; each API has its own (`wire.apis.read.stream_reader`).
+    """Reads one streamed reply; each API has its own (`wire.apis.stream_reader`).
 
     `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream
     said that the reply was whole. `over`: its last event has come, by the wire or as `[DONE]`; what follows is kept
