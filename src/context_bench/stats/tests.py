@@ -114,9 +114,9 @@ def tost(
 
 
 def _by_bound(loss: Bounded, gain: Bounded, margin: float, confidence: float) -> Equivalence:
-    ps = loss.p_above(-margin), gain.p_above(-margin)
+    ps = loss.p_harmless(margin), gain.p_harmless(margin)
     design = loss.design
-    low, high = loss.lower_bound(confidence), -gain.lower_bound(confidence)
+    low, high = loss.harmless_bound(confidence), -gain.harmless_bound(confidence)
     return Equivalence(loss.mean, low, high, *ps, max(ps), margin, design.n, design.clusters, "score bound")
 
 

@@ -24,7 +24,7 @@ ONE, AGAIN = "anchored", "builtin:anchored"
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory):
     where = tmp_path_factory.mktemp("cache")
-    told = {"controls": ("full", "none"), "baseline": ONE, "margin": 0.2, "cache_dir": where, "progress": False}
+    told = {"controls": ("full", "none"), "baseline": ONE, "margin": 0.25, "cache_dir": where, "progress": False}
     return where, evaluate_compression([ONE, AGAIN], SHORT, **told)
 
 
@@ -75,7 +75,7 @@ def test_order_and_names_change_no_number(twice):
 def test_what_is_kept_gives_the_same_bytes(twice):
     """Live check (e): the second time everything comes from the store."""
     where, first = twice
-    told = {"controls": ("full", "none"), "baseline": ONE, "margin": 0.2, "cache_dir": where, "progress": False}
+    told = {"controls": ("full", "none"), "baseline": ONE, "margin": 0.25, "cache_dir": where, "progress": False}
     again = evaluate_compression([ONE, AGAIN], SHORT, **told)
     one, other = (render(build_page(each), canonical=True) for each in (first, again))
     assert one == other

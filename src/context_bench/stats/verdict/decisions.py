@@ -42,7 +42,8 @@ def sentence(question: VerdictQuestion, verdict: Verdict, family: str) -> str:
     }[verdict]
     held = f" Holm-corrected over {family}." if family and verdict != "no verdict" else ""
     late = f" {question.chosen_after.capitalize()} chosen after the run: exploratory." if question.chosen_after else ""
-    return f"{subject}: {says(question)}{_counted(question, verdict)}{_rough(evidence)}{held}{late}"
+    few = _too_few_clusters(question) if verdict == "undecided" else ""
+    return f"{subject}: {says(question)}{few}{_counted(question, verdict)}{_rough(evidence)}{held}{late}"
 
 
 def _better(question: VerdictQuestion) -> str:
@@ -90,6 +91,18 @@ def _undecided(question: VerdictQuestion) -> str:
     return (
         f"undecided against {question.baseline}: {_numbers(question)}; {says}. "
         f"About {more:,} examples{spread} would decide (80 % chance {truth})."
+    )
+
+
+def _too_few_clusters(question: VerdictQuestion) -> str:
+    """What no number of examples can mend: clusters that could be lost as a whole are too few."""
+    evidence = question.evidence
+    least = evidence.least_clusters
+    if least is None or evidence.clusters >= least or (evidence.high or 0) < 0:
+        return ""
+    return (
+        f" Whole clusters may be lost: {least:,} of them are the least that can rule out {_size(question)}, "
+        "however many examples each holds."
     )
 
 

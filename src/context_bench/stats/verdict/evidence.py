@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.lazy import LazyModule
 from context_bench.stats.bootstrap import bootstrap_mean
 from context_bench.stats.distributions import quantile, upper_tail
-from context_bench.stats.intervals import Bounded, bounded
+from context_bench.stats.intervals import Bounded, bounded, least_clusters
 from context_bench.stats.means import MIN_CLUSTERS, codes_of, mean_se
 from context_bench.stats.tests import n_noninferiority, n_paired
 
@@ -27,6 +27,8 @@ else:
 LARGEST_DEFAULT_MARGIN = 0.02
 SHARE_OF_WHAT_CAN_BE_LOST = 0.1
 LEVEL = 0.05
+#: Mean of the baseline from which hardly a cluster can gain much, so that a loss is tested by CR2 (`stats.means`).
+LITTLE_TO_GAIN = 0.8
 
 
 def default_margin(full: float | None = None, none: float | None = None) -> float:
@@ -48,7 +50,8 @@ class Evidence:
     `changed`: pairs that differ. `failed`: examples that only the baseline answered, and `counting_failures` the
     difference if they count as wrong. `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`:
     examples for an 80 % chance of a decision. `labels`: examples that people rated on both sides, where the difference
-    is theirs and not a judge's.
+    is theirs and not a judge's. `least_clusters`: fewer of them, where each holds several examples, never rule the
+    margin out, since none that is lost as a whole need be among them.
     """
 
     n: int
@@ -70,6 +73,7 @@ class Evidence:
     in_points: bool = True
     method: str = ""
     labels: int | None = None
+    least_clusters: int | None = None
 
 
 def weigh(
@@ -104,9 +108,9 @@ def weigh(
         return replace(start, in_points=in_range)
     if in_range:
         ternary = bool(np.isin(both, (0.0, 1.0)).all())
-        return _bounded_evidence(
-            start, bounded(d, codes, low=-1.0, high=1.0, guarded=True), "Tango" if ternary else "score bound"
-        )
+        near_ceiling = bool(second.mean() >= LITTLE_TO_GAIN)
+        gathered = bounded(d, codes, low=-1.0, high=1.0, guarded=True, little_to_gain=near_ceiling)
+        return _bounded_evidence(start, gathered, "Tango" if ternary else "score bound")
     return _free_evidence(start, d, codes, seed)
 
 
@@ -143,7 +147,7 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
     low, high = gathered.interval()
     tails = min(gathered.p_above(0.0), gathered.p_below(0.0))
     told = replace(
-        start, low=low, high=high, bound=gathered.lower_bound(1 - LEVEL), p_gain=min(1.0, 2 * tails), method=method
+        start, low=low, high=high, bound=gathered.harmless_bound(1 - LEVEL), p_gain=min(1.0, 2 * tails), method=method
     )
     if start.margin is None or start.margin <= 0:
         return told
@@ -152,10 +156,11 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
     needed, equal = _needed(start.margin, gathered.mean, gathered.variance, effect)
     return replace(
         told,
-        p_loss=gathered.p_above(-start.margin),
+        p_loss=gathered.p_harmless(start.margin),
         p_within=gathered.p_below(-start.margin),
         n_needed=needed,
         equal_assumed=equal,
+        least_clusters=least_clusters(start.margin) if gathered.lost is not None and start.margin < 1 else None,
     )
 
 
