@@ -161,6 +161,8 @@ class RecordedRuns:
         self._keys = [log.key(scorer.sha) for log in logs]
         self._read = ReadAhead()
         self._faults: dict[str, str] = {}
+        self._unchecked: list[tuple[RunLog, str]] = []
+        self._same = True
         self.runs: list[int] = []
 
     def __len__(self) -> int:
@@ -171,13 +173,18 @@ class RecordedRuns:
         return self._keys
 
     def unchanged(self) -> bool:
-        """True if the logs are what they were."""
-        return self._keys == [log.key(self._scorer.sha) for log in self._logs]
+        """True if the logs that were read so far are what they were. Each is read again for this once: the engine asks
+        after every few examples.
+        """
+        read, self._unchecked = self._unchecked, []
+        self._same = self._same and all(log.key(self._scorer.sha) == key for log, key in read)
+        return self._same
 
     def __iter__(self) -> Iterator[Example]:
         attempts: Counter[str] = Counter()
         for log, key in zip(self._logs, self._keys, strict=True):
             names = self._names(log, key)
+            self._unchecked.append((log, key))
             self.runs.append(len(names))
             for number, name in enumerate(names):
                 gold = self._scorer.gold_of(name, log)

@@ -18,13 +18,16 @@ from context_bench.traces import (
     load_gold,
     load_traces,
     open_repo,
+    recorded_runs,
     score_trace,
     score_traces,
     unified_prediction,
 )
 from context_bench.traces.gold import Gold, GoldItem
+from context_bench.traces.recorded_runs import RecordedRuns, RunLog, Settings, TraceScorer
 from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Event, Trace
+from context_bench.transcripts.traces.trace_files import units
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).with_name("trace_fixtures.py"))
 fixtures = importlib.util.module_from_spec(_spec)
@@ -259,6 +262,28 @@ def test_a_folder_that_changed_and_another_limit_make_new_rows(place, tmp_path):
     (folder / "src" / "calc.py").write_text("x = 1\n")
     assert [score_traces(*arguments, out=tmp_path / "out").reused for _ in range(2)] == [0, 1]
     assert [score_traces(*arguments, out=tmp_path / "out", longest=3).reused for _ in range(2)] == [0, 1]
+
+
+def test_a_log_is_looked_at_again_once_and_not_at_every_question(place, tmp_path, monkeypatch):
+    """The engine asks after every few runs; hashing all logs each time was quadratic in their number."""
+    logs = []
+    for number, log in enumerate(one for one in units(place / "logs") if one.is_file()):
+        logs.append(tmp_path / f"{number}{log.suffix}")
+        logs[-1].write_bytes(log.read_bytes())
+    scorer = TraceScorer(Settings("strict", (), "call", 0, None, (), None, None, None), load_gold(place / "gold.jsonl"))
+    hashed = []
+    real = recorded_runs.content_sha
+    monkeypatch.setattr(recorded_runs, "content_sha", lambda path: hashed.append(path) or real(path))
+    runs = RecordedRuns([RunLog("", str(log)) for log in logs], scorer)
+    assert all(runs.unchanged() for _ in runs)
+    assert runs.unchanged()
+    assert sorted(hashed) == sorted([*logs, *logs])
+
+    changed = RecordedRuns([RunLog("", str(log)) for log in logs], scorer)
+    reading = iter(changed)
+    next(reading)
+    logs[0].write_bytes(logs[0].read_bytes() + b"\n")
+    assert [changed.unchanged(), *(changed.unchanged() for _ in reading)] == [False] * len(list(runs))
 
 
 def test_what_was_scored_before_an_interruption_stays(place, tmp_path):
