@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -112,7 +112,8 @@ def _where(error: BaseException) -> str:
     return f"{Path(steps[-1].filename).name}:{steps[-1].lineno}: " if steps else ""
 
 
-SCHEMES = ("builtin", "py", "cli", "http", "mcp")
+#: Schemes of what is no Python object; a kind of plug-in may have others (`parse_spec`).
+OUTSIDE = frozenset(("cli", "http", "mcp"))
 
 #: Annotations whose values are told apart here: what they are called in messages, and what fits.
 _SORTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -142,15 +143,16 @@ class PluginSpec:
     text: str = ""
 
 
-def parse_spec(text: str) -> PluginSpec:
-    """Read a specification. Option values are JSON where they can be (`3`, `0.5`, `true`, `"a,b"`), else text."""
+def parse_spec(text: str, schemes: Collection[str] = OUTSIDE) -> PluginSpec:
+    """Read a specification. Option values are JSON where they can be (`3`, `0.5`, `true`, `"a,b"`), else text.
+
+    `schemes`: those after which everything is the target, as in `cli:COMMAND`; the target of `http` is a whole URL.
+    """
     scheme, found, rest = text.partition(":")
-    if found and scheme in ("cli", "http", "mcp"):
-        return PluginSpec(
-            scheme, rest if scheme != "http" or rest.startswith("//") is False else f"http:{rest}", {}, text
-        )
-    if found and scheme == "https":
+    if found and "http" in schemes and (scheme == "https" or text.startswith("http://")):
         return PluginSpec("http", text, {}, text)
+    if found and scheme in schemes:
+        return PluginSpec(scheme, rest, {}, text)
     if found and scheme == "py":
         file = _FILE.match(rest)
         module, colon, tail = (file[1], ":", rest[file.end() :]) if file else rest.partition(":")

@@ -1,7 +1,7 @@
 """A proxy or model endpoint as a system: examples are sent to it in the shape of a real client, its answer is the
 response.
 
-Also what other systems before an endpoint share: the factory of clients, and plain requests for other wires.
+Also what other systems before an endpoint share: a base class, and plain requests for other wires.
 """
 
 from __future__ import annotations
@@ -214,13 +214,69 @@ def _key_of_environment(shape: str, wire: str | None) -> str | None:
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
-def connector(wire: str, base_url: str, **settings: Any) -> Callable[[], ChatClient]:
-    """A factory of clients for `base_url` (`settings` as of `ChatClient`); `BadInput` if no conversation goes over
-    `wire`.
+class WireSystem:
+    """Base of systems that send requests of their own to `base_url` over `wire`, a name of `wire.conversation.PATHS`.
+
+    The other arguments are those of `OpenAIProxy`. Raises `BadInput` if no conversation goes over `wire`.
     """
-    if wire not in PATHS:
-        raise BadInput(f"no conversation goes over the wire {wire!r}; expected one of: {', '.join(PATHS)}")
-    return partial(ChatClient, base_url, **settings)
+
+    _prefix = "endpoint"  # of the name, where none is given
+
+    def __init__(
+        self,
+        base_url: str,
+        name: str | None = None,
+        *,
+        model: str | None = None,
+        wire: str = "openai-chat",
+        api_key: str | None = None,
+        proxy_key: str | None = None,
+        timeout: float = 300.0,
+        max_retries: int = 3,
+        retry_base_delay: float = 1.0,
+        prices: Prices | None = None,
+        limiter: Any = None,
+        version: str | None = None,
+        identity: str | None = None,
+    ) -> None:
+        if wire not in PATHS:
+            raise BadInput(f"no conversation goes over the wire {wire!r}; expected one of: {', '.join(PATHS)}")
+        self._connect = partial(
+            ChatClient,
+            base_url,
+            api_key=api_key,
+            proxy_key=proxy_key,
+            timeout=timeout,
+            max_retries=max_retries,
+            retry_base_delay=retry_base_delay,
+            prices=prices,
+            limiter=limiter,
+        )
+        self._client = self._connect()
+        self.base_url = self._client.base_url.rstrip("/")
+        self.name = name or f"{self._prefix}_{urlsplit(self.base_url).netloc}"
+        self.model, self.wire, self.prices, self.version, self.identity = model, wire, prices, version, identity
+
+    def process(self, example: Example) -> Example:
+        """The example with what came back."""
+        return run_sync(self.aprocess(example))
+
+    async def aprocess(self, example: Example) -> Example:
+        """The same, async. Raises `core.errors.SystemFailed` classes."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything here that can change an answer; no keys."""
+        return {
+            "class": type(self).__name__,
+            "url": self.identity or self.base_url,
+            "model": self.model,
+            "version": self.version,
+        }
+
+    async def aclose(self) -> None:
+        """Let go of the connections of the running loop."""
+        await self._client.aclose()
 
 
 #: Anthropic refuses a request without it.

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from context_bench.compression.compressors import compressor_for, compressor_of
-from context_bench.compression.compressors.command import CommandFilter
+from context_bench.compression.compressors.outside import CommandFilter
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, ServerFailed, TimedOut
 from context_bench.llm.background import run_sync
 from context_bench.systems.recorded_answers import NotRecorded

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from context_bench.core.errors import BadInput, BadReply, CostCapReached, UnknownName
-from context_bench.core.lazy import registry
-from context_bench.core.plugins import load_object
+from context_bench.core.lazy import DeclaredNames, registry
+from context_bench.core.plugins import load_object, parse_spec
 from context_bench.memory.protocol import Hit, Item, NotSupported
 from context_bench.memory.systems import BUILTINS, SCHEMES, as_memory, make_memory
 from context_bench.memory.systems.adapting import Answer, as_answer, as_hits
@@ -32,6 +32,38 @@ def test_options_and_schemes():
         make_memory("recency:n=few")
     with pytest.raises(BadInput, match="relay"):
         make_memory("summary_anchored")
+
+
+def test_a_new_scheme_is_one_file(monkeypatch, tmp_path):
+    (tmp_path / "shelf_memories").mkdir()
+    (tmp_path / "shelf_memories" / "shelf.py").write_text(
+        "from context_bench.memory.systems.baselines import Recency\n"
+        'SCHEMES = {"shelf": "from_spec"}\n'
+        "def from_spec(target):\n"
+        "    memory = Recency()\n"
+        "    memory.name = target\n"
+        "    return memory\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with_shelf = DeclaredNames("shelf_memories", tmp_path / "shelf_memories", "SCHEMES", SCHEMES)
+    monkeypatch.setattr("context_bench.memory.systems.adapting.SCHEMES", with_shelf)
+    assert make_memory("shelf:red,n=4: and more").name == "red,n=4: and more"
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "target"),
+    [
+        ("cli:a b:c", "cli", "a b:c"),
+        ("http://host/p", "http", "http://host/p"),
+        ("https://host/p", "http", "https://host/p"),
+        ("http:file.toml", "http", "file.toml"),
+        ("mcp:program --x", "mcp", "program --x"),
+        ("name:a=1", "name", "name"),
+    ],
+)
+def test_what_a_scheme_is_followed_by(text, scheme, target):
+    spec = parse_spec(text)
+    assert (spec.scheme, spec.target) == (scheme, target)
 
 
 def test_relay_model_and_key_go_to_those_who_take_them(monkeypatch):

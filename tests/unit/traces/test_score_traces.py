@@ -27,7 +27,7 @@ from context_bench.traces.gold import Gold, GoldItem
 from context_bench.traces.recorded_runs import RecordedRuns, RunLog, Settings, TraceScorer
 from context_bench.traces.trace_rows import TraceRow
 from context_bench.transcripts.trace import Event, Trace
-from context_bench.transcripts.traces.trace_files import units
+from context_bench.transcripts.traces import units
 
 _spec = importlib.util.spec_from_file_location("trace_fixtures", Path(__file__).with_name("trace_fixtures.py"))
 fixtures = importlib.util.module_from_spec(_spec)

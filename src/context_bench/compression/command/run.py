@@ -193,7 +193,7 @@ def checked_probes(options: CompressOptions) -> CompressOptions:
 
 def _completed(options: CompressOptions) -> CompressOptions:
     """With what follows from other options; faults that can be seen at once are told."""
-    from context_bench.compression.command.eligibility import ELIGIBILITY
+    from context_bench.compression.datasets.probe_set import ELIGIBILITY
     from context_bench.compression.probes import PROBE_TYPES
 
     if not options.system and not options.all_proxies and not options.controls:
@@ -240,7 +240,7 @@ def _wired(options: CompressOptions) -> None:
 async def _compress(options: CompressOptions) -> int:
     import asyncio
 
-    from context_bench.compression.command.eligibility import eligibility_of, eligible_probes
+    from context_bench.compression.datasets.probe_set import eligibility_of, eligible_probes
     from context_bench.session import preflight
 
     run_parts.import_modules(options.imports)

@@ -13,16 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from context_bench.compression.probes import messages_of, rendered, session_tools, tokens_of
 from context_bench.compression.systems.compressing import Compressing, parted
 from context_bench.core.errors import NoBudget
-from context_bench.core.protocols import Compressor, Prices
+from context_bench.core.protocols import Compressor
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.core.tokens import counter_for
-from context_bench.llm.background import run_sync
-from context_bench.systems.openai_proxy import connector
+from context_bench.systems.openai_proxy import WireSystem
 from context_bench.transcripts.session import WIRE_HEADERS
 from context_bench.wire.apis import Reply, ShapedRequest, parse_request
 from context_bench.wire.conversation import PATHS, Chat, ChatMessage, call_of, to_body
@@ -34,7 +32,7 @@ def _same(body: Any) -> Any:
     return body
 
 
-class Conversing:
+class Conversing(WireSystem):
     """Sends an example's `turns` (chat messages, the question last) with its `tools` to `base_url` over `wire`;
     `response` is the answer.
 
@@ -43,44 +41,20 @@ class Conversing:
     check before a run).
     """
 
+    model: str
+    _prefix = "conversing"
+
     def __init__(
         self,
         base_url: str,
         name: str | None = None,
         *,
         model: str,
-        wire: str = "openai-chat",
-        api_key: str | None = None,
-        proxy_key: str | None = None,
         params: Mapping[str, Any] | None = None,
-        timeout: float = 300.0,
-        max_retries: int = 3,
-        retry_base_delay: float = 1.0,
-        prices: Prices | None = None,
-        limiter: Any = None,
-        version: str | None = None,
-        identity: str | None = None,
+        **settings: Any,
     ) -> None:
-        self._connect = connector(
-            wire,
-            base_url,
-            api_key=api_key,
-            proxy_key=proxy_key,
-            timeout=timeout,
-            max_retries=max_retries,
-            retry_base_delay=retry_base_delay,
-            prices=prices,
-            limiter=limiter,
-        )
-        self._client = self._connect()
-        self.base_url = self._client.base_url.rstrip("/")
-        self.name = name or f"conversing_{urlsplit(self.base_url).netloc}"
-        self.model, self.wire, self.params, self.prices = model, wire, dict(params or {}), prices
-        self.version, self.identity = version, identity
-
-    def process(self, example: Example) -> Example:
-        """The example with `response`, `api_usage`, `finish_reason`."""
-        return run_sync(self.aprocess(example))
+        super().__init__(base_url, name, model=model, **settings)
+        self.params = dict(params or {})
 
     async def aprocess(self, example: Example) -> Example:
         """The same, async. Raises `core.errors.SystemFailed` classes."""
@@ -98,18 +72,7 @@ class Conversing:
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything here that can change an answer; no keys."""
-        return {
-            "class": type(self).__name__,
-            "url": self.identity or self.base_url,
-            "model": self.model,
-            "wire": self.wire,
-            "params": self.params,
-            "version": self.version,
-        }
-
-    async def aclose(self) -> None:
-        """Let go of the connections of the running loop."""
-        await self._client.aclose()
+        return {**super().fingerprint(), "wire": self.wire, "params": self.params}
 
 
 class ThroughProxy(Conversing):

@@ -271,9 +271,9 @@ def _memories(options: MemoryOptions) -> list[tuple[str, bool]]:
 
 def _check_names(specs: list[str]) -> None:
     """Refuse names that no memory has, before data is fetched for it."""
-    from context_bench.memory.systems import BUILTINS
+    from context_bench.memory.systems import BUILTINS, SCHEMES
 
-    for spec in map(parse_spec, specs):
+    for spec in (parse_spec(text, SCHEMES) for text in specs):
         if (
             spec.scheme in ("name", "builtin")
             and spec.target not in BUILTINS

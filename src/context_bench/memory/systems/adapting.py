@@ -389,7 +389,7 @@ def make_memory(
     """
     if not isinstance(spec, str):
         return as_memory(spec)
-    parsed = parse_spec(spec)
+    parsed = parse_spec(spec, SCHEMES)
     given = {"relay": relay, "model": model, "api_key": api_key, "prices": prices, "limiter": limiter}
     if parsed.scheme in SCHEMES:
         return as_memory(_called(load_object(SCHEMES[parsed.scheme]), parsed, (parsed.target,), given))
@@ -415,7 +415,7 @@ def calls_models(spec: Any) -> bool:
     """
     if not isinstance(spec, str):
         return bool(getattr(spec, "own_calls", False))
-    parsed = parse_spec(spec)
+    parsed = parse_spec(spec, SCHEMES)
     if parsed.scheme in SCHEMES:
         return False
     own = getattr(_target(parsed), "own_calls", False)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import copy
 from typing import Any
-from urllib.parse import urlsplit
 
-from context_bench.core.protocols import Prices
 from context_bench.core.records import Example
 from context_bench.core.tokens import counter_for
-from context_bench.llm.background import run_sync
 from context_bench.llm.shapes import build, without_context
-from context_bench.systems.openai_proxy import WIRES, connector, rewired
+from context_bench.systems.openai_proxy import WIRES, WireSystem, rewired
 from context_bench.wire.apis import Reply, ShapedRequest
 from context_bench.wire.conversation import PATHS
 from context_bench.wire.request import sendable
 
 
-class Replay:
+class Replay(WireSystem):
     """Sends each example's recorded `request` to `base_url` as it is: body, path and headers; only the key is our own.
 
     The output has `response` (empty if the model only called tools), `tool_calls`, `finish_reason`, `api_usage`; no
@@ -28,42 +25,7 @@ class Replay:
 
     stateful = True
 
-    def __init__(
-        self,
-        base_url: str,
-        name: str | None = None,
-        *,
-        model: str | None = None,
-        wire: str = "openai-chat",
-        api_key: str | None = None,
-        proxy_key: str | None = None,
-        timeout: float = 300.0,
-        max_retries: int = 3,
-        retry_base_delay: float = 1.0,
-        prices: Prices | None = None,
-        limiter: Any = None,
-        version: str | None = None,
-        identity: str | None = None,
-    ) -> None:
-        self._connect = connector(
-            wire,
-            base_url,
-            api_key=api_key,
-            proxy_key=proxy_key,
-            timeout=timeout,
-            max_retries=max_retries,
-            retry_base_delay=retry_base_delay,
-            limiter=limiter,
-            prices=prices,
-        )
-        self._client = self._connect()
-        self.base_url = self._client.base_url.rstrip("/")
-        self.name = name or f"replay_{urlsplit(self.base_url).netloc}"
-        self.model, self.wire, self.version, self.identity = model, wire, version, identity
-
-    def process(self, example: Example) -> Example:
-        """The example with what came back."""
-        return run_sync(self.aprocess(example))
+    _prefix = "replay"
 
     async def aprocess(self, example: Example) -> Example:
         """The same, async. Raises `core.errors.SystemFailed` classes."""
@@ -94,14 +56,6 @@ class Replay:
         twin = copy.copy(self)
         twin._client = self._connect()
         return twin
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Everything here that can change an answer; no keys."""
-        return {"class": "Replay", "url": self.identity or self.base_url, "model": self.model, "version": self.version}
-
-    async def aclose(self) -> None:
-        """Let go of the connections of the running loop."""
-        await self._client.aclose()
 
     def _asked(self, example: Example) -> ShapedRequest:
         plain_request = build("plain-user", example, self.model or "gpt-4o-mini")
