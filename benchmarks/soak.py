@@ -9,10 +9,10 @@ a judge, a viewer that is browsed all the while. Phases, by their share of the t
 first):
 
 * 0.1: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.7: first a round that nothing but the provider disturbs sets the pace, and the tap is warmed with requests of
-  nobody's; then comes one long round in one process, with the provider's faults and halts only: the slopes of run and
-  tap are measured here, the tap's to the end;
-* 0.2, and 12 minutes at least: each round is played again undisturbed into another store and both reports are compared;
+* 0.7, and 30 minutes at least if as many are asked for: first a round that nothing but the provider disturbs sets the
+  pace, and the tap is warmed with requests of nobody's; then comes one long round in one process, with the provider's
+  faults and halts only: the slopes of run and tap are measured here, the tap's to the end;
+* 0.2, and 25 minutes at least: each round is played again undisturbed into another store and both reports are compared;
   the store that the viewer shows is at rest, and the viewer's slope is measured.
 
 At the end stands a table in Markdown. Exit code 1 if an invariant is broken.
@@ -53,7 +53,10 @@ TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
 KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when faults are on
-REST = 12.0  # minutes at least that the viewer's store is at rest; less in a short trial
+LONG = (
+    30.0  # minutes at least of the long round, where as many are asked for; a slope over less has too wide an interval
+)
+REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
 MARGIN = 1.8  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
 VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
@@ -105,6 +108,7 @@ class Soak:
         self.programs = Programs(folder)
         self.broken = self.programs.broken
         self.rounds: list[Round] = []
+        self.unbilled = 0
         self.began = time.monotonic()
         self.pace = 0.0  # requests a second of the fastest start of a run with faults on
         self.views = self.equal = 0
@@ -212,11 +216,15 @@ class Soak:
         for provider, length in zip((self.direct, self.behind, self.judge), before, strict=True):
             del provider.log[length:]  # it is no part of the books
         told, calm = round_.told, await self.report(round_, self.calm_store)
-        if differ := soak_told.differences(told, calm):
+        both = soak_told.compared(told, calm)
+        self.unbilled += both.unbilled
+        if both.unbilled > UNBILLED * ARMS * round_.examples:
+            self.broken.append(f"{round_.name}: {both.unbilled} answers without their bill, which is too many")
+        if both.differences:
             (self.folder / f"{round_.name}.disturbed.json").write_text(told)
             (self.folder / f"{round_.name}.calm.json").write_text(calm)
             self.broken.append(
-                f"{round_.name}: its report is not that of the undisturbed run: {'; '.join(differ[:12])}"
+                f"{round_.name}: its report is not that of the undisturbed run: {'; '.join(both.differences[:12])}"
             )
         else:
             self.equal += 1
@@ -374,6 +382,7 @@ class Soak:
         number += 1 + (number + 1) % 2  # the next are streamed
         while not self.over(0.9 * FAULTY):
             left = self.began + FAULTY * 60 * self.asked.minutes - time.monotonic()
+            left = max(left, 60 * LONG) if self.asked.minutes >= LONG else left
             size = int(max(40, MARGIN * left * self.pace / PER_EXAMPLE))
             if self.asked.requests:
                 size = min(size, self.asked.requests // (2 * ARMS))
@@ -382,7 +391,7 @@ class Soak:
             await self.play(self.prepared(number, size, halts))
         self.faults.on = False
         await self.warm_viewer()
-        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * min(REST, self.asked.minutes / 3))
+        end = max(self.began + 60 * self.asked.minutes, time.monotonic() + 60 * min(REST, self.asked.minutes * 0.85))
         for round_ in self.rounds:
             await self.compare(round_)
         if self.asked.requests is None:  # the viewer's time
@@ -537,7 +546,8 @@ class Soak:
                 str(done[name]) for name in ("SIGKILL", "SIGSTOP", "tap killed", "starts")
             ),
             "rows owed; lost, doubled": f"{sums['owed']:,}; {sums['lost']}, {sums['doubled']}",
-            "report against that of an undisturbed run": f"equal in {self.equal} of {len(self.rounds)} rounds",
+            "report against that of an undisturbed run": f"equal in {self.equal} of {len(self.rounds)} rounds"
+            f" (bills that never came: {self.unbilled})",
             "attempts in the provider's log; in the ledger of rows": (
                 f"{sums['seen']:,}; {sums['kept']:,} (not in the ledger {sums['missing']}, all of killed work; "
                 f"in the ledger only {sums['beyond']}, all without an answer, {sums['beyond'] - sums['outside']} in a "

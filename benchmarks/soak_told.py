@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from soak_watch import Kind
 
+BILL = {
+    "wire": ("billed",),
+    "usage": ("input_tokens", "output_tokens", "total_tokens", "cost_usd"),
+    "metadata": ("prompt_tokens", "completion_tokens", "total_tokens", "cost_usd"),
+}  # by part of a row, what comes of the provider's usage
 ATTEMPTS = ("calls", "client_calls", "bytes", "prefix_tokens")  # of a row: they tell how often it was tried
 
 
@@ -21,13 +28,42 @@ def table(figures: Mapping[str, str], programs: list[Kind]) -> str:
     return "\n".join(lines)
 
 
-def differences(one: str, other: str) -> list[str]:
-    """Where two reports differ: path, value, value. Attempts may, and which of several equal answers it was that a
-    judge was paid for.
+@dataclass
+class Compared:
+    """Two reports side by side. `differences`: path, value, value; `unbilled`: rows of the first without their bill."""
+
+    differences: list[str]
+    unbilled: int = 0
+
+
+def compared(disturbed: str, calm: str) -> Compared:
+    """Where the report of a disturbed run differs from that of an undisturbed one. Attempts may, and which of several
+    equal answers it was that a judge was paid for.
+
+    A stream that stalls after its answer and before its bill is a whole answer that nobody can price: such a row has no
+    usage, and what is summed over bills of its arm is left out of the comparison.
     """
+    one, other = json.loads(disturbed), json.loads(calm)
+    unbilled = _leave_out_bills(one, other)
     found: list[str] = []
-    _differ(json.loads(one), json.loads(other), "", found.append)
-    return found
+    _differ(one, other, "", found.append)
+    return Compared(found, unbilled)
+
+
+def _leave_out_bills(one: dict[str, Any], other: dict[str, Any]) -> int:
+    """Take the bills of rows that have none in `one` out of both reports, with their arms' sums; their number."""
+    pairs = list(zip(one.get("rows", []), other.get("rows", []), strict=False))
+    rows = [(a, b) for a, b in pairs if "billed" not in a.get("wire", {}) and "billed" in b.get("wire", {})]
+    for a, b in rows:
+        for row in (a, b):
+            for part, names in BILL.items():
+                for name in names:
+                    row.get(part, {}).pop(name, None)
+    for system in {a["system"] for a, _ in rows}:
+        for report in (one, other):
+            report.get("estimates", {}).get(system, {}).pop("cost_usd", None)
+            report.get("wire", {}).get(system, {}).pop("billed", None)
+    return len(rows)
 
 
 def _differ(one: object, other: object, path: str, add: Callable[[str], None]) -> None:

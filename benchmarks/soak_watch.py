@@ -15,7 +15,7 @@ from typing import Any
 #: Seconds in which a process still fills its caches: a run its libraries and tables of words; a tap and a viewer after
 #: the moment from which they count as busy with the same (a tap with its room for conversations full, a viewer whose
 #: store is at rest).
-WARM = {"run": 480.0, "tap": 60.0, "viewer": 60.0}
+WARM = {"run": 480.0, "tap": 60.0, "viewer": 180.0}
 BLOCK = 60.0  # seconds of samples of which the least counts: what is kept, without what is under way for the moment
 LEAST = 8.0  # minutes without which nothing is said
 MOST = 1.0  # MB/h that the upper end of a slope's interval may be
