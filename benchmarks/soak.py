@@ -53,9 +53,8 @@ TIMEOUT = 5.0  # seconds for an attempt
 PATIENCE = 240.0  # seconds in which a round must get on by one request
 OWN_RETRIES = 6  # resumes for rows that failed
 KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and until when faults are on
-LONG = (
-    30.0  # minutes at least of the long round, where as many are asked for; a slope over less has too wide an interval
-)
+UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream stalled before their bill
+LONG = 30.0  # minutes at least of the long round, if as many are asked for; of less a slope's interval is too wide
 REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
 MARGIN = 1.8  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
