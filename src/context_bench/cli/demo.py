@@ -1,8 +1,9 @@
 """`context-bench demo`: what the instrument can see, offline, with a real small model.
 
-Part 1 measures five ways to shorten a context, through real proxies, against passthrough, on real questions. Part 2
-needs no model: it catches a proxy that changes roles. Part 3 is arithmetic: what rewriting the history of a recorded
-session does to its bill. Nothing is canned: every figure comes out of the run on the screen.
+Part 1 asks no model: what of the evidence arrives behind five ways to shorten a context, decided on all questions. Part
+2 asks a small model some of the same questions through the same proxies, and says why that decides less. Part 3 catches
+a proxy that changes roles. Part 4 is arithmetic: what rewriting the history of a recorded session does to its bill.
+Nothing is canned: every figure comes out of the run on the screen.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ QUESTIONS = 24
 KEEP = 0.2
 MODEL = "smollm2-135m-instruct"
 PRICE_MODEL = "gpt-4o-mini"
+EVIDENCE = "evidence_all"
 SESSION = "invoice-service-en"
 #: name → what the proxy does. All that cut anything get the same share of the context.
 PROXIES = {
@@ -59,15 +61,18 @@ async def _demo(run: str, store: str, out: Path, questions: int) -> int:
     console.print(f"[bold]context-bench demo[/]: {TITLE}\n")
     opened = open_store(store)
     try:
+        evidence = await _ask_evidence(opened, f"{run}-evidence", load("bundled:pydocs-qa"))
+        _show_evidence(console, evidence)
         data = load("bundled:pydocs-qa", n=questions)
         result, code = await _measure(opened, run, data, questions)
-        _show_measured(console, result)
+        _show_measured(console, result, questions)
         roles = await _catch_role_changes(opened, f"{run}-roles", data)
         _show_roles(console, roles)
         rewriting = _rewriting()
         _show_rewriting(console, rewriting)
-        result.notes += [f"Part 2 of the demo: {line}" for line in _role_lines(roles)]
-        result.notes += [f"Part 3 of the demo: {line}" for line in _rewriting_lines(rewriting)]
+        result.notes += [f"Part 1 of the demo: {line}" for line in _evidence_lines(evidence)]
+        result.notes += [f"Part 3 of the demo: {line}" for line in _role_lines(roles)]
+        result.notes += [f"Part 4 of the demo: {line}" for line in _rewriting_lines(rewriting)]
         _write_page(console, result, out, details(opened, run), store)
     finally:
         opened.close()
@@ -85,8 +90,72 @@ async def _proxies(upstream: Any) -> AsyncIterator[dict[str, str]]:
         yield {name: (await stack.enter_async_context(Served(spec, upstream))).url for name, spec in PROXIES.items()}
 
 
+async def _ask_evidence(store: Any, run: str, data: Any) -> Any:
+    """Part 1: all questions through every proxy, with an echo in the model's place: did the sentence with the answer
+    arrive?
+    """
+    from context_bench.engine import Arm, RunSettings, execute
+    from context_bench.evaluators.evidence_arrived import EvidenceArrived
+    from context_bench.llm.echo import Echo
+    from context_bench.llm.servers import ModelServer
+    from context_bench.metrics import CompressionRatio, MeanScore
+    from context_bench.runner import collect
+    from context_bench.systems import OpenAIProxy
+    from context_bench.tap import Tap
+
+    names = [name for name in PROXIES if name != "full#2"]  # what arrives has no noise
+    roles = {name: CANDIDATE if name == "bm25" else control_role(name) for name in names}
+    labels = {"model": PRICE_MODEL, "shape": "plain-user"}
+    async with ModelServer(Echo()) as model, Tap(model.url) as tap, _proxies(tap.url) as urls:
+        systems = [
+            OpenAIProxy(
+                urls[name],
+                model=PRICE_MODEL,
+                name=name,
+                shape="plain-user",
+                identity=f"demo: {PROXIES[name]}, evidence",
+            )
+            for name in names
+        ]
+        executed = await execute(
+            store,
+            name=run,
+            arms=[Arm(system=system, labels=labels) for system in systems],
+            examples=data.examples(),
+            evaluators=[EvidenceArrived()],
+            manifest={
+                "title": "evidence",
+                "options": {"seed": 0, "score_field": EVIDENCE},
+                "design": {"evidence_only": {"score_field": EVIDENCE, "asked": "nobody"}},
+                "datasets": [data.manifest()],
+                "cells": [described_cell(labels, roles, "full")],
+                "margin": {"value": 0.02, "rule": "given", "score_field": EVIDENCE},
+            },
+            settings=RunSettings(seed=0, max_workers=8),
+            recorder=tap,
+        )
+    return collect(store, _whole(executed).run_id, [MeanScore(EVIDENCE), CompressionRatio()])
+
+
+def _evidence_lines(result: Any) -> list[str]:
+    """The verdicts on the system under test, and what arrived through each proxy."""
+    arrived = ", ".join(f"{name} {own[EVIDENCE].value:.0%}" for name, own in result.estimates.items())
+    about_it = [one.sentence for one in (*result.lifts, *result.comparisons) if one.system == "bm25"]
+    return [f"The sentence that holds the answer arrived, of {len(result.rows)} rows: {arrived}.", *about_it]
+
+
+def _show_evidence(console: Any, result: Any) -> None:
+    console.print("\n[bold]1 · What arrives of the evidence, decided[/] (no model, exact)")
+    console.print(
+        "Real questions over the Python documentation, through five real proxies. head_tail, random_drop and bm25\n"
+        f"keep {KEEP:.0%} of each context. Does the sentence that holds the answer get to whatever answers behind them?"
+    )
+    for line in _evidence_lines(result):
+        console.print(f"  {line}", markup=False)
+
+
 async def _measure(store: Any, run: str, data: Any, questions: int) -> tuple[Any, int]:
-    """Part 1: the same questions through every proxy, answered by the bundled model, recorded by the tap."""
+    """Part 2: the same questions through every proxy, answered by the bundled model, recorded by the tap."""
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.engine.progress import TerminalProgress
     from context_bench.evaluators import AnswerQuality
@@ -214,7 +283,7 @@ def _add_responder_card(result: Any, store: Any, run: str) -> None:
 
 
 async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
-    """Part 2: agent-shaped requests through a proxy that turns every role into `user`, and through one that changes
+    """Part 3: agent-shaped requests through a proxy that turns every role into `user`, and through one that changes
     nothing. No model.
     """
     from context_bench.engine import Arm, RunSettings, execute
@@ -265,10 +334,10 @@ def _role_lines(result: Any) -> list[str]:
     return lines
 
 
-def _show_measured(console: Any, result: Any) -> None:
+def _show_measured(console: Any, result: Any, questions: int) -> None:
     from context_bench.reports import render
 
-    console.print("\n[bold]1 · Five ways to shorten a context, measured[/]")
+    console.print("\n[bold]2 · Five ways to shorten a context, by the answers of a small model[/]")
     console.print(
         "A real model of 135M parameters answers real questions over the Python documentation, its names and numbers "
         "replaced so that\n"
@@ -276,10 +345,18 @@ def _show_measured(console: Any, result: Any) -> None:
         "reached the model.\n"
     )
     console.out(render(result, "table", width=min(console.width, 100), color=console.is_terminal))
+    open_still = [one for one in result.comparisons if one.system == "bm25" and one.verdict == "undecided"]
+    for one in open_still:
+        width = "" if one.low is None or one.high is None else f" ({one.low:+.2f} to {one.high:+.2f})"
+        console.print(
+            f"Why undecided: a model of 135M parameters misses many of {questions} questions that it could read, so\n"
+            f"its answers say little about what was cut{width}. What arrived is decided in part 1, without a model.",
+            markup=False,
+        )
 
 
 def _show_roles(console: Any, result: Any) -> None:
-    console.print("[bold]2 · A proxy that changes roles, caught in the act[/] (no model, exact)")
+    console.print("[bold]3 · A proxy that changes roles, caught in the act[/] (no model, exact)")
     console.print(
         "The same agent-shaped requests (system, user, assistant with tool calls, tool results) through two proxies:"
     )
@@ -288,7 +365,7 @@ def _show_roles(console: Any, result: Any) -> None:
 
 
 def _rewriting() -> dict[str, list[Any]]:
-    """Part 3: a shipped agent session, its history kept short in six ways, billed by three providers' prompt-cache
+    """Part 4: a shipped agent session, its history kept short in six ways, billed by three providers' prompt-cache
     rules.
     """
     from context_bench.compression.cache_strategies import PROFILES, simulate_strategies
@@ -310,7 +387,7 @@ def _rewriting_lines(rewriting: dict[str, list[Any]]) -> list[str]:
 def _show_rewriting(console: Any, rewriting: dict[str, list[Any]]) -> None:
     from rich.table import Table
 
-    console.print("\n[bold]3 · What rewriting history does to prompt-cache money[/] (no model, exact)")
+    console.print("\n[bold]4 · What rewriting history does to prompt-cache money[/] (no model, exact)")
     console.print(
         "A recorded agent session of 35 requests, its history kept short in six ways. Bill: 1 = history left alone."
     )

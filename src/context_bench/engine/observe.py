@@ -173,6 +173,23 @@ def arrived_as(calls: Sequence[Call], records: Sequence[Forwarded], mark: str) -
     return found
 
 
+def arrived_texts(
+    calls: Sequence[Call], records: Sequence[Forwarded] | None, output: Mapping[str, Any]
+) -> list[str] | None:
+    """The texts that went on to the model: of each request that the tap saw (where it keeps bodies), else the context
+    that the system gave back; `None` where neither is known.
+    """
+    from context_bench.wire.apis import parse_request
+
+    arrived = landed(records, [call for call in calls if call.account == "system"]) if records else []
+    if not arrived:
+        return [output["context"]] if isinstance(output.get("context"), str) else None
+    if not all(_plain(record) and isinstance(record.request, Mapping) for record in arrived):
+        return None
+    requests = [parse_request(record.wire, record.request) for record in arrived]
+    return ["\n".join(message.text for message in request.messages) for request in requests]
+
+
 def _answer(call: Call, mark: str) -> str | None:
     """An answer as our client read it, in the words of `Forwarded.facts["answered_as"]`."""
     if call.error is not None or not isinstance(call.reply, Mapping):

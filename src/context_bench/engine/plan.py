@@ -389,6 +389,7 @@ class WorkOutcome:
     calls: list[Call] = field(default_factory=list)
     forwarded: list[Forwarded] = field(default_factory=list)
     scores: list[EvaluatorScore] = field(default_factory=list)
+    arrived: list[str] | None = None  # texts that went on to the model, for evaluators that read them; not kept
     mark: str | None = None  # by which a tap knows its requests
     id: int | None = None  # of the stored output, once committed
     stop: Stop | None = None  # what ended the work on it early; what was finished is kept all the same

@@ -375,6 +375,19 @@ class Comparer:
         same: NDArray[Any] = one.measure("arrived")[at_one] == two.measure("arrived")[at_two]
         return same
 
+    def beside(self, score_field: str, lead: str, margin: float | None) -> list[str]:
+        """The verdict on each system under test in another score that rows have: a question of its own, with `lead`
+        before each sentence. `margin`: as it was given.
+        """
+        if score_field == self.score_field or not any(score_field in each.scores for each in self.columns.values()):
+            return []
+        other = replace(self, score_field=score_field, margin=margin, calibrated=True, judged=False, people={})
+        return [
+            f"{lead}: {one.sentence}"
+            for one in other.comparisons()
+            if one.dataset is None and not self._is_control(one.system)
+        ]
+
     def untouched(self, copied: Mapping[str, int]) -> list[str]:
         """A sentence on each system of whose rows some arrived as the baseline's did. `copied`: requests by system that
         got its replies.

@@ -139,6 +139,7 @@ def summarise(
             found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
             found.notes[:0] = [comparer.headline] if comparer.headline else []
             found.notes += comparer.untouched({name: seen.get("copied", 0) for name, seen in found.wire.items()})
+            found.notes += comparer.beside("evidence_all", "What arrived of the evidence, beside the answers", margin)
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor "

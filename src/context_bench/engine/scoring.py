@@ -127,6 +127,11 @@ class Scorer:
         return await self._in_thread(evaluator, example, processed, pool)
 
     @property
+    def reads_arrived(self) -> bool:
+        """The evaluator wants `processed["arrived"]`: the texts that went on to the model."""
+        return getattr(self.planned.evaluator, "reads_arrived", False) is True
+
+    @property
     def _too_slow(self) -> bool:
         return self._slow >= _SLOW_CALLS and self._slow * _ONE_IN >= self._calls
 

@@ -32,6 +32,7 @@ from context_bench.engine.observe import (
     TEXT_FIELDS,
     added_calls,
     arrived_as,
+    arrived_texts,
     asks_in_own_words,
     calls_seen,
     context_tokens,
@@ -146,6 +147,7 @@ async def perform(
             outcome.error = describe(NotStored(f"what came back cannot be counted ({describe(error)})"))
         if outcome.error is None and outcome.stop is None:
             await judge(worker_context, outcome, worker_context.scorers, thread)
+            outcome.arrived = None
     except asyncio.CancelledError:
         leave_behind(worker_context, outcome, answer.calls)
         raise
@@ -213,6 +215,8 @@ async def judge(
     """
     example = outcome.unit.example
     processed = {**example, **outcome.output}
+    if outcome.arrived is not None:
+        processed["arrived"] = outcome.arrived
     for scorer in scorers:
         ledger = Ledger(account="judge", spend=worker_context.spend, waiting=worker_context.waiting)
         try:
@@ -413,6 +417,8 @@ async def _describe(worker_context: WorkerContext, outcome: WorkOutcome, answer:
             outcome.latency = None
             outcome.usage.pop("ttft", None)
     fill_in_tokens(outcome, arm, processed, example, answer.in_full, worker_context.text_fields)
+    if any(scorer.reads_arrived for scorer in worker_context.scorers):
+        outcome.arrived = arrived_texts(answer.calls, answer.records, outcome.output)
     capture = calling.method(arm.system, "after_capture", "behind") if processed is not None and records else None
     if capture is not None:
         facts = capture(example, outcome.output_tokens, answer.calls, records)

@@ -91,8 +91,8 @@ def _cell(maker: ArmMaker) -> Cell:
     cell.arms = [*measured, *controls]
     cell.baseline = _baseline(options, cell, maker.suffix)
     maker.keep_caches_apart(cell.arms)
-    if maker.environment.tap is not None:
-        pair_with_baseline(cell, copies=options.copies_replies)
+    if maker.environment.tap is not None and not options.evidence_only:
+        pair_with_baseline(cell, copies=options.copy_replies)
     return cell
 
 

@@ -163,12 +163,9 @@ class RunOptions(OptionSet):
     )
     tap_check: bool = flag("Insist that each proxy's traffic reaches the tap.", True, rare=True, pair=True)
     copy_replies: bool = flag(
-        "Answer what arrives behind a system as the baseline's request did with the baseline's reply.",
-        True,
-        names="--copy",
-        rare=True,
-        pair=True,
+        "Answer what arrives as the baseline's request did with its reply.", True, names="--copy", rare=True, pair=True
     )
+    evidence_only: bool = flag("Only ask what arrives of the evidence: quick, no model.", False)
     bodies: Literal["all", "changed", "none"] | None = flag(
         "Keep request and reply bodies: all, changed, none.",
         note="all up to 10,000 rows",
@@ -203,14 +200,9 @@ class RunOptions(OptionSet):
     quiet: bool = own(rare=True)
 
     def settled(self) -> None:
-        """A fixed load needs a worker for each of its requests, and no more."""
+        """A fixed load needs a worker for each of its requests, and no more; a copied reply tells no times."""
         if self.fixed_concurrency is not None:
-            self.max_workers = self.fixed_concurrency
-
-    @property
-    def copies_replies(self) -> bool:
-        """Whether replies may be copied: never where times are what is measured."""
-        return self.copy_replies and self.fixed_concurrency is None
+            self.max_workers, self.copy_replies = self.fixed_concurrency, False
 
     @property
     def all_proxies(self) -> list[ProxyOptions]:

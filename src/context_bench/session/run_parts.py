@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build, imported, parse_spec
-from context_bench.llm.redact import key_in
+from context_bench.evaluators.evidence_arrived import evidence_of
+from context_bench.llm.redact import bare_url, key_in
 from context_bench.session.options import RunOptions
 
+#: Examples that are looked at for evidence; and of which, where no model is asked, so many are under way.
+_LOOKED_AT, _AT_ONCE = 200, 8
 #: Evaluators that ask a model.
 _JUDGES = ("llm_judge", "memory_judge", "false_memory", "rubric_judge")
 
@@ -40,6 +44,8 @@ def evaluators(options: RunOptions, data: list[Any], prices: Any = None, account
     """
     from context_bench.evaluators import BUILTINS
 
+    if options.evidence_only:
+        return [_evaluator(options, "evidence", BUILTINS, prices, accounts)]
     names = list(
         dict.fromkeys(["answer", *(name for dataset in data for name in dataset.evaluators), *options.evaluator])
     )
@@ -82,6 +88,8 @@ def settle_score(options: RunOptions, data: list[Any], evaluators: list[Any]) ->
     Then it is the first score of the first evaluator that the datasets name (or of the judge). Returns a sentence about
     it.
     """
+    if options.evidence_only:
+        return None
     if "score_field" in options.model_fields_set or any("answer" in dataset.evaluators for dataset in data):
         return None
     by_data = {name for dataset in data for name in dataset.evaluators}
@@ -194,9 +202,37 @@ def design(options: RunOptions, cells: list[Any]) -> dict[str, Any]:
             "counts_as": 0,
             "asked_first": list(paired),
             "systems": [name for names in paired.values() for name in names],
-            "replies": "copied" if options.copies_replies else "asked anyway",
+            "replies": "copied" if options.copy_replies else "asked anyway",
         }
+    if options.evidence_only:
+        found["evidence_only"] = {"score_field": options.score_field, "asked": "nobody"}
     return {"design": found} if found else {}
+
+
+def settle_evidence_only(options: RunOptions, data: list[Any]) -> str | None:
+    """Set up a run that only asks what arrives of the evidence: in the provider's place stands an echo behind a tap,
+    and nothing is sent on. Returns a sentence about what is left out; raises `BadInput` for what cannot be done so.
+    """
+    if not options.evidence_only:
+        return None
+    if options.tap is not None and options.tap_port is None:
+        raise BadInput(f"--evidence-only with --tap {options.tap}: a running tap sends on; give --tap a port")
+    if options.tap is None and options.all_proxies:
+        raise BadInput("--evidence-only needs --tap PORT: the port that the proxies have as their upstream")
+    if options.record != "full":
+        raise BadInput(f"--evidence-only with --record {options.record}: what arrived is read; it must be kept: full")
+    first = (example for dataset in data for example in islice(dataset.examples(), _LOOKED_AT))
+    if not any(evidence_of(example) for example in first):
+        raise BadInput(
+            f"--evidence-only: none of the first {_LOOKED_AT} examples carries evidence that its context holds; "
+            'expected "evidence": a text, a list of texts, or of places [from, to] in the context'
+        )
+    left_out = options.upstream if options.upstream and not is_local(options.upstream) else None
+    options.tap, options.upstream, options.reader, options.judge_url = options.tap or "0", "echo", None, None
+    options.score_field, options.max_cost = "evidence_all", None
+    if "max_workers" not in options.model_fields_set:
+        options.max_workers = _AT_ONCE
+    return f"nothing is sent to {bare_url(left_out)}: no model is asked for what arrives" if left_out else None
 
 
 LOCAL = ("embedded", "echo", "scripted:", "sentence")

@@ -106,6 +106,8 @@ async def _session(options: RunOptions) -> int:
     run_parts.import_modules(options.imports)
     _check_basics(options)
     data = _datasets(options)
+    if said := run_parts.settle_evidence_only(options, data):
+        say(said)
     async with run_environment(options) as environment:
         prices = run_parts.prices(options)
         evaluators = run_parts.evaluators(options, data, prices, environment.accounts)
@@ -113,6 +115,11 @@ async def _session(options: RunOptions) -> int:
             say(chosen)
         local = is_local(options.upstream or "") and not (options.price or options.price_model)
         cells = arms.cells(options, environment, None if local else prices)  # what local models answer costs nothing
+        if options.evidence_only:
+            cells[0].notes.append(
+                "No model was asked (--evidence-only): the verdicts are about what arrived of the evidence, word for "
+                "word, not about answers."
+            )
         return await carry_out(options, environment, prices, data, cells, evaluators)
 
 
