@@ -13,6 +13,8 @@ python benchmarks/coverage.py PART [--runs 2000]
     judged    labels drawn by band: is people's mean found; does a judge that favours a system let a loss pass?
     naive     a loss of the margin judged by the usual shortcuts, for comparison
     limits    limits on live traffic: false alarms, changes found
+    forecast  a second run of the size that an undecided one names: how often does it decide?
+    second    examples that equal systems need with one and with two answers of the baseline; the error at the margin
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 from coverage_claims import inferior, shown, unequal
+from coverage_designs import forecast, own, second
 from coverage_limits import limits
 
 from context_bench import stats
@@ -42,14 +45,6 @@ def cluster_sizes(rng: np.random.Generator, groups: int, n: int) -> np.ndarray:
         return np.ones(n, dtype=int)
     shares = rng.gamma(2.0, 1.0, groups)
     return np.maximum(1, np.round(shares / shares.sum() * n)).astype(int)
-
-
-def own(rng: np.random.Generator, mean: np.ndarray, rho: float) -> np.ndarray:
-    """One cluster's own probabilities; `rho` = correlation of two values of one cluster."""
-    if rho == 0:
-        return mean
-    drawn = rng.standard_gamma(mean * (1 - rho) / rho + 1e-12)
-    return drawn / drawn.sum() if drawn.sum() > 0 else np.eye(len(mean))[rng.choice(len(mean), p=mean)]
 
 
 def losses(rng: np.random.Generator, sizes: np.ndarray, discordant: float, rho: float, part: float) -> np.ndarray:
@@ -326,6 +321,8 @@ MODES = {
     "limits": limits,
     "untouched": untouched,
     "agents": agents,
+    "forecast": forecast,
+    "second": second,
 }
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, Result
-from context_bench.core.roles import CANDIDATE, ArmRole, roles_in
+from context_bench.core.roles import CANDIDATE, ArmRole, roles_in, second_answer
 from context_bench.core.rows import different_load
 from context_bench.results import EvalResult
 
@@ -119,7 +119,7 @@ def within(
     return compared
 
 
-def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
+def spreads(result: Result, metric: str | None = None, margin: float = 0.02) -> list[dict[str, Any]]:
     """Spread of the paired differences of a run, for planning the next one: one entry per system that is compared with
     a baseline.
 
@@ -127,11 +127,12 @@ def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
     measured.
 
     `sd`: standard deviation of the differences (trials averaged); `design_effect`: how many times more examples
-    clusters cost, from the clustered and the plain standard error, never below 1; `n`: pairs.
+    clusters cost, as the verdict counts them; `n`: pairs; `clusters`: those they are in; `forecast`: what a verdict at
+    this `margin` would say of the examples that decide (`stats.verdict.forecast`), absent where it would be none.
     """
     field = score_of(result.rows, metric or _score_field(result) or "f1")
     pairs = dict.fromkeys((one.system, one.baseline) for one in result.comparisons if not one.dataset)
-    found = [_spread(result, system, baseline, field) for system, baseline in pairs]
+    found = [_spread(result, system, baseline, field, margin) for system, baseline in pairs]
     known, controls = [one for one in found if one is not None], _controls(result)
     told = [one for one in known if one["system"] not in controls] or known
     if not told:
@@ -139,26 +140,61 @@ def spreads(result: Result, metric: str | None = None) -> list[dict[str, Any]]:
     return told
 
 
-def _spread(result: Result, system: str, baseline: str, field: str) -> dict[str, Any] | None:
+def _spread(result: Result, system: str, baseline: str, field: str, margin: float) -> dict[str, Any] | None:
     import numpy as np
 
-    from context_bench.stats import mean_se
+    from context_bench.stats.intervals import bounded
+    from context_bench.stats.means import codes_of, mean_se
+    from context_bench.stats.verdict import weigh
 
     ours, theirs = _averaged(_of(result, system), field), _averaged(_of(result, baseline), field)
+    second = _second_answer(result, baseline)
+    again = {} if second in (None, system) else _averaged(_of(result, second or ""), field)
     keys = [key for key in ours if key in theirs]
     if len(keys) < 2:
         return None
-    differences = np.array([ours[key][0] - theirs[key][0] for key in keys])
-    found = mean_se(differences, [ours[key][1] for key in keys])
+    first = np.array([ours[key][0] for key in keys])
+    base = np.array([(theirs[key][0] + again.get(key, theirs[key])[0]) / 2 for key in keys])
+    clusters = [ours[key][1] for key in keys]
+    found = mean_se(first - base, clusters)
     effect = (found.se / found.se_iid) ** 2 if found.se and found.se_iid else 1.0
+    evidence = weigh(first, base, clusters, margin=margin, noise=_noise(result, baseline, field, averaged=bool(again)))
+    if evidence.in_points and evidence.low is not None:
+        codes = codes_of(clusters, len(keys))
+        gathered = bounded(first - base, codes, low=-1.0, high=1.0, guarded=True)
+        effect = (gathered.guard or gathered.design).effect
     return {
         "system": system,
         "baseline": baseline,
         "metric": field,
         "n": len(keys),
-        "sd": float(differences.std(ddof=1)),
+        "clusters": found.clusters,
+        "sd": float((first - base).std(ddof=1)),
         "design_effect": max(1.0, float(effect)),
+        **({"forecast": evidence.forecast()} if evidence.forecast is not None else {}),
     }
+
+
+def _second_answer(result: Result, baseline: str) -> str | None:
+    arm = second_answer(result.manifest.get("design"), baseline)
+    return arm if arm in result.summary else None
+
+
+def _noise(result: Result, baseline: str, field: str, *, averaged: bool) -> Any:
+    """Differences between the baseline and its repetition; `None` without one. `averaged`: as those of a system from
+    the mean of both spread.
+    """
+    import numpy as np
+
+    roles = roles_in(result.manifest, result.summary)
+    again = next(
+        (name for name, own in roles.items() if own.role == "noise_floor" and own.of in (None, baseline)), None
+    )
+    if again is None:
+        return None
+    ours, theirs = _averaged(_of(result, again), field), _averaged(_of(result, baseline), field)
+    apart = np.array([ours[key][0] - theirs[key][0] for key in ours if key in theirs])
+    return apart * (0.75**0.5 if averaged else 1.0)
 
 
 def _averaged(rows: Sequence[EvalRow], field: str) -> dict[tuple[str, str, str], tuple[float, str]]:
@@ -242,6 +278,10 @@ def _add(
     bad, roles = _must_lose(before, after, name)
     rows = {label: _renamed(before, earlier, label), name: _of(after, name), **bad}
     roles |= {label: roles_in(before.manifest, before.summary)[earlier].as_baseline(), name: CANDIDATE}
+    second = _second_answer(after, earlier) if before is after else None
+    if second is not None:
+        rows[second] = _of(after, second)
+        roles[second] = roles_in(after.manifest, after.summary)[second]
     if _shapeless(rows[label], rows[name]):
         compared.notes.append(
             f"{name}: one of the runs does not say how its requests were shaped; rows are paired without regard to it."
@@ -265,6 +305,7 @@ def _add(
         roles=roles,
         chosen_after=_chosen_after(after, field, margin),
         aside=without_context(after.manifest),
+        design=None if second is None else after.manifest.get("design"),
     )
     fresh = [system for system in kept if system not in compared.summary]
     compared.rows = [*compared.rows, *(row for system in fresh for row in kept[system])]

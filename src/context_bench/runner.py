@@ -233,6 +233,7 @@ def _add_numbers(
             calibration=_calibration(manifest, field),
             unranked=unranked(manifest, cell["systems"]),
             by_cluster=any(family.by_cluster for family in families_of(manifest)),
+            design=manifest.get("design"),
         )
         result.summary.update(found.summary)
         result.estimates.update(found.estimates)

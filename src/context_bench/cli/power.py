@@ -56,7 +56,7 @@ def command(
     store: str,
 ) -> int:
     """Examples needed for a difference and for a margin; with `-n`, what that many can show."""
-    measured = _measured(source, metric, store) if source else None
+    measured = _measured(source, metric, margin, store) if source and 0 < margin < 1 else None
     spread = sd if sd is not None else measured["sd"] if measured else _pass_fail_spread(discordant)
     for name, value, holds, expected in (
         ("--sd", spread, spread > 0, "above 0"),
@@ -77,11 +77,17 @@ def command(
     ):
         if not holds:
             raise BadInput(f"{name} is {value}; expected a number {expected}")
-    effect = measured["design_effect"] if measured and cluster_size == 1 else 1 + (cluster_size - 1) * icc
+    as_measured = measured is not None and cluster_size == 1
+    effect = measured["design_effect"] if measured and as_measured else 1 + (cluster_size - 1) * icc
     variance = spread**2 + 2 * within_sd**2 / trials
-    needed = _answers_needed(examples, margin, abs(difference), variance, discordant, effect, power, alpha)
+    needed = _answers_needed(
+        examples, margin, abs(difference), variance, discordant, effect, power, alpha, max(cluster_size, 1.0)
+    )
     if measured:
+        ahead = measured.pop("forecast", None)
         needed["measured"] = measured
+        if as_measured and sd is None and ahead is not None and (power, alpha, trials) == (0.8, 0.05, 1):
+            needed["n_for_margin"] = _as_forecast(margin, ahead)
     _show(needed, as_json=json, given=bool(measured) or sd is not None or discordant is not None)
     return 0
 
@@ -100,8 +106,9 @@ def _answers_needed(
     effect: float,
     power: float,
     alpha: float,
+    cluster_size: float,
 ) -> dict[str, Any]:
-    from context_bench.stats import mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
+    from context_bench.stats import least_clusters, mde, n_mcnemar, n_noninferiority, n_paired, smallest_margin
 
     needed: dict[str, Any] = {
         "assumed": {"sd": math.sqrt(variance), "design_effect": effect, "power": power, "alpha": alpha},
@@ -112,8 +119,12 @@ def _answers_needed(
         "n_for_margin": {
             "margin": margin,
             "n": n_noninferiority(margin, variance, alpha=alpha, power=power, effect=effect),
+            "least_clusters": least_clusters(margin),
         },
     }
+    if cluster_size > 1:
+        whole = needed["n_for_margin"]
+        whole["n"] = max(whole["n"], math.ceil(cluster_size * whole["least_clusters"]))
     if discordant is not None:
         found = math.ceil(effect * n_mcnemar(discordant, difference, alpha=alpha, power=power))
         needed["n_for_pass_fail"] = {"difference": difference, "discordant": discordant, "n": found}
@@ -126,7 +137,16 @@ def _answers_needed(
     return needed
 
 
-def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
+def _as_forecast(margin: float, ahead: Any) -> dict[str, Any]:
+    """The forecast that the run's own verdict at this margin would give; `n` is `None` where it names none."""
+    from dataclasses import asdict
+
+    from context_bench.stats import least_clusters
+
+    return {"margin": margin, **asdict(ahead), "least_clusters": least_clusters(margin)}
+
+
+def _measured(source: str, metric: str | None, margin: float, store: str) -> dict[str, Any]:
     """Spread and clustering of paired differences in an earlier run: the widest of the measured systems', so that the
     forecast is safe.
     """
@@ -134,11 +154,27 @@ def _measured(source: str, metric: str | None, store: str) -> dict[str, Any]:
     from context_bench.session.runs import found_run
 
     with found_run(source, store) as result:
-        found = spreads(result, metric)
+        found = spreads(result, metric, margin)
     widest = max(found, key=lambda one: one["sd"])
     if not widest["sd"]:
         raise BadInput(f"{source}: no pair of scores differs, so it says nothing about the spread; give --sd")
     return widest
+
+
+#: The reasons for which a forecast names no number.
+_UNNAMED = {
+    "margin": "no number can be named, the loss seen is the margin",
+    "chance": "no number can be named, as many as there were would usually do, and did not",
+    "few": "no number can be named from so few examples",
+}
+
+
+def _for_margin(margin: dict[str, Any]) -> str:
+    if margin["n"] is None:
+        return _UNNAMED[margin["why"]]
+    spread = f" in {margin['clusters']:,} clusters" if margin.get("clusters") else ""
+    around = f" ({margin['low']:,} to {margin['high']:,} as far as that run can tell)" if margin.get("low") else ""
+    return f"{margin['n']:,} examples{spread}{around}"
 
 
 #: Said where nobody gave a spread: verdicts of a run stand on its own.
@@ -168,7 +204,9 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
         f"power {assumed['power']:.0%}, error {assumed['alpha']:.0%}:",
         f"  to see a difference of {needed['n_for_difference']['difference']:g}: {needed['n_for_difference']['n']:,} "
         "examples",
-        f"  to rule out a loss of {margin['margin']:g} if the two are truly equal: {margin['n']:,} examples",
+        f"  to rule out a loss of {margin['margin']:g} if the two are truly equal: {_for_margin(margin)}",
+        f"  to rule out that whole documents are lost: {margin['least_clusters']:,} documents, however many examples "
+        "each has",
     ]
     if not given:
         lines.append(_GUESSED)

@@ -117,6 +117,13 @@ def of_kind(roles: Mapping[str, ArmRole], *kinds: str) -> str | None:
     return next((name for name, own in roles.items() if own.kind in kinds and own.of is None), None)
 
 
+def second_answer(design: Any, baseline: str) -> str | None:
+    """The arm that is the second answer of `baseline` by a manifest's `design`; `None` without one."""
+    arms = design.get("second_baseline") if isinstance(design, Mapping) else None
+    arm = arms.get(baseline) if isinstance(arms, Mapping) else None
+    return arm if isinstance(arm, str) else None
+
+
 def roles_in(manifest: Mapping[str, Any], systems: Iterable[str] = ()) -> dict[str, ArmRole]:
     """The roles of all arms of a run, and of `systems` that its manifest does not list."""
     cells, told = manifest.get("cells"), manifest.get("roles")

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from context_bench.core.keys import stable_hash
+from context_bench.core.roles import roles_of_cell
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, RunSettings
 
 #: Packages whose version can change a number in a report.
@@ -97,7 +98,22 @@ def described(
             "marker": getattr(recorder, "marker", None),
         },
     }
+    design = {**(manifest.get("design") or {}), **_second_baselines(manifest, arms)}
+    whole |= {"design": design} if design else {}
     return whole | ({"blinding": blinding(whole)} if any(each.after for each in evaluators) else {})
+
+
+def _second_baselines(manifest: Mapping[str, Any], arms: Sequence[PlannedArm]) -> dict[str, dict[str, str]]:
+    """The entry of the design that names, for a baseline, the arm that is its second answer: the first that repeats it
+    on every example.
+    """
+    whole, found = {arm.name for arm in arms if arm.arm.every == 1}, dict[str, str]()
+    for cell in manifest.get("cells") or []:
+        base = cell.get("baseline")
+        for name, own in roles_of_cell(cell).items():
+            if base in whole and name in whole and own.role == "noise_floor" and own.of in (None, base):
+                found.setdefault(base, name)
+    return {"second_baseline": found} if found else {}
 
 
 def blinding(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +140,9 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
         **manifest,
         **{name: before[name] for name in ("limits", "loads", "walls") if name in before},
     }  # what happened then happened
+    if before:  # what is declared after the first call was not declared
+        manifest = {key: value for key, value in manifest.items() if key != "design"}
+        manifest |= {"design": before["design"]} if "design" in before else {}
     if "notes" in before:  # they were added when it ended
         manifest = {"notes": before["notes"], **manifest}
     earlier = list(before.get("earlier", []))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +83,7 @@ class Comparer:
     aside: frozenset[str] = frozenset()
     unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
     by_cluster: bool = False  # the command line's -n counts clusters
+    second_answer: str | None = None  # the arm that is the baseline's second answer, declared before the run
     headline: str = ""  # what `comparisons` found to stand above all else
     _matched: FIFOCache[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(
         default_factory=lambda: FIFOCache(_MOST_MATCHED), repr=False
@@ -273,7 +276,7 @@ class Comparer:
         none = next((name for name in self._must_lose("") if self._role(name).kind in ("none", None)), None)
         if none is None:
             return default_margin()
-        pairs = self._pairs(none, full, None)
+        pairs = self._pairs(none, full, None, once=True)
         return (
             default_margin(float(pairs.second.mean()), float(pairs.first.mean()))
             if len(pairs.first)
@@ -312,8 +315,22 @@ class Comparer:
             margin=self.margin,
             excluded=pairs.excluded,
             lost=list(pairs.lost),
+            noise=self._noise,
             seed=self.seed,
         )
+
+    @cached_property
+    def _noise(self) -> NDArray[Any] | None:
+        """Differences between two equal arms, in the spread that those of equal systems have here; `None` without such
+        arms.
+        """
+        again = next((name for name in self.columns if self._is_noise(name)), None)
+        if again is None:
+            return None
+        pairs = self._pairs(again, self.baseline, None, once=True)
+        # a difference from the mean of two answers has the variance 1 + 1/2 where one of two answers has 1 + 1
+        apart: NDArray[Any] = (pairs.first - pairs.second) * (math.sqrt(0.75) if self.second_answer else 1.0)
+        return apart
 
     def _must_lose(self, system: str, baseline: str | None = None) -> list[str]:
         """Arms that must lose: those of no size in particular, and those in the size of `system`."""
@@ -329,10 +346,17 @@ class Comparer:
         return Assay(next(shown, None), tuple(arms))
 
     def _pairs(
-        self, first: str, second: str, dataset: int | None, within: NDArray[Any] | None = None, kind: int | None = None
+        self,
+        first: str,
+        second: str,
+        dataset: int | None,
+        within: NDArray[Any] | None = None,
+        kind: int | None = None,
+        *,
+        once: bool = False,
     ) -> Pairs:
         """Scores of two systems on the rows both have, matched by dataset, example, position and trial; trials are
-        averaged.
+        averaged, and so are the two answers of a baseline that gave two, but `once`, and beside the second one.
         """
         one, two = self.columns[first], self.columns[second]
         keys, at_one, at_two = self._rows_of_both(first, second)
@@ -350,6 +374,8 @@ class Comparer:
             wanted &= np.isin(keys, within)
         keys, at_one, at_two = keys[wanted], at_one[wanted], at_two[wanted]
         a, b = one.numbers(self.score_field)[at_one], two.numbers(self.score_field)[at_two]
+        if not once and second == self.baseline and self.second_answer not in (None, first):
+            b = self._with_second_answer(b, keys)
         a = np.where(self._same_arrived(first, second, at_one, at_two) & ~np.isnan(a), b, a)
         failed_one = unscored(one, self.gatherer, self.score_field)[at_one]
         failed_two = unscored(two, self.gatherer, self.score_field)[at_two]
@@ -399,6 +425,14 @@ class Comparer:
             if same or copied.get(system):
                 told.append(untouched_note(system, self.baseline, same, len(keys), copied.get(system, 0)))
         return told
+
+    def _with_second_answer(self, scores: NDArray[Any], keys: NDArray[Any]) -> NDArray[Any]:
+        """The baseline's scores, averaged with those of its second answer where that has one."""
+        again = self.columns[self.second_answer or ""]
+        places = np.searchsorted(again.keys, keys, sorter=(order := np.argsort(again.keys)))
+        places = order[np.minimum(places, len(order) - 1)]
+        second = np.where(again.keys[places] == keys, again.numbers(self.score_field)[places], np.nan)
+        return np.where(np.isnan(second), scores, (scores + second) / 2)
 
     def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds

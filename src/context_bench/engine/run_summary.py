@@ -14,7 +14,7 @@ from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.numbers import real
 from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
-from context_bench.core.roles import CANDIDATE, ArmRole, of_kind
+from context_bench.core.roles import CANDIDATE, ArmRole, of_kind, second_answer
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
 from context_bench.engine.estimates import estimates_of
@@ -59,6 +59,7 @@ def summarise(
     aside: Collection[str] = (),
     unranked: Collection[str] = (),
     by_cluster: bool = False,
+    design: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
@@ -69,9 +70,10 @@ def summarise(
     `judge calibrate` wrote it into the run. `chosen_after`: what was chosen when answers were there already
     ("margin", "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a
     loss of context; verdicts over everything leave them out, unless there is nothing else. `unranked`: systems whose
-    hits have no order: without scores of it. `by_cluster`: what the command line calls `-n` counts clusters. With two
-    or more systems each gets its `pareto_rank`. Raises `BadInput` if no row has `score_field` although rows have other
-    scores.
+    hits have no order: without scores of it. `by_cluster`: what the command line calls `-n` counts clusters.
+    `design`: what the manifest says of the run's design (`second_baseline`: baseline → the arm that is its second
+    answer). With two or more systems each gets its `pareto_rank`. Raises `BadInput` if no row has `score_field`
+    although rows have other scores.
     """
     found, gatherer, roles = RunSummary(), Gatherer(), roles or {}
     columns: dict[str, Columns] = {}
@@ -135,11 +137,17 @@ def summarise(
                 aside=left_out,
                 unranked=left,
                 by_cluster=by_cluster,
+                second_answer=second if (second := second_answer(design, against)) in columns else None,
             )
             found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
             found.notes[:0] = [comparer.headline] if comparer.headline else []
             found.notes += comparer.untouched({name: seen.get("copied", 0) for name, seen in found.wire.items()})
             found.notes += comparer.beside("evidence_all", "What arrived of the evidence, beside the answers", margin)
+            if comparer.second_answer is not None:
+                found.notes.append(
+                    f"{comparer.second_answer} is the second answer of {against}, as declared before the run: the "
+                    "others are compared with the mean of the two."
+                )
         if found.comparisons and (without := [name for name in gatherer.datasets if name in left_out]):
             found.notes.append(
                 f"{', '.join(without)}: no context apart from the question, so no evidence of what a compressor "

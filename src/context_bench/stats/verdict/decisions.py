@@ -19,6 +19,7 @@ from context_bench.stats.verdict.evidence import (
     shows_inferior,
     weigh,
 )
+from context_bench.stats.verdict.forecast import MOST_TIMES
 
 
 def sentence(question: VerdictQuestion, verdict: Verdict, family: str) -> str:
@@ -79,19 +80,51 @@ def _undecided(question: VerdictQuestion) -> str:
         return f"undecided against {question.baseline}: {_numbers(question)} on what both answered; {counted}."
     if question.unwinnable:
         return f"undecided against {question.baseline}: {_numbers(question)}."
-    if evidence.n_needed is None:
-        return f"undecided against {question.baseline}: {_numbers(question)}; {says}."
-    truth = "if the two are truly equal" if evidence.equal_assumed else "if the true loss is the one seen"
-    more = evidence.n_needed if evidence.n_needed > evidence.n else evidence.n * 2
-    spread = (
-        f" in {math.ceil(more * evidence.clusters / evidence.n):,} such clusters"
-        if evidence.clusters < evidence.n
-        else ""
-    )
-    return (
-        f"undecided against {question.baseline}: {_numbers(question)}; {says}. "
-        f"About {more:,} examples{spread} would decide (80 % chance {truth})."
-    )
+    return f"undecided against {question.baseline}: {_numbers(question)}; {says}.{_ahead(question)}"
+
+
+def _ahead(question: VerdictQuestion) -> str:
+    """The forecast in words, with a space before it; empty where there is none."""
+    evidence = question.evidence
+    if evidence.forecast is None:
+        return ""
+    needed = evidence.forecast()
+    if needed.why == "margin":
+        return " No number of examples can be named: the loss seen is the margin."
+    if needed.why == "chance":
+        return (
+            " No number of examples can be named: as many as these would usually decide if the two were truly equal, "
+            "and they did not."
+        )
+    if needed.n is None:
+        return (
+            f" No number of examples can be named from {times(evidence.n, 'example')}: it may take more than "
+            f"{MOST_TIMES * evidence.n:,}, and fewer than {times(needed.least or 1, 'example')} cannot rule it out."
+        )
+    spread = ""
+    if needed.clusters is not None:
+        spread = f" in {needed.clusters:,} such clusters"
+    low, high = _round(needed.low), _round(needed.high)
+    around = f", {low} to {high} as far as this run can tell" if low != high else ""
+    if needed.as_seen:
+        truth = "80 % chance, the true loss being somewhere about the one seen"
+    else:
+        more = f"of a loss of {_half(question)} it would take {_round(needed.if_half_lost)}"
+        truth = f"80 % chance if the two are truly equal; {more}"
+    return f" About {needed.n:,} examples{spread} would decide{around} ({truth})."
+
+
+def _half(question: VerdictQuestion) -> str:
+    margin = (question.evidence.margin or 0.0) / 2
+    if not question.evidence.in_points:
+        return f"{margin:.4g}"
+    points = f"{100 * margin:.3g}"
+    return f"{points} point{'s' * (points != '1')}"
+
+
+def _round(count: int | None) -> str:
+    """A number of examples to two figures: a forecast knows no more."""
+    return f"{float(f'{count or 0:.2g}'):,.0f}"
 
 
 def _too_few_clusters(question: VerdictQuestion) -> str:
@@ -284,7 +317,6 @@ def compare(
 def _comparison(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, *, family: str) -> Comparison:
     evidence = question.evidence
     verdict = _verdict(question, p_loss, p_within, p_gain)
-    needed = evidence.n_needed if verdict == "undecided" else None
     p = {"better": p_gain, "inferior": p_within}.get(verdict, p_gain if math.isnan(p_loss) else p_loss)
     return Comparison(
         system=question.system,
@@ -301,7 +333,7 @@ def _comparison(question: VerdictQuestion, p_loss: float, p_within: float, p_gai
         n=evidence.n,
         clusters=evidence.clusters,
         excluded=evidence.excluded,
-        n_needed=needed,
+        n_needed=evidence.n_needed if verdict == "undecided" else None,
         sentence=sentence(question, verdict, family),
         post_hoc=bool(question.chosen_after),
         qa_type=question.qa_type,

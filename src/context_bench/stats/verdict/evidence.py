@@ -5,8 +5,9 @@ Also the ceiling: if the best possible arm cannot be told from the baseline, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.lazy import LazyModule
@@ -14,7 +15,7 @@ from context_bench.stats.bootstrap import bootstrap_mean
 from context_bench.stats.distributions import quantile, upper_tail
 from context_bench.stats.intervals import Bounded, bounded, least_clusters
 from context_bench.stats.means import MIN_CLUSTERS, codes_of, mean_se
-from context_bench.stats.tests import n_noninferiority, n_paired
+from context_bench.stats.verdict.forecast import ExamplesNeeded, forecast, of_spread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,10 +49,10 @@ class Evidence:
     `p_loss`: H0 "the loss is the margin or more" (small = ruled out); `p_within`: H0 "the loss is the margin or less"
     (small = a larger loss is shown); `p_gain`: two-sided, against no difference. `bound`: one-sided 95 % lower bound.
     `changed`: pairs that differ. `failed`: examples that only the baseline answered, and `counting_failures` the
-    difference if they count as wrong. `in_points`: scores lie in [0, 1] and are printed as points of 100. `n_needed`:
-    examples for an 80 % chance of a decision. `labels`: examples that people rated on both sides, where the difference
-    is theirs and not a judge's. `least_clusters`: fewer of them, where each holds several examples, never rule the
-    margin out, since none that is lost as a whole need be among them.
+    difference if they count as wrong. `in_points`: scores lie in [0, 1] and are printed as points of 100. `forecast()`:
+    the examples that would decide. `labels`: examples that people rated on both sides, where the difference is theirs
+    and not a judge's. `least_clusters`: fewer of them, where each holds several examples, never rule the margin out,
+    since none that is lost as a whole need be among them.
     """
 
     n: int
@@ -66,14 +67,23 @@ class Evidence:
     p_loss: float | None = None
     p_within: float | None = None
     p_gain: float | None = None
-    n_needed: int | None = None
-    equal_assumed: bool = True
+    forecast: Callable[[], ExamplesNeeded] | None = field(default=None, compare=False, repr=False)
     failed: int = 0
     counting_failures: float | None = None
     in_points: bool = True
     method: str = ""
     labels: int | None = None
     least_clusters: int | None = None
+
+    @property
+    def n_needed(self) -> int | None:
+        """Examples for an 80 % chance of a decision; `None` where no number can be named."""
+        return None if self.forecast is None else self.forecast().n
+
+    @property
+    def equal_assumed(self) -> bool:
+        """True if `n_needed` takes the two for truly equal."""
+        return self.forecast is None or not self.forecast().as_seen
 
 
 def weigh(
@@ -84,13 +94,14 @@ def weigh(
     margin: float | None,
     excluded: int = 0,
     lost: Sequence[float] = (),
+    noise: NDArray[Any] | None = None,
     seed: int = 0,
 ) -> Evidence:
     """Gather the evidence of paired scores (same examples, same order).
 
     `excluded`: pairs left out because one side failed; `lost`: the baseline's scores on those where only the system
-    failed. Scores in [0, 1] are compared by the score bound of `stats.bounded` (for 0/1 scores: Tango's); others by
-    Student's t and bootstrap-t.
+    failed. `noise`: differences between two equal arms, by which forecasts go. Scores in [0, 1] are compared by the
+    score bound of `stats.bounded` (for 0/1 scores: Tango's); others by Student's t and bootstrap-t.
     """
     first, second = np.asarray(system, dtype=float), np.asarray(baseline, dtype=float)
     if first.shape != second.shape:
@@ -110,7 +121,11 @@ def weigh(
         ternary = bool(np.isin(both, (0.0, 1.0)).all())
         near_ceiling = bool(second.mean() >= LITTLE_TO_GAIN)
         gathered = bounded(d, codes, low=-1.0, high=1.0, guarded=True, little_to_gain=near_ceiling)
-        return _bounded_evidence(start, gathered, "Tango" if ternary else "score bound")
+        known = _bounded_evidence(start, gathered, "Tango" if ternary else "score bound")
+        if known.p_loss is None or margin is None:
+            return known
+        ahead = partial(forecast, gathered, d, codes, margin, noise=noise, refuted=_loss_shown(known))
+        return replace(known, forecast=cache(ahead))
     return _free_evidence(start, d, codes, seed)
 
 
@@ -133,7 +148,7 @@ def as_people_rate(start: Evidence, gap: Corrected, labels: int) -> Evidence:
         p_gain=min(1.0, 2 * min(gap.p_above(0.0), gap.p_below(0.0))),
         p_loss=None,
         p_within=None,
-        n_needed=None,
+        forecast=None,
         counting_failures=None,
         method="prediction-powered",
         labels=labels,
@@ -151,26 +166,17 @@ def _bounded_evidence(start: Evidence, gathered: Bounded, method: str) -> Eviden
     )
     if start.margin is None or start.margin <= 0:
         return told
-    looks_worse = gathered.mean < -start.margin
-    effect = (gathered.design if looks_worse else gathered.guard or gathered.design).effect
-    needed, equal = _needed(start.margin, gathered.mean, gathered.variance, effect)
     return replace(
         told,
         p_loss=gathered.p_harmless(start.margin),
         p_within=gathered.p_below(-start.margin),
-        n_needed=needed,
-        equal_assumed=equal,
         least_clusters=least_clusters(start.margin) if gathered.lost is not None and start.margin < 1 else None,
     )
 
 
-def _needed(margin: float, difference: float, variance: float, effect: float) -> tuple[int, bool]:
-    """Examples for a decision: if it looks worse than the margin, to show that; else to rule the loss out if the two
-    are truly equal.
-    """
-    if difference < -margin:
-        return n_paired(-margin - difference, variance, alpha=2 * LEVEL, effect=effect), False
-    return n_noninferiority(margin, variance, alpha=LEVEL, effect=effect), True
+def _loss_shown(evidence: Evidence) -> bool:
+    """True if the interval lies below no difference."""
+    return evidence.high is not None and evidence.high < 0
 
 
 def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
@@ -190,9 +196,10 @@ def _free_evidence(start: Evidence, d: Any, codes: Any, seed: int) -> Evidence:
     )
     if start.margin is None or start.margin <= 0:
         return told
-    needed, equal = _needed(start.margin, found.mean, found.se**2 * found.n, 1.0)
-    above = upper_tail((found.mean + start.margin) / found.se, df)
-    return replace(told, p_loss=above, p_within=1 - above, n_needed=needed, equal_assumed=equal)
+    distance = found.mean + start.margin
+    above = upper_tail(distance / found.se, df)
+    ahead = partial(of_spread, found.se**2 * found.n, found.n, distance, start.margin, refuted=_loss_shown(told))
+    return replace(told, p_loss=above, p_within=1 - above, forecast=cache(ahead))
 
 
 #: Kinds of arms: what has exactly the evidence, and what has everything that was sent.

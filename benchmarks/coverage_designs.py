@@ -1,0 +1,119 @@
+"""The part of `coverage.py` about designs: does a forecast hold what it promises, and how many examples does a design
+save?
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from context_bench.stats import verdict as stats_verdict
+from context_bench.stats.verdict import Evidence
+
+MARGIN = 0.02
+
+
+def own(rng: np.random.Generator, mean: np.ndarray, rho: float) -> np.ndarray:
+    """One cluster's own probabilities; `rho` = correlation of two values of one cluster."""
+    if rho == 0:
+        return mean
+    drawn = rng.standard_gamma(mean * (1 - rho) / rho + 1e-12)
+    return drawn / drawn.sum() if drawn.sum() > 0 else np.eye(len(mean))[rng.choice(len(mean), p=mean)]
+
+
+def scores(d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Right or wrong answers of a system and its baseline that differ by `d`."""
+    baseline = (d <= 0).astype(float)
+    return baseline + d, baseline
+
+
+def decided(evidence: Evidence) -> bool:
+    """Is the loss of the margin ruled out, or shown?"""
+    return min(evidence.p_loss or 0.0, evidence.p_within or 0.0) < 0.05
+
+
+def changing(rng: np.random.Generator, n: int, rho: float, loss: float = 0.0) -> np.ndarray:
+    """Differences of n pairs: a share `rho` changes, and `loss` more of them down than up."""
+    return rng.choice([1.0, -1.0, 0.0], size=n, p=[(rho - loss) / 2, (rho + loss) / 2, 1 - rho])
+
+
+def in_documents(rng: np.random.Generator, n: int, groups: int, rho: float, icc: float) -> tuple[np.ndarray, ...]:
+    """As `changing`, of documents of unequal size within which changes go together."""
+    shares = rng.lognormal(0, 0.8, groups)
+    sizes = np.maximum(1, np.round(shares / shares.sum() * n)).astype(int)
+    mean = np.array([rho / 2, rho / 2, 1 - rho])
+    kinds = np.concatenate([rng.choice(3, size=size, p=own(rng, mean, icc)) for size in sizes])
+    return np.select([kinds == 0, kinds == 1], [1.0, -1.0], 0.0), np.repeat(np.arange(groups), sizes)
+
+
+def forecast(runs: int) -> None:
+    """Of pilots that leave it open: the share that names a number of examples, the number, and how often a second run
+    of that number decides. Promised: 80 %.
+    """
+    print("truth, pilot of n                       open  named  number (10, 50, 90 %)  second run decides")
+    cells = [(rho, 0.0, n, floor) for floor in (False, True) for rho in (0.01, 0.02, 0.05, 0.1) for n in (40, 100, 200)]
+    cells += [(0.05, 0.01, 200, False), (0.06, 0.04, 100, False), (0.06, 0.05, 100, False)]
+    for rho, loss, n, floor in cells:
+        rng = np.random.default_rng(5)
+        numbers, hits, half_hits, undecided = [], 0, [], 0
+        for _ in range(runs):
+            first = stats_verdict.weigh(
+                *scores(changing(rng, n, rho, loss)), margin=MARGIN, noise=changing(rng, n, rho) if floor else None
+            )
+            if decided(first):
+                continue
+            undecided += 1
+            ahead = first.forecast()
+            if ahead.n is not None:
+                numbers.append(ahead.n)
+                hits += decided(stats_verdict.weigh(*scores(changing(rng, ahead.n, rho, loss)), margin=MARGIN))
+                if loss == MARGIN / 2 and ahead.if_half_lost:
+                    again = changing(rng, ahead.if_half_lost, rho, loss)
+                    half_hits.append(decided(stats_verdict.weigh(*scores(again), margin=MARGIN)))
+        name = f"{'equal' if not loss else f'loss {loss:.0%}'}, changing {rho:.0%}, n {n}{', with full#2' * floor}"
+        told = f"{name:40} {undecided / runs:4.0%} {len(numbers) / max(1, undecided):6.0%}"
+        if numbers:
+            told += f"  {np.percentile(numbers, [10, 50, 90]).astype(int)!s:22} {hits / len(numbers):6.1%}"
+        if half_hits:
+            told += f"; of the number named for such a loss {np.mean(half_hits):.1%}"
+        print(told, flush=True)
+    for groups, n, icc in itertools.product((40, 200), (80, 400), (0.0, 0.2)):
+        if n < groups:
+            continue
+        rng = np.random.default_rng(6)
+        numbers, hits, undecided, rho = [], 0, 0, 0.05
+        for _ in range(runs):
+            d, codes = in_documents(rng, n, groups, rho, icc)
+            first = stats_verdict.weigh(*scores(d), codes, margin=MARGIN)
+            if decided(first):
+                continue
+            undecided += 1
+            ahead = first.forecast()
+            if ahead.n is not None:
+                numbers.append(ahead.n)
+                d, codes = in_documents(rng, ahead.n, ahead.clusters, rho, icc)
+                hits += decided(stats_verdict.weigh(*scores(d), codes, margin=MARGIN))
+        name = f"equal, {n} in {groups} documents, correlation {icc}"
+        told = f"{name:40} {undecided / runs:4.0%} {len(numbers) / max(1, undecided):6.0%}"
+        if numbers:
+            told += f"  {np.percentile(numbers, [10, 50, 90]).astype(int)!s:22} {hits / len(numbers):6.1%}"
+        print(told, flush=True)
+
+
+def second(runs: int) -> None:
+    """Each of three answers is right or wrong by itself: the system's, and one or two of the baseline. How often is a
+    loss of 2 points ruled out, if there is none and if it is the margin?
+    """
+    rng = np.random.default_rng(7)
+    flips = (1 - math.sqrt(1 - 2 * 0.051)) / 2  # two answers differ in 5.1 % of examples
+    print("answers of the baseline     n  ruled out if equal  if the loss is the margin")
+    for answers, n in ((1, 820), (1, 851), (2, 679), (2, 710), (2, 500)):
+        told = np.zeros(2)
+        for _ in range(runs):
+            base = (rng.random((answers, n)) > flips).mean(axis=0)
+            for place, loss in enumerate((0.0, MARGIN)):
+                system = (rng.random(n) > flips + loss).astype(float)
+                told[place] += (stats_verdict.weigh(system, base, margin=MARGIN).p_loss or 0.0) < 0.05
+        print(f"{answers:23} {n:5} {told[0] / runs:19.1%} {told[1] / runs:26.1%}", flush=True)
