@@ -15,6 +15,7 @@ python benchmarks/coverage.py PART [--runs 2000]
     limits    limits on live traffic: false alarms, changes found
     forecast  a second run of the size that an undecided one names: how often does it decide?
     second    examples that equal systems need with one and with two answers of the baseline; the error at the margin
+    holdout   conversations drawn to go past a proxy: is their ratio in the interval at every look?
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from coverage_claims import inferior, shown, unequal
 from coverage_designs import forecast, own, second
+from coverage_holdout import holdout
 from coverage_limits import limits
 
 from context_bench import stats
@@ -323,6 +325,7 @@ MODES = {
     "agents": agents,
     "forecast": forecast,
     "second": second,
+    "holdout": holdout,
 }
 
 if __name__ == "__main__":

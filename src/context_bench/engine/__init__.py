@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         WatchRecord,
         list_watches,
         open_watch,
+        watch_key,
         watch_of,
         watched,
     )
@@ -64,6 +65,7 @@ __all__ = [
     "set_manifest",
     "setups",
     "spent",
+    "watch_key",
     "watch_of",
     "watched",
 ]
@@ -102,6 +104,7 @@ __getattr__, __dir__ = lazy(
         ".store.watches:WatchRecord",
         ".store.watches:list_watches",
         ".store.watches:open_watch",
+        ".store.watches:watch_key",
         ".store.watches:watch_of",
         ".store.watches:watched",
     ],

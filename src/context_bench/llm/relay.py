@@ -80,12 +80,16 @@ class BadTarget(RelayFailure):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request as it goes on. `target`: path and query, or an absolute URL of which only these are used."""
+    """A request as it goes on. `target`: path and query, or an absolute URL of which only these are used.
+
+    `around`: the base URL of a server on this machine that it goes to instead of the relay's own upstream.
+    """
 
     method: str
     target: str
     headers: Headers = field(repr=False)
     data: bytes | AsyncIterator[bytes] | None = field(default=None, repr=False)
+    around: str | None = None
 
 
 class Passage:
@@ -226,25 +230,25 @@ class Relay:
         async with await self._ask(sent) as reply:
             return reply.status, await reply.read()
 
-    def url_of(self, target: str) -> URL:
-        """URL of a request target. Raises `BadTarget`."""
+    def url_of(self, target: str, around: str | None = None) -> URL:
+        """URL of a request target, at the upstream or at `around`. Raises `BadTarget`."""
         try:
-            return URL(join(self.base, target), encoded=True)
+            return URL(join(around or self.base, target), encoded=True)
         except ValueError:
             raise BadTarget(f"the request target {target[:100]!r} is no path, nor an http or https URL") from None
 
     async def _ask(self, sent: Outgoing) -> aiohttp.ClientResponse:
         headers = one_spelling(sent.headers)
-        if self._login is not None:
+        if self._login is not None and sent.around is None:
             headers.setdefault(hdrs.AUTHORIZATION, self._login)
         try:
             return await self.session.request(
                 sent.method,
-                self.url_of(sent.target),
+                self.url_of(sent.target, sent.around),
                 headers=headers,
                 data=sent.data,
                 allow_redirects=False,
-                proxy=self.outward_proxy,
+                proxy=None if sent.around else self.outward_proxy,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise UpstreamFailed(502, f"upstream {self.base} cannot be reached ({reason(error)})") from None

@@ -403,6 +403,8 @@ class WatchOptions(OptionSet):
     sample: float = flag("Share of turns to mirror, 0 to 1.", 0.02)
     max_cost: float | None = own("Most that mirrored requests may cost, in USD.", bounds={})
     seed: int = own("Which turns are mirrored follows from this.")
+    holdout: float | None = flag("Share of conversations that go past the proxy, drawn at random: 0.1 is usual.")
+    needles: bool = flag("Plant facts in tool results before the proxy, taken out again behind it.", False)
     quiet: bool = own("Nothing on stderr while it runs.")
 
 

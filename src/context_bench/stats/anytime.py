@@ -2,7 +2,8 @@
 
 `EDetector` raises an alarm when evidence piles up that a limit is crossed: over its whole horizon a stream that keeps
 the limit raises one with probability `alpha` at most. The `*_step` functions turn a session into what it bets on.
-`BoundedSequence` and `RatioSequence` are intervals to show beside it. Each keeps a few numbers, takes in one session at
+`BoundedSequence` and `RatioSequence` are intervals to show beside it; `ratio_of_arms` compares sessions that were drawn
+at random to go past the system. Each of the others keeps a few numbers, takes in one session at
 a time and can be stored between two: `dataclasses.asdict` gives its state, the constructor takes it back.
 
 Sources: Ville 1939; Shin, Ramdas, Rinaldo, E-detectors (arXiv:2203.03532); Waudby-Smith, Ramdas, Estimating means of
@@ -22,6 +23,8 @@ HORIZON = 100_000
 #: there a rise of a tenth is found soonest by the highest bet (`benchmarks/coverage.py limits` has the figures).
 BETS = {"cost": (0.25, 0.5, 0.95), "share": (0.02, 0.05, 0.15), "quality": (0.1, 0.3, 0.8)}
 COST_WEIGHTS = (0.1, 0.2, 0.7)
+#: Members of the smaller of two groups for which their interval is narrowest, and below which there is none.
+TUNED_FOR_OF_ARM, FEWEST_OF_ARM = 100, 30
 
 
 @dataclass
@@ -232,7 +235,58 @@ class RatioSequence:
             return None
         squares = self.above_squared - 2 * ratio * self.product + ratio**2 * self.below_squared
         sd = math.sqrt(max(squares, 0.0) / t) / (self.below / t)
-        log = -2 * math.log(self.alpha)
-        rho = (log + math.log(log + 1)) / self.tuned_for  # squared
-        half = sd * math.sqrt(2 * (t * rho + 1) / (t * t * rho) * math.log(math.sqrt(t * rho + 1) / self.alpha))
+        half = sd * boundary(t, self.tuned_for, self.alpha)
         return ratio - half, ratio + half
+
+
+def boundary(t: int, tuned_for: float, alpha: float = 0.05) -> float:
+    """Half the width of an asymptotic confidence sequence after `t` values whose standard deviation is 1, narrowest for
+    its `t` near `tuned_for`.
+    """
+    log = -2 * math.log(alpha)
+    rho = (log + math.log(log + 1)) / tuned_for  # squared
+    return math.sqrt(2 * (t * rho + 1) / (t * t * rho) * math.log(math.sqrt(t * rho + 1) / alpha))
+
+
+@dataclass(frozen=True, slots=True)
+class RatioOfArms:
+    """Amounts of one group over those of another: `value` and both ends of its interval are ratios of geometric means.
+
+    `low` and `high` are `None` where a group has fewer than `FEWEST_OF_ARM` members.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def ratio_of_arms(
+    treated: Sequence[float], held_out: Sequence[float], *, share: float, alpha: float = 0.05
+) -> RatioOfArms | None:
+    """A typical amount of `treated` over one of `held_out`, a group that members were drawn to with the chance `share`.
+    Amounts > 0; `None` where a group is empty.
+
+    The interval is an asymptotic confidence sequence: with probability 1 − `alpha` it holds the truth at every look,
+    for members who were drawn to a group independently of each other (Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas,
+    arXiv:2103.06476, theorem 2.2 and section 3 on the effect of a randomised treatment). On the logarithm, since bills
+    differ tenfold: the ratio of their arithmetic means hangs on the dearest few. Looked at up to 20,000 members, this
+    interval missed the truth in 1 to 8 % of streams, one for arithmetic means in 3 to 100 % (`benchmarks/coverage.py
+    holdout`).
+    """
+    if not treated or not held_out:
+        return None
+    (mean, spread), (other, others) = _log_moments(treated), _log_moments(held_out)
+    value = math.exp(mean - other)
+    fewer, n = min(len(treated), len(held_out)), len(treated) + len(held_out)
+    if fewer < FEWEST_OF_ARM:
+        return RatioOfArms(value, None, None)
+    variance = n * (spread / len(treated) + others / len(held_out))
+    half = math.sqrt(variance) * boundary(n, TUNED_FOR_OF_ARM / min(share, 1 - share), alpha)
+    return RatioOfArms(value, value * math.exp(-half), value * math.exp(half))
+
+
+def _log_moments(amounts: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance of the logarithms."""
+    logs = [math.log(amount) for amount in amounts]
+    mean = math.fsum(logs) / len(logs)
+    return mean, math.fsum((one - mean) ** 2 for one in logs) / max(1, len(logs) - 1)

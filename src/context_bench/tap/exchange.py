@@ -169,10 +169,33 @@ class Body:
         self.budget.held -= self.kept
         self.kept, self.pieces = 0, []
 
+    def replace(self, at: float, data: bytes) -> None:
+        """Keep `data` in the place of what came."""
+        self.drop()
+        self.size, self.whole, self.crowded = 0, True, False
+        self.add(at, data)
+
     @property
     def data(self) -> bytes:
         """All that was kept."""
         return b"".join(piece for _, piece in self.pieces)
+
+
+@dataclass(slots=True)
+class Steered:
+    """Record of what a watch did to a request on its way, or found in it (`tap.steering`).
+
+    `unit`: a keyed hash of its conversation, empty if it names none. `held_out`: it went past the proxy. `planted`: the
+    needles that were put in at the front, each with the turns since its tool result came; `without` says why there are
+    none. `removed`: those that were found whole at the back; `damaged`: what was left of others there.
+    """
+
+    unit: str = ""
+    held_out: bool = False
+    planted: tuple[tuple[str, int], ...] = ()
+    without: str = ""
+    removed: frozenset[str] = frozenset()
+    damaged: int = 0
 
 
 @dataclass(slots=True)
@@ -212,6 +235,7 @@ class Exchange:
     whole: bytes = b""  # the full request, where the body is an increment, for an observer
     arrived_as: str = ""  # what arrived, as a digest, where the window is paired with the baseline's
     copied: bool = False  # it was answered with the reply that the baseline got
+    steered: Steered = field(default_factory=Steered)
 
     @property
     def wire(self) -> str:

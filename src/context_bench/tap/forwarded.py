@@ -47,6 +47,7 @@ from context_bench.wire.apis import (
 )
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.cache import segments
+from context_bench.wire.needles import shown
 from context_bench.wire.request import WireRequest, count_request, facts
 
 POLICIES = ("meta", "hashes", "redacted", "full")
@@ -212,6 +213,9 @@ class RecordWriter:
         if exchange.arrived_as and record.mark is not None:  # its client compares it with what came through the proxy
             said_so = [reply.text or "", reply.tool_calls, reply.refusal or "", reply.finish_reason]
             record.facts["answered_as"] = keyed_digest(record.mark, said_so)
+        texts = (reply.text, reply.reasoning, *(str(call.get("arguments")) for call in reply.tool_calls))
+        if marks := sum(shown(text) for text in texts if text):
+            record.facts["needles_shown"] = marks
         if reply.usage is None:
             counter = counter_for(self._counter_model or record.model or "")
             said = [

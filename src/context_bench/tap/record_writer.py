@@ -19,6 +19,7 @@ from context_bench.llm.background import LARGE, Apart, Lost
 from context_bench.llm.coding import unpacks_to_more
 from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, header
 from context_bench.tap.forwarded import RecordWriter
+from context_bench.tap.steering import Steering
 from context_bench.wire.request import WireRequest
 
 
@@ -150,12 +151,13 @@ class Observer:
 
     `arrived`: a request has begun to come in. `finished`: it is over and read; `record`, `request` and `digest` are
     there, bodies go when this returns. `reading`: these are large and are being read now, and what follows them waits;
-    none of them once they have been read.
+    none of them once they have been read. `steering`: is asked where each request goes on, and with which body.
     """
 
     arrived: Callable[[Exchange], None]
     finished: Callable[[Exchange], None]
     reading: Callable[[Sequence[Exchange]], None]
+    steering: Steering | None = None
 
 
 @dataclass(slots=True)

@@ -41,6 +41,7 @@ from context_bench.llm.relay import (
     reason,
 )
 from context_bench.tap.exchange import Exchange, Headers, unmarked_target, without_marks
+from context_bench.tap.steering import AS_IT_CAME, Steering, from_body, from_head
 from context_bench.tap.untouched import BaselineReplies, gathered
 from context_bench.wire.apis.shared import as_str, load_body
 
@@ -93,8 +94,10 @@ class TapRelay:
     event loop.
     """
 
-    def __init__(self, upstream: str, *, key: str | None, clock: Clock, replies: BaselineReplies) -> None:
-        self._relay, self.replies = Relay(upstream), replies
+    def __init__(
+        self, upstream: str, *, key: str | None, clock: Clock, replies: BaselineReplies, steering: Steering | None
+    ) -> None:
+        self._relay, self.replies, self.steering = Relay(upstream), replies, steering
         self._key, self.now = key, clock.monotonic
         self.open, self.close = self._relay.open, self._relay.close
         self.stopping = False
@@ -158,17 +161,19 @@ class TapRelay:
 
     async def _upgrade(self, exchange: Exchange) -> aiohttp.ClientWebSocketResponse:
         target, headers = self.outward(exchange)
+        onward = from_head(self.steering, exchange) or AS_IT_CAME
+        headers = onward.headers(headers)
         packed = any(
             name.lower() == "sec-websocket-extensions" and "permessage-deflate" in value for name, value in headers
         )
         try:
             return await open_upstream(
                 self._relay.session,
-                self._relay.url_of(target),
+                self._relay.url_of(target, onward.around),
                 one_spelling(without_handshake(headers)),
                 protocols=protocols_of(headers),
                 packed=packed,
-                proxy=self._relay.outward_proxy,
+                proxy=None if onward.around else self._relay.outward_proxy,
             )
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamFailed(502, f"upstream {self._relay.base} cannot be reached ({reason(error)})") from None
@@ -184,11 +189,14 @@ class _Seen(Passage):
         self.holds_the_end, self.minds_the_end = exchange.kept is not None, True
 
     async def outgoing(self) -> Outgoing | web.StreamResponse:
-        target, headers = self._relay.outward(self._exchange)
-        body = await self._body()
-        if (reply := await self._relay.replies.answering(self._exchange)) is not None:
+        exchange, steering = self._exchange, self._relay.steering
+        target, headers = self._relay.outward(exchange)
+        onward, body = from_head(steering, exchange), await self._body()
+        if (reply := await self._relay.replies.answering(exchange)) is not None:
             return await answer_with(self._request, self, reply.status, reply.headers, reply.pieces)
-        return Outgoing(self._request.method, target, headers, body)
+        if onward is None:
+            body, onward = await from_body(steering, exchange, body)
+        return Outgoing(self._request.method, target, onward.headers(headers), body, onward.around)
 
     async def _body(self) -> bytes | AsyncIterator[bytes] | None:
         request = self._request

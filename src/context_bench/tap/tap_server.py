@@ -121,7 +121,8 @@ class Tap:
             upstream = upstream_of(self._upstream)
             if not isinstance(upstream, str):
                 upstream = (await opened.enter_async_context(ModelServer(upstream))).url
-            self._relay = TapRelay(upstream, key=self._key, clock=self._clock, replies=self._replies)
+            steering = self._observer.steering if self._observer is not None else None
+            self._relay = TapRelay(upstream, key=self._key, clock=self._clock, replies=self._replies, steering=steering)
             await self._relay.open()
             opened.push_async_callback(self._relay.close)
             self._reader.open()

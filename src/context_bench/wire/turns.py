@@ -23,7 +23,8 @@ class Turn:
 
     `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the
     session. `turn`: its place in the session, from 1 (a repeated request keeps its turn). `context`: what it is for
-    within the session. `arm`: `main`, or `shadow` for a mirrored request. `failure`: how it failed, as the client saw
+    within the session. `arm`: `main`, `shadow` for a mirrored request, `holdout` for one of a conversation that goes
+    past the proxy; `unit`: a keyed hash of the conversation that was drawn. `failure`: how it failed, as the client saw
     it: a status, or words of ours. `repeat`: the client itself sent the same before, and `after` is how that attempt
     failed. Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own
     tokenizer); `usage` and `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for
@@ -32,6 +33,9 @@ class Turn:
     answered when all patience was over; they are told of as late. Times in seconds; `added` is the client's time
     without the provider's. `violations` counts what was done to the request by kind (see `core.violations`); `details`
     tells each, where bodies may be kept. `tools` names the tools that some kinds are about.
+    `needles_planted`: facts put into the request's tool results, `needles_lost`: those that did not arrive behind, of
+    `needle_ages` by the turns since their result came; `needles_without`: why there are none; `needles_damaged`: pieces
+    that were taken out behind; `needles_shown`: such markers in the reply.
     `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing
     stood in between. `front` and `calls` are the taps' own records, by the recording policy.
     """
@@ -41,7 +45,8 @@ class Turn:
     at: float
     session: str = ""
     turn: int = 0
-    arm: Literal["main", "shadow"] = "main"
+    arm: Literal["main", "shadow", "holdout"] = "main"
+    unit: str = ""
     model: str | None = None
     wire: str = ""
     status: int | None = None
@@ -72,6 +77,12 @@ class Turn:
     tools: dict[str, list[str]] = field(default_factory=dict)
     details: list[str] = field(default_factory=list)
     unchanged: bool | None = None  # the provider got the client's body byte for byte
+    needles_planted: int = 0
+    needles_lost: int = 0
+    needle_ages: dict[str, dict[str, int]] = field(default_factory=dict)
+    needles_without: str = ""
+    needles_damaged: int = 0
+    needles_shown: int = 0
     front: Forwarded | None = None
     calls: list[Forwarded] = field(default_factory=list)
 
@@ -95,6 +106,7 @@ _PLAIN = (
         "added_ttft",
     ),
 )
+_NEEDLES = ("needles_planted", "needles_lost", "needles_damaged", "needles_shown")
 _SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
 
 
@@ -107,7 +119,7 @@ class Figures:
     told no usage, so that they are in `guessed` and not in `cost`. `uncounted`: images and other parts of what clients
     sent that no tokenizer of ours counts. `silent`: turns that were answered though no call of theirs was seen behind;
     `pending`: turns whose call was seen and still being answered when they were written down. `oversized`: bodies that
-    were too large to be read.
+    were too large to be read. `needles_*` as in turns: each needle counts once for each request that it was in.
     """
 
     turns: int = 0
@@ -137,6 +149,12 @@ class Figures:
     alone_cost: float | None = None
     unchanged: int = 0
     compared: int = 0
+    needles_planted: int = 0
+    needles_lost: int = 0
+    needle_ages: dict[str, dict[str, int]] = field(default_factory=dict)
+    needles_without: Counter[str] = field(default_factory=Counter)
+    needles_damaged: int = 0
+    needles_shown: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     repeated_after: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
@@ -183,6 +201,7 @@ class Figures:
         self.extra += turn.extra
         self.retries += turn.retries
         self.violations.update(turn.violations)
+        self._add_needles(turn)
         count_tools(self.tools, turn.tools)
         sent = turn.front or (turn.calls[0] if turn.calls else None)
         self.uncounted += sent.uncounted_parts if sent is not None else 0
@@ -198,6 +217,12 @@ class Figures:
             self._added.append(turn.added)
         if turn.added_ttft is not None:
             self._added_ttft.append(turn.added_ttft)
+
+    def _add_needles(self, turn: Turn) -> None:
+        for name in _NEEDLES:
+            setattr(self, name, getattr(self, name) + getattr(turn, name))
+        self.needle_ages = plus(self.needle_ages, turn.needle_ages)
+        self.needles_without.update([turn.needles_without] if turn.needles_without else [])
 
     def absorb(self, other: Figures) -> None:
         """Count in what another one has counted."""
@@ -257,6 +282,9 @@ class Figures:
         found |= {
             name: {key: value for key, value in values.items() if value is not None} for name, values in nested.items()
         }
+        if self.needles_planted or self.needles_without or self.needles_shown:
+            found["needles"] = {name.removeprefix("needles_"): getattr(self, name) for name in _NEEDLES}
+            found["needles"] |= {"ages": self.needle_ages, "without": dict(sorted(self.needles_without.items()))}
         if self.tools:
             found["tools"] = dict(sorted(self.tools.items()))
         for name in ("failures", "repeated_after", "refusals", "violations", "models"):

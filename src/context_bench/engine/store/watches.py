@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -180,6 +181,18 @@ def open_watch(
         values = {"name": chosen, "status": RUNNING, "created": now, "updated": now, "owner": process_mark()}
         number = insert_one(connection, schema.watches, {**values, "settings": pack(dumps(settings))})
     return WatchLog(store, number, chosen, settings, clock)
+
+
+def watch_key(store: Store) -> str:
+    """The key of the newest watch here that has one, in hex digits, else a new one: with it conversations are drawn and
+    needles follow from what they are planted in, the same in every watch of this store.
+    """
+    with store.reading() as connection:
+        newest = select(schema.watches.c.settings).order_by(*newest_first(schema.watches))
+        for settings in connection.scalars(newest):
+            if isinstance(key := unpacked(settings, {}).get("key"), str):
+                return key
+    return secrets.token_hex(16)
 
 
 def list_watches(store: Store) -> list[WatchRecord]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from context_bench.core.records import Forwarded
     from context_bench.engine import WatchLog, WatchRecord
     from context_bench.traffic.sections.watch_board import Board
+    from context_bench.traffic.watch.front_steering import FrontSteering
     from context_bench.traffic.watch.watcher import Shadow, Watch
     from context_bench.wire.turns import Turn
 
@@ -60,7 +61,17 @@ def command(context: typer.Context, **given: Any) -> int:
         raise BadInput(
             "watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL"
         )
+    _check_steering(options)
     return WatchRun(options, list(context.args)).run()
+
+
+def _check_steering(options: WatchOptions) -> None:
+    """Both options that steer requests are about a proxy in between."""
+    if options.holdout is not None and not 0 < options.holdout < 1:
+        raise BadInput(f"watch: --holdout {options.holdout} is no share to hold out; expected between 0 and 1, as 0.1")
+    given = [name for name, value in (("--holdout", options.holdout), ("--needles", options.needles or None)) if value]
+    if given and options.via is None:
+        raise BadInput(f"watch: {' and '.join(given)} compare with a proxy, and there is none; name it with --via URL")
 
 
 _SHADOW_PATIENCE = 30.0
@@ -81,7 +92,7 @@ class WatchRun:
         return interrupts.looped(self._run())
 
     async def _run(self) -> int:
-        from context_bench.engine import open_store, open_watch, watched
+        from context_bench.engine import open_store, open_watch, watch_key, watched
         from context_bench.llm.prices import rules_date
         from context_bench.session.run_parts import started_upstream
         from context_bench.traffic.sections.watch_board import Board
@@ -90,6 +101,8 @@ class WatchRun:
         with open_store(self.options.store) as kept:
             async with started_upstream(self.options.upstream) as url:
                 settings = self._settings(prices, rules_date())
+                if self.options.holdout is not None or self.options.needles:
+                    settings["key"] = watch_key(kept)
                 await self._look()
                 log = open_watch(kept, settings, name=self.options.name)
                 board = Board()
@@ -148,6 +161,8 @@ class WatchRun:
             "sample": self.options.sample if self.options.shadow else None,
             "seed": self.options.seed if self.options.shadow else None,
             "client": self.client[0] if self.client else None,
+            "holdout": self.options.holdout,
+            "needles": self.options.needles or None,
         }
 
     async def _watch(self, url: str, prices: Any, log: Any, board: Board, settings: dict[str, Any]) -> int:
@@ -163,7 +178,7 @@ class WatchRun:
         shadows: list[Shadow] = []
 
         async def keep(turns: list[Turn]) -> None:
-            mine = sum(turn.kind == "turn" and turn.arm == "main" for turn in turns)
+            mine = sum(turn.kind == "turn" and turn.arm != "shadow" for turn in turns)
             await loop.run_in_executor(store_thread, log.write, turns, watch.under_way - mine)
 
         def seen(turn: Turn) -> None:
@@ -194,6 +209,7 @@ class WatchRun:
                 sink=_prompts_only(sink),
                 mirror=mirror if self.options.shadow else None,
                 moved=(counted := asyncio.Event()).set,
+                steering=self._steering(settings.get("key")),
             )
             counting = asyncio.create_task(
                 _count(watch, log, counted, lambda count: loop.run_in_executor(store_thread, log.under_way, count))
@@ -219,6 +235,16 @@ class WatchRun:
             self.notes.append(f"Records were lost: {watch.lost:,} could not be kept ({watch.fault})")
             code = code or 1
         return code
+
+    def _steering(self, key: str | None) -> FrontSteering | None:
+        from context_bench.traffic.watch.front_steering import Conversations, FrontSteering
+        from context_bench.wire.needles import Needles
+
+        if key is None:
+            return None
+        secret, share = bytes.fromhex(key), self.options.holdout
+        drawn = None if share is None else Conversations(secret, share)
+        return FrontSteering(drawn, Needles(secret) if self.options.needles else None)
 
     def _head(self, board: Board, watch: Watch) -> None:
         board.head.append(f"point your client at {watch.url} ({watch.url}/v1 for OpenAI's); Ctrl-C ends it")
@@ -374,7 +400,7 @@ def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         "watch": name,
         **{
             key: settings.get(key)
-            for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of")
+            for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of", "holdout")
         },
     }
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from context_bench.core.records import Usage, not_compared
 from context_bench.reports.visible_text import json_ready, visible
+from context_bench.traffic.sections.holdout import HoldoutBills, plural
 from context_bench.wire.turns import Figures, Turn
 from context_bench.wire.violations import phrase
 
@@ -38,6 +39,7 @@ class Board:
     figures: dict[Key, Figures] = field(default_factory=dict)
     contexts: dict[Key, dict[str, Figures]] = field(default_factory=dict)
     sums: dict[str, Figures] = field(default_factory=dict)
+    bills: HoldoutBills = field(default_factory=HoldoutBills)
 
     def add(self, turn: Turn) -> None:
         """Count one record."""
@@ -48,6 +50,7 @@ class Board:
         if turn.session:
             self.contexts.setdefault(key, {}).setdefault(turn.context, Figures()).add(turn)
         self.sums.setdefault(turn.arm, Figures()).add(turn)
+        self.bills.add(turn)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.head:
@@ -98,7 +101,7 @@ class Board:
             if lines.get(arm, 0) > 1:
                 yield from _tables([_Row(_name(arm, "all"), figures)], brief=brief, heads=False)
             elif figures.other and not self.figures.get((arm, ""), Figures()).turns:
-                yield Text(f"{figures.other:,} other {_plural(figures.other, 'request')} (no prompts)", style="dim")
+                yield Text(f"{figures.other:,} other {plural(figures.other, 'request')} (no prompts)", style="dim")
 
     def unreached(self, back: str | None) -> str | None:
         """Advice if requests were answered and none of them was seen behind the proxy. `back` is the tap's address."""
@@ -120,7 +123,7 @@ def line(turn: Turn) -> str:
     ]
     again = f" again (after {turn.after})" if turn.after else " again" if turn.repeat else ""
     context = f" ({turn.context})" if turn.context != "main" else ""
-    told = [f"{turn.session or '-'} {where}{context}{again}{' (shadow)' if turn.arm == 'shadow' else ''}"]
+    told = [f"{turn.session or '-'} {where}{context}{again}{'' if turn.arm == 'main' else f' ({turn.arm})'}"]
     status = f"{turn.status or '---'}"
     told.append(status if turn.failure in (None, status) else f"{status} {turn.failure}")
     told.append(f"{short(turn.sent)} → {short(turn.forwarded)} tokens{'' if turn.exact else ' (est.)'}")
@@ -166,12 +169,17 @@ def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
             told["contexts"] = {name: part.as_dict() for name, part in contexts.items()}
         arms[arm]["sessions"][session or "-"] = told
     noted = _notes(board, about, notes)
-    return json.dumps(json_ready({"schema": 1, "watch": dict(about), "arms": arms, "notes": noted}), indent=2) + "\n"
+    report = {"schema": 1, "watch": dict(about), "arms": arms, "notes": noted}
+    if isinstance(share := about.get("holdout"), float):
+        report["holdout"] = board.bills.as_dict(share)
+    return json.dumps(json_ready(report), indent=2) + "\n"
 
 
 def _notes(board: Board, about: Mapping[str, Any], notes: Iterable[str]) -> list[str]:
     unreached = board.unreached(about.get("back"))
-    return [*([f"Mind: {unreached}."] if unreached else []), *notes]
+    share = about.get("holdout")
+    drawn = [str(board.bills.as_dict(share)["sentence"])] if isinstance(share, float) else []
+    return [*([f"Mind: {unreached}."] if unreached else []), *drawn, *notes]
 
 
 def _counted(turns: Iterable[Turn]) -> Board:
@@ -230,7 +238,7 @@ def _table(heads: bool) -> Table:
 
 def _name(arm: str, session: str) -> str:
     name = visible(session or "no session", 60)
-    return f"{name} shadow" if arm == "shadow" else name
+    return name if arm == "main" else f"{name} {arm}"
 
 
 def _cells(figures: Figures) -> list[str]:
@@ -263,8 +271,8 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
         (figures.pending, "still being answered behind", ""),
         (figures.repeats, "repeated by the client", _kinds("after", figures.repeated_after)),
         (figures.failed, "failed", _kinds("", figures.failures)),
-        (figures.other, f"other {_plural(figures.other, 'request')}", ""),
-        (figures.uncounted, f"{_plural(figures.uncounted, 'part')} not counted", ""),
+        (figures.other, f"other {plural(figures.other, 'request')}", ""),
+        (figures.uncounted, f"{plural(figures.uncounted, 'part')} not counted", ""),
     )
     told += [f"{count:,} {what}{how}" for count, what, how in counts if count]
     if figures.compared and not brief:
@@ -278,22 +286,44 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
         yield "wire: " + ", ".join(
             _kind(kind, count, figures.tools.get(kind, {})) for kind, count in sorted(figures.violations.items())
         )
+    yield from _needles(figures)
     if figures.oversized:
         yield not_compared(figures.oversized)
     if not brief:
         yield from _left_out(figures)
 
 
+def _needles(figures: Figures) -> Iterator[str]:
+    """Share of planted facts that arrived, by the turns since their tool result came; and what went without."""
+    if planted := figures.needles_planted:
+        ages = [(name, figures.needle_ages.get(name, {})) for name in sorted(figures.needle_ages, key=int)]
+        shares = [
+            f"{name} {plural(int(name), 'turn')} {counts['kept'] / counts['planted']:.0%}".replace("%", " %")
+            for name, counts in ages
+        ]
+        arrived = f"needles: {planted - figures.needles_lost:,} of {planted:,} arrived"
+        yield f"{arrived}; by age: {', '.join(shares[:8])}{', …' if len(shares) > 8 else ''}"
+    if figures.needles_without:
+        yield "without needles: " + ", ".join(
+            f"{count:,} {plural(count, 'request')} ({visible(why, 60)})"
+            for why, count in sorted(figures.needles_without.items())
+        )
+    if figures.needles_damaged:
+        yield f"{figures.needles_damaged:,} {plural(figures.needles_damaged, 'piece')} of cut needles taken out behind"
+    if figures.needles_shown:
+        yield f"Mind: {figures.needles_shown:,} markers of needles stood in replies to the client"
+
+
 def _left_out(figures: Figures) -> Iterator[str]:
     """Name the costs that are missing from the sum, or are there by our own count."""
     if figures.untold:
-        told = f"{figures.untold:,} of {figures.answered:,} {_plural(figures.answered, 'call')} told no usage"
+        told = f"{figures.untold:,} of {figures.answered:,} {plural(figures.answered, 'call')} told no usage"
         guess = (
             "" if figures.guessed is None else f": ≈ ${figures.guessed:.4f} is predicted, tokens counted here × price"
         )
         yield f"{told}{guess or ' and is not in the money'}"
     if figures.unpriced:
-        calls = _plural(figures.unpriced, "call")
+        calls = plural(figures.unpriced, "call")
         yield (
             f"{figures.unpriced:,} {calls} of a model without a known price "
             f"{'is' if figures.unpriced == 1 else 'are'} not in the money"
@@ -304,10 +334,6 @@ def _kinds(word: str, counts: Counter[str]) -> str:
     """Counts of what happened, the most frequent first: ` (3 × 404, 1 × broken off)`."""
     told = ", ".join(f"{count:,} × {visible(kind, 40)}" for kind, count in counts.most_common())
     return f" ({word} {told})" if told and word else f" ({told})" if told else ""
-
-
-def _plural(number: int, what: str) -> str:
-    return what if number == 1 else f"{what}s"
 
 
 def _kind(kind: str, count: int, tools: Mapping[str, int]) -> str:

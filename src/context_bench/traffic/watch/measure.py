@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -149,6 +150,7 @@ class TurnMeasure:
         self._forwarded = CacheForecast(prices, counter_model=counter_model)
         self._alone = CacheForecast(prices, counter_model=counter_model)
         self._places: FIFOCache[tuple[ArmName, int], SessionPlace] = FIFOCache(1024)
+        self._drawn: FIFOCache[tuple[ArmName, int], tuple[ArmName, str]] = FIFOCache(1024)
         self._number = 0
 
     def all(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
@@ -180,7 +182,8 @@ class TurnMeasure:
             return self._turn(event, event.front)
         place = self._places.get((event.arm, event.number))
         first = event.calls[0].exchange
-        turn = Turn(self._number, event.kind, first.started, arm=event.arm)
+        arm, unit = self._drawn.get((event.arm, event.number), (event.arm, ""))
+        turn = Turn(self._number, event.kind, first.started, arm=arm, unit=unit)
         self._identify(turn, place)
         self._sum_up(turn, event.calls, place)
         turn.status = first.status
@@ -189,8 +192,11 @@ class TurnMeasure:
     def _turn(self, event: PairedEvent, front: SeenExchange) -> tuple[Turn, Mirror | None]:
         record, request = front.exchange.record, front.request
         assert record is not None, "the tap shows exchanges only after it has recorded them"
+        steered = front.exchange.steered
+        arm: ArmName = "holdout" if steered.held_out else event.arm
+        self._drawn[event.arm, event.number] = arm, steered.unit
         if record.wire not in PROMPTS:
-            turn = Turn(self._number, "other", record.started, arm=event.arm, wire=record.wire, status=record.status)
+            turn = Turn(self._number, "other", record.started, arm=arm, wire=record.wire, status=record.status)
             turn.calls = _records(event.calls)
             return turn, None
         place = event.place or (
@@ -200,13 +206,15 @@ class TurnMeasure:
             self._number,
             "turn",
             record.started,
-            arm=event.arm,
+            arm=arm,
+            unit=steered.unit,
             model=record.model,
             wire=record.wire,
             status=record.status,
         )
         turn.sent, turn.exact, turn.seconds, turn.ttft = record.tokens, record.exact, record.seconds, record.ttft
         turn.failure, turn.pending = failure_of(record), event.pending
+        turn.needles_without, turn.needles_shown = steered.without, record.facts.get("needles_shown", 0)
         self._identify(turn, place)
         if place is not None:
             self._places[event.arm, event.number] = place
@@ -288,6 +296,8 @@ class TurnMeasure:
         )
         record = main.exchange.record
         assert record is not None, "as above"
+        _count_needles(turn, front.exchange.steered.planted, main.exchange.steered.removed)
+        turn.needles_damaged = sum(call.exchange.steered.damaged for call in calls)
         others = _records([call for call in calls if call is not main])
         turn.refusals = dict(Counter(failure for one in others if (failure := failure_of(one)) is not None))
         digests = main.exchange.digest, front.exchange.digest
@@ -336,7 +346,7 @@ class TurnMeasure:
 
     @staticmethod
     def _mirrored(event: PairedEvent, front: SeenExchange, turn: Turn, place: SessionPlace | None) -> Mirror | None:
-        if event.arm != "main" or place is None or turn.repeat or front.request is None:
+        if turn.arm != "main" or place is None or turn.repeat or front.request is None:
             return None
         exchange, params = front.exchange, front.request.params
         asked = (params.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
@@ -345,6 +355,15 @@ class TurnMeasure:
             headers = [*exchange.headers, ("Content-Type", "application/json")]
             return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
         return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
+
+
+def _count_needles(turn: Turn, planted: Sequence[tuple[str, int]], removed: frozenset[str]) -> None:
+    for name, age in planted:
+        counts = turn.needle_ages.setdefault(str(age), {"planted": 0, "kept": 0})
+        counts["planted"] += 1
+        counts["kept"] += name in removed
+    turn.needles_planted = len(planted)
+    turn.needles_lost = sum(name not in removed for name, _ in planted)
 
 
 def _records(calls: list[SeenExchange]) -> list[Forwarded]:

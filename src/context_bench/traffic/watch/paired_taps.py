@@ -17,6 +17,7 @@ from context_bench.llm.coding import decode
 from context_bench.tap.exchange import LATE_SECONDS, Exchange, header
 from context_bench.tap.record_writer import Observer, Sink, words
 from context_bench.tap.tap_server import Tap
+from context_bench.traffic.watch.front_steering import BackSteering, FrontSteering
 from context_bench.traffic.watch.session_context import SessionPlace
 from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import load_body
@@ -88,8 +89,15 @@ class Pairing:
     seconds.
     """
 
-    def __init__(self, paired: TapPair, *, clock: Clock = SYSTEM_CLOCK, patience: float = LATE_SECONDS) -> None:
-        self._paired, self._clock, self._patience = paired, clock, patience
+    def __init__(
+        self,
+        paired: TapPair,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        patience: float = LATE_SECONDS,
+        went_past: Callable[[Exchange], bool] = lambda call: False,
+    ) -> None:
+        self._paired, self._clock, self._patience, self._went_past = paired, clock, patience, went_past
         self._open: dict[int, _Open] = {}
         self._candidates: dict[int, list[_Open]] = {}
         self._recent: deque[_Open] = deque(maxlen=256)
@@ -107,7 +115,10 @@ class Pairing:
 
     def back_arrived(self, call: Exchange) -> None:
         """A request has begun to reach the provider: it can only be of clients who are waiting now."""
-        candidates = [turn for turn in self._open.values() if turn.front.finished == 0.0]
+        past = self._went_past(call)
+        candidates = [
+            turn for turn in self._open.values() if turn.front.finished == 0.0 and turn.front.steered.held_out == past
+        ]
         self._candidates[call.number] = candidates
         self._calls[call.number] = call
         for turn in candidates:
@@ -169,7 +180,10 @@ class Pairing:
 
     def _without_client(self, call: SeenExchange) -> None:
         since = call.exchange.arrived - self._patience
-        candidates = [turn for turn in self._recent if turn.front.finished >= since]
+        past = self._went_past(call.exchange)
+        candidates = [
+            turn for turn in self._recent if turn.front.finished >= since and turn.front.steered.held_out == past
+        ]
         if candidates:
             self._paired.late(self._choose(candidates[::-1], call).front.number, call)
         else:
@@ -225,7 +239,7 @@ def _request(exchange: Exchange, raw: bytes, most: int = MOST_BYTES) -> WireRequ
 
 #: Seconds for which the end of an answer waits for calls that are still being answered behind it.
 _MOMENT = 0.1
-ArmName = Literal["main", "shadow"]
+ArmName = Literal["main", "shadow", "holdout"]
 #: A part of a watch, and the numbers of the turns that it takes long for; 0 for one whose turn is not found yet.
 Slow = Callable[[str, Collection[int]], None]
 
@@ -269,7 +283,7 @@ class TapPair:
 
     `arrived` is shown each request of a client as it comes, and may have the end of its answer wait until it is kept
     (`Exchange.kept`). `slow` is given a part of the arm and the clients' requests whose large bodies it begins to read;
-    none of them once it has read them.
+    none of them once it has read them. `steering` may send clients' requests past what stands between, or with needles.
     """
 
     def __init__(
@@ -285,16 +299,25 @@ class TapPair:
         sink: Sink | None,
         arrived: Callable[[Exchange], None] | None = None,
         slow: Slow = lambda part, turns: None,
+        steering: FrontSteering | None = None,
     ) -> None:
-        self.name, self._tell, self._clock = name, tell, clock
+        self.name, self._tell, self._clock, self._steering = name, tell, clock, steering
         self.place: SessionPlace | None = None  # of the request that is mirrored now
-        self._pairing = Pairing(self, clock=clock)
+        went_past = steering.went_past if steering is not None else lambda call: False
+        self._pairing = Pairing(self, clock=clock, went_past=went_past)
         self._arrived = arrived
         before = Observer(
-            self._front_arrived, self._front_finished, lambda large: slow("front", [each.number for each in large])
+            self._front_arrived,
+            self._front_finished,
+            lambda large: slow("front", [each.number for each in large]),
+            steering,
         )
+        needles = steering.needles if steering is not None else None
         behind = Observer(
-            self._pairing.back_arrived, self._pairing.back_finished, lambda large: slow("back", [0] * len(large))
+            self._pairing.back_arrived,
+            self._pairing.back_finished,
+            lambda large: slow("back", [0] * len(large)),
+            BackSteering(needles) if needles is not None else None,
         )
         self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
         self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
@@ -315,6 +338,8 @@ class TapPair:
             opened.callback(self._pairing.settle, everything=True)
             if self._back is not None:
                 await opened.enter_async_context(self._back)
+            if self._steering is not None:
+                self._steering.back_url = self.back_url
             opened.push_async_callback(_cancelled, asyncio.create_task(self._give_up()))
             await opened.enter_async_context(self._front)
             self._closing = opened.pop_all()
@@ -336,6 +361,8 @@ class TapPair:
             self._pairing.settle()
 
     def _front_arrived(self, exchange: Exchange) -> None:
+        if self._steering is not None:
+            self._steering.note_socket_request(exchange)
         if self._arrived is not None:
             self._arrived(exchange)
         self._pairing.front_arrived(exchange)
@@ -351,6 +378,8 @@ class TapPair:
                 self._back.close_answered(call)
 
     def _front_finished(self, exchange: Exchange) -> None:
+        if self._steering is not None and self._steering.conversations is not None:
+            self._steering.conversations.answered(exchange)
         self._pairing.front_finished(exchange)
         self._close_answered()
         if exchange.kept is not None and self._pairing.waits_for_calls(

@@ -242,9 +242,15 @@ class Sessions:
         return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:24]
 
     def _remember_reply(self, reply: bytes, request: WireRequest, session: WatchedSession) -> None:
-        found = _REPLY_ID.search(reply) if request.wire == "openai-responses" else None
-        if found:
-            self._replies[found[1].decode("utf-8", "replace")] = session.identity
+        found = reply_id_of(reply) if request.wire == "openai-responses" else None
+        if found is not None:
+            self._replies[found] = session.identity
+
+
+def reply_id_of(reply: bytes) -> str | None:
+    """The id of a response that is stored at the provider, from the beginning of an answer."""
+    found = _REPLY_ID.search(reply)
+    return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def _meaning(exchange: Exchange) -> bytes:

@@ -29,6 +29,7 @@ from context_bench.llm.background import Apart, Lost
 from context_bench.llm.relay import end_to_end
 from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink
+from context_bench.traffic.watch.front_steering import FrontSteering
 from context_bench.traffic.watch.measure import PROMPTS, Mirror, Money, TurnMeasure, unmeasured
 from context_bench.traffic.watch.paired_taps import PairedEvent, TapPair
 from context_bench.wire.apis import EndOfStream
@@ -48,7 +49,8 @@ class Watch:
     `via`: base URL of the proxy in between, whose own upstream must be `back_url`; without it clients reach the
     provider directly. Ports 0 = any free one. `record`: the recording policy of both taps. `keep` gets every batch of
     finished records; only after it returns do they count in what `seen` is told. `sink`: gets the front tap's own
-    records as they come. `mirror`: gets each finished turn that is no repeat, after it was kept. Use as `async with`.
+    records as they come. `mirror`: gets each finished turn that is no repeat, after it was kept. `steering`: holds
+    conversations out or plants needles, which needs `via`. Use as `async with`.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Watch:
         sink: Sink | None = None,
         mirror: Callable[[Mirror], None] | None = None,
         moved: Callable[[], None] | None = None,
+        steering: FrontSteering | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.record, self.via, self._clock = record, via, clock
@@ -88,6 +91,7 @@ class Watch:
             sink,
             self._arrived,
             self._takes_long,
+            steering,
         )
         self._arms = [self._main]
         self._closing = contextlib.AsyncExitStack()
