@@ -174,8 +174,7 @@ def roles_of_old_names(
     names: Collection[str], baseline: str | None = None, controls: Collection[str] | None = None
 ) -> dict[str, ArmRole]:
     """The roles in a run whose manifest declares none: guessed from names, as such runs were read when made."""
-    roles = {name: role_of_old_name(name, controls) for name in names}
-    return with_baseline(roles, baseline)
+    return with_baseline({name: role_of_old_name(name, controls) for name in names}, baseline)
 
 
 def role_of_old_name(name: str, controls: Collection[str] | None = None) -> ArmRole:

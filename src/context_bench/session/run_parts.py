@@ -57,8 +57,7 @@ def evaluators(options: RunOptions, data: list[Any], prices: Any = None, account
         others = [dataset.name for dataset in data if name not in dataset.evaluators]
         if others and name not in everywhere:
             evaluator.not_for = others
-    unique = {evaluator.name: evaluator for evaluator in made}
-    return list(unique.values())
+    return list({evaluator.name: evaluator for evaluator in made}.values())
 
 
 def _evaluator(options: RunOptions, spec: str, builtins: dict[str, str], prices: Any, accounts: Any) -> Any:

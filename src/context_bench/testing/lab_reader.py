@@ -182,8 +182,7 @@ class _Answering:
         return self._latest([each for each in found if each.when and each.when[:10] <= slots["date"]], slots)
 
     def _next(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
-        values = [each.value for each in found]
-        return dict(pairwise(values)).get(slots["other"])
+        return dict(pairwise([each.value for each in found])).get(slots["other"])
 
     def _days(self, found: list[LabStatement], slots: Mapping[str, str]) -> str | None:
         when = {each.value: date.fromisoformat(each.when[:10]) for each in found if each.when}
