@@ -45,8 +45,7 @@ from soak_programs import Broken, Programs, free_port, listening
 from viewer import Browser
 
 from context_bench.engine import open_store
-from context_bench.testing.hostile import Hostile
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import Hostile, MisbehavingProxy
 
 ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and second tries among them
 TIMEOUT = 5.0  # seconds for an attempt

@@ -23,7 +23,7 @@ sys.path.insert(0, str(TESTS))
 from killing import WAYS, Provider, free_port, kill_once  # noqa: E402
 
 from conftest import Forks  # noqa: E402
-from context_bench.testing.proxies import MisbehavingProxy  # noqa: E402
+from context_bench.testing.hostile import MisbehavingProxy  # noqa: E402
 
 
 async def measure(kills: int, folder: Path, *, proxied: bool) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from context_bench.compression.compressors import texts as _results
 from context_bench.core import addresses, numbers as usage, plugins, rubric, templates, text
 from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.datasets import load, readers, spec
 from context_bench.engine import encoding
 from context_bench.evaluators import (

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from context_bench.llm.echo import counted
+from context_bench.llm.responders import counted
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 

@@ -141,7 +141,7 @@ def _picture(page: Any) -> str:
 
 
 def _document(document: str | bytes | Mapping[str, Any]) -> Mapping[str, Any]:
-    from context_bench.core.jsontext import load_json
+    from context_bench.core.keys import load_json
 
     try:
         read = load_json(document) if isinstance(document, str | bytes) else document

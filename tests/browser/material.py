@@ -22,7 +22,7 @@ from context_bench.results import EvalResult
 from context_bench.runner import evaluate
 from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 TRADES = [
     "baker",

@@ -22,7 +22,7 @@ from typing import Any
 
 from context_bench.core.keys import hash_text
 from context_bench.core.records import Usage
-from context_bench.llm.delivery import Delivery, Staged
+from context_bench.llm.responders import Delivery, Staged
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.wire.apis.shared import Reply

@@ -21,7 +21,7 @@ from context_bench.compression.systems.sentence import SentenceModel
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 from minihub import MiniHub, catalogue_fixtures
 

@@ -19,7 +19,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.agents.datasets import SCRIPT
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--", "python3", str(ROOT / "examples" / "tiny_agent.py"), "{instruction}"]

@@ -20,7 +20,7 @@ from context_bench.judge.llm_judge import prompt_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 QUESTIONS = {
     f"What is the word of box {i}?": {"answer": f"word{i}", "evidence": f"Box {i} holds word{i}"} for i in range(8)

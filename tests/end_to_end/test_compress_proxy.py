@@ -18,7 +18,7 @@ from context_bench.compression.systems.sentence import SentenceModel
 from context_bench.datasets.recorded import RecordedSessions
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 
 SESSION = "bundled:sessions/order-sync-zh"
 COUNT = bpe_openai.get_encoding("o200k_base")

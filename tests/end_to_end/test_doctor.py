@@ -16,15 +16,15 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.core.records import plain
-from context_bench.llm.echo import Echo
 from context_bench.llm.hop import Hop, HopAnswer
+from context_bench.llm.responders import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES
 from context_bench.session.activity import PAYLOADS
 from context_bench.systems import examine
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 KEY = "sk-the-real-upstream-key"
 HEADROOM = Path(__file__).parents[2] / ".vendors/headroom/bin/headroom"

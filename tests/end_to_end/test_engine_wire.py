@@ -10,7 +10,7 @@ from aiohttp import ClientSession, web
 
 from context_bench.core.tokens import count_tokens
 from context_bench.engine import Arm, RunSettings, execute, export, open_store, rows, run_of
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import OpenAIProxy
 from context_bench.tap import RemoteTap, Tap

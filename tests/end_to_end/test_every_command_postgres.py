@@ -19,7 +19,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.session.runs import result_of
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 from context_bench.viewer import Viewer
 

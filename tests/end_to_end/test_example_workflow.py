@@ -13,7 +13,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.datasets import load
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 WORKFLOW = Path(__file__).parents[2] / "examples" / "context-bench.yml"
 

@@ -15,7 +15,7 @@ import aiohttp
 import bpe_openai
 import pytest
 
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer, Received
 
 pytestmark = pytest.mark.vendor("kompact")

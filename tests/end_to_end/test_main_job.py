@@ -18,7 +18,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 COLOURS = ["amber", "birch", "coral", "delft", "ebony", "fawn", "green", "hazel"]
 COUNT = bpe_openai.get_encoding("o200k_base")

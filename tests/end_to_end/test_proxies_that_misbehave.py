@@ -6,10 +6,10 @@ import aiohttp
 import pytest
 
 from context_bench.core.errors import UnknownName
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
-from context_bench.testing.proxies import HABITS, MisbehavingProxy
+from context_bench.testing.hostile import HABITS, MisbehavingProxy
 from context_bench.wire.request import changes, facts
 
 CONTEXT = "\n\n".join(f"Part {i} of the manual says that valve {i} opens at {i + 50} degrees." for i in range(20))
@@ -39,7 +39,7 @@ def seen(request, received):
 
 
 def test_the_table_in_the_docs_names_them_all():
-    import context_bench.testing.proxies as module
+    import context_bench.testing.hostile as module
 
     assert all(f"| `{habit}` |" in module.__doc__ for habit in HABITS)
     with pytest.raises(UnknownName, match="halves"):

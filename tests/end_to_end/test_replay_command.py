@@ -14,11 +14,11 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.llm.background import run_sync
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 
 COUNT = bpe_openai.get_encoding("o200k_base")
 TOOLS = [

@@ -21,7 +21,7 @@ from context_bench.__main__ import main
 from context_bench.core.records import Usage
 from context_bench.llm.prices import GenaiPrices
 from context_bench.systems.serve import Served
-from context_bench.testing.proxies import Rewriting, in_body
+from context_bench.testing.hostile import Rewriting, in_body
 
 Body = dict[str, Any]
 SESSIONS = (

@@ -21,7 +21,7 @@ from context_bench.reports.detail import detail_html
 from context_bench.runner import detail_of, details, evaluate
 from context_bench.systems import OpenAIProxy
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 
 MARKS = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e\u200b"
 EXAMPLES = [

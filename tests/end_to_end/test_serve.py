@@ -15,7 +15,7 @@ from aiohttp import web
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build

@@ -7,7 +7,7 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.datasets.sessions import load_session
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.tap.tap_server import record_file

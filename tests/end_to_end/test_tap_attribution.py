@@ -12,7 +12,7 @@ from context_bench.core.ledger import Mark
 from context_bench.core.protocols import Recorder
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap
 from context_bench.wire.apis import parse_request

@@ -21,7 +21,7 @@ from context_bench.core.ledger import Mark
 from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded
 from context_bench.llm.background import run_sync
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import RemoteTap, Tap, serve_tap
 from context_bench.tap.control_api import record_file

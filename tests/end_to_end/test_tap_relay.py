@@ -16,7 +16,7 @@ import zstandard
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
 from context_bench.llm.chat import ChatClient
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.tap.masking import failure_of

@@ -8,7 +8,7 @@ import json
 import aiohttp
 import pytest
 
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 

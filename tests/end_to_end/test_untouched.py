@@ -9,13 +9,12 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.engine import open_store, rows, run_of
 from context_bench.llm.background import run_sync
-from context_bench.llm.delivery import ResponderError
-from context_bench.llm.echo import counted
 from context_bench.llm.hop import HopAnswer
+from context_bench.llm.responders import ResponderError, counted
 from context_bench.llm.servers import ModelServer
 from context_bench.systems.serve import Served
 from context_bench.tap import Tap
-from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 from context_bench.wire.apis.shared import Reply
 
 EXAMPLES = 24

@@ -13,7 +13,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
-from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 from context_bench.wire.request import count_request
 from context_bench.wire.violations import KINDS, compare_requests, repeated_requests, silent_truncation
 

@@ -27,7 +27,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.spend import SpendLimit
 from context_bench.tap import Shadow, Watch
-from context_bench.testing.proxies import MisbehavingProxy, Rewriting, in_body
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 from context_bench.traffic.sections.watch_board import line, summary
 from context_bench.wire.turns import Turn, by_session, total
 

@@ -16,7 +16,7 @@ import pytest
 
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 pytestmark = pytest.mark.vendor("mini-swe-agent")
 

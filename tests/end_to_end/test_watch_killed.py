@@ -16,7 +16,7 @@ from context_bench.__main__ import main
 from context_bench.core.errors import StoreUnusable
 from context_bench.engine import open_store, watch_of
 from context_bench.tap import Watch
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 from .killing import WAYS, Clients, Provider, free_port, kill_once, listens, until
 

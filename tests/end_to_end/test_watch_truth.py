@@ -17,7 +17,7 @@ from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Watch
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 from context_bench.traffic.sections.watch_board import as_json, line, summary
 from context_bench.wire.turns import by_context, by_session, total
 

@@ -12,7 +12,7 @@ from context_bench.llm.prices import GenaiPrices
 from context_bench.llm.spend import SpendLimit
 from context_bench.tap import Shadow, Tap, Watch
 from context_bench.tap.control_api import record_file
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 from context_bench.wire.turns import Turn, by_session, total
 
 from .speaking import Speaking, calling, refused

@@ -20,7 +20,7 @@ from context_bench.llm.servers import ModelServer
 from context_bench.reporters import to_html, to_markdown, to_table
 from context_bench.reports import build_page
 from context_bench.results import EvalResult
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 from minihub import MiniHub, catalogue_fixtures, fixture_rows, parquet_bytes
 
 PEOPLE = ["Ada", "Bo", "Cleo", "Dag", "Edda", "Finn", "Gro", "Hal", "Ida", "Jo", "Kai", "Liv"]

@@ -21,7 +21,7 @@ from context_bench.__main__ import main
 from context_bench.engine import open_store, rows, run_of
 from context_bench.engine.store import schema
 from context_bench.llm.background import run_sync
-from context_bench.llm.echo import prompt_of
+from context_bench.llm.responders import prompt_of
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 

@@ -16,8 +16,8 @@ from context_bench.core.errors import BadInput
 from context_bench.engine import Arm, RunSettings, canonical, execute, open_store, rows
 from context_bench.engine.executors.ray_nodes import RayNodes
 from context_bench.evaluators import AnswerQuality, LLMJudge
-from context_bench.llm.echo import prompt_of
 from context_bench.llm.limits import FixedLimiter
+from context_bench.llm.responders import prompt_of
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.spend import SpendLimit

@@ -8,7 +8,7 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.llm.background import run_sync
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.registry import Registry, get_metric, load_dataset, register_dataset, register_metric, registry
 

@@ -29,7 +29,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from context_bench.core import addresses
-from context_bench.llm.delivery import SERVER_LOG
+from context_bench.llm.responders import SERVER_LOG
 
 _FIXTURES = Path(__file__).with_name("hub_fixtures")
 

@@ -25,12 +25,12 @@ from pathlib import Path
 from context_bench.__main__ import main
 from context_bench.core.records import Usage
 from context_bench.llm.background import run_sync
-from context_bench.llm.delivery import ResponderError
+from context_bench.llm.responders import ResponderError
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.tap.control_api import record_file
 from context_bench.tap.forwarded import POLICIES
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 from context_bench.testing.rule_judge import RuleJudge
 from context_bench.wire.apis.shared import Reply
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 
 from context_bench.core import numbers, numbers as usage
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.numbers import Form, forwarded_of, usage_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.prices import GenaiPrices

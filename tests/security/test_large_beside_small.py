@@ -14,12 +14,12 @@ from aiohttp import web
 from context_bench.core.errors import BadReply
 from context_bench.llm import chat, coding
 from context_bench.llm.background import LARGE, Apart, Lost
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Served
 from context_bench.tap import Watch
 from context_bench.tap.exchange import Exchange
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 from ..end_to_end.killing import free_port
 

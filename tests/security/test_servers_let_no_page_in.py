@@ -14,13 +14,12 @@ import pytest
 
 import context_bench
 from context_bench.engine import open_store
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.session.runs import result_of
 from context_bench.systems.serve import Served
 from context_bench.tap import Tap
-from context_bench.testing.hostile import Hostile
-from context_bench.testing.proxies import MisbehavingProxy
+from context_bench.testing.hostile import Hostile, MisbehavingProxy
 from context_bench.viewer import Viewer
 from minihub import MiniHub
 
@@ -104,7 +103,7 @@ def test_no_server_of_the_package_is_left_out():
         r"TCPSite\(|SockSite\(|UnixSite\(|run_app\(|start_server\(|create_server\(|HTTPServer\(|[. ]listen\("
     )
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if binds.search(path.read_text("utf-8"))}
-    assert found - {"llm/delivery.py"} == LISTENING.keys()  # there stands `listen`, which others call
+    assert found - {"llm/responders.py"} == LISTENING.keys()  # there stands `listen`, which others call
     assert set(LISTENING.values()) | {proxy, hub} == set(SERVERS)
 
 

@@ -96,7 +96,7 @@ async def _ask_evidence(store: Any, run: str, data: Any) -> Any:
     """
     from context_bench.engine import Arm, RunSettings, execute
     from context_bench.evaluators.evidence_arrived import EvidenceArrived
-    from context_bench.llm.echo import Echo
+    from context_bench.llm.responders import Echo
     from context_bench.llm.servers import ModelServer
     from context_bench.metrics import CompressionRatio, MeanScore
     from context_bench.runner import collect
@@ -287,14 +287,14 @@ async def _catch_role_changes(store: Any, run: str, data: Any) -> Any:
     nothing. No model.
     """
     from context_bench.engine import Arm, RunSettings, execute
-    from context_bench.llm.echo import Echo
+    from context_bench.llm.responders import Echo
     from context_bench.llm.servers import ModelServer
     from context_bench.metrics import CompressionRatio
     from context_bench.runner import collect
     from context_bench.systems import OpenAIProxy
     from context_bench.systems.serve import Served
     from context_bench.tap import Tap
-    from context_bench.testing.proxies import MisbehavingProxy
+    from context_bench.testing.hostile import MisbehavingProxy
 
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(ModelServer(Echo()))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.numbers import real, whole
 from context_bench.judge.calibration import Calibration, JudgedUnit, Labelled, calibrate as calibrated
 from context_bench.reports.visible_text import visible

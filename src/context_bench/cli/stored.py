@@ -313,7 +313,7 @@ def _charts_of(page: Page) -> list[Chart]:
 
 def _charts_of_file(file: Path) -> list[Chart]:
     """Those of an exported run, or the one of scored traces."""
-    from context_bench.core.jsontext import load_json
+    from context_bench.core.keys import load_json
     from context_bench.reports import build_page
     from context_bench.results import EvalResult
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.protocols import Compressor, Metric
 from context_bench.core.records import EvalRow, Example, Result
 from context_bench.wire.request import WireRequest

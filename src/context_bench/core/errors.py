@@ -220,7 +220,7 @@ def describe(error: BaseException) -> str:
 
 @cache
 def archive_faults() -> tuple[type[Exception], ...]:
-    """What the archive modules raise for corrupt, encrypted or unsupported files; they are loaded by this call."""
+    """Exceptions that the archive modules raise for corrupt, encrypted or unsupported files; this call loads them."""
     import lzma
     import struct
     import tarfile

@@ -1,6 +1,8 @@
-"""Stable identity: the same content gives the same key in any process, on any machine.
+"""JSON text and stable identity.
 
-Also texts that are kept only for comparison with later ones: named by a digest, packed until one is needed.
+JSON is read as people's files and the wires have it: fast where it is plain, patient where it is odd. It is written
+canonically: the same content gives the same text, and so the same key, in any process, on any machine. Texts that are
+kept only for comparison with later ones are named by a digest, and packed until one is needed.
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ import hashlib
 import hmac
 import json
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 
 def canonical_json(value: Any) -> str:
@@ -31,8 +36,6 @@ def stable_hash(value: Any, length: int = 32) -> str:
 
 def _text_as_json(text: str) -> bytes | None:
     """The bytes of a text's `canonical_json`, ten times as fast; `None` for half a surrogate pair."""
-    import orjson
-
     try:
         return orjson.dumps(text)
     except orjson.JSONEncodeError:
@@ -86,3 +89,131 @@ def unpacked(data: bytes) -> str:
     """The text again."""
     plain = data[1:] if data[0] == 0 else zlib.decompress(data[1:])
     return plain.decode("utf-8", "surrogatepass")
+
+
+#: Bytes of one body, unpacked, that are read. What is longer is passed on as it came, and not understood.
+MOST_BYTES = 20 * 2**20
+#: Bytes that Python may need for the lists, objects and values of one body, its texts apart, and with them.
+_MOST_OBJECTS, _MOST_HELD = 64 * 2**20, 128 * 2**20
+#: Up to so many bytes a body is read as it is: it cannot need much.
+_SMALL = 2**20
+#: Bytes that Python needs for each: by the character that it cannot be written without.
+_WEIGHTS = ((b"[", 72), (b"{", 240), (b",", 32), (b'"', 30))
+#: Quotes in one body; to leave its texts out, it is cut at each of them.
+_MOST_QUOTES = 2**20
+#: Bytes that no character of more than 16 bits has in UTF-8.
+_UP_TO_TWO = bytes(range(0xF0))
+#: Digits of a whole number that are read; a float ends before.
+_MOST_DIGITS = 400
+
+
+class TooLarge(ValueError):
+    """A body that is not read, for it would need too much memory: too long, unpacking to too much, or of too many
+    values.
+    """
+
+
+def load_json(data: str | bytes) -> Any:
+    """JSON, lone surrogates included (which the fast reader refuses); `ValueError` if it is not JSON or nested too
+    deeply.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(data, parse_int=_whole)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+
+
+def _whole(digits: str) -> int | float:
+    """A whole number beyond 64 bits; one beyond all floats is infinite, as `1e400` is, for its digits take long to
+    read.
+    """
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+
+
+def load_body(data: str | bytes, most: int = MOST_BYTES) -> Any:
+    """`load_json` of what somebody sent over a wire. `TooLarge` is raised before anything is built that would need too
+    much memory.
+    """
+    if len(data) > most:
+        raise TooLarge(f"too large: more than {most // 2**20} MiB")
+    if len(data) > _SMALL:
+        check_size(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data, most)
+    return load_json(data)
+
+
+def load_object(data: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a body; `None` where the body holds none or is too large."""
+    try:
+        document = load_body(data)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def check_size(data: bytes, most: int = MOST_BYTES) -> None:
+    """Raise `TooLarge` for a body longer than `most` bytes, and for one whose values would need more memory than a body
+    may.
+    """
+    if len(data) > most:
+        raise TooLarge(f"too large: more than {most // 2**20} MiB")
+    objects = _objects(data)
+    if objects > _MOST_OBJECTS:  # most of these characters may stand in texts
+        objects = _objects(_without_texts(data))
+    if objects > _MOST_OBJECTS or objects + _width(data) * len(data) > _MOST_HELD:
+        raise TooLarge("too large: too many lists, objects and values")
+
+
+def _objects(data: bytes) -> int:
+    """Bytes that Python may need for the values, counted in slices: each count keeps all other threads waiting."""
+    slices = range(0, len(data), _SMALL)
+    return sum(data.count(sign, start, start + _SMALL) * weight for sign, weight in _WEIGHTS for start in slices)
+
+
+def _without_texts(data: bytes) -> bytes:
+    """The JSON with every text empty."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if data.count(b'"') > _MOST_QUOTES:
+        raise TooLarge("too large: too many texts")
+    return b'""'.join(data.split(b'"')[::2])
+
+
+def _width(data: bytes) -> int:
+    """Bytes that Python may need for one byte of a text: one wide character makes all of its text as wide."""
+    if data.isascii() and b"\\u" not in data:
+        return 1
+    return 4 if b"\\ud" in data or b"\\uD" in data or data.translate(None, _UP_TO_TWO) else 2
+
+
+#: Fields of a JSON Schema that hold values, and fields that hold schemas by names of somebody's own.
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
+
+
+def without_nulls(value: Any) -> Any:
+    """JSON without the fields that are null: to the APIs of models a field left out and a null one are the same.
+
+    Null stays where it is a value of its own: in a list, in a schema's `const`, in what its `enum`, `default` and
+    `examples` hold, and in the arguments that a model gave to a tool.
+    """
+    root = [value]
+    left: list[tuple[Any, Any, Any, bool]] = [(root, 0, value, False)]
+    while left:
+        holder, place, held, names = left.pop()
+        if isinstance(held, Mapping):
+            made = holder[place] = {
+                key: inner for key, inner in held.items() if inner is not None or (key == "const" and not names)
+            }
+            untouched = (
+                frozenset() if names else _VALUES | {"input"} if str(held.get("type")).endswith("tool_use") else _VALUES
+            )
+            left += [
+                (made, key, inner, not names and key in NAMED) for key, inner in made.items() if key not in untouched
+            ]
+        elif isinstance(held, list):
+            made_list = holder[place] = list(held)
+            left += [(made_list, i, inner, False) for i, inner in enumerate(held)]
+    return root[0]

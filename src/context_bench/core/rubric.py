@@ -21,8 +21,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
-from context_bench.core.keys import stable_hash
+from context_bench.core.keys import load_json, stable_hash
 from context_bench.core.numbers import amount
 
 LOWEST, HIGHEST = 0.0, 5.0

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.records import Example
 
 EVALUATORS = {"tool_call": "ToolCallMatch"}

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from context_bench.core.jsontext import MOST_BYTES, TooLarge
+from context_bench.core.keys import MOST_BYTES, TooLarge
 
 #: A body may unpack to so many times its size; texts of models pack to a tenth, and seldom to a fiftieth.
 MOST_RATIO = 200

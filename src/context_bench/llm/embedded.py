@@ -28,8 +28,8 @@ from typing import Any, Literal, NamedTuple
 
 from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
 from context_bench.core.records import Usage
-from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedder import Embedder
+from context_bench.llm.responders import ResponderError
 from context_bench.llm.weights import (
     BUNDLED_MODEL,
     FETCH,

@@ -16,9 +16,8 @@ from multidict import CIMultiDict
 
 from context_bench.core.addresses import listening_port, refusal
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_object
+from context_bench.core.keys import load_object
 from context_bench.llm.coding import decode
-from context_bench.llm.delivery import SERVER_LOG, ResponderError, listen, origin
 from context_bench.llm.relay import (
     LINE_LIMIT,
     MOST_HEADERS,
@@ -31,6 +30,7 @@ from context_bench.llm.relay import (
     end_to_end,
     raw_headers,
 )
+from context_bench.llm.responders import SERVER_LOG, ResponderError, listen, origin
 from context_bench.wire.apis import wire_of
 from context_bench.wire.apis.shared import dump
 

@@ -74,8 +74,7 @@ from context_bench.core.errors import BadSpec
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.core.records import Usage
 from context_bench.core.templates import load_toml
-from context_bench.llm.delivery import Delivery, ResponderError, Staged
-from context_bench.llm.echo import counted, prompt_of
+from context_bench.llm.responders import Delivery, ResponderError, Staged, counted, prompt_of
 from context_bench.wire.apis.shared import Reply, arguments_text, dump
 from context_bench.wire.request import WireRequest
 

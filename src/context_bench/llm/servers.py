@@ -27,8 +27,7 @@ from aiohttp import web
 from context_bench.core.addresses import EXPECTED, fault_of, listening_port, refusal, shown
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
-from context_bench.llm.delivery import SERVER_LOG, Delivery, ResponderError, Staged, listen, origin
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import SERVER_LOG, Delivery, Echo, ResponderError, Staged, listen, origin
 from context_bench.wire.apis import parse_request, render_reply, render_stream, wire_of
 from context_bench.wire.apis.shared import CREATED, Reply, as_list, dump, load_body
 from context_bench.wire.request import WireRequest, count_request

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 
 #: What a memory may say it can do; what it does not name is `NotSupported` and shown as "not applicable", never as 0.
 Capability = Literal[

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.exchanges import (

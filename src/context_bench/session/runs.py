@@ -264,7 +264,7 @@ def result_of(store: Any, record: Any, score_field: str | None = None, threshold
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; `BadInput` for anything else."""
-    from context_bench.core.jsontext import load_json
+    from context_bench.core.keys import load_json
 
     try:
         document = load_json(path.read_bytes())

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from context_bench.core.errors import BadInput, MissingProgram, archive_faults
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 
 #: A larger file is no source code, and is not read.
 BLOB_LIMIT = 64 * 1024 * 1024

@@ -15,16 +15,15 @@ from multidict import CIMultiDict
 from context_bench.core import calling
 from context_bench.core.errors import BadInput, Failed, describe
 from context_bench.core.families import offered
-from context_bench.core.jsontext import MOST_BYTES, load_object
-from context_bench.core.keys import stable_hash
+from context_bench.core.keys import MOST_BYTES, load_object, stable_hash
 from context_bench.core.numbers import OPENAI_CHAT, usage_of
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
 from context_bench.llm.background import LARGE, Apart, Lost, run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
-from context_bench.llm.delivery import ResponderError
 from context_bench.llm.hop import Hop, HopAnswer, HopRequest
+from context_bench.llm.responders import ResponderError
 from context_bench.systems.context import WIRES, RequestContext, Slot, compress_texts, context_of, leaves, with_context
 from context_bench.wire.apis import Reply, parse_request, render_reply, render_stream
 from context_bench.wire.apis.shared import dump

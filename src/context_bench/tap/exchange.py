@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import MOST_BYTES
+from context_bench.core.keys import MOST_BYTES
 from context_bench.core.ledger import Mark, Pairing
 from context_bench.core.records import Forwarded
 from context_bench.wire.apis import wire_of

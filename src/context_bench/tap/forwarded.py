@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import TooLarge
-from context_bench.core.keys import canonical_json, keyed_digest
+from context_bench.core.keys import TooLarge, canonical_json, keyed_digest
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode

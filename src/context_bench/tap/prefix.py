@@ -14,8 +14,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from context_bench.core.jsontext import MOST_BYTES
-from context_bench.core.keys import digest_of, packed, unpacked
+from context_bench.core.keys import MOST_BYTES, digest_of, packed, unpacked
 from context_bench.wire.apis.shared import dump, load_json
 from context_bench.wire.cache import Segments, common_characters
 

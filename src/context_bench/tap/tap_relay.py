@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp import WSMsgType, hdrs, web
 
 from context_bench.core.clock import Clock
-from context_bench.core.jsontext import TooLarge
+from context_bench.core.keys import TooLarge
 from context_bench.llm.relay import (
     BadTarget,
     ClientClosed,

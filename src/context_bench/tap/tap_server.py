@@ -22,8 +22,8 @@ from context_bench.core.ledger import Mark, Pairing
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.background import Background
-from context_bench.llm.delivery import SERVER_LOG, listen, origin
 from context_bench.llm.relay import LINE_LIMIT, MOST_HEADERS, raw_headers
+from context_bench.llm.responders import SERVER_LOG, listen, origin
 from context_bench.llm.servers import ModelServer, raise_descriptor_limit, upstream_of
 from context_bench.tap.control_api import PREFIX, AccessCheck, answer_control, as_json, pairing_of, record_file
 from context_bench.tap.exchange import (

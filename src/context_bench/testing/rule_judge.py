@@ -15,8 +15,7 @@ from typing import Any
 
 from context_bench.core.keys import seed_of
 from context_bench.judge.judge_replies import fingerprints
-from context_bench.llm.delivery import ResponderError
-from context_bench.llm.echo import counted
+from context_bench.llm.responders import ResponderError, counted
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 

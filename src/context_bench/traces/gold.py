@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.numbers import line
 from context_bench.shell.repo import Repo
 from context_bench.transcripts.harness_results import id_forms as id_forms

@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 
 #: A document that is not one value per line is read whole, up to this size.
 DOCUMENT_LIMIT = 1024 * 1024 * 1024

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 import orjson
 
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.numbers import usage_of, whole
 from context_bench.core.records import Usage
 from context_bench.core.spans import Range, Ranges as LineRanges, common, merged, size, without

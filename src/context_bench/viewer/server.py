@@ -26,7 +26,7 @@ from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
 from context_bench.core.machine import home_folder
 from context_bench.engine.store.browsing import ListedRun, Live, Place, open_reading
-from context_bench.llm.delivery import SERVER_LOG
+from context_bench.llm.responders import SERVER_LOG
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
 from context_bench.viewer.pages import Library, Query, pair_url, read_pair

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.jsontext import load_json
-from context_bench.core.keys import canonical_json
+from context_bench.core.keys import canonical_json, load_json
 from context_bench.core.text import f1_score
 
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|cwd|workdir)s?", re.IGNORECASE)

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from context_bench.core.jsontext import without_nulls
-from context_bench.core.keys import canonical_json
+from context_bench.core.keys import canonical_json, without_nulls
 from context_bench.wire.request import Part, WireMessage, WireRequest, align, stated
 from context_bench.wire.words import Span, count_words, diff_texts, words_of
 

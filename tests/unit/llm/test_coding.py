@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from hypothesis import given, strategies as st
 
-from context_bench.core.jsontext import TooLarge
+from context_bench.core.keys import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable, decode
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from context_bench.core.tokens import count_tokens
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.wire.apis import parse_request
 
 

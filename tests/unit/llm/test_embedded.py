@@ -11,8 +11,8 @@ import pytest
 from context_bench.core import errors
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.llm.chat import ChatClient
-from context_bench.llm.delivery import ResponderError
 from context_bench.llm.embedded import Embedded, fetch_weights
+from context_bench.llm.responders import ResponderError
 from context_bench.llm.servers import ModelServer
 from context_bench.llm.weights import SMOLLM2, cache_folder, fast_copy
 from context_bench.wire.request import Part, WireMessage, WireRequest

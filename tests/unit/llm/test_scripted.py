@@ -14,7 +14,7 @@ from context_bench.core.errors import BadSpec
 from context_bench.core.records import Usage
 from context_bench.core.tokens import count_tokens
 from context_bench.llm import scripted
-from context_bench.llm.delivery import Staged
+from context_bench.llm.responders import Staged
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.shapes import SHAPES, build, without_context
 from context_bench.wire.apis import Reply, parse_request

@@ -13,7 +13,7 @@ import pytest
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.records import Usage
 from context_bench.core.tokens import count_tokens
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer, ResponderError, raise_descriptor_limit, upstream_of
 from context_bench.llm.shapes import SHAPES, build

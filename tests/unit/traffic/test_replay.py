@@ -14,7 +14,7 @@ from context_bench.core.ledger import Ledger, Mark, open_ledger
 from context_bench.core.records import Usage
 from context_bench.datasets.recorded import examples_of
 from context_bench.datasets.sessions import bundled, load_session
-from context_bench.llm.echo import Echo
+from context_bench.llm.responders import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.traffic.systems.replay import Replay

@@ -24,7 +24,7 @@ from context_bench.compression.session_rules.artifacts import ArtifactLedger, ar
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work
 from context_bench.compression.session_rules.utterances import Candidate, decisions, utterances
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit

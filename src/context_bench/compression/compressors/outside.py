@@ -19,8 +19,7 @@ from context_bench.compression.compressors.texts import Messages, result_of
 from context_bench.compression.probes import rendered, tokens_of
 from context_bench.core.addresses import base_url
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
-from context_bench.core.jsontext import load_json
-from context_bench.core.keys import stable_hash
+from context_bench.core.keys import load_json, stable_hash
 from context_bench.core.numbers import duration
 from context_bench.core.protocols import Compressed
 from context_bench.core.templates import at, fill, names_in, read_description

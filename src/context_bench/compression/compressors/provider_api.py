@@ -22,7 +22,7 @@ from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probes import tokens_of
 from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
-from context_bench.core.jsontext import load_body
+from context_bench.core.keys import load_body
 from context_bench.core.ledger import current_ledger
 from context_bench.core.numbers import ANTHROPIC, OPENAI_RESPONSES, usage_of
 from context_bench.core.protocols import Compressed

@@ -16,7 +16,7 @@ from typing import Literal
 from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, candidate
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.shell.model import Budget
 from context_bench.transcripts.format import mapping, parsed
 from context_bench.transcripts.traces.events import command_of, events_of_call, parts_of

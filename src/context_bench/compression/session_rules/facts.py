@@ -9,7 +9,7 @@ from typing import Any
 
 from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.text import stem, tokens
 from context_bench.wire.atoms import atoms
 from context_bench.wire.conversation import ChatMessage, tool_calls_of

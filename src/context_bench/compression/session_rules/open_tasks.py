@@ -9,7 +9,7 @@ from typing import Any
 from context_bench.compression.probes import ProbeAtom, Source
 from context_bench.compression.session_rules.facts import command_in
 from context_bench.compression.session_rules.utterances import Candidate, Utterance, candidate, utterances
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
 
 _LEFT = re.compile(

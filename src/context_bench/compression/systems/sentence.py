@@ -30,7 +30,7 @@ from context_bench.compression.session_rules.open_tasks import open_work
 from context_bench.compression.session_rules.utterances import language_of
 from context_bench.core.errors import BadInput
 from context_bench.core.records import Example
-from context_bench.llm.echo import counted
+from context_bench.llm.responders import counted
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.conversation import ChatMessage, call_of, message_text
 from context_bench.wire.request import WireMessage, WireRequest

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from context_bench.core.jsontext import TooLarge
+from context_bench.core.keys import TooLarge
 from context_bench.llm.coding import Decoder, Undecodable
 
 if TYPE_CHECKING:

@@ -261,7 +261,7 @@ def _tables(summaries: Sequence[BenchmarkSummary], names: Sequence[str], k: int)
 
 
 def _json(path: Path) -> Any:
-    from context_bench.core.jsontext import load_json
+    from context_bench.core.keys import load_json
 
     try:
         data = path.read_bytes()

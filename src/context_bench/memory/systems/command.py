@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Failed, Refused, describe
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.templates import at, fill, names_in, read_description
 from context_bench.llm.redact import redact
 from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt

@@ -14,7 +14,7 @@ import aiohttp
 
 from context_bench.core.addresses import EXPECTED, fault_of, shown
 from context_bench.core.errors import BadInput, BadReply, Refused, TimedOut
-from context_bench.core.jsontext import load_body
+from context_bench.core.keys import load_body
 from context_bench.core.secrets import secrets_in_url
 from context_bench.core.templates import fill, names_in, read_description
 from context_bench.llm.failures import Failure, RetryPolicy, of_exception, of_status

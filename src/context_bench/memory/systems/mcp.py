@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from context_bench.core.addresses import EXPECTED, fault_of, shown
 from context_bench.core.errors import BadInput, BadReply, MissingExtra, Refused, TimedOut, Unreachable, describe
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.templates import fill, read_description
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import redact

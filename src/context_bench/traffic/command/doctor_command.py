@@ -29,7 +29,7 @@ def command(proxy: str, tap: str | None, upstream: str, model: str, api_key_env:
 
 async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:
 
-    from context_bench.llm.echo import SlowEcho
+    from context_bench.llm.responders import SlowEcho
     from context_bench.llm.servers import ModelServer
     from context_bench.session.options import RunOptions
     from context_bench.session.run_session import run_environment

@@ -17,8 +17,8 @@ from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Recorder
 from context_bench.core.records import Example
 from context_bench.llm.coding import decode
-from context_bench.llm.echo import PACKED, SLOWLY
 from context_bench.llm.redact import redact
+from context_bench.llm.responders import PACKED, SLOWLY
 from context_bench.llm.shapes import build
 from context_bench.session.activity import Asker, Finding, Seen, Status, first, route_of, shapes_of
 from context_bench.wire.apis import ShapedRequest, parse_reply, stream_reader

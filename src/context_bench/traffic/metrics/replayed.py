@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.jsontext import without_nulls
-from context_bench.core.keys import canonical_json
+from context_bench.core.keys import canonical_json, without_nulls
 from context_bench.core.records import Estimate, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.metrics.cache_pricing import (

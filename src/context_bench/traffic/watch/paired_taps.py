@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.jsontext import MOST_BYTES
+from context_bench.core.keys import MOST_BYTES
 from context_bench.llm.coding import decode
 from context_bench.tap.exchange import LATE_SECONDS, Exchange, header
 from context_bench.tap.record_writer import Observer, Sink, words

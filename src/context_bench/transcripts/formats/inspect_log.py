@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput, archive_faults
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.numbers import INSPECT, count, duration, moment, money, score, usage_of
 from context_bench.core.records import Example
 from context_bench.transcripts.format import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.numbers import OPENCODE, count, moment, money, usage_of as counts_of, whole
 from context_bench.core.records import Usage
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.transcripts.format import Format, LogSource, Peek
 from context_bench.transcripts.harness_results import (
     PatchOutcome,

@@ -17,8 +17,13 @@ from typing import Any
 import orjson
 
 from context_bench.core.errors import BadReply
-from context_bench.core.jsontext import TooLarge, load_body as load_body, load_json as load_json
-from context_bench.core.keys import canonical_json, stable_hash
+from context_bench.core.keys import (
+    TooLarge,
+    canonical_json,
+    load_body as load_body,
+    load_json as load_json,
+    stable_hash,
+)
 from context_bench.core.records import Usage
 from context_bench.wire.request import Part, WireRequest
 

@@ -16,7 +16,7 @@ from itertools import repeat
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.jsontext import load_json
+from context_bench.core.keys import load_json
 from context_bench.core.text import contains, recall_score
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.wire.atoms import atoms, plain_number

@@ -44,8 +44,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from context_bench.core.jsontext import load_json, without_nulls
-from context_bench.core.keys import canonical_json, hash_text
+from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
 from context_bench.wire.conversation import tool_calls_of
 from context_bench.wire.request import (
     SYSTEM_ROLES,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.jsontext import NAMED, load_json, without_nulls
-from context_bench.core.keys import canonical_json, hash_text
+from context_bench.core.keys import NAMED, canonical_json, hash_text, load_json, without_nulls
 from context_bench.wire.request import Pairs, Part, WireMessage, WireRequest
 
 #: Every kind there is, in the order of the table at the head of this package.
