@@ -14,8 +14,7 @@ from typing import Any
 
 from cachetools import FIFOCache
 
-from context_bench.core.jsontext import load_object
-from context_bench.core.keys import canonical_json
+from context_bench.core.keys import canonical_json, load_object
 from context_bench.llm.coding import decode
 from context_bench.tap.exchange import MARK_HEADER, SOCKET, Exchange, header
 from context_bench.tap.steering import AS_IT_CAME, Onward, Steering
