@@ -7,6 +7,7 @@ python benchmarks/coverage.py PART [--runs 2000]
     whole     the same loss as whole documents lost amid noise; and the price, in power
     inferior  a loss of exactly the margin called larger than it: every outcome of 20 to 510 pairs, added up
     shown     the same in few documents of unequal size; and the power to show a larger loss
+    costs     do intervals of a mean cost hold it, where few rows are dear?
     untouched examples saved where requests arrive as the baseline's did
     means     do 95 % intervals of means hold the true mean?
     agents    what so many tasks of agents can show; cost per solved task
@@ -28,7 +29,7 @@ from dataclasses import replace
 from statistics import NormalDist, fmean
 
 import numpy as np
-from coverage_claims import inferior, shown, unequal
+from coverage_claims import costs, inferior, shown, unequal
 from coverage_designs import forecast, own, second
 from coverage_holdout import holdout
 from coverage_limits import limits
@@ -317,6 +318,7 @@ MODES = {
     "whole": whole,
     "inferior": inferior,
     "shown": shown,
+    "costs": costs,
     "means": means,
     "judged": judged,
     "naive": naive,

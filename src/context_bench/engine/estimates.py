@@ -10,7 +10,7 @@ import numpy as np
 
 from context_bench.core.records import Estimate
 from context_bench.engine.aggregates import Columns, Gatherer, averaged, compact
-from context_bench.stats.bootstrap import bootstrap_mean, ratio_intervals_of
+from context_bench.stats.bootstrap import bootstrap_mean, ratio_intervals_of, rests_on_few, skewed_upper_end
 from context_bench.stats.intervals import bounded, quantile_interval
 from context_bench.stats.means import MIN_CLUSTERS
 
@@ -206,7 +206,20 @@ def _ratios(parts: Parts, columns: Columns, seed: int) -> dict[str, Estimate]:
     for estimate, interval in zip(found.values(), intervals, strict=True):
         if interval is not None and estimate.clusters >= MIN_CLUSTERS:
             estimate.low, estimate.high, estimate.method = *interval, "cluster bootstrap"
+    cost = found.get("cost_usd")
+    if cost is not None and cost.high is not None:
+        top, bottom = next(_cluster_sums({"cost_usd": parts["cost_usd"]}, columns, {}))
+        if (high := skewed_upper_end(top, bottom)) > cost.high:
+            cost.high, cost.method = high, "cluster bootstrap, corrected for skewness"
     return found
+
+
+def costs_rest_on_few(columns: Columns) -> bool:
+    """True if one more dear row (with its cluster) could change the mean cost by more than its interval says."""
+    known = columns.knows("cost")
+    if not known.any():
+        return False
+    return rests_on_few(np.bincount(compact(columns.clusters[known]), columns.measure("cost")[known]))
 
 
 def _cluster_sums(

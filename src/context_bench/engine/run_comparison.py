@@ -262,7 +262,14 @@ class Comparer:
             return made
         return replace(
             made,
-            sentence=noise_floor(self.baseline, question.system, self.score_field, question.evidence, question.shape),
+            sentence=noise_floor(
+                self.baseline,
+                question.system,
+                self.score_field,
+                question.evidence,
+                question.shape,
+                second_answer=question.system == self.second_answer,
+            ),
         )
 
     def _margin(self) -> float | None:

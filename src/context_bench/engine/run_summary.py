@@ -17,7 +17,7 @@ from context_bench.core.records import Comparison, Estimate, EvalRow, not_compar
 from context_bench.core.roles import CANDIDATE, ArmRole, of_kind, second_answer
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
-from context_bench.engine.estimates import estimates_of
+from context_bench.engine.estimates import costs_rest_on_few, estimates_of
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
 
@@ -368,6 +368,12 @@ def _notes(found: RunSummary, columns: dict[str, Columns], score_field: str | No
             "Means are over scored rows; the bounds show them with every failure counted as wrong and as right."
         )
     notes += _unequal_judges(found, columns)
+    notes += [
+        f"{system}: a few dear rows make the mean cost per row; one more of them would change it, and its interval is "
+        "too narrow for that."
+        for system, own in columns.items()
+        if costs_rest_on_few(own)
+    ]
     clusters = min(
         (
             estimates[score_field].clusters

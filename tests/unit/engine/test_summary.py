@@ -243,6 +243,20 @@ def test_tokens_money_and_time_have_intervals():
     assert told["ttft_median"].value == 0.1
 
 
+def test_a_mean_cost_that_few_rows_make_is_called_so():
+    rng = random.Random(4)
+
+    def spent(sigma):
+        return [row("a", i, usage={"cost": 0.01 * rng.lognormvariate(0, sigma)}) for i in range(60)]
+
+    even, dear = result({"a": spent(0.5)}), result({"a": spent(2.0)})
+    assert "a few dear rows make the mean cost" in " ".join(dear.notes)
+    assert "dear" not in " ".join(even.notes)
+    cost = dear.estimates["a"]["cost_usd"]
+    assert cost.method == "cluster bootstrap, corrected for skewness"
+    assert cost.high - cost.value > 1.5 * (cost.value - cost.low)
+
+
 def test_unknown_tokens_are_absent():
     told = result({"a": [row("a", i, output_tokens=None) for i in range(10)]}).estimates["a"]
     assert "compression_ratio" not in told

@@ -21,6 +21,9 @@ from context_bench.stats.verdict.evidence import (
 )
 from context_bench.stats.verdict.forecast import MOST_TIMES
 
+#: p below which the noise floor is alarming: at 5 % one sound run in 20 would be called unsafe.
+ALARM = 0.001
+
 
 def sentence(question: VerdictQuestion, verdict: Verdict, family: str) -> str:
     """The verdict on a question as one sentence or a few, for people. `family`: the questions it was corrected with."""
@@ -233,9 +236,20 @@ def _size(question: VerdictQuestion) -> str:
     return f"{100 * margin:.3g} points" if question.evidence.in_points else f"{margin:.4g}"
 
 
-def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape: str | None = None) -> str:
-    """The sentence on two arms that are the same: what differs between them is noise, and smaller differences elsewhere
-    are noise too.
+def noise_floor(
+    first: str,
+    second: str,
+    metric: str,
+    evidence: Evidence,
+    shape: str | None = None,
+    *,
+    second_answer: bool = False,
+) -> str:
+    """The sentence on two arms that are the same: what differs between them is noise.
+
+    One difference is one draw: its size says nothing of other arms, which are judged pair by pair. It is alarming only
+    where equal arms would hardly ever be as far apart (`ALARM`), since every run asks. `second_answer`: the arm's
+    answers are averaged with the baseline's.
     """
     if evidence.difference is None:
         return f"Noise floor: {second} and {first} share no scored example, so it is unknown."
@@ -245,12 +259,13 @@ def noise_floor(first: str, second: str, metric: str, evidence: Evidence, shape:
         f"Noise floor{where}: {second} is {first} again; {_numbers(question)}; {evidence.changed:,} of "
         f"{evidence.n:,} scores changed."
     )
-    if evidence.p_gain is not None and evidence.p_gain < LEVEL:
+    if evidence.p_gain is not None and evidence.p_gain < ALARM:
         return (
-            f"{said} Two equal arms differ by more than chance: something in this run is not stable, and no "
-            "verdict of it is safe."
+            f"{said} Two equal arms differ by more than chance (that happens in fewer than 1 of 1,000 sound runs): "
+            "something in this run is not stable, and no verdict of it is safe."
         )
-    return f"{said} Differences of this size between other arms mean nothing."
+    used = f" It is used as the second answer of {first}." if second_answer else ""
+    return f"{said} That is noise: so many scores change by themselves.{used} Other arms are judged pair by pair."
 
 
 def judge(questions: Sequence[VerdictQuestion]) -> list[Comparison]:
