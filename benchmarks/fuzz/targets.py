@@ -72,6 +72,7 @@ from context_bench.tap.exchange import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.tap_relay import Talk
 from context_bench.traces import editloc, gold, symbols
+from context_bench.traffic.evaluators import next_action as actions
 from context_bench.transcripts import (
     harness_results as answers,
     harness_results as patch_verdicts,
@@ -81,7 +82,7 @@ from context_bench.transcripts import (
 )
 from context_bench.transcripts.traces import vocabulary
 from context_bench.viewer import pages as asking
-from context_bench.wire import actions, apis as wire, atoms, conversation, words as wordiff
+from context_bench.wire import apis as wire, atoms, conversation, words as wordiff
 from context_bench.wire.apis import shared
 
 Target = Callable[[bytes], object]

@@ -34,8 +34,8 @@ _OWN = {
     "judge": Command("context_bench.cli.judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
     "compare": Command("context_bench.session.runs:compare_runs", "Two runs paired by example, with verdicts."),
     "gate": Command("context_bench.session.gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
-    "power": Command("context_bench.cli.power:command", "How many examples it takes, what yours can show."),
-    "datasets": Command("context_bench.cli.datasets:command", "What there is to measure on."),
+    "power": Command("context_bench.cli.planning:count_examples", "How many examples it takes, what yours can show."),
+    "datasets": Command("context_bench.cli.planning:list_datasets", "What there is to measure on."),
     "runs": Command("context_bench.session.runs:list_runs", "The runs in a store, newest first."),
     "show": Command("context_bench.session.runs:show", "The report of a stored run, in any format."),
     "view": Command(

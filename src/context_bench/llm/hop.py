@@ -54,7 +54,7 @@ class HopRequest:
 
     @property
     def wire(self) -> str:
-        """As `llm.wire.wire_of` names it."""
+        """As `wire.apis.wire_of` names it."""
         return wire_of(self.method, self.target)
 
     @property

@@ -1,6 +1,6 @@
 """Changes of a request on its way: pairs of messages, word by word; their roles; parameters and tools.
 
-`diff_requests(sent, forwarded)` takes two requests in neutral form (`llm.wire.parse_request`). Which message became
+`diff_requests(sent, forwarded)` takes two requests in neutral form (`wire.apis.parse_request`). Which message became
 which is told by `wire.request`; what that leaves over is looked for again: a message that arrived elsewhere was
 *moved*, one whose whole text stands inside another was *merged*, one whose text came in pieces was *split*. Pure, no
 I/O.

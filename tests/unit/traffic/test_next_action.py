@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from context_bench.core.plugins import build
 from context_bench.evaluators import BUILTINS, NextAction
-from context_bench.wire.actions import Action, agreement, arguments, command, path
+from context_bench.traffic.evaluators.next_action import Action, agreement, arguments, command, path
 
 
 def call(name, **values):

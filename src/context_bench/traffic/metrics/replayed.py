@@ -24,9 +24,9 @@ from context_bench.metrics.cache_pricing import (
     recorded_facts,
     session_cost,
 )
+from context_bench.traffic.evaluators.next_action import Action, agreement
 from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
 from context_bench.transcripts.session import reply_tokens
-from context_bench.wire.actions import Action, agreement
 from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
