@@ -75,7 +75,7 @@ class Provider:
         asked = parse_request(wire, body)
         reply = Reply(self.text, usage=Usage(len(raw) // 2, 2), finish_reason="stop", model=asked.model)
         if not asked.stream:
-            return web.json_response(render_reply(wire, reply, asked))
+            return web.json_response({**render_reply(wire, reply, asked), "id": f"resp_{len(self.bodies)}"})
         stream = b"".join(render_stream(wire, reply, asked))
         return web.Response(body=stream, headers={"content-type": "text/event-stream"})
 
@@ -257,18 +257,32 @@ async def test_conversations_over_websockets_are_drawn_by_their_headers():
     assert len({turn.unit for turn in kept if turn.kind == "turn"}) == 2
 
 
-async def watching(folder: Path, provider: Provider, *options: str) -> dict:
+#: Twelve conversations of two requests, each with a named session.
+NAMED = """
+for name, body in json.load(open("talks.json")):
+    for each in body:
+        ask("/v1/messages", each, {"x-claude-code-session-id": f"session {name}"})
+"""
+#: Twelve that go on from the replies that were stored for them, if there are any; nothing names them.
+STORED = """
+before = json.load(open("replies.json")) if os.path.exists("replies.json") else [None] * 12
+steps = [{"input": f"words of {number}"} if reply is None else {"input": "go on", "previous_response_id": reply}
+         for number, reply in enumerate(before)]
+json.dump([ask("/v1/responses", {"model": "gpt-4o", **each}, {})["id"] for each in steps], open("replies.json", "w"))
+"""
+
+
+async def watching(folder: Path, provider: Provider, *options: str, does: str = NAMED) -> dict:
     """A dozen conversations through `context-bench watch` with a store in `folder`: its report."""
     front, back = free_port(), free_port()
     client = folder / "client.py"
+    (folder / "talks.json").write_text(json.dumps([(n, talk("anthropic", f"x{n}", 2)) for n in range(12)]))
     client.write_text(
         "import json, os, urllib.request\n"
-        f"for name, body in json.loads({json.dumps([(n, talk('anthropic', f'x{n}', 2)) for n in range(12)])!r}"
-        ".replace('\\n', '\\\\n')):\n"
-        "    for each in body:\n"
-        "        url = os.environ['ANTHROPIC_BASE_URL'] + '/v1/messages'\n"
-        "        head = {'content-type': 'application/json', 'x-claude-code-session-id': f'session {name}'}\n"
-        "        urllib.request.urlopen(urllib.request.Request(url, json.dumps(each).encode(), head)).read()\n"
+        "def ask(path, body, headers):\n"
+        "    url = os.environ['ANTHROPIC_BASE_URL'] + path\n"
+        "    asked = urllib.request.Request(url, json.dumps(body).encode(), {'content-type': 'a/json', **headers})\n"
+        "    return json.load(urllib.request.urlopen(asked))\n" + does
     )
     async with Rewriting(halved, f"http://127.0.0.1:{back}") as proxy:
         line = ["watch", "--store", str(folder / "store.db"), "--front", str(front), "--back", str(back), "--quiet"]
@@ -281,6 +295,13 @@ async def watching(folder: Path, provider: Provider, *options: str) -> dict:
         out, _ = await process.communicate()
     assert process.returncode == 0
     return json.loads(out)
+
+
+def written(folder: Path) -> list[bytes]:
+    """All that a store in `folder` has on disk, in the clear and unpacked."""
+    with contextlib.closing(sqlite3.connect(folder / "store.db")) as raw:
+        cells = [cell for (cell,) in raw.execute("SELECT record FROM watched")]
+    return [*(path.read_bytes() for path in folder.glob("store.db*")), *map(unpack, cells)]
 
 
 async def test_a_conversation_falls_the_same_way_after_a_restart_and_only_hashes_are_kept(tmp_path):
@@ -304,13 +325,22 @@ async def test_a_conversation_falls_the_same_way_after_a_restart_and_only_hashes
         assert not keys & set(re.findall("[0-9a-f]{32}", json.dumps(report)))
     needles = Needles(bytes.fromhex(keys.pop()))
     names = [needles.name(f"call x{n} {k}", listing(f"x{n} {k}")) for n in range(12) for k in range(2)]
-    assert any(NEEDLE.search(body) for body in provider.bodies) is False
-    files = [path.read_bytes() for path in tmp_path.glob("store.db*")]
-    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as raw:
-        cells = [cell for (cell,) in raw.execute("SELECT record FROM watched")]
-    texts = [*files, *(unpack(cell) for cell in cells)]
-    assert cells
+    assert not any(NEEDLE.search(body) for body in provider.bodies)
+    texts = written(tmp_path)
+    assert any(b"needles_planted" in text for text in texts)
     assert not any(word.encode() in text for word in (*names, "nothing to see", "cbn-") for text in texts)
+
+
+async def test_what_goes_on_from_a_stored_reply_falls_the_same_way_after_a_restart(tmp_path):
+    async with Provider() as provider:
+        for name in ("a", "b", "c"):
+            await watching(tmp_path, provider, "--holdout", "0.4", "--name", name, does=STORED)
+    with open_store(tmp_path / "store.db") as store:
+        arms = [[(turn.unit, turn.arm) for turn in watched(store, name)] for name in ("a", "b", "c")]
+    assert arms[0] == arms[1] == arms[2]
+    assert len(set(arms[0])) == 12
+    assert {arm for _, arm in arms[0]} == {"main", "holdout"}
+    assert not any(re.search(rb"resp_[0-9]", text) for text in written(tmp_path))
 
 
 @pytest.mark.parametrize(

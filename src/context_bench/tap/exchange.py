@@ -185,12 +185,14 @@ class Body:
 class Steered:
     """Record of what a watch did to a request on its way, or found in it (`tap.steering`).
 
-    `unit`: a keyed hash of its conversation, empty if it names none. `held_out`: it went past the proxy. `planted`: the
+    `unit`: a keyed hash of its conversation, empty if it names none. `reply`: of the reply that a later request
+    may go on from. `held_out`: it went past the proxy. `planted`: the
     needles that were put in at the front, each with the turns since its tool result came; `without` says why there are
     none. `removed`: those that were found whole at the back; `damaged`: what was left of others there.
     """
 
     unit: str = ""
+    reply: str = ""
     held_out: bool = False
     planted: tuple[tuple[str, int], ...] = ()
     without: str = ""

@@ -27,9 +27,10 @@ LARGEST = 4 * 2**20
 _HEAD, _TAIL = b"cbn-", b"-nbc"
 _WHOLE = re.compile(rb"cbn-([0-9a-f]{24})-nbc(?:\\+n)?")
 _SHAPE = re.compile(r"cbn-[0-9a-f]{24}-nbc")
-#: What a cut through needles can leave: beginnings, and ends with their line's.
+#: Beginning of a needle that a cut can leave, the end of a line as JSON has it, and the bytes of a whole needle.
 _BEGINNING = re.compile(rb"cbn-([0-9a-f]{0,24})(?:-(?:nb?)?)?")
-_ENDING = re.compile(rb"((?:(?:cbn|bn|n)?-)?([0-9a-f]{0,24})-nbc)(?:\\+n)?")
+_LINE_END = re.compile(rb"\\+n")
+_LENGTH = len(b"cbn--nbc") + 24
 #: Digits of a needle's piece that tell whose it is; bytes of the text beside it that do so for a shorter piece.
 _DIGITS, _BESIDE, _LETTERS = 6, 12, 4
 _LETTER = re.compile(rb"\w")
@@ -182,16 +183,30 @@ class Needles:
             count += own > 0
             return match[0][own:]
 
-        def ending(match: re.Match[bytes]) -> bytes:
-            nonlocal count
-            beside = match.string[match.end() : match.end() + _BESIDE]
-            names = self._tails.get(match[2][-_DIGITS:]) or self._tails.get(beside, ())
-            own = max((common_prefix(match[1][::-1], (_HEAD + name + _TAIL)[::-1]) for name in names), default=0)
-            count += own > 0
-            return match[1][: len(match[1]) - own] if own else match[0]
+        kept = _BEGINNING.sub(beginning, body)
+        kept, endings = self._without_endings(kept)
+        return Removed(kept, needles, count + endings)
 
-        kept = _ENDING.sub(ending, _BEGINNING.sub(beginning, body))
-        return Removed(kept, needles, count)
+    def _without_endings(self, body: bytes) -> tuple[bytes, int]:
+        pieces: list[bytes] = []
+        end, at = 0, body.find(_TAIL)
+        while at >= 0:
+            stop = at + len(_TAIL)
+            before = body[max(end, stop - _LENGTH) : stop]
+            line = _LINE_END.match(body, stop)
+            after = stop if line is None else line.end()
+            own = self._own_ending(before, body[after : after + _BESIDE])
+            if own:
+                pieces.append(body[end : stop - own])
+                end = after
+            at = body.find(_TAIL, stop)
+        return b"".join([*pieces, body[end:]]), len(pieces)
+
+    def _own_ending(self, before: bytes, beside: bytes) -> int:
+        """Bytes at the end of `before` that are the end of a needle planted lately."""
+        digits = before[-_DIGITS - len(_TAIL) : -len(_TAIL)]
+        names = self._tails.get(digits) or self._tails.get(beside, ())
+        return max((common_prefix(before[::-1], (_HEAD + name + _TAIL)[::-1]) for name in names), default=0)
 
 
 def shown(text: str) -> int:

@@ -24,20 +24,21 @@ class Turn:
     `number` counts the records of a watch from 1. `session`: a short label, with a keyed hash of what identifies the
     session. `turn`: its place in the session, from 1 (a repeated request keeps its turn). `context`: what it is for
     within the session. `arm`: `main`, `shadow` for a mirrored request, `holdout` for one of a conversation that goes
-    past the proxy; `unit`: a keyed hash of the conversation that was drawn. `failure`: how it failed, as the client saw
-    it: a status, or words of ours. `repeat`: the client itself sent the same before, and `after` is how that attempt
-    failed. Tokens: `sent` by the client and `forwarded` to the provider, by our count (`exact`: by the model's own
-    tokenizer); `usage` and `cost` (US dollars) are the provider's, summed over `calls`; `guessed` is our own sum for
-    answered calls whose usage nobody told. `extra`: calls beyond the client's own, `retries`: the same request again,
-    `refusals`: how attempts failed that were made again. `pending`: calls that may be its own and were still being
-    answered when all patience was over; they are told of as late. Times in seconds; `added` is the client's time
-    without the provider's. `violations` counts what was done to the request by kind (see `core.violations`); `details`
-    tells each, where bodies may be kept. `tools` names the tools that some kinds are about.
-    `needles_planted`: facts put into the request's tool results, `needles_lost`: those that did not arrive behind, of
-    `needle_ages` by the turns since their result came; `needles_without`: why there are none; `needles_damaged`: pieces
-    that were taken out behind; `needles_shown`: such markers in the reply.
-    `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had nothing
-    stood in between. `front` and `calls` are the taps' own records, by the recording policy.
+    past the proxy; `unit`: a keyed hash of the conversation that was drawn, `reply`: of the reply that a later request
+    may go on from. `failure`: how it failed, as the client saw it: a status, or words of ours. `repeat`: the client
+    itself sent the same before, and `after` is how that attempt failed. Tokens: `sent` by the client and
+    `forwarded` to the provider, by our count (`exact`: by the model's own tokenizer); `usage` and `cost` (US
+    dollars) are the provider's, summed over `calls`; `guessed` is our own sum for answered calls whose usage nobody
+    told. `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed
+    that were made again. `pending`: calls that may be its own and were still being answered when all patience was
+    over; they are told of as late. Times in seconds; `added` is the client's time without the provider's.
+    `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where
+    bodies may be kept. `tools` names the tools that some kinds are about. `needles_planted`: facts put into the
+    request's tool results, `needles_lost`: those that did not arrive behind, of `needle_ages` by the turns since
+    their result came; `needles_without`: why there are none; `needles_damaged`: pieces that were taken out behind;
+    `needles_shown`: such markers in the reply.
+    `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had
+    nothing stood in between. `front` and `calls` are the taps' own records, by the recording policy.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Turn:
     turn: int = 0
     arm: Literal["main", "shadow", "holdout"] = "main"
     unit: str = ""
+    reply: str = ""
     model: str | None = None
     wire: str = ""
     status: int | None = None

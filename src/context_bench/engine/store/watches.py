@@ -195,6 +195,15 @@ def watch_key(store: Store) -> str:
     return secrets.token_hex(16)
 
 
+def newest_turns(store: Store, most: int) -> Iterator[Turn]:
+    """The latest records of all watches, newest first, `most` at most."""
+    w = schema.watched.c
+    with store.reading() as connection:
+        newest = select(w.record).order_by(w.watch.desc(), w.number.desc()).limit(most)
+        records = connection.scalars(newest).all()
+    return (_turn(unpacked(record)) for record in records)
+
+
 def list_watches(store: Store) -> list[WatchRecord]:
     """All watches, newest first."""
     with store.reading() as connection:

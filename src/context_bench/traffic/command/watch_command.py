@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from context_bench.core.records import Forwarded
-    from context_bench.engine import WatchLog, WatchRecord
+    from context_bench.engine import Store, WatchLog, WatchRecord
     from context_bench.traffic.sections.watch_board import Board
     from context_bench.traffic.watch.front_steering import FrontSteering
     from context_bench.traffic.watch.watcher import Shadow, Watch
@@ -75,6 +75,8 @@ def _check_steering(options: WatchOptions) -> None:
 
 
 _SHADOW_PATIENCE = 30.0
+#: Turns of earlier watches whose replies a conversation may go on from.
+_REMEMBERED = 5_000
 #: Seconds after which a turn that is still under way is counted in the store.
 _COUNTED_AFTER = 0.05
 
@@ -103,10 +105,11 @@ class WatchRun:
                 settings = self._settings(prices, rules_date())
                 if self.options.holdout is not None or self.options.needles:
                     settings["key"] = watch_key(kept)
+                steering = self._steering(kept, settings.get("key"))
                 await self._look()
                 log = open_watch(kept, settings, name=self.options.name)
                 board = Board()
-                code = await self._watch(url, prices, log, board, settings)
+                code = await self._watch(url, prices, log, board, settings, steering)
             try:
                 log.end({**settings, "notes": self.notes})
             except StoreUnusable as full:  # what is kept can be read all the same
@@ -165,7 +168,15 @@ class WatchRun:
             "needles": self.options.needles or None,
         }
 
-    async def _watch(self, url: str, prices: Any, log: Any, board: Board, settings: dict[str, Any]) -> int:
+    async def _watch(
+        self,
+        url: str,
+        prices: Any,
+        log: Any,
+        board: Board,
+        settings: dict[str, Any],
+        steering: FrontSteering | None,
+    ) -> int:
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
@@ -209,7 +220,7 @@ class WatchRun:
                 sink=_prompts_only(sink),
                 mirror=mirror if self.options.shadow else None,
                 moved=(counted := asyncio.Event()).set,
-                steering=self._steering(settings.get("key")),
+                steering=steering,
             )
             counting = asyncio.create_task(
                 _count(watch, log, counted, lambda count: loop.run_in_executor(store_thread, log.under_way, count))
@@ -236,7 +247,8 @@ class WatchRun:
             code = code or 1
         return code
 
-    def _steering(self, key: str | None) -> FrontSteering | None:
+    def _steering(self, kept: Store, key: str | None) -> FrontSteering | None:
+        from context_bench.engine import newest_turns
         from context_bench.traffic.watch.front_steering import Conversations, FrontSteering
         from context_bench.wire.needles import Needles
 
@@ -244,6 +256,8 @@ class WatchRun:
             return None
         secret, share = bytes.fromhex(key), self.options.holdout
         drawn = None if share is None else Conversations(secret, share)
+        if drawn is not None:
+            drawn.remember((turn.reply, turn.unit) for turn in newest_turns(kept, _REMEMBERED))
         return FrontSteering(drawn, Needles(secret) if self.options.needles else None)
 
     def _head(self, board: Board, watch: Watch) -> None:

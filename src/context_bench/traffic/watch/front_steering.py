@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,12 +51,18 @@ class Conversations:
         first = _first_words(body)
         return self._hash(f"begun {first}") if first else ""
 
+    def remember(self, replies: Iterable[tuple[str, str]]) -> None:
+        """Take up replies of earlier watches, newest first, each with its conversation; empty ones say nothing."""
+        for reply, unit in reversed([each for each in replies if all(each)]):
+            self._replies[reply] = unit
+
     def answered(self, exchange: Exchange) -> None:
-        """Remember the reply, from which a later request may go on."""
+        """Remember the reply, from which a later request may go on, by its hash."""
         if not exchange.steered.unit or exchange.wire != "openai-responses" or not exchange.reply.pieces:
             return
         if (reply := reply_id_of(exchange.reply.pieces[0][1][:4096])) is not None:
-            self._replies[self._hash(f"reply {reply}")] = exchange.steered.unit
+            exchange.steered.reply = self._hash(f"reply {reply}")
+            self._replies[exchange.steered.reply] = exchange.steered.unit
 
     def held_out(self, unit: str) -> bool:
         """Does a conversation go past the proxy?"""

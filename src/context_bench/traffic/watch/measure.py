@@ -214,6 +214,7 @@ class TurnMeasure:
         )
         turn.sent, turn.exact, turn.seconds, turn.ttft = record.tokens, record.exact, record.seconds, record.ttft
         turn.failure, turn.pending = failure_of(record), event.pending
+        turn.reply = steered.reply
         turn.needles_without, turn.needles_shown = steered.without, record.facts.get("needles_shown", 0)
         self._identify(turn, place)
         if place is not None:
