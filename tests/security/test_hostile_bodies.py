@@ -31,15 +31,16 @@ from context_bench.core.keys import TooLarge, check_size, load_body, load_json
 from context_bench.core.records import Forwarded, Usage, not_compared
 from context_bench.core.tokens import MOST_COUNTED, counter_for
 from context_bench.engine.observe import observed
-from context_bench.llm.background import Apart, Lost
+from context_bench.llm.background import Apart, Lost, WorkProcess
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.coding import Decoder, Undecodable, decode
 from context_bench.llm.prices import GenaiPrices
 from context_bench.tap import Tap, Watch
 from context_bench.tap.exchange import SOCKET, UNMATCHED, Exchange
 from context_bench.tap.forwarded import POLICIES, RecordWriter
-from context_bench.tap.record_writer import Work, packed_record
+from context_bench.tap.record_writer import Work, packed_record, words
 from context_bench.tap.tap_relay import Talk
+from context_bench.testing.hostile import MisbehavingProxy
 from context_bench.traffic.sections import watch_board as watching
 from context_bench.traffic.watch.measure import TurnMeasure
 from context_bench.traffic.watch.paired_taps import PairedEvent, SeenExchange
@@ -385,7 +386,7 @@ def test_work_is_handed_over_once_and_a_process_that_ends_is_started_again():
     apart = Apart(Worker())
     assert not apart.away(large=False)
     assert apart.do("add", 1) == [1]
-    assert apart._process is None
+    assert not apart._process.runs
     assert apart.away(large=True)
     assert apart.away(large=False)
     assert apart.do("add", 2) == [1, 2]
@@ -426,7 +427,7 @@ def test_a_process_that_cannot_be_started_is_no_more_than_lost_work(monkeypatch)
     monkeypatch.setattr(sys, "executable", "/bin/false")  # ends before it has taken its worker
     with pytest.raises(Lost, match="ended"):
         apart.do("add", 1)
-    assert apart._process is None  # no zombie: it was waited for
+    assert not apart._process.runs  # no zombie: it was waited for
     monkeypatch.undo()
     assert apart.do("add", 1) == [1]
     apart.close()
@@ -445,14 +446,17 @@ def test_the_process_gives_back_what_a_large_body_needed():
 
 
 def test_a_process_that_does_not_take_its_work_is_given_up_in_time():
-    apart = Apart(Worker(), seconds=1)
+    process = WorkProcess()
+    apart = Apart(Worker(), process)
     assert apart.away(large=True)
     os.kill(apart.do("hole", b"a"), signal.SIGSTOP)
+    process._seconds = 1  # not before: to start takes long on a busy machine
     with pytest.raises(Lost, match="took too long") as lost:
         apart.do("hole", bytes(MB))  # more than a pipe holds
     assert lost.value.too_large
+    process._seconds = 60
     assert apart.do("add", 1) == [1]
-    apart.close()
+    process.close()
 
 
 def test_what_the_process_says_does_not_reach_the_user(capfd):
@@ -526,13 +530,137 @@ async def test_what_cannot_be_measured_is_kept_as_the_taps_wrote_it(monkeypatch)
     assert [turn.violations for turn in turns] == [{"not_measured": 1}, {}]
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "context_bench.traffic.watch.watcher.Apart.do",
+        "context_bench.traffic.watch.watcher.Apart.away",
+        "context_bench.traffic.watch.watcher.PairedEvent.travelling",
+    ],
+)
+async def test_a_batch_that_fails_as_a_whole_is_unread_and_the_watch_goes_on(monkeypatch, caplog, where, large):
+    turns: list[Turn] = []
+
+    async def keep(kept: list[Turn]) -> None:
+        turns.extend(kept)
+
+    def failing(*_: object, **__: object) -> None:
+        raise ValueError("secret text")
+
+    first = asked(b"Hi." if not large else b"word and more " * 50_000)
+    async with asyncio.timeout(30), Watch("echo", keep=keep) as watch:
+        with monkeypatch.context() as broken:
+            broken.setattr(where, failing)
+            await post(watch.url, first)
+            await watch.drain()
+        await post(watch.url, asked(b"Hi."))
+        await watch.drain()
+        assert (watch.lost, watch.fault, watch.failed.is_set()) == (0, None, False)
+    fails = large or not where.endswith("travelling")  # what is small does not travel
+    assert [turn.violations for turn in turns] == [{"not_measured": 1} if fails else {}, {}]
+    assert [turn.number for turn in turns] == [1, 2]
+    assert "secret" not in caplog.text
+
+
 def test_a_request_that_cannot_be_read_again_is_not_measured_and_nothing_else(monkeypatch):
     exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200)
     exchange.record = RecordWriter("meta").write(exchange)
     seen = SeenExchange(exchange, None, b"{")
-    monkeypatch.setattr(SeenExchange, "read", lambda _: {}["gone"])
+    monkeypatch.setattr(SeenExchange, "read", lambda *_: {}["gone"])
     [(turn, mirror)] = TurnMeasure("meta", None, None).apart([(1, PairedEvent("main", "turn", seen, 1, [seen]))])
     assert (turn.violations, mirror) == ({"not_measured": 1}, None)
+
+
+def wide(shape: str) -> bytes:
+    """16 MB with one wide character, which makes Python hold four bytes for each."""
+    text = b"word and more " * (16 * MB // 14) + "\U0001f600".encode()
+    if shape == "content":
+        return asked(text)
+    if shape == "image":
+        part = b'{"type":"image_url","image_url":{"url":"%b"}}' % text
+        return b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":[%b]}]}' % part
+    if shape == "tools":
+        return asked(b"Hi.")[:-1] + b',"tools":[{"type":"function","function":{"name":"a","description":"%b"}}]}' % text
+    call = b'{"id":"a","type":"function","function":{"name":"a","arguments":"%b"}}' % text
+    return b'{"model":"gpt-4o-mini","messages":[{"role":"assistant","tool_calls":[%b]}]}' % call
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads what Linux says of processes")
+@pytest.mark.parametrize(("shape", "most"), [("content", 190), ("image", 190), ("tools", 250), ("calls", 250)])
+def test_a_text_with_one_wide_character_is_copied_by_nobody_who_reads_or_measures_it(shape, most):
+    exchange = Exchange(1, "x", "POST", "/v1/chat/completions", [], UNMATCHED, 1.0, 1.0, status=200, apart=True)
+    exchange.body.add(1.0, wide(shape))
+    exchange.reply.add(1.0, REPLY % (b"Four.", b""))
+    process = WorkProcess()
+    reading = Apart(Work(RecordWriter("meta"), observed=True), process)
+    measuring = Apart(TurnMeasure("meta", None, None), process)
+    try:
+        assert reading.away(large=True)
+        assert measuring.away(large=True)
+        [done] = reading.do("all", [(exchange, False)])
+        assert done.failure is None
+        assert "unread" not in done.record.facts
+        assert done.record.tokens > 3_000_000 or shape == "image"
+        exchange.record, exchange.digest = done.record, done.seen["digest"]
+        seen = [SeenExchange(exchange, None, exchange.body.data) for _ in range(2)]
+        exchange.body.drop()
+        seen[1].share(seen[0])
+        [(turn, _)] = measuring.do("apart", [(1, PairedEvent("main", "turn", seen[0], 1, seen[1:]).travelling())])
+        assert (turn.violations, turn.unchanged) == ({}, True)
+        assert process._process is not None
+        told = Path(f"/proc/{process._process.pid}/status").read_text()
+        held = int(told.partition("VmHWM:")[2].split()[0]) * 1024
+        assert held < most * MB  # some 55 MB are libraries and a vocabulary; tools and calls are written as one text
+    finally:
+        process.close()
+
+
+def test_a_body_that_went_on_as_it_came_is_held_and_read_once(monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        "context_bench.traffic.watch.paired_taps._request", lambda *given: read.append(given) or parse_request("", {})
+    )
+    for path, digest, once in [
+        ("chat/completions", b"a", True),
+        ("chat/completions", b"b", False),
+        ("other", b"a", False),
+    ]:
+        front, call = (
+            Exchange(number, "x", "POST", f"/v1/{where}", [], UNMATCHED, 1.0, 1.0, apart=True, digest=named)
+            for number, where, named in ((1, "chat/completions", b"a"), (2, path, digest))
+        )
+        one, other = SeenExchange(front, None, bytes([7] * 20)), SeenExchange(call, None, bytes([7] * 20))
+        other.share(one)
+        assert (other.raw is one.raw) == (digest == b"a")
+        read.clear()
+        event = pickle.loads(pickle.dumps(PairedEvent("main", "turn", one, 1, [other]).travelling()))
+        for seen in event.seen:
+            seen.read(event.front if seen is not event.front else None)
+        assert len(read) == (1 if once else 2)
+        assert all(seen.request is not None for seen in event.seen)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads what Linux says of processes")
+async def test_all_parts_of_a_watch_share_one_process():
+    before = children(os.getpid())
+    async with asyncio.timeout(60), Tap("echo") as provider:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            back = found.getsockname()[1]
+        async with (
+            MisbehavingProxy("nothing", f"http://127.0.0.1:{back}") as proxy,
+            Watch(provider.url, via=proxy.url, back=back) as watch,
+        ):
+            await post(watch.url, asked(b"word and more " * 50_000))
+            await watch.drain()
+            assert len(set(children(os.getpid())) - set(before)) - provider._reader._apart._process.runs == 1
+
+
+def test_words_of_a_long_call_are_those_of_its_end():
+    call = {"id": "i" * MB, "function": {"name": "a", "arguments": "early " * MB + "late"}}
+    request = parse_request("openai-chat", {"messages": [{"role": "assistant", "tool_calls": [call]}]})
+    assert words(request) == {"early", "late", "i" * 500}
 
 
 # The commands, as processes

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from context_bench.core.errors import BadReply
 from context_bench.llm import chat, coding
-from context_bench.llm.background import LARGE, Apart, Lost
+from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess
 from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Served
@@ -229,7 +229,7 @@ async def test_what_is_served_apart_is_what_is_served_here(monkeypatch, system, 
             async with session.post(f"{served.url}/v1/chat/completions", data=packed) as reply:
                 text = (await reply.json())["choices"][0]["message"]["content"]
             got.append((reply.status, text, [request.raw for request in model.requests]))
-            assert (served._apart._process is not None) == (large == LARGE)
+            assert served._process.runs == (large == LARGE)
     assert got[0] == got[1]
 
 
@@ -257,20 +257,20 @@ async def test_a_body_that_is_too_large_to_be_read_goes_on_as_it_came_with_its_l
 
 
 async def test_serve_ends_though_a_large_body_is_being_worked_at(monkeypatch):
-    begun, loop, started = asyncio.Event(), asyncio.get_running_loop(), Apart._asked
+    begun, loop, started = asyncio.Event(), asyncio.get_running_loop(), WorkProcess._asked
 
-    def asked_of_it(self, worker, method, work):
+    def asked_of_it(self, *work):
         loop.call_soon_threadsafe(begun.set)
-        return started(self, worker, method, work)
+        return started(self, *work)
 
-    monkeypatch.setattr(Apart, "_asked", asked_of_it)
+    monkeypatch.setattr(WorkProcess, "_asked", asked_of_it)
     async with asyncio.timeout(60), Provider() as provider:
         async with Served("bm25:budget=300", provider.url) as served:
             asking = asyncio.create_task(post(served.url, asked(LONG)))
             await begun.wait()
         with contextlib.suppress(aiohttp.ClientError):
             await asking
-        assert served._apart._process is None
+        assert not served._process.runs
 
 
 class Replies:

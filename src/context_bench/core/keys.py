@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
+import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,23 @@ def canonical_json(value: Any) -> str:
     Lone surrogates are kept (they are legal in a Python string); values that JSON does not know are
     written as their `repr`, so that an odd object changes the key instead of ending the run.
     """
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
+    return "".join(_in_slices(value)) if _has_long_text(value) else _written(value)
 
 
 def stable_hash(value: Any, length: int = 32) -> str:
     """The first `length` hex digits of the SHA-256 of the canonical JSON of `value`."""
+    if _has_long_text(value):
+        digest = hashlib.sha256()
+        for piece in _in_slices(value):
+            digest.update(_utf8(piece))
+        return digest.hexdigest()[:length]
     if type(value) is str and (written := _text_as_json(value)) is not None:
         return hash_bytes(written, length)
-    return hash_text(canonical_json(value), length)
+    return hash_text(_written(value), length)
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
 
 
 def _text_as_json(text: str) -> bytes | None:
@@ -42,9 +53,76 @@ def _text_as_json(text: str) -> bytes | None:
         return None
 
 
+#: Characters from which on a text is written and hashed a slice at a time: one wide character makes all of a text four
+#: times as large as its bytes, and so each copy of it.
+_SLICE = 2**20
+_MARK = os.urandom(16).hex()  # stands for a long text; nobody can have written it
+_MARKED = re.compile(rf'"{_MARK}(\d+)"')
+
+
+def _has_long_text(value: Any) -> bool:
+    left = [value]
+    while left:
+        kind = type(one := left.pop())
+        if kind is str:
+            if len(one) > _SLICE:
+                return True
+        elif kind is dict:
+            left.extend(one.values())
+        elif kind is list or kind is tuple:
+            left.extend(one)
+    return False
+
+
+def _in_slices(value: Any) -> Iterator[str]:
+    """The canonical JSON of a value with long texts, without a copy of one: of all else, and each text put into its
+    place.
+    """
+    texts: list[str] = []
+    parts = _MARKED.split(_written(_marked(value, texts)))  # what is between marks, and the marks' numbers, in turn
+    yield parts[0]
+    for number, after in zip(parts[1::2], parts[2::2], strict=True):
+        text = texts[int(number)]
+        yield '"'
+        for start in range(0, len(text), _SLICE):
+            yield _inside(text[start : start + _SLICE])
+        yield '"' + after
+
+
+def _marked(value: Any, texts: list[str]) -> Any:
+    """The value with a mark in the place of each long text, which goes to `texts`."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _marked(inner, texts) for key, inner in value.items()}
+    if kind is list or kind is tuple:
+        return [_marked(inner, texts) for inner in value]
+    if kind is not str or len(value) <= _SLICE:
+        return value
+    texts.append(value)
+    return f"{_MARK}{len(texts) - 1}"
+
+
+def _inside(text: str) -> str:
+    """A text as it stands between the quotes."""
+    written = _text_as_json(text)
+    return (_written(text) if written is None else written.decode())[1:-1]
+
+
 def hash_text(text: str, length: int = 32) -> str:
     """The first `length` hex digits of the SHA-256 of `text` in UTF-8 (lone surrogates included)."""
-    return hash_bytes(text.encode("utf-8", "surrogatepass"), length)
+    digest = hashlib.sha256(_utf8(text[:_SLICE]))
+    _add_rest(digest, text)
+    return digest.hexdigest()[:length]
+
+
+def _add_rest(digest: hashlib._Hash | hashlib.blake2b, text: str) -> None:
+    """Hash what follows the first slice of a text, too."""
+    for start in range(_SLICE, len(text), _SLICE):
+        digest.update(_utf8(text[start : start + _SLICE]))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def hash_bytes(data: bytes, length: int = 32) -> str:
@@ -76,7 +154,9 @@ _SHORT = 200  # bytes up to which packing gains nothing
 
 def digest_of(kind: str, text: str) -> bytes:
     """16 bytes that name a text of a kind."""
-    return hashlib.blake2b(f"{len(kind)}:{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    digest = hashlib.blake2b(_utf8(f"{len(kind)}:{kind}{text[:_SLICE]}"), digest_size=16)
+    _add_rest(digest, text)
+    return digest.digest()
 
 
 def packed(text: str) -> bytes:

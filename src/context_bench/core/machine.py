@@ -11,8 +11,8 @@ from pathlib import Path
 
 from context_bench.core.errors import BadInput
 
-_M_ARENA_MAX = -8  # of glibc's malloc.h
-_ARENAS = 1
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
+_ARENAS, _LARGE_BLOCK = 1, 512 * 1024
 
 
 def bound_arenas() -> bool:
@@ -22,10 +22,23 @@ def bound_arenas() -> bool:
     never filled by another thread: the memory of a tap or a viewer creeps up for hours although nothing is kept.
     `MALLOC_ARENA_MAX` in the environment is the user's choice and stands.
     """
-    if "MALLOC_ARENA_MAX" in os.environ:
-        return False
-    mallopt = _glibc("mallopt")
-    return mallopt is not None and bool(mallopt(_M_ARENA_MAX, _ARENAS))
+    return _set(_M_ARENA_MAX, _ARENAS, "MALLOC_ARENA_MAX")
+
+
+def return_large_blocks() -> bool:
+    """Have each block of half a megabyte or more given back as soon as it is freed; returns False where the allocator
+    has no such setting.
+
+    By default glibc takes the first large block that is freed for a habit of the program, and keeps such blocks (up to
+    32 MB): a process that reads hostile bodies would hold what it no longer needs just while it needs the most.
+    `MALLOC_MMAP_THRESHOLD_` in the environment stands.
+    """
+    return _set(_M_MMAP_THRESHOLD, _LARGE_BLOCK, "MALLOC_MMAP_THRESHOLD_")
+
+
+def _set(option: int, value: int, variable: str) -> bool:
+    mallopt = None if variable in os.environ else _glibc("mallopt")
+    return mallopt is not None and bool(mallopt(option, value))
 
 
 def give_back() -> bool:

@@ -4,6 +4,8 @@ The loop lets plain functions use async code from a script, a thread, or inside 
 that would hold up others: the interpreter lets one thread work at a time, so another thread is not enough. As long as
 all there is to do is small it is done here, since a way to another process and back costs more. With the first large
 piece the object that does the work, and remembers what it must, is handed over; all later work is done there, in order.
+Several such objects may share a process: then only one of them holds a large body at a time, and libraries and
+vocabularies are loaded once.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import itertools
 import logging
 import os
 import pickle
@@ -25,7 +28,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, TypeVar
 
-from context_bench.core.machine import give_back
+from context_bench.core.machine import give_back, return_large_blocks
 
 T = TypeVar("T")
 
@@ -147,62 +150,53 @@ class Lost(Exception):
         self.too_large = too_large
 
 
-class Apart:
-    """Does the work of `worker`: its public methods of one argument, which must be picklable, as it is itself.
+class WorkProcess:
+    """A process that does work for one `Apart` or for several, one piece after the other: what it needs at its most is
+    what one piece needs.
 
-    A worker that cannot be handed over stays here. For one thread at a time. `seconds` that one piece of work may take,
-    and `memory`: bytes that the process may take beyond what it has when it begins.
+    It starts with the first piece. `seconds` that one piece may take, and `memory`: bytes that the process may take
+    beyond what it has when it begins.
     """
 
-    def __init__(self, worker: Any, seconds: float = _SECONDS, memory: int = _MEMORY) -> None:
-        self._worker, self._seconds, self._memory = worker, seconds, memory
-        self._handed: bytes | None = (
-            None  # the worker as it was when it was handed over; a new process begins with it again
-        )
-        self._bound = False
+    def __init__(self, seconds: float = _SECONDS, memory: int = _MEMORY) -> None:
+        self._seconds, self._memory, self._free = seconds, memory, threading.Lock()
+        self._workers = itertools.count()
+        self._taken: set[int] = set()  # workers that the process has
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection[Any, Any] | None = None
 
-    def away(self, *, large: bool) -> bool:
-        """Hand the worker over to its process if the next piece is `large`. Returns True if the process does that
-        piece.
-        """
-        if large and self._handed is None and not self._bound:
-            try:
-                self._handed = pickle.dumps(self._worker, pickle.HIGHEST_PROTOCOL)
-                self._worker = None
-            except Exception as error:  # somebody's own prices or clock, say
-                _log.warning("what reads bodies stays in this process: it cannot be pickled (%s)", type(error).__name__)
-                self._bound = True
-        return self._handed is not None
+    @property
+    def runs(self) -> bool:
+        """True once it has started, until it ends."""
+        return self._process is not None
 
-    def do(self, method: str, work: Any) -> Any:
-        """Call the worker's method. Raises `Lost`."""
-        if self._handed is None:
+    def number(self) -> int:
+        """A number for one more worker."""
+        return next(self._workers)
+
+    def do(self, number: int, worker: bytes, method: str, work: Any) -> Any:
+        """Have a method of a numbered worker called. Raises `Lost`."""
+        with self._free:
             try:
-                return getattr(self._worker, method)(work)
-            except Exception as error:
-                raise _lost(type(error).__name__) from error
-        try:
-            failure, answer = self._asked(self._handed, method, work)
-        except (
-            Exception
-        ) as error:  # whatever it is, the pipes may hold half a message: the next piece of work gets a new process
-            lost = self._lost(error)
-            self.close()
-            raise lost from None
+                failure, answer = self._asked(number, worker, method, work)
+            except (
+                Exception
+            ) as error:  # whatever it is, the pipes may hold half a message: the next piece of work gets a new process
+                lost = self._lost(error)
+                self._end()
+                raise lost from None
         if failure is not None:
             raise _lost(failure)
         return answer
 
-    def _asked(self, worker: bytes, method: str, work: Any) -> tuple[str | None, Any]:
+    def _asked(self, number: int, worker: bytes, method: str, work: Any) -> tuple[str | None, Any]:
         if self._process is None or self._pipe is None:
             self._process, self._pipe = _started(self._memory)
-            self._pipe.send_bytes(worker)
         until, watchdog = time.monotonic() + self._seconds, threading.Timer(self._seconds, self._process.kill)
         watchdog.start()  # a process that hangs may do so before it has taken its work, or in the middle of its answer
         try:
-            self._pipe.send((method, work))
+            self._pipe.send((number, None if number in self._taken else worker, method, work))
+            self._taken.add(number)
             found: tuple[str | None, Any] = self._pipe.recv()  # our own bytes: the pipe has no other end
         except (EOFError, OSError) as error:
             raise TimeoutError if time.monotonic() >= until else error from None
@@ -226,12 +220,61 @@ class Apart:
             process.kill()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, once it is through with its piece of work."""
+        with self._free:
+            self._end()
+
+    def _end(self) -> None:
         process, pipe, self._process, self._pipe = self._process, self._pipe, None, None
+        self._taken.clear()
         if process is not None and pipe is not None:
             process.kill()  # it keeps nothing that is not in memory
             pipe.close()
             process.wait()
+
+
+class Apart:
+    """Does the work of `worker`: its public methods of one argument, which must be picklable, as it is itself.
+
+    A worker that cannot be handed over stays here. For one thread at a time. `process`: one that works for others too,
+    and that its maker closes; what they work at is waited for. If it ends, all of them begin again as they were when
+    they were handed over.
+    """
+
+    def __init__(self, worker: Any, process: WorkProcess | None = None) -> None:
+        self._worker, self._process, self._own = worker, process or WorkProcess(), process is None
+        self._number = self._process.number()
+        self._handed: bytes | None = (
+            None  # the worker as it was when it was handed over; a new process begins with it again
+        )
+        self._bound = False
+
+    def away(self, *, large: bool) -> bool:
+        """Hand the worker over to its process if the next piece is `large`. Returns True if the process does that
+        piece.
+        """
+        if large and self._handed is None and not self._bound:
+            try:
+                self._handed = pickle.dumps(self._worker, pickle.HIGHEST_PROTOCOL)
+                self._worker = None
+            except Exception as error:  # somebody's own prices or clock, say
+                _log.warning("what reads bodies stays in this process: it cannot be pickled (%s)", type(error).__name__)
+                self._bound = True
+        return self._handed is not None
+
+    def do(self, method: str, work: Any) -> Any:
+        """Call the worker's method. Raises `Lost`."""
+        if self._handed is not None:
+            return self._process.do(self._number, self._handed, method, work)
+        try:
+            return getattr(self._worker, method)(work)
+        except Exception as error:
+            raise _lost(type(error).__name__) from error
+
+    def close(self) -> None:
+        """End the process, unless others use it too."""
+        if self._own:
+            self._process.close()
 
 
 def _lost(kind: str) -> Lost:
@@ -255,18 +298,22 @@ def _started(memory: int) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]
 
 
 def main(pipe: int, memory: int) -> None:
-    """Be the process: take the worker, then pieces of work until there are no more."""
+    """Be the process: take pieces of work until there are no more, each worker with its first one."""
     orders: Connection[Any, Any] = Connection(pipe)
     _limit_memory(memory)
-    worker = orders.recv()
+    return_large_blocks()
+    workers: dict[int, Any] = {}
     while True:
         try:
             data = orders.recv_bytes()
         except EOFError:
             return
-        large, (method, work) = len(data) > LARGE, pickle.loads(data)  # our own bytes: the pipe has no other end
+        large = len(data) > LARGE
+        number, worker, method, work = pickle.loads(data)  # our own bytes: the pipe has no other end
         del data
-        orders.send_bytes(_answer(worker, method, work))
+        if worker is not None:
+            workers[number] = pickle.loads(worker)
+        orders.send_bytes(_answer(workers[number], method, work))
         del work
         if large:
             give_back()  # there may be several such processes, and none should hold what only its last body needed

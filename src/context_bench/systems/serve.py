@@ -20,7 +20,7 @@ from context_bench.core.numbers import OPENAI_CHAT, usage_of
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
-from context_bench.llm.background import LARGE, Apart, Lost, run_sync
+from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess, run_sync
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.hop import Hop, HopAnswer, HopRequest
 from context_bench.llm.responders import ResponderError
@@ -54,7 +54,8 @@ class Served:
         self.name = calling.name_of(self.plugin)
         self._key = upstream_key
         self._hop = Hop(upstream, self._change, port=port, host=host)
-        self._apart = Apart(_Texts(self.plugin if _movable(self.plugin) else None), _SECONDS, _MEMORY)
+        self._process = WorkProcess(_SECONDS, _MEMORY)
+        self._apart = Apart(_Texts(self.plugin if _movable(self.plugin) else None), self._process)
         self._pool: ThreadPoolExecutor | None = None
 
     @property
@@ -71,10 +72,10 @@ class Served:
     async def stop(self) -> None:
         """Close the port; a system's `aclose` is awaited."""
         await self._hop.stop()
-        self._apart.stop()
+        self._process.stop()
         if self._pool is not None:
             await asyncio.to_thread(self._pool.shutdown)
-        self._apart.close()
+        self._process.close()
         close = calling.method(self.plugin, "aclose")
         if close is not None:
             await calling.call(close)

@@ -175,6 +175,12 @@ class Body:
         self.size, self.whole, self.crowded = 0, True, False
         self.add(at, data)
 
+    def join(self) -> None:
+        """Keep it as one piece from now on, with the time of the first: in any thread, also while more is coming."""
+        pieces, count = self.pieces, len(self.pieces)
+        if count > 1:
+            pieces[:count] = [(pieces[0][0], b"".join(piece for _, piece in pieces[:count]))]
+
     @property
     def data(self) -> bytes:
         """All that was kept."""

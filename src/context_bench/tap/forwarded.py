@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.keys import TooLarge, canonical_json, keyed_digest
+from context_bench.core.keys import TooLarge, canonical_json, keyed_digest, stable_hash
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
@@ -399,7 +399,7 @@ def _meaning(body: Mapping[str, Any]) -> bytes:
     """
     asked = {name: value for name, value in body.items() if name not in _UNASKED}
     try:
-        return hashlib.sha256(canonical_json(asked).encode("utf-8", "surrogatepass")).digest()
+        return stable_hash(asked).encode()
     except RecursionError:
         return b""
 

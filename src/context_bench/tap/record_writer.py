@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from context_bench.core.machine import give_back
 from context_bench.core.records import Forwarded
-from context_bench.llm.background import LARGE, Apart, Lost
+from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess
 from context_bench.llm.coding import unpacks_to_more
 from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, header
 from context_bench.tap.forwarded import RecordWriter
@@ -152,12 +153,14 @@ class Observer:
     `arrived`: a request has begun to come in. `finished`: it is over and read; `record`, `request` and `digest` are
     there, bodies go when this returns. `reading`: these are large and are being read now, and what follows them waits;
     none of them once they have been read. `steering`: is asked where each request goes on, and with which body.
+    `process`: where they are read; by default a process of the tap's own.
     """
 
     arrived: Callable[[Exchange], None]
     finished: Callable[[Exchange], None]
     reading: Callable[[Sequence[Exchange]], None]
     steering: Steering | None = None
+    process: WorkProcess | None = None
 
 
 @dataclass(slots=True)
@@ -200,7 +203,7 @@ def _seen(exchange: Exchange) -> dict[str, Any]:
 
 
 _WORDS = re.compile(r"\w+")
-_MOST_READ = 2**18  # characters of a request that are compared word by word
+_MOST_READ, _MOST_OF_ID = 2**18, 500  # characters of a request that are compared word by word, and of a call's id
 
 
 def words(request: WireRequest) -> frozenset[str]:
@@ -210,14 +213,12 @@ def words(request: WireRequest) -> frozenset[str]:
     found: set[str] = set()
     left = _MOST_READ
     for message in reversed(request.messages):
-        text = message.text
-        found.update(_WORDS.findall(text[-left:]))
-        left -= len(text)
-        if left <= 0:
-            break
-        for called in message.tool_calls:
-            found.update(_WORDS.findall(str(called.get("arguments"))))
-            found.add(str(called.get("id")))
+        for text in (message.text, *(str(called.get("arguments")) for called in message.tool_calls)):
+            if left <= 0:
+                return frozenset(found)
+            found.update(_WORDS.findall(text[-left:]))
+            left -= len(text)
+        found.update(str(called.get("id"))[:_MOST_OF_ID] for called in message.tool_calls)
     return frozenset(found)
 
 
@@ -261,7 +262,8 @@ class ExchangeReader:
         observer: Observer | None,
     ) -> None:
         self._buffer, self._changed, self._sink, self._observer = buffer, changed, sink, observer
-        self._writer, self._apart = writer, Apart(Work(writer, observed=observer is not None))
+        self._writer = writer
+        self._apart = Apart(Work(writer, observed=observer is not None), observer.process if observer else None)
         self.counts = dict.fromkeys(
             ("requests", "matched", "unmatched", "late", "refused", "read_errors", "sink_errors"), 0
         )
@@ -354,6 +356,9 @@ class ExchangeReader:
     def _read_apart(self, exchange: Exchange, keep: bool, large: bool) -> ReadExchange:
         """Have the process read one exchange; if it fails, record sizes and times only."""
         exchange.apart = large
+        if large:
+            exchange.body.join()  # once, for all that read it
+            give_back()  # its pieces leave holes of all sizes
         try:
             readings: list[ReadExchange] = self._apart.do("all", [(exchange.alone(), keep)])
             return readings[0]

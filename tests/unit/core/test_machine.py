@@ -72,6 +72,30 @@ def test_holes_in_the_heap_are_given_back_to_the_system() -> None:
     assert float(after) > 40
 
 
+_LARGE_BLOCKS = """
+import re
+from context_bench.core.machine import return_large_blocks
+print(return_large_blocks())
+def memory():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+first = bytearray(20_000_000)
+del first  # from now on glibc takes such blocks from its heap
+second = bytearray(20_000_000)
+above = [bytearray(100_000) for _ in range(20)]
+full = memory()
+del second
+print(full - memory())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the setting is glibc's")
+def test_a_large_block_is_given_back_when_it_is_freed_unless_the_user_says_otherwise() -> None:
+    done, freed = _said(_LARGE_BLOCKS).split()
+    assert (done, float(freed) > 15) == ("True", True)
+    done, freed = _said(_LARGE_BLOCKS, MALLOC_MMAP_THRESHOLD_="30000000").split()
+    assert (done, float(freed) < 5) == ("False", True)
+
+
 def test_without_glibc_nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     assert not allocator.give_back()

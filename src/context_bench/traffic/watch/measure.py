@@ -171,7 +171,7 @@ class TurnMeasure:
         self._number = number
         try:
             for seen in event.seen if again else []:
-                seen.read()
+                seen.read(event.front if seen is not event.front else None)
             return self._one(event)
         except BaseException as error:  # a panic of a library written in Rust is no `Exception`
             _log.warning("record %d could not be measured (%s)", number, type(error).__name__)

@@ -9,19 +9,22 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import MOST_BYTES
+from context_bench.llm.background import WorkProcess
 from context_bench.llm.coding import decode
-from context_bench.tap.exchange import LATE_SECONDS, Exchange, header
+from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, header
 from context_bench.tap.record_writer import Observer, Sink, words
-from context_bench.tap.tap_server import Tap
 from context_bench.traffic.watch.front_steering import BackSteering, FrontSteering
 from context_bench.traffic.watch.session_context import SessionPlace
 from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest
+
+if TYPE_CHECKING:
+    from context_bench.tap.tap_server import Tap
 
 #: Bytes of a body that is read before its answer is over.
 _MOST_EARLY = 2**20
@@ -49,9 +52,21 @@ class SeenExchange:
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
         return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words)
 
-    def read(self) -> None:
-        """Read the request again that was read apart."""
-        if self.request is None and self.exchange.apart and self.raw:
+    def share(self, other: SeenExchange) -> None:
+        """Hold one copy of a body that went on as it came."""
+        ours, theirs = self.exchange, other.exchange
+        if ours.digest == theirs.digest != b"" and SOCKET not in (ours.method, theirs.method):
+            self.raw = other.raw
+
+    def read(self, before: SeenExchange | None = None) -> None:
+        """Read the request again that was read apart, unless it is the one that was read `before` and went on as it
+        came.
+        """
+        if self.request is not None or not self.exchange.apart or not self.raw:
+            return
+        if before is not None and self.raw is before.raw and _reading(self.exchange) == _reading(before.exchange):
+            self.request = before.request
+        else:
             self.request = _request(self.exchange, self.raw)
 
     @property
@@ -229,10 +244,16 @@ def request_of(exchange: Exchange) -> WireRequest | None:
     return _request(exchange, exchange.body.data, _MOST_EARLY)
 
 
+def _reading(exchange: Exchange) -> tuple[str, str]:
+    """API and coding of a body, by which it is read."""
+    return exchange.wire, header(exchange.headers, "content-encoding")
+
+
 def _request(exchange: Exchange, raw: bytes, most: int = MOST_BYTES) -> WireRequest | None:
+    wire, coding = _reading(exchange)
     try:
-        body = load_body(decode(raw, header(exchange.headers, "content-encoding"), most))
-        return parse_request(exchange.wire, body) if isinstance(body, dict) else None
+        body = load_body(decode(raw, coding, most))
+        return parse_request(wire, body) if isinstance(body, dict) else None
     except (ValueError, RecursionError):
         return None
 
@@ -300,7 +321,10 @@ class TapPair:
         arrived: Callable[[Exchange], None] | None = None,
         slow: Slow = lambda part, turns: None,
         steering: FrontSteering | None = None,
+        process: WorkProcess | None = None,
     ) -> None:
+        from context_bench.tap.tap_server import Tap  # not for the process that measures: it needs no server
+
         self.name, self._tell, self._clock, self._steering = name, tell, clock, steering
         self.place: SessionPlace | None = None  # of the request that is mirrored now
         went_past = steering.went_past if steering is not None else lambda call: False
@@ -311,6 +335,7 @@ class TapPair:
             self._front_finished,
             lambda large: slow("front", [each.number for each in large]),
             steering,
+            process,
         )
         needles = steering.needles if steering is not None else None
         behind = Observer(
@@ -318,9 +343,12 @@ class TapPair:
             self._pairing.back_finished,
             lambda large: slow("back", [0] * len(large)),
             BackSteering(needles) if needles is not None else None,
+            process,
         )
         self._front = Tap(via or upstream, port=front, witness=before, sink=sink, clock=clock, **options)
-        self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options) if via is not None else None
+        self._back: Tap | None = None
+        if via is not None:
+            self._back = Tap(upstream, port=back, witness=behind, clock=clock, **options)
         self._closing = contextlib.AsyncExitStack()
 
     @property
@@ -393,6 +421,8 @@ class TapPair:
         """A client's request is over, and so are its calls. `pending`: calls that may be its own and are not over after
         all patience.
         """
+        for call in calls:
+            call.share(front)
         seen = [front] if self._back is None else calls
         self._tell(PairedEvent(self.name, "turn", front, front.exchange.number, seen, self.place, pending))
 

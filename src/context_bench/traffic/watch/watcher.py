@@ -25,7 +25,7 @@ from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import CostCapReached
 from context_bench.core.keys import seed_of
 from context_bench.core.protocols import Spend
-from context_bench.llm.background import Apart, Lost
+from context_bench.llm.background import Apart, Lost, WorkProcess
 from context_bench.llm.relay import end_to_end
 from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink
@@ -77,7 +77,8 @@ class Watch:
         self._slow: dict[str, Collection[int]] = {}  # what works at large bodies now, and of which turns
         self.lost = 0
         self._queue: asyncio.Queue[PairedEvent] = asyncio.Queue()
-        self._apart, self._number = Apart(TurnMeasure(record, prices, counter_model, clock)), 0
+        self._process = WorkProcess()  # one for all parts of the watch: a large body is in it once
+        self._apart, self._number = Apart(TurnMeasure(record, prices, counter_model, clock), self._process), 0
         options = self._tap_options(record, counter_model)
         self._main = TapPair(
             "main",
@@ -92,6 +93,7 @@ class Watch:
             self._arrived,
             self._takes_long,
             steering,
+            self._process,
         )
         self._arms = [self._main]
         self._closing = contextlib.AsyncExitStack()
@@ -159,7 +161,7 @@ class Watch:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as opened:
             pool = ThreadPoolExecutor(1, thread_name_prefix="context-bench-watch")
-            opened.callback(self._apart.close)
+            opened.callback(self._process.close)
             opened.callback(pool.shutdown, wait=True)
             worker = asyncio.create_task(self._work(pool))
             opened.push_async_callback(self._finish, worker)
@@ -180,9 +182,19 @@ class Watch:
     ) -> TapPair:
         """A `shadow` arm: `via` gets what its front tap is sent; with `back`, a tap on that port stands behind it."""
         options = self._tap_options(record, counter_model)
-        if back is None:
-            return TapPair("shadow", self._queue.put_nowait, self._clock, options, 0, 0, via, None, None)
-        return TapPair("shadow", self._queue.put_nowait, self._clock, options, 0, back, upstream, via, None)
+        to, between = (via, None) if back is None else (upstream, via)
+        return TapPair(
+            "shadow",
+            self._queue.put_nowait,
+            self._clock,
+            options,
+            0,
+            back or 0,
+            to,
+            between,
+            None,
+            process=self._process,
+        )
 
     async def drain(self) -> None:
         """Wait until everything that is over is kept."""
@@ -197,7 +209,6 @@ class Watch:
             await worker
 
     async def _work(self, pool: ThreadPoolExecutor) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             events = [await self._queue.get()]
             while not self._queue.empty():
@@ -206,7 +217,7 @@ class Watch:
                 self._takes_long(
                     "measuring", [event.number if event.arm == "main" else 0 for event in events if event.large]
                 )
-                measured = await loop.run_in_executor(pool, self._measured, events)
+                measured = await self._measured(pool, events)
                 await self._store([turn for turn, _ in measured])
                 self._let_go(events)
                 for turn, mirror in measured:
@@ -220,11 +231,18 @@ class Watch:
                 for _ in events:
                     self._queue.task_done()
 
-    def _measured(self, events: list[PairedEvent]) -> list[tuple[Turn, Mirror | None]]:
-        """In the other thread: what events come to; from the first large one on it is another process that measures."""
+    async def _measured(self, pool: ThreadPoolExecutor, events: list[PairedEvent]) -> list[tuple[Turn, Mirror | None]]:
+        """Figures of events; of each that cannot be measured, what the taps themselves wrote down."""
         numbered = list(enumerate(events, self._number + 1))
         self._number += len(events)
-        if not self._apart.away(large=any(event.large for event in events)):
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, self._measure, numbered)
+        except Exception as error:  # no thread to be had, say
+            return [self._unread(number, event, error) for number, event in numbered]
+
+    def _measure(self, numbered: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
+        """In the other thread; from the first large event on it is another process that measures."""
+        if not self._apart.away(large=any(event.large for _, event in numbered)):
             found: list[tuple[Turn, Mirror | None]] = self._apart.do("all", numbered)
             return found
         return [self._measured_apart(number, event) for number, event in numbered]
@@ -232,10 +250,14 @@ class Watch:
     def _measured_apart(self, number: int, event: PairedEvent) -> tuple[Turn, Mirror | None]:
         try:
             [(turn, mirror)] = self._apart.do("apart", [(number, event.travelling())])
-        except Lost as lost:
-            _log.warning("record %d could not be measured: %s", number, lost)
-            return unmeasured(number, event, self._clock), None
+        except Exception as error:
+            return self._unread(number, event, error)
         return turn, mirror and replace(mirror, body=event.front.raw if event.front is not None else b"")
+
+    def _unread(self, number: int, event: PairedEvent, error: Exception) -> tuple[Turn, None]:
+        how = str(error) if isinstance(error, Lost) else type(error).__name__  # its text could quote the body
+        _log.warning("record %d could not be measured: %s", number, how)
+        return unmeasured(number, event, self._clock), None
 
     async def _store(self, turns: list[Turn]) -> None:
         if self._keep is not None and turns:
