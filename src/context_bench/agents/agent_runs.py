@@ -1,4 +1,7 @@
-"""Run agents against each other, from Python: the functions and records behind `context_bench.agents`."""
+"""Run agents against each other, from Python: the functions and records behind `context_bench.agents`.
+
+`Solved` scores a run by what the task's own tests said.
+"""
 
 from __future__ import annotations
 

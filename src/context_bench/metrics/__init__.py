@@ -1,4 +1,4 @@
-"""Many rows of one system → a few numbers, one file each. A new one is found by the constants that its file declares.
+"""Many rows of one system → a few numbers, a file for each subject. A new one is found by what its file declares.
 
 `METRICS` gives it a name on the command line, `MEASURES` says how reports show its numbers (`core.measures`). Names
 below `TYPE_CHECKING` are for type checkers alone.

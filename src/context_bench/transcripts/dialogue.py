@@ -15,6 +15,7 @@ from context_bench.transcripts.format import mapping, sequence, text, texts
 from context_bench.transcripts.requests import Logged, items_of
 from context_bench.transcripts.transcript import ToolCall, Transcript, claims, fenced, observation, tool_of
 from context_bench.wire.conversation import tool_calls_of
+from context_bench.wire.request import RESULT_ROLES
 
 _TEXTS = ("text", "input_text", "output_text")
 _USES = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -87,7 +88,7 @@ def _chat(message: Mapping[str, Any]) -> Iterator[Spoken]:
             (text(call["id"]), call["name"], call["arguments"], None) for call in tool_calls_of(message)
         ]
         yield ModelOutput(texts(message.get("content")) or "", calls)
-    elif role in ("tool", "function"):
+    elif role in RESULT_ROLES:
         yield CallOutput(text(message.get("tool_call_id")), texts(message.get("content")) or "")
     else:
         yield ModelInput(_parts(message.get("content")))

@@ -34,6 +34,7 @@ from context_bench.wire.conversation import (
     to_chat,
     tool_calls_of,
 )
+from context_bench.wire.request import RESULT_ROLES
 
 #: Headers a body needs on its wire, beside the key.
 WIRE_HEADERS: dict[str, dict[str, str]] = {
@@ -178,7 +179,7 @@ class Session:
         found: dict[Any, str] = {}
         for messages in chain([self.after], (request.messages for request in reversed(self.requests))):
             for message in messages:
-                if message.get("role") in ("tool", "function"):
+                if message.get("role") in RESULT_ROLES:
                     ident = message.get("tool_call_id")
                     found.setdefault(ident if isinstance(ident, str) else None, message_text(message))
             if wanted <= found.keys():

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.wire.apis.shared import as_list, as_str, params_of
-from context_bench.wire.request import SYSTEM_ROLES
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES
 
 ChatMessage = dict[str, Any]
 #: What the wires call a part that is text.
@@ -285,7 +285,7 @@ def _anthropic_tool(tool: Any) -> Any:
 def _turn(message: ChatMessage) -> tuple[str, list[dict[str, Any]]]:
     """The role and the blocks of a message on Anthropic's wire, where a tool's result is said by the user."""
     role = message.get("role")
-    if role in ("tool", "function"):
+    if role in RESULT_ROLES:
         result = {
             "type": "tool_result",
             "tool_use_id": message.get("tool_call_id"),
@@ -396,7 +396,7 @@ def as_responses(chat: Chat) -> dict[str, Any]:
 
 def _items(message: ChatMessage) -> Iterable[dict[str, Any]]:
     role = message.get("role")
-    if role in ("tool", "function"):
+    if role in RESULT_ROLES:
         yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": message_text(message)}
         return
     kind = "output_text" if role == "assistant" else "input_text"

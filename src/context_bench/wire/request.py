@@ -19,6 +19,8 @@ from context_bench.core.tokens import TokenCounter
 
 #: Who speaks for the developer, by the older name and the newer one.
 SYSTEM_ROLES = ("system", "developer")
+#: Roles of messages that hold a result of a tool.
+RESULT_ROLES = ("tool", "function")
 
 
 @dataclass(slots=True)

@@ -1,10 +1,10 @@
-"""Compressors, one file each. A new one is found by the constant that its file declares.
+"""Compressors, a file for each subject. A new one is found by the constant that its file declares.
 
 A file declares `COMPRESSORS = {"public_name": "Class"}`; such a compressor needs no model and is a control that every
 run can be compared with. Most take `keep` (a share of the tokens, 0 to 1, default 0.5) or `budget` (tokens), as in
 `head_tail:keep=0.3` or `bm25:budget=300`. `ADAPTED` is for compressors that ask a model, a provider or a package,
-`SCHEMES` for specs such as `cli:COMMAND`. A public name is the file's, but for aliases: `passthrough` is `full`, and
-`tail_only` is `none` (of a session only the tail is left).
+`SCHEMES` for specs such as `cli:COMMAND`. Two names are aliases: `passthrough` is `full`, and `tail_only` is `none` (of
+a session only the tail is left).
 """
 
 from __future__ import annotations

@@ -22,6 +22,11 @@ from context_bench.systems.context import check_limit
 from context_bench.systems.text_model import TextModel
 from context_bench.wire.conversation import ChatMessage
 
+ADAPTED = {
+    "regenerative": "Regenerative",
+    "anchored_iterative": "AnchoredIterative",
+}
+
 
 class WrittenByModel(TextModel):
     """A compressor that asks a model behind `relay` (an OpenAI-compatible URL; `api_key` defaults to `OPENAI_API_KEY`),
@@ -203,10 +208,6 @@ def seen(prefix: Sequence[ChatMessage], made: Sequence[ChatMessage]) -> dict[str
     return {"got": [len(prefix), stable_hash(list(prefix))], "gave": [len(made), stable_hash(list(made))]}
 
 
-ADAPTED = {
-    "regenerative": "Regenerative",
-    "anchored_iterative": "AnchoredIterative",
-}
 _RULES_ANEW = """You summarise a working session between a user and an assistant with tools, so that the work can go on without the session.
 You get the summary so far, if there is one, and the next part of the session. Write the new summary of both; it takes the old one's place.
 Say what the user wants, which files were created, changed or only read, what was decided and why, and against what, which errors and

@@ -35,6 +35,12 @@ from context_bench.llm.sessions import leave, of_aiohttp, session_for
 from context_bench.wire.conversation import Chat, ChatMessage, message_text, reply_message, to_body, tools_used
 from context_bench.wire.request import SYSTEM_ROLES
 
+ADAPTED = {
+    "anthropic_clear": "AnthropicClear",
+    "anthropic_compact": "AnthropicCompact",
+    "openai_compact": "OpenAICompact",
+}
+
 _LARGEST = 64 * 2**20
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
@@ -199,13 +205,6 @@ class AtProvider:
             found = [usage for step in steps if (usage := usage_of(step, _USAGE[self.wire])) is not None]
             return sum(found[1:], found[0]) if found else None
         return usage_of(raw, _USAGE[self.wire])
-
-
-ADAPTED = {
-    "anthropic_clear": "AnthropicClear",
-    "anthropic_compact": "AnthropicCompact",
-    "openai_compact": "OpenAICompact",
-}
 
 
 class AnthropicClear(AtProvider):

@@ -14,12 +14,12 @@ from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import message_text
+from context_bench.wire.request import RESULT_ROLES
 
 COMPRESSORS = {
     "mask_observations": "MaskObservations",
     "dedupe": "Dedupe",
 }
-_RESULTS = ("tool", "function")
 
 
 class MaskObservations:
@@ -51,7 +51,7 @@ class MaskObservations:
         query: str | None = None,
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
-        results = [at for at, message in enumerate(prefix) if message.get("role") in _RESULTS]
+        results = [at for at, message in enumerate(prefix) if message.get("role") in RESULT_ROLES]
         masked = list(prefix)
         before = left = tokens_of(prefix, counter)
         for order, at in enumerate(results):
@@ -100,9 +100,9 @@ class Dedupe:
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
         shown = list(prefix)
-        later = [message_text(message) for message in tail if message.get("role") in _RESULTS]
+        later = [message_text(message) for message in tail if message.get("role") in RESULT_ROLES]
         for at in range(len(prefix) - 1, -1, -1):
-            if prefix[at].get("role") not in _RESULTS:
+            if prefix[at].get("role") not in RESULT_ROLES:
                 continue
             text = message_text(prefix[at])
             if len(text) >= self.least and any(_within(text, other) for other in later):

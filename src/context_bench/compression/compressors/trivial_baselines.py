@@ -18,6 +18,7 @@ from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems.context import check_limit
 from context_bench.wire.conversation import tool_calls_of
+from context_bench.wire.request import RESULT_ROLES
 
 COMPRESSORS = {
     "full": "Full",
@@ -68,16 +69,13 @@ class NoContext:
         return Compressed([], tokens_after=0), state
 
 
-_RESULTS = ("tool", "function")
-
-
 def whole_turns(messages: Messages) -> list[Messages]:
     """The messages in runs that may only be kept or dropped as a whole: one message, or a call with the results that
     follow it.
     """
     turns: list[Messages] = []
     for message in messages:
-        if message.get("role") in _RESULTS and turns and (len(turns[-1]) > 1 or tool_calls_of(turns[-1][0])):
+        if message.get("role") in RESULT_ROLES and turns and (len(turns[-1]) > 1 or tool_calls_of(turns[-1][0])):
             turns[-1].append(message)
         else:
             turns.append([message])

@@ -23,6 +23,12 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.redact import bare_url, redact
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 
+ADAPTED = {
+    "headroom": "Headroom",
+    "langchain_clear": "ClearToolUses",
+    "langchain_summary": "Summarization",
+}
+
 _PROGRAM = Path(__file__).parent / "worker" / "compress_once.py"
 
 
@@ -119,13 +125,6 @@ class VendorCompressor:
             call = Call(ledger.account, self._asked_model or "", bare_url(self._relay or ""), *times)
             call.request, call.usage = each.get("request"), usage_of(each.get("usage"), OPENAI_CHAT)
             ledger.record(call)
-
-
-ADAPTED = {
-    "headroom": "Headroom",
-    "langchain_clear": "ClearToolUses",
-    "langchain_summary": "Summarization",
-}
 
 
 class Headroom(VendorCompressor):

@@ -35,7 +35,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.transcripts.session import Session
 from context_bench.wire.conversation import ChatMessage
-from context_bench.wire.request import SYSTEM_ROLES
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES
 
 #: At most so many probes of a type at one point.
 MOST: dict[ProbeType, int] = {"recall": 8, "artifact": 6, "continuation": 3, "decision": 6}
@@ -229,6 +229,6 @@ def _whole(messages: Sequence[ChatMessage], index: int) -> int:
     """`index`, or before the calls whose results it would part from them."""
     if index >= len(messages):
         return index
-    while index > 0 and messages[index].get("role") in ("tool", "function"):
+    while index > 0 and messages[index].get("role") in RESULT_ROLES:
         index -= 1
     return index

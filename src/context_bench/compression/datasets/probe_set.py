@@ -1,4 +1,5 @@
-"""Probes of a run, from recorded sessions as a command line names them; found by rules, or written by a model.
+"""Probes of a run, from recorded sessions as a command line names them: found by rules or written by a model, and those
+of them that are eligible.
 
 ```python
 writer = ModelProbes("http://127.0.0.1:8000", "some-model")
@@ -8,6 +9,7 @@ writer.counts                   # {"kept": 5, "span not found": 2, …}
 
 A model sees only the part that was taken away. Each quote of its answer is checked: a probe whose quotes are not found
 verbatim in the messages it names is thrown away and counted. So a model may choose the question, and never the truth.
+Eligible are probes that the responder answers with the full history and not with nothing.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from context_bench.transcripts.traces.events import command_of, events_of_call, 
 from context_bench.transcripts.traces.tool_calls import RunWorkspace, cleaned, is_absolute, root_of
 from context_bench.transcripts.transcript import ToolCall
 from context_bench.wire.conversation import ChatMessage, message_text, tool_calls_of
+from context_bench.wire.request import RESULT_ROLES
 
 Act = Literal["read", "whole", "part", "gone", "touched", "manifest"]
 _WHOLE = ("content", "file_text", "contents", "new_text")
@@ -154,7 +155,7 @@ def _below(path: str, root: str | None) -> str:
 
 def acts_of(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> Iterator[tuple[int, int, str, str]]:
     """(message, number of the call in it, act, path as written) of everything that the calls did."""
-    outputs = {m.get("tool_call_id"): message_text(m) for m in messages if m.get("role") in ("tool", "function")}
+    outputs = {m.get("tool_call_id"): message_text(m) for m in messages if m.get("role") in RESULT_ROLES}
     budget = Budget.of_log()
     for at, message in enumerate(messages):
         for number, raw in enumerate(tool_calls_of(message)):

@@ -13,6 +13,7 @@ from context_bench.core.keys import load_json
 from context_bench.core.text import stem, tokens
 from context_bench.wire.atoms import atoms
 from context_bench.wire.conversation import ChatMessage, tool_calls_of
+from context_bench.wire.request import RESULT_ROLES
 
 _ERROR = re.compile(
     r"\b(?:\w+(?:\.|::))*[A-Z]\w*(?:Error|Exception|NotAvailable|TooLong)\b\s*[:(]|\bE[A-Z]{5,14}\b"
@@ -90,7 +91,7 @@ def facts(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
     spoken = utterances(prefix)
     ran = runs(prefix)
     shown = _only_shown(prefix)
-    yield from _first_error([one for one in spoken if one.role in ("tool", "function") and one.at not in shown])
+    yield from _first_error([one for one in spoken if one.role in RESULT_ROLES and one.at not in shown])
     yield from _rules(spoken)
     yield from _failures(ran)
     yield from _test_results(ran)
@@ -101,7 +102,7 @@ def facts(prefix: Sequence[ChatMessage]) -> Iterator[Candidate]:
 
 def runs(prefix: Sequence[ChatMessage]) -> list[CommandRun]:
     """Commands with what they gave, in order; a list of words is joined."""
-    outputs = {prefix[one.at].get("tool_call_id"): one for one in utterances(prefix, "tool", "function")}
+    outputs = {prefix[one.at].get("tool_call_id"): one for one in utterances(prefix, *RESULT_ROLES)}
     return [
         CommandRun(command, outputs[call["id"]], at)
         for at, message in enumerate(prefix)

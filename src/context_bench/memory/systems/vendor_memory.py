@@ -29,6 +29,12 @@ from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versi
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 
+MEMORIES = {
+    "mem0": "Mem0",
+    "langgraph": "LangGraphStore",
+    "langmem": "LangMem",
+}
+
 _PROGRAM = Path(__file__).parent / "worker" / "vendor_worker.py"
 _FAREWELL = 5.0  # seconds in which a process may take its store away
 
@@ -267,13 +273,6 @@ def _hit(kind: str, reply: Any) -> Hit:
         )
     ident, source, time = names
     return Hit(text, score, () if source is None else (source,), ident, time)
-
-
-MEMORIES = {
-    "mem0": "Mem0",
-    "langgraph": "LangGraphStore",
-    "langmem": "LangMem",
-}
 
 
 class Mem0(VendorMemory):

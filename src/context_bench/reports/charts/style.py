@@ -1,4 +1,9 @@
-"""Style of all charts (colours, shapes, letters, scales), and the way from an altair chart to a harmless SVG or PNG."""
+"""Style of all charts (colours, shapes, letters, scales), and the way from an altair chart to a harmless SVG or PNG.
+
+`Rows` places the lines of charts with a line for each name, and the words at their sides. On a wide drawing names stand
+at the left and figures at the right of the plot; on a narrow one both stand above their line, so that the plot keeps
+its width.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.keys import NAMED, canonical_json, hash_text, load_json, without_nulls
-from context_bench.wire.request import Pairs, Part, WireMessage, WireRequest
+from context_bench.wire.request import RESULT_ROLES, Pairs, Part, WireMessage, WireRequest
 
 #: Every kind there is, in the order of the table at the head of this package.
 KINDS: tuple[str, ...] = (
@@ -328,7 +328,7 @@ def broken_tool_pairs(sent: WireRequest, received: WireRequest) -> Iterator[Viol
 def _orphans(request: WireRequest) -> Iterator[tuple[str, int]]:
     called: set[str] = set()
     for j, message in enumerate(request.messages):
-        if message.role in ("tool", "function") and str(message.tool_call_id) not in called:
+        if message.role in RESULT_ROLES and str(message.tool_call_id) not in called:
             yield str(message.tool_call_id), j
         called |= {str(call.get("id")) for call in message.tool_calls}
         if message.tool_calls and message.tool_calls[0].get("id") is None:  # legacy: a function is answered by its name
