@@ -308,10 +308,7 @@ def load_object(path: str) -> Any:
     found: Any = imported(module)
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise BadInput(f"{module!r} has no {attribute!r}; it has: {', '.join(_public(found))}")
+            public = [each for each in dir(found) if not each.startswith("_")][:30]
+            raise BadInput(f"{module!r} has no {attribute!r}; it has: {', '.join(public)}")
         found = getattr(found, name)
     return found
-
-
-def _public(module: Any) -> Iterable[str]:
-    return [name for name in dir(module) if not name.startswith("_")][:30]

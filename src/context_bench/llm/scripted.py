@@ -395,13 +395,10 @@ def _wait(value: Any) -> bool:
         return (
             value.keys() <= {"ms", "date_in"}
             and all(_scalar(inner) for inner in value.values())
-            and _finite(value.get("date_in", 0))
+            and isinstance(date := value.get("date_in", 0), int | float)
+            and abs(date) < 1e10
         )
     return _scalar(value)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) < 1e10
 
 
 def _usage(value: Any) -> bool:

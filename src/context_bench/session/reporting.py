@@ -98,16 +98,13 @@ def too_many_failures(result: Any, max_failures: float) -> bool:
     for row in result.rows:
         rows[row.system] = rows.get(row.system, 0) + 1
         failed[row.system] = failed.get(row.system, 0) + (
-            bool(row.errors) and not (row.system in floors and _too_long(row))
+            bool(row.errors)
+            and not (row.system in floors and str(row.errors.get("system", "")).startswith("ContextTooLong"))
         )
     over = {name: count for name, count in failed.items() if count > max_failures * rows[name]}
     for name, count in over.items():
         say(f"{name} failed on {count} of {rows[name]} rows, more than --max-failures {max_failures:g}")
     return bool(over)
-
-
-def _too_long(row: Any) -> bool:
-    return str(row.errors.get("system", "")).startswith("ContextTooLong")
 
 
 def publish(
@@ -228,9 +225,12 @@ def _inspect(store: Any, record: Any, out: Path | None, system: str | None, dama
         )
     for facts in logs:
         place = out if out is None or one_file else out / facts.file_name
-        mine = _of(facts)
-        rows = (row for row in _rows(store, record, facts.system) if mine(row))
-        whole = (each for each in damage.of(answered(store, record.id, facts.system, requests=True)) if mine(each.row))
+        rows = (row for row in _rows(store, record, facts.system) if row.dataset == facts.dataset)
+        whole = (
+            each
+            for each in damage.of(answered(store, record.id, facts.system, requests=True))
+            if each.row.dataset == facts.dataset
+        )
         with destination(place) as stream:
             write_log(facts, rows, whole, stream)
 
@@ -250,10 +250,6 @@ def _rows(store: Any, record: Any, system: str) -> Any:
     from context_bench.engine import rows
 
     return rows(store, record.id, system)
-
-
-def _of(facts: LogFacts) -> Callable[[EvalRow], bool]:
-    return lambda row: row.dataset == facts.dataset
 
 
 def _of_family(

@@ -26,6 +26,7 @@ from context_bench.core.calling import method
 from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter
 from context_bench.transcripts.session import Session, SessionRequest
+from context_bench.wire.apis.shared import as_str
 
 #: Name of the tool that stands in a rebuilt request for those that the log does not hold.
 STAND_IN = "tools_that_the_log_does_not_hold"
@@ -205,7 +206,7 @@ def stated_usage(session: Session, request: SessionRequest) -> Usage | None:
     reply = request.recorded_reply
     if reply is None or reply.usage is None or any((tokens or 0) > _MOST_TOKENS for tokens in astuple(reply.usage)):
         return None
-    placeholder = is_placeholder(_format(session), _text(session.meta.get("version")), reply.finish_reason)
+    placeholder = is_placeholder(_format(session), as_str(session.meta.get("version")), reply.finish_reason)
     return replace(reply.usage, output_tokens=None) if placeholder else reply.usage
 
 
@@ -259,10 +260,6 @@ def _facts() -> dict[str, Any]:
 def _client_of(log_format: str) -> dict[str, Any] | None:
     """The program that leaves such logs, if its facts are recorded."""
     return next((client for client in _facts()["clients"] if log_format.startswith(tuple(client["formats"]))), None)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _format(session: Session) -> str:

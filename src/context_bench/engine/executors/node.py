@@ -232,9 +232,9 @@ class Node:
             result = await self._called(ticket, what, *pickle.loads(data))
             self._post(("done", ticket, self._pickled(result)))
         except asyncio.CancelledError:
-            self._post(("cancelled", ticket, _bytes(self._work[ticket].left)))
+            self._post(("cancelled", ticket, as_bytes(self._work[ticket].left)))
         except Stop as stop:
-            self._post(("stopped", ticket, _bytes(_portable(stop))))
+            self._post(("stopped", ticket, as_bytes(_portable(stop))))
         except Exception as error:
             self._post(("failed", ticket, describe(error)))
         finally:
@@ -316,18 +316,18 @@ class Node:
         kept.
         """
         if not isinstance(result, WorkOutcome):
-            return _bytes(result)
+            return as_bytes(result)
         if result.stop is not None:
             result.stop = _portable(result.stop)
         result.unit = None  # type: ignore[assignment]  # the driver knows
         try:
-            return _bytes(result)
+            return as_bytes(result)
         except Exception as error:
             result.error = describe(
                 BadReply(f"the answer cannot be sent from its node: {type(error).__name__}: {error}")
             )
             result.output, result.metadata, result.scores = {}, {}, []
-            return _bytes(result)
+            return as_bytes(result)
 
 
 def package_version() -> str:
@@ -340,12 +340,13 @@ def _portable(stop: Stop) -> Stop:
     exit code.
     """
     try:
-        return pickle.loads(_bytes(stop))  # type: ignore[no-any-return]
+        return pickle.loads(as_bytes(stop))  # type: ignore[no-any-return]
     except Exception:
         plain = Stop(str(stop))
         plain.exit_code = stop.exit_code
         return plain
 
 
-def _bytes(value: Any) -> bytes:
+def as_bytes(value: Any) -> bytes:
+    """A value as it travels between a node and the driver."""
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)

@@ -20,7 +20,7 @@ from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, S
 from context_bench.engine.encoding import secrets_of
 from context_bench.engine.execution import IsolatedInstance, NodeLost, Raised
 from context_bench.engine.executors import Desk, Message
-from context_bench.engine.executors.node import Node, Parcel, package_version, packed
+from context_bench.engine.executors.node import Node, Parcel, as_bytes, package_version, packed
 from context_bench.engine.plan import SetUp, WorkItem, WorkOutcome
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.work import WorkerContext, WorkerThread, refused
@@ -221,7 +221,7 @@ class RayNodes:
     ) -> WorkOutcome:
         """Have the unit answered and judged where its instance is, or by the node with least to do."""
         try:
-            sent = _bytes((_bare(unit), None if instance is None else instance.system[1]))
+            sent = as_bytes((_bare(unit), None if instance is None else instance.system[1]))
         except Exception as error:
             said = f"the example cannot be sent to a node: {type(error).__name__}: {error}"
             return refused(self._worker_context, unit, describe(SystemFailed(said)))
@@ -238,7 +238,7 @@ class RayNodes:
         """Have an answer of the store judged."""
         ids = {scorer.planned.id for scorer in scorers}
         found: WorkOutcome = await self._ask(
-            "judge", _bytes((_bare(outcome.unit), outcome.output, ids)), None, outcome.unit
+            "judge", as_bytes((_bare(outcome.unit), outcome.output, ids)), None, outcome.unit
         )
         outcome.scores, outcome.stop, outcome.calls = found.scores, found.stop, found.calls
 
@@ -252,7 +252,7 @@ class RayNodes:
         if single:
             self._homes[arm] = node
         ticket = next(self._tickets)
-        sets_up, own = await self._at(node, ticket, "isolate", _bytes((arm, name)))
+        sets_up, own = await self._at(node, ticket, "isolate", as_bytes((arm, name)))
         if own:
             node.instances.add(ticket)
         return IsolatedInstance((node, ticket), sets_up, own)
@@ -260,7 +260,7 @@ class RayNodes:
     async def set_up(self, setup: SetUp, unit: WorkItem, thread: WorkerThread, instance: IsolatedInstance) -> None:
         """Have a group set up on its instance's node."""
         node, number = instance.system
-        found: SetUp = await self._ask("set_up", _bytes((setup, _bare(unit), number)), node, unit)
+        found: SetUp = await self._ask("set_up", as_bytes((setup, _bare(unit), number)), node, unit)
         for name in ("seconds", "output", "usage", "calls", "forwarded", "error", "mark", "stop"):
             setattr(setup, name, getattr(found, name))
 
@@ -270,7 +270,7 @@ class RayNodes:
         node.instances.discard(number)
         if not node.lost:
             with suppress(NodeLost):
-                await self._at(node, next(self._tickets), "close", _bytes((number,)))
+                await self._at(node, next(self._tickets), "close", as_bytes((number,)))
 
     # --- asking nodes ---
 
@@ -395,10 +395,6 @@ def _usable(ray: Any) -> list[dict[str, Any]]:
 def _bare(unit: WorkItem) -> WorkItem:
     """A unit without what the driver alone needs."""
     return replace(unit, block=None, found=None)
-
-
-def _bytes(value: Any) -> bytes:
-    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def _ray() -> Any:

@@ -45,6 +45,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
+from context_bench.wire.apis.shared import as_str
 from context_bench.wire.conversation import tool_calls_of
 from context_bench.wire.request import (
     SYSTEM_ROLES,
@@ -354,7 +355,7 @@ def reserialised(sent: bytes, received: bytes) -> bool:
 
 def _read(messages: Sequence[Mapping[str, Any]]) -> list[WireMessage]:
     return [
-        WireMessage(str(raw.get("role") or "unknown"), _parts(raw), tool_calls_of(raw), _text(raw.get("tool_call_id")))
+        WireMessage(str(raw.get("role") or "unknown"), _parts(raw), tool_calls_of(raw), as_str(raw.get("tool_call_id")))
         for raw in messages
     ]
 
@@ -370,10 +371,6 @@ def _parts(raw: Mapping[str, Any]) -> list[Part]:
         kind = "reasoning" if held.get("type") == "thinking" else str(held.get("type") or "unknown")
         found.append(Part(kind, text if isinstance(text, str) else None, item, held.get("cache_control")))
     return found
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def closest(sent: WireRequest, received: Sequence[WireRequest]) -> int:
