@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import MOST, count
 from context_bench.core.records import Example, Usage
-from context_bench.transcripts.format import Format, LogSource, formats_in, peek_at, recognised
+from context_bench.transcripts.format import Format, LogSource, formats_in, mapping, peek_at, recognised
 
 if TYPE_CHECKING:
     from context_bench.stats.solving import Status
@@ -229,7 +229,7 @@ def _together(trials: list[PatchOutcome]) -> PatchOutcome:
     return PatchOutcome(trials[0].instance_id, "unknown", reason=f"{resolved} of {len(judged)} trials resolved")
 
 
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 
 def report(
@@ -252,11 +252,6 @@ def report(
                     source.skip(outcome)
 
     return Format(name, rank, lambda peek: is_report(peek.first), read, about=about)
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """`value` if it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
 
 
 def names(value: Any) -> list[str]:

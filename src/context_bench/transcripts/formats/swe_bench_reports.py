@@ -15,13 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 from context_bench.core.keys import load_json
-from context_bench.transcripts.format import Format, LogSource, Peek
+from context_bench.transcripts.format import Format, LogSource, Peek, mapping
 from context_bench.transcripts.harness_results import (
     PatchOutcome,
     Row,
     is_listing,
     listed,
-    mapping,
     names,
     report,
 )
