@@ -121,11 +121,30 @@ def test_beside_answers_the_evidence_has_a_verdict_of_its_own(tmp_path, data, pr
     assert "cut with plain-user requests: inferior to full: evidence_all -66.7 points" in beside[0]
 
 
+def test_answers_may_be_asked_only_where_evidence_was_lost(tmp_path, data, provider):
+    """The rest counts as unchanged, which is an assumption: each verdict that rests on it says so."""
+    url, asked = provider
+    port = free_port()
+    with Served("head_tail:keep=0.5", f"http://127.0.0.1:{port}") as proxy:
+        proxied = ("--proxy", proxy.url, "--name", "cut", "--tap", str(port), "--upstream", url)
+        found = report(tmp_path, data, *proxied, "--only-lost", "--controls", "full,none")
+    questions = sum("Who lives" in request.messages[-1].text for request in asked)
+    assert questions == EXAMPLES + EXAMPLES + EXAMPLES * 2 // 3  # full, none, and cut where the evidence was lost
+    assert (found["wire"]["cut"]["assumed"], found["wire"]["cut"]["copied"]) == (10, 10)
+    assert "assumed" not in found["wire"]["none"]
+    sentences = {one["system"]: one["sentence"] for one in found["comparisons"]}
+    assert "This takes 10 rows of cut for unchanged, unasked" in sentences["cut"]
+    assert "for unchanged" not in sentences["none"]
+    assert "cut: 0 of 30 rows arrived as full's had" in " ".join(found["notes"])
+    assert "an assumption" in found["manifest"]["design"]["only_lost"]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--proxy", "http://127.0.0.1:9"), "needs --tap PORT"),
         (("--system", "bm25:keep=0.5", "--record", "meta"), "it must be kept: full"),
+        (("--system", "bm25:keep=0.5", "--only-lost"), "goes neither with --no-copy nor with --evidence-only"),
     ],
 )
 def test_what_cannot_be_asked_so_is_refused(tmp_path, data, capsys, more, said):

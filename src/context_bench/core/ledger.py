@@ -6,7 +6,7 @@ know of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,18 +28,20 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairing:
-    """How one piece of work goes with the baseline's on the same example, for a tap that both pass.
+class BaselinePairing:
+    """The way in which one piece of work goes with the baseline's on the same example, for a tap that both pass.
 
     `example`: names the example, its trial and the baseline. `first`: the work is the baseline's own, whose replies are
     remembered. `copies`: a request that arrives as one of the baseline's did is answered with the reply to that one.
     `aside`: text that we ourselves put in front of each request of this arm; it is left out when requests are compared.
+    `evidence`: pieces of the context; a request in which all of them arrived is taken for the baseline's only one.
     """
 
     example: str
     first: bool = False
     copies: bool = True
     aside: str = ""
+    evidence: Sequence[str] = ()
 
 
 @dataclass(slots=True)

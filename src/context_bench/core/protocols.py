@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from context_bench.core.ledger import Mark, Pairing
+    from context_bench.core.ledger import BaselinePairing, Mark
     from context_bench.core.records import EvalRow, Example, Forwarded, Usage
 
 
@@ -128,7 +128,7 @@ class Recorder(Protocol):
 
     marker: str  # "key" | "header" | "serial"
 
-    async def begin(self, conversation: str, pairing: Pairing | None = None) -> Mark:
+    async def begin(self, conversation: str, pairing: BaselinePairing | None = None) -> Mark:
         """Open a window for one piece of work of `conversation` (same conversation → same token) and say how to mark
         its calls. `pairing`: it is compared with the baseline's by what arrives.
         """

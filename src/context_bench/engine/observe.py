@@ -154,16 +154,19 @@ def observed(calls: Sequence[Call], records: Sequence[Forwarded]) -> dict[str, A
 
 
 def arrived_as(calls: Sequence[Call], records: Sequence[Forwarded], mark: str) -> dict[str, Any]:
-    """What arrived of a row, for comparison with the baseline's row on the same example (`Pairing`).
+    """Digest of what arrived of a row, for comparison with the baseline's row on the same example (`BaselinePairing`).
 
     `arrived_as`: hex digits of all its requests, in order; two rows that have the same were answered from one
     distribution. Only where each reply reached our client as the tap passed it on: the same text, calls and end.
-    `copied`: how many of the requests were answered with the baseline's replies.
+    `copied`: how many of the requests were answered with the baseline's replies; `assumed`: how many of them only
+    because all evidence arrived.
     """
     client = [call for call in calls if call.account == "system"]
     ours, arrived = answered(client), landed(records, client)
     copied = sum(bool(record.facts.get("copied")) for record in arrived)
     found: dict[str, Any] = {"copied": copied} if copied else {}
+    if assumed := sum(bool(record.facts.get("assumed")) for record in arrived):
+        found["assumed"] = assumed
     if not arrived or len(ours) != len(arrived) or not all(record.facts.get("arrived_as") for record in arrived):
         return found
     ours, arrived = sorted(ours, key=lambda call: call.started), sorted(arrived, key=lambda record: record.started)

@@ -30,9 +30,9 @@ class Arm:
     `budget_from`: name of another arm; this one runs after it and gets `example["budget"]` = tokens of the context that
     arm forwarded. `paired_with`: name of the baseline, which is asked about each example before this arm; what arrives
     at the tap as the baseline's request did counts as no difference. `copies`: the tap answers such a request with the
-    baseline's reply. `labels` go into the metadata of its rows (such as model and shape). `every`: it takes every n-th
-    example only, the first included (a noise floor need not cost a whole arm). `role`: what it is there for, for the
-    manifest.
+    baseline's reply; `only_lost`: one in which all of the example's evidence arrived, too. `labels` go into the
+    metadata of its rows (such as model and shape). `every`: it takes every n-th example only, the first included (a
+    noise floor need not cost a whole arm). `role`: what it is there for, for the manifest.
     """
 
     system: Any
@@ -42,6 +42,7 @@ class Arm:
     role: ArmRole = CANDIDATE
     paired_with: str | None = None
     copies: bool = True
+    only_lost: bool = False
 
     @property
     def name(self) -> str:

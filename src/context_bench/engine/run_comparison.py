@@ -421,16 +421,17 @@ class Comparer:
             if one.dataset is None and not self._is_control(one.system)
         ]
 
-    def untouched(self, copied: Mapping[str, int]) -> list[str]:
-        """A sentence on each system of whose rows some arrived as the baseline's did. `copied`: requests by system that
-        got its replies.
+    def untouched(self, wire: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """A sentence on each system of whose rows some arrived as the baseline's did. `wire`: what the tap saw, by
+        system.
         """
         told = []
         for system in (name for name in self.columns if name != self.baseline and self.baseline in self.columns):
             keys, at_one, at_two = self._rows_of_both(system, self.baseline)
-            same = int(self._same_arrived(system, self.baseline, at_one, at_two).sum())
-            if same or copied.get(system):
-                told.append(untouched_note(system, self.baseline, same, len(keys), copied.get(system, 0)))
+            copied, assumed = (int(wire.get(system, {}).get(name, 0)) for name in ("copied", "assumed"))
+            same = int(self._same_arrived(system, self.baseline, at_one, at_two).sum()) - assumed
+            if same > 0 or copied:
+                told.append(untouched_note(system, self.baseline, max(0, same), len(keys), copied))
         return told
 
     def _with_second_answer(self, scores: NDArray[Any], keys: NDArray[Any]) -> NDArray[Any]:

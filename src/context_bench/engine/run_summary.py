@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -141,7 +141,10 @@ def summarise(
             )
             found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
             found.notes[:0] = [comparer.headline] if comparer.headline else []
-            found.notes += comparer.untouched({name: seen.get("copied", 0) for name, seen in found.wire.items()})
+            found.comparisons, found.lifts = (
+                [_with_assumption(one, found.wire) for one in told] for told in (found.comparisons, found.lifts)
+            )
+            found.notes += comparer.untouched(found.wire)
             found.notes += comparer.beside("evidence_all", "What arrived of the evidence, beside the answers", margin)
             if comparer.second_answer is not None:
                 found.notes.append(
@@ -158,6 +161,18 @@ def summarise(
     found.failures = {system: sources for system, sources in found.failures.items() if sources}
     found.wire = {system: facts for system, facts in found.wire.items() if facts}
     return found
+
+
+def _with_assumption(one: Comparison, wire: Mapping[str, Mapping[str, Any]]) -> Comparison:
+    """A verdict that says how many rows it takes for unchanged without having asked."""
+    assumed = int((wire.get(one.system) or {}).get("assumed", 0))
+    if not assumed:
+        return one
+    said = (
+        f"{one.sentence} This takes {assumed:,} rows of {one.system} for unchanged, unasked, since all evidence "
+        "arrived in them (--only-lost): what else was cut may matter, and this run could not see it."
+    )
+    return replace(one, sentence=said)
 
 
 class _OnePass:
@@ -231,6 +246,7 @@ class _Wire:
         "violations",
         "oversized",
         "copied",
+        "assumed",
     )
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from context_bench.core.errors import (
     TimedOut,
     describe,
 )
-from context_bench.core.ledger import Ledger, Mark, Pairing, open_ledger
+from context_bench.core.ledger import BaselinePairing, Ledger, Mark, open_ledger
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded
@@ -45,6 +45,7 @@ from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
 from context_bench.llm.shapes import first_line
+from context_bench.wire.evidence import evidence_of
 
 #: Fields of an example by which rows are told apart in reports.
 _KINDS = ("qa_type",)
@@ -249,7 +250,7 @@ class _Window:
     """What a tap is told of a piece of work before it begins."""
 
     conversation: str
-    pairing: Pairing | None = None
+    pairing: BaselinePairing | None = None
 
     async def begin(self, recorder: Recorder) -> Mark:
         """Open it. A recorder of the user's own need not know of pairings."""
@@ -330,16 +331,17 @@ def _conversation(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem
     return f"{worker_context.run}/{arm.name}/{unit.trial}/{group}"
 
 
-def _pairing(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> Pairing | None:
-    """How the work goes with the baseline's on the same example, where the run compares the two by what arrives."""
+def _pairing(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> BaselinePairing | None:
+    """The pairing of the work with the baseline's on the same example, where the two are compared by what arrives."""
     if arm.base is None and not arm.paired:
         return None
     base = arm.name if arm.base is None else worker_context.arms[arm.base].name
     line = getattr(getattr(arm.system, "inner", arm.system), "namespace", None)
-    return Pairing(
+    return BaselinePairing(
         f"{worker_context.run}/{base}/{unit.trial}/#{unit.position}",
         first=arm.paired,
         copies=unit.copies and arm.arm.copies,
+        evidence=evidence_of(unit.example) if arm.arm.only_lost else [],
         aside="" if line is None else first_line(line),
     )
 

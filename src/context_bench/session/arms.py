@@ -92,11 +92,11 @@ def _cell(maker: ArmMaker) -> Cell:
     cell.baseline = _baseline(options, cell, maker.suffix)
     maker.keep_caches_apart(cell.arms)
     if maker.environment.tap is not None and not options.evidence_only:
-        pair_with_baseline(cell, copies=options.copy_replies)
+        pair_with_baseline(cell, copies=options.copy_replies, only_lost=options.only_lost)
     return cell
 
 
-def pair_with_baseline(cell: Cell, *, copies: bool) -> None:
+def pair_with_baseline(cell: Cell, *, copies: bool, only_lost: bool = False) -> None:
     """Have the other arms compared with the baseline by what arrives at the tap, if that asks the provider directly.
 
     Not the noise floor, which is there to be asked anew, nor an arm that keeps state between examples.
@@ -106,7 +106,9 @@ def pair_with_baseline(cell: Cell, *, copies: bool) -> None:
         return
     alone = [arm for arm in cell.arms if arm.role.role == "noise_floor" or getattr(arm.system, "stateful", False)]
     cell.arms = [
-        arm if arm is base or arm in alone else replace(arm, paired_with=base.system.name, copies=copies)
+        arm
+        if arm is base or arm in alone
+        else replace(arm, paired_with=base.system.name, copies=copies, only_lost=only_lost)
         for arm in cell.arms
     ]
 

@@ -165,6 +165,7 @@ class RunOptions(OptionSet):
     copy_replies: bool = flag(
         "Answer what arrives as the baseline's request did with its reply.", True, names="--copy", rare=True, pair=True
     )
+    only_lost: bool = flag("Ask only where evidence was lost; take the rest for unchanged.", False, rare=True)
     evidence_only: bool = flag("Only ask what arrives of the evidence: quick, no model.", False)
     bodies: Literal["all", "changed", "none"] | None = flag(
         "Keep request and reply bodies: all, changed, none.",

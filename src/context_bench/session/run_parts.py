@@ -9,9 +9,9 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build, imported, parse_spec
-from context_bench.evaluators.evidence_arrived import evidence_of
 from context_bench.llm.redact import bare_url, key_in
 from context_bench.session.options import RunOptions
+from context_bench.wire.evidence import evidence_of
 
 #: Examples that are looked at for evidence; and of which, where no model is asked, so many are under way.
 _LOOKED_AT, _AT_ONCE = 200, 8
@@ -203,15 +203,25 @@ def design(options: RunOptions, cells: list[Any]) -> dict[str, Any]:
             "systems": [name for names in paired.values() for name in names],
             "replies": "copied" if options.copy_replies else "asked anyway",
         }
+    if options.only_lost:
+        found["only_lost"] = "rows in which all evidence arrived are taken for unchanged, and not asked: an assumption"
     if options.evidence_only:
         found["evidence_only"] = {"score_field": options.score_field, "asked": "nobody"}
     return {"design": found} if found else {}
 
 
-def settle_evidence_only(options: RunOptions, data: list[Any]) -> str | None:
-    """Set up a run that only asks what arrives of the evidence: in the provider's place stands an echo behind a tap,
-    and nothing is sent on. Returns a sentence about what is left out; raises `BadInput` for what cannot be done so.
+def settle_evidence(options: RunOptions, data: list[Any]) -> str | None:
+    """Check `--only-lost`, and set up `--evidence-only`, which only asks what arrives of the evidence: in the
+    provider's place stands an echo behind a tap, and nothing is sent on. Returns a sentence about what is left out;
+    raises `BadInput` for what cannot be done so.
     """
+    if options.only_lost and (options.evidence_only or not options.copy_replies or options.tap is None):
+        raise BadInput(
+            "--only-lost needs --tap and --controls, and goes neither with --no-copy nor with --evidence-only: it "
+            "takes rows in which all evidence arrived for unchanged"
+        )
+    if options.only_lost:
+        _require_evidence("--only-lost", data)
     if not options.evidence_only:
         return None
     if options.tap is not None and options.tap_port is None:
@@ -220,18 +230,22 @@ def settle_evidence_only(options: RunOptions, data: list[Any]) -> str | None:
         raise BadInput("--evidence-only needs --tap PORT: the port that the proxies have as their upstream")
     if options.record != "full":
         raise BadInput(f"--evidence-only with --record {options.record}: what arrived is read; it must be kept: full")
-    first = (example for dataset in data for example in islice(dataset.examples(), _LOOKED_AT))
-    if not any(evidence_of(example) for example in first):
-        raise BadInput(
-            f"--evidence-only: none of the first {_LOOKED_AT} examples carries evidence that its context holds; "
-            'expected "evidence": a text, a list of texts, or of places [from, to] in the context'
-        )
+    _require_evidence("--evidence-only", data)
     left_out = options.upstream if options.upstream and not is_local(options.upstream) else None
     options.tap, options.upstream, options.reader, options.judge_url = options.tap or "0", "echo", None, None
     options.score_field, options.max_cost = "evidence_all", None
     if "max_workers" not in options.model_fields_set:
         options.max_workers = _AT_ONCE
     return f"nothing is sent to {bare_url(left_out)}: no model is asked for what arrives" if left_out else None
+
+
+def _require_evidence(flag: str, data: list[Any]) -> None:
+    first = (example for dataset in data for example in islice(dataset.examples(), _LOOKED_AT))
+    if not any(evidence_of(example) for example in first):
+        raise BadInput(
+            f"{flag}: none of the first {_LOOKED_AT} examples carries evidence that its context holds; "
+            'expected "evidence": a text, a list of texts, or of places [from, to] in the context'
+        )
 
 
 LOCAL = ("embedded", "echo", "scripted:", "sentence")

@@ -106,7 +106,7 @@ async def _session(options: RunOptions) -> int:
     run_parts.import_modules(options.imports)
     _check_basics(options)
     data = _datasets(options)
-    if said := run_parts.settle_evidence_only(options, data):
+    if said := run_parts.settle_evidence(options, data):
         say(said)
     async with run_environment(options) as environment:
         prices = run_parts.prices(options)

@@ -22,7 +22,7 @@ from yarl import URL
 
 from context_bench.core.addresses import fault_of, host_of, is_loopback, page_refusal, shown
 from context_bench.core.errors import BadInput, ContextBenchError, PreflightFailed, StoreUnusable, Unreachable
-from context_bench.core.ledger import Mark, Pairing
+from context_bench.core.ledger import BaselinePairing, Mark
 from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.tap.tap_relay import tap_error
@@ -39,16 +39,17 @@ def as_json(record: Forwarded) -> dict[str, Any]:
     return values
 
 
-def pairing_of(given: Any) -> Pairing | None:
+def pairing_of(given: Any) -> BaselinePairing | None:
     """The pairing that a control names; `None` for none."""
     if not isinstance(given, Mapping) or not isinstance(given.get("example"), str):
         return None
-    aside = given.get("aside")
-    return Pairing(
+    aside, evidence = given.get("aside"), given.get("evidence")
+    return BaselinePairing(
         given["example"],
         given.get("first") is True,
         given.get("copies") is True,
         aside if isinstance(aside, str) else "",
+        [piece for piece in evidence if isinstance(piece, str)] if isinstance(evidence, list) else [],
     )
 
 
@@ -178,7 +179,7 @@ class RemoteTap:
         """The tap's settings and counts, now."""
         return await self._ask("GET", "status")
 
-    async def begin(self, conversation: str, pairing: Pairing | None = None) -> Mark:
+    async def begin(self, conversation: str, pairing: BaselinePairing | None = None) -> Mark:
         if not self.about:
             await self.connect()
         goes_with = None if pairing is None else asdict(pairing)

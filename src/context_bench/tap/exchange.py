@@ -21,7 +21,7 @@ from urllib.parse import quote
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import MOST_BYTES
-from context_bench.core.ledger import Mark, Pairing
+from context_bench.core.ledger import BaselinePairing, Mark
 from context_bench.core.records import Forwarded
 from context_bench.wire.apis import wire_of
 from context_bench.wire.request import WireRequest
@@ -51,7 +51,7 @@ class MarkWindow:
     number: int
     mark: Mark
     owner: str
-    pairing: Pairing | None = None
+    pairing: BaselinePairing | None = None
     closed: float | None = None  # on the clock's monotonic()
     collected: bool = False
     arrivals: list[Exchange] = field(default_factory=list)
@@ -243,6 +243,7 @@ class Exchange:
     whole: bytes = b""  # the full request, where the body is an increment, for an observer
     arrived_as: str = ""  # what arrived, as a digest, where the window is paired with the baseline's
     copied: bool = False  # it was answered with the reply that the baseline got
+    assumed: bool = False  # not because the same arrived, but all evidence in it
     steered: Steered = field(default_factory=Steered)
 
     @property
@@ -268,8 +269,8 @@ class Exchange:
         return self.match.window
 
     @property
-    def pairing(self) -> Pairing | None:
-        """How its window goes with the baseline's; `None` for one that came after its window was closed."""
+    def pairing(self) -> BaselinePairing | None:
+        """The pairing of its window with the baseline's; `None` for one that came after its window was closed."""
         return None if self.window is None or self.match.late else self.window.pairing
 
 
@@ -297,7 +298,7 @@ class Windows:
         return len(self._open)
 
     def begin(
-        self, conversation: str, *, owner: str = "", marker: str | None = None, pairing: Pairing | None = None
+        self, conversation: str, *, owner: str = "", marker: str | None = None, pairing: BaselinePairing | None = None
     ) -> tuple[Mark, MarkWindow | None]:
         """Open a window; gives its mark, and the conversation's earlier window if that was never closed (it is now).
 

@@ -105,6 +105,8 @@ class RecordWriter:
             record.facts["arrived_as"] = exchange.arrived_as
         if exchange.copied:
             record.facts["copied"] = True
+        if exchange.assumed:
+            record.facts["assumed"] = True
         return record
 
     def unread(self, exchange: Exchange, why: str) -> Forwarded:

@@ -18,7 +18,7 @@ from aiohttp import web
 from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
-from context_bench.core.ledger import Mark, Pairing
+from context_bench.core.ledger import BaselinePairing, Mark
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.background import Background
@@ -201,7 +201,7 @@ class Tap:
         await self.settle(0.5)
         return self._buffer.all
 
-    async def begin(self, conversation: str, pairing: Pairing | None = None) -> Mark:
+    async def begin(self, conversation: str, pairing: BaselinePairing | None = None) -> Mark:
         return await self._here(self.begin_for(conversation, pairing=pairing))
 
     async def end(self, mark: Mark) -> list[Forwarded]:
@@ -253,7 +253,7 @@ class Tap:
     # The Recorder, on the tap's own loop, for this process (owner "") and for others behind the control API
 
     async def begin_for(
-        self, conversation: str, owner: str = "", marker: str | None = None, pairing: Pairing | None = None
+        self, conversation: str, owner: str = "", marker: str | None = None, pairing: BaselinePairing | None = None
     ) -> Mark:
         """Open a window for `owner`; an earlier one of this conversation that was never ended comes out as late."""
         mark, abandoned = self._windows.begin(conversation, owner=owner, marker=marker, pairing=pairing)

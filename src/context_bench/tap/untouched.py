@@ -17,9 +17,11 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from context_bench.core.ledger import Pairing
+from context_bench.core.ledger import BaselinePairing
 from context_bench.tap.exchange import Exchange, Headers, header, unmarked_target
+from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import dump, load_body
+from context_bench.wire.evidence import holds_all
 
 #: Hexadecimal digits of a digest: as many bits as a column of numbers holds exactly.
 DIGITS = 13
@@ -45,7 +47,7 @@ class KeptReply:
 
 @dataclass(slots=True)
 class BaselineReplies:
-    """What the baseline's requests were, as digests, and the replies to them, by example.
+    """The baseline's requests, as digests, and the replies to them, by example.
 
     `plain`: bodies are recorded whole, so that plain digests of them tell nothing more and can be compared in a later
     run of the program; else the key of the digests dies with the tap.
@@ -68,11 +70,14 @@ class BaselineReplies:
             exchange.arrived_as = self._digest(exchange, pairing)
         if pairing.first or not pairing.copies:
             return None
-        reply = self._replies.get(_place(exchange, pairing), {}).get(exchange.arrived_as)
+        replies = self._replies.get(_place(exchange, pairing), {})
+        if exchange.arrived_as not in replies and len(replies) == 1 and _holds_evidence(exchange, pairing):
+            exchange.arrived_as, exchange.assumed = next(iter(replies)), True
+        reply = replies.get(exchange.arrived_as)
         exchange.copied = reply is not None and _readable(reply, exchange.headers)
         return reply if exchange.copied else None
 
-    def _digest(self, exchange: Exchange, pairing: Pairing) -> str:
+    def _digest(self, exchange: Exchange, pairing: BaselinePairing) -> str:
         headers = [f"{name}: {header(exchange.headers, name)}" for name in _CHOOSING]
         head = "\n".join([exchange.method, unmarked_target(exchange.target, None), *headers])
         data = head.encode("utf-8", "surrogateescape") + b"\n\n" + _spelled(exchange.body.data, pairing.aside)
@@ -114,7 +119,18 @@ async def gathered(source: AsyncIterator[bytes], exchange: Exchange) -> AsyncIte
     return again()
 
 
-def _place(exchange: Exchange, pairing: Pairing) -> tuple[str, str]:
+def _holds_evidence(exchange: Exchange, pairing: BaselinePairing) -> bool:
+    """Did all pieces of evidence arrive, so that the answer is taken to be the baseline's?"""
+    if not pairing.evidence:
+        return False
+    try:
+        request = parse_request(exchange.wire, load_body(exchange.body.data))
+    except Exception:  # hostile bodies are relayed like all others
+        return False
+    return holds_all([message.text for message in request.messages], pairing.evidence)
+
+
+def _place(exchange: Exchange, pairing: BaselinePairing) -> tuple[str, str]:
     return ("" if exchange.window is None else exchange.window.owner), pairing.example
 
 
