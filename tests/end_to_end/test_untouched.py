@@ -145,13 +145,11 @@ def test_what_arrives_as_the_baselines_did_gets_its_reply(lab, stream):
 
 def test_the_manifest_says_so_before_anything_is_asked(lab):
     lab.run({"cut": lab.proxy(cut(lab.tap.url))}, controls="full,full#2,none,head_tail")
-    assert lab.manifest()["design"] == {
-        "untouched": {
-            "counts_as": 0,
-            "asked_first": ["full"],
-            "systems": ["cut", "none", "head_tail@cut"],
-            "replies": "copied",
-        }
+    assert lab.manifest()["design"]["untouched"] == {
+        "counts_as": 0,
+        "asked_first": ["full"],
+        "systems": ["cut", "none", "head_tail@cut"],
+        "replies": "copied",
     }
     assert len(lab.rows("head_tail@cut")) == EXAMPLES
     assert all(row.wire["copied"] == 1 for key, row in lab.rows("head_tail@cut").items() if not touched(key[0]))

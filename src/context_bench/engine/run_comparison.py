@@ -322,7 +322,7 @@ class Comparer:
             margin=self.margin,
             excluded=pairs.excluded,
             lost=list(pairs.lost),
-            noise=self._noise,
+            noise=self._noise_beside(pairs),
             seed=self.seed,
         )
 
@@ -338,6 +338,14 @@ class Comparer:
         # a difference from the mean of two answers has the variance 1 + 1/2 where one of two answers has 1 + 1
         apart: NDArray[Any] = (pairs.first - pairs.second) * (math.sqrt(0.75) if self.second_answer else 1.0)
         return apart
+
+    def _noise_beside(self, pairs: Pairs) -> NDArray[Any] | None:
+        """The noise that pairs have of which a share is known not to differ: as much less of it."""
+        if self._noise is None or not pairs.untouched:
+            return self._noise
+        noise = self._noise.copy()
+        noise[round(len(noise) * (1 - pairs.untouched)) :] = 0.0  # rows stand in the order of hashes: any part is drawn
+        return noise
 
     def _must_lose(self, system: str, baseline: str | None = None) -> list[str]:
         """Arms that must lose: those of no size in particular, and those in the size of `system`."""
@@ -383,7 +391,8 @@ class Comparer:
         a, b = one.numbers(self.score_field)[at_one], two.numbers(self.score_field)[at_two]
         if not once and second == self.baseline and self.second_answer not in (None, first):
             b = self._with_second_answer(b, keys)
-        a = np.where(self._same_arrived(first, second, at_one, at_two) & ~np.isnan(a), b, a)
+        same = self._same_arrived(first, second, at_one, at_two) & ~np.isnan(a) & ~np.isnan(b)
+        a = np.where(same, b, a)
         failed_one = unscored(one, self.gatherer, self.score_field)[at_one]
         failed_two = unscored(two, self.gatherer, self.score_field)[at_two]
         both = ~np.isnan(a) & ~np.isnan(b)
@@ -396,7 +405,7 @@ class Comparer:
             return Pairs(empty, empty, empty, keys[both], excluded, lost)
         mean_a, codes = averaged(a[both], units, clusters)
         mean_b, _ = averaged(b[both], units, clusters)
-        return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost)
+        return Pairs(mean_a, mean_b, codes, keys[both], excluded, lost, float(same[both].mean()))
 
     def _same_arrived(self, first: str, second: str, at_one: NDArray[Any], at_two: NDArray[Any]) -> NDArray[Any]:
         """Pairs of rows of which the same requests arrived: their answers have one distribution, so the difference of
@@ -470,7 +479,9 @@ def untouched_note(system: str, baseline: str, same: int, rows: int, copied: int
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Matched scores; `lost`: the second's scores where only the first failed."""
+    """Matched scores; `lost`: the second's scores where only the first failed; `untouched`: the share of them of which
+    the same requests arrived.
+    """
 
     first: NDArray[Any]
     second: NDArray[Any]
@@ -478,3 +489,4 @@ class Pairs:
     keys: NDArray[Any]
     excluded: int
     lost: NDArray[Any]
+    untouched: float = 0.0
