@@ -67,7 +67,7 @@ class Provider:
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        raw = await request.read()
+        raw = await request.content.read()  # without the limit of a request
         self.bodies.append(raw)
         self.heads.append({name.lower(): value for name, value in request.headers.items()})
         wire = wire_of(request.method, request.path)
@@ -89,8 +89,8 @@ class Between:
     at_proxy: list[bytes]
     kept: list[Turn]
 
-    async def send(self, wire: str, body: bytes | dict, **headers: str) -> bytes:
-        raw = body if isinstance(body, bytes) else orjson.dumps(body)
+    async def send(self, wire: str, body: bytes | dict | AsyncIterator[bytes], **headers: str) -> bytes:
+        raw = orjson.dumps(body) if isinstance(body, dict) else body
         given = {"content-type": "application/json", "authorization": "Bearer sk-own-key-0123456789", **headers}
         async with (
             aiohttp.ClientSession() as session,
@@ -457,6 +457,26 @@ async def test_a_marker_in_a_reply_is_counted_and_said(stream):
         await run.send("anthropic", talk("anthropic", "tides", 1, stream=stream)[0])
     assert total(run.kept).needles_shown == 2
     assert "Mind: 2 markers of needles stood in replies to the client" in summary(run.kept, {})
+
+
+async def test_large_bodies_and_those_without_a_length_are_steered_and_come_out_as_they_were():
+    large = talk("openai-chat", "tides", 1)[0]
+    large["messages"][2]["content"] = listing("tides", 80_000)
+    body = orjson.dumps(large)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 100_000):
+            yield body[start : start + 100_000]
+
+    async with between(needles=True, share=1e-9) as run:
+        await run.send("openai-chat", body)
+        await run.send("openai-chat", pieces())
+    assert len(body) > 2**21
+    assert run.provider.bodies == [body, body]
+    assert ["content-length" in head for head in run.provider.heads] == [True, True]
+    assert [len(NEEDLE.findall(each)) for each in run.at_proxy] == [1, 1]
+    assert total(run.kept).needles_lost == 0
+    assert total(run.kept).unchanged == 2
 
 
 async def test_requests_of_the_proxys_own_reach_the_provider_without_needles_too():

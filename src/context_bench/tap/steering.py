@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from context_bench.tap.exchange import BODY_LIMIT, MARK_HEADER, Exchange, Headers, header
 
 _log = logging.getLogger("context_bench.tap")
+#: Bytes of a body that are sent on at once; in between others are served.
+_AT_ONCE = 256 * 1024
 _Data = bytes | AsyncIterator[bytes] | None
 
 
@@ -81,8 +83,8 @@ async def from_body(steering: Steering | None, exchange: Exchange, coming: _Data
         whole = onward.body
         if onward.recorded:
             exchange.body.replace(exchange.arrived, whole)
-    unsized = whole and not header(exchange.headers, "content-length")
-    return (_in_turn(whole) if unsized and whole else whole), onward
+    unsized = not header(exchange.headers, "content-length")
+    return (_in_turn(whole) if whole and (unsized or len(whole) > _AT_ONCE) else whole), onward
 
 
 async def _gathered(coming: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes] | None]:
@@ -96,7 +98,8 @@ async def _gathered(coming: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[
 
 
 async def _in_turn(first: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncIterator[bytes]:
-    yield first
+    for start in range(0, len(first), _AT_ONCE):
+        yield first[start : start + _AT_ONCE]
     if rest is not None:
         async for piece in rest:
             yield piece
