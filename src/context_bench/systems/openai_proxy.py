@@ -1,11 +1,13 @@
 """A proxy or model endpoint as a system: examples are sent to it in the shape of a real client, its answer is the
 response.
 
-Also what other systems before an endpoint share: a base class, and plain requests for other wires.
+Also what others before an endpoint share: a base of systems, plain requests for other wires, and a base of compressors
+and memories that have a model write for them.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,7 +23,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.shapes import build, without_context
-from context_bench.wire.apis import Reply, ShapedRequest
+from context_bench.wire.apis import Reply, ShapedRequest, chat_request
 from context_bench.wire.conversation import PATHS
 from context_bench.wire.request import SYSTEM_ROLES
 
@@ -323,3 +325,63 @@ def _responses(request: ShapedRequest, body: dict[str, Any], messages: list[dict
         if name in body:
             body["max_output_tokens"] = body.pop(name)
     return ShapedRequest("openai-responses", "/v1/responses", dict(request.headers), body)
+
+
+class TextModel:
+    """Something that a model behind `relay` writes, at temperature 0: `_ask` it. `settings`: as of `ChatClient`.
+
+    `option`: the option of the command line that names the model as well. Without `relay`, and with `part_tokens` or
+    `max_tokens` below 1, `BadInput`.
+    """
+
+    name = "written"
+    rules = ""  # what the model is told to do
+
+    def __init__(
+        self,
+        relay: str | None,
+        model: str,
+        api_key: str | None,
+        option: str,
+        *,
+        part_tokens: int,
+        max_tokens: int,
+        **settings: Any,
+    ) -> None:
+        if relay is None:
+            raise BadInput(
+                f"{self.name} needs a model that writes it: {self.name}:relay=http://HOST:PORT (or {option} URL)"
+            )
+        if part_tokens < 1 or max_tokens < 1:
+            raise BadInput(f"{self.name}: part_tokens and max_tokens are 1 or more, not {part_tokens} and {max_tokens}")
+        self._client = ChatClient(relay, api_key=api_key or os.environ.get("OPENAI_API_KEY"), **settings)
+        self.model, self.part_tokens, self.max_tokens = model, part_tokens, max_tokens
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The settings on which its texts depend; no key."""
+        return {
+            "class": type(self).__name__,
+            "url": self._client.base_url,
+            "model": self.model,
+            "rules": stable_hash(self.rules, 12),
+            "part_tokens": self.part_tokens,
+            "max_tokens": self.max_tokens,
+        }
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self._client.aclose()
+
+    async def _ask(self, text: str, budget: int | None = None) -> str:
+        """The model's text about `text`; the rules name a `budget` (tokens)."""
+        rules = self.rules if budget is None else f"{self.rules}\n{_asked_for(budget)}"
+        messages = [{"role": "system", "content": rules}, {"role": "user", "content": text}]
+        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": self.max_tokens}
+        reply = await self._client.send(chat_request(body), counter=counter_for(self.model))
+        return (reply.text or "").strip()
+
+
+def _asked_for(budget: int) -> str:
+    return (
+        f"All of it together may have at most {budget} tokens, which is about {max(1, math.floor(budget * 0.7))} words."
+    )

@@ -19,7 +19,7 @@ from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Compressed, Prices
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems.context import check_limit
-from context_bench.systems.text_model import TextModel
+from context_bench.systems.openai_proxy import TextModel
 from context_bench.wire.conversation import ChatMessage
 
 ADAPTED = {

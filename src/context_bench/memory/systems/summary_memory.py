@@ -17,7 +17,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.memory.protocol import Hit, Item, Receipt, date_limit, dated_within
 from context_bench.memory.systems.baselines import Isolated, sizes
 from context_bench.memory.systems.bm25_memory import BM25
-from context_bench.systems.text_model import TextModel
+from context_bench.systems.openai_proxy import TextModel
 
 MEMORIES = {"summary_regenerative": "RegenerativeSummary", "summary_anchored": "AnchoredSummary"}
 
