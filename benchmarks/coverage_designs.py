@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from context_bench.engine.looks import LEVELS, SHARES
 from context_bench.stats import verdict as stats_verdict
 from context_bench.stats.verdict import Evidence
 
@@ -117,3 +118,25 @@ def second(runs: int) -> None:
                 system = (rng.random(n) > flips + loss).astype(float)
                 told[place] += (stats_verdict.weigh(system, base, margin=MARGIN).p_loss or 0.0) < 0.05
         print(f"{answers:23} {n:5} {told[0] / runs:19.1%} {told[1] / runs:26.1%}", flush=True)
+
+
+def looks(runs: int) -> None:
+    """At most 875 examples, looked at at 40, 60, 80 and 100 % of them; margin 2 points, 5 % of answers change. How many
+    are asked, and how often is a loss of the margin ruled out, or a larger one shown?
+    """
+    rng, most, rho = np.random.default_rng(8), 875, 0.051
+    print("true loss  examples asked  non-inferior  inferior  undecided")
+    for loss in (0.0, MARGIN, 0.05, 0.1, 0.3):
+        verdicts, asked = np.zeros(3), 0
+        for _ in range(runs):
+            d = changing(rng, most, max(rho, loss + 0.01), loss)
+            for share, level in zip(SHARES, LEVELS, strict=True):
+                n = round(share * most)
+                evidence = stats_verdict.weigh(*scores(d[:n]), margin=MARGIN)
+                found = [(p or 0.0) < level for p in (evidence.p_loss, evidence.p_within)]
+                if any(found):
+                    break
+            asked += n
+            verdicts += [*found, not any(found)]
+        told = " ".join(f"{share:12.1%}" for share in verdicts / runs)
+        print(f"{loss:9} {asked / runs:15.0f} {told}", flush=True)

@@ -305,7 +305,7 @@ def _add(
         roles=roles,
         chosen_after=_chosen_after(after, field, margin),
         aside=without_context(after.manifest),
-        design=None if second is None else after.manifest.get("design"),
+        planned=after.manifest if before is after else None,
     )
     fresh = [system for system in kept if system not in compared.summary]
     compared.rows = [*compared.rows, *(row for system in fresh for row in kept[system])]

@@ -138,6 +138,7 @@ def collect(
     exploratory, and each one says so.
     """
     from context_bench.engine import rows, run_of
+    from context_bench.engine.looks import look_notes
 
     record = run_of(store, run)
     manifest = record.manifest
@@ -162,6 +163,7 @@ def collect(
         result, _tallied(result, lambda system: rows(store, record.id, system)), field, margin, " and ".join(changes)
     )
     _add_setups(result, store, record.id)
+    result.notes += look_notes(manifest)
     if worth := _worth(manifest, field):
         result.notes.append(worth)
     for family, facts in about:
@@ -233,7 +235,7 @@ def _add_numbers(
             calibration=_calibration(manifest, field),
             unranked=unranked(manifest, cell["systems"]),
             by_cluster=any(family.by_cluster for family in families_of(manifest)),
-            design=manifest.get("design"),
+            planned=manifest,
         )
         result.summary.update(found.summary)
         result.estimates.update(found.estimates)

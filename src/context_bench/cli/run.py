@@ -14,7 +14,7 @@ from context_bench.session.options import RunOptions
     RunOptions,
     "proxy name dataset system model max_examples output out score_field threshold judge_url judge_model "
     "max_workers cache_dir tap upstream controls baseline margin shape stream trials seed max_cost store dry_run "
-    "evidence_only "
+    "until_decided evidence_only "
     "config api_key_env proxy_key_env judge_key_env temperature max_tokens system_prompt prompt timeout "
     "example_timeout setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency executor ray_address "
     "retries marker record wire tap_check copy_replies only_lost bodies budget keep reader evaluator metric imports "

@@ -107,6 +107,13 @@ class Columns:
         """A score as float64, NaN where absent."""
         return _whole(self.scores.get(name), len(self))
 
+    def at(self, keys: NDArray[Any], name: str) -> NDArray[Any]:
+        """A score on the rows of these `keys`, NaN where there is no such row, or it has none."""
+        order = np.argsort(self.keys)
+        places = order[np.minimum(np.searchsorted(self.keys, keys, sorter=order), len(order) - 1)]
+        found: NDArray[Any] = np.where(self.keys[places] == keys, self.numbers(name)[places], np.nan)
+        return found
+
     def measure(self, name: str) -> NDArray[Any]:
         """Tokens (`sent`, `forwarded`, `reply`), `cost`, `latency`, `ttft`, and a number for what `arrived`; NaN where
         unknown.

@@ -29,6 +29,7 @@ from context_bench.engine.execution import (
     load_tokenizers,
     sandboxes_of,
 )
+from context_bench.engine.looks import planned_looks
 from context_bench.engine.manifest import continued, described, judged_again, program
 from context_bench.engine.plan import (
     Arm,
@@ -170,6 +171,8 @@ class Runner(Execution):
     `committed` tells the schedule, which may set units free that waited for it. Groups of a stateful arm go through
     `IsolatedGroups`, which does the same on an instance of their own.
     """
+
+    to_go_on = False
 
     async def run(self, examples: Iterable[Example], total: int | None) -> Executed:
         """Work until everything is done or something ends it."""
@@ -329,7 +332,7 @@ class Runner(Execution):
                     status = STOPPED
             counts = self.statistics.totals(self.schedule.tally, self.notes, interrupted=self.interrupted)
             await self._keep_load_log()
-            await self.in_database(self.writer.end, status, counts)
+            await self.in_database(self.writer.end, INTERRUPTED if status == DONE and self.to_go_on else status, counts)
         finally:
             if self.progress is not None:
                 self.progress.close()
@@ -363,6 +366,7 @@ async def execute(
     executor: Executor | None = None,
     limits: Limits | None = None,
     overhead: list[Call] | None = None,
+    to_go_on: bool = False,
 ) -> Executed:
     """Have every arm answer every example in every trial, judge the answers, and keep it all in `store`.
 
@@ -373,7 +377,8 @@ async def execute(
     progress. `executor`: where the work is done, default in this process. `limits`: tells what changed about how much
     each endpoint is asked; it is kept with the run as it goes on. `overhead`: attempts that are made for the run and
     for none of its rows, before it begins or while its examples are made; they are written down, and taken out of the
-    list, before examples are worked on.
+    list, before examples are worked on. `to_go_on`: these are the first examples of a run that more may follow, so it
+    is not called done.
 
     A failure of a system or evaluator is an error in its row; the run goes on. Cancelling (Ctrl-C) ends the run as
     interrupted: what was finished is committed, and `Executed.completed` is false. Raises `Stop` for what cannot begin,
@@ -387,7 +392,10 @@ async def execute(
     paid = [] if overhead is None else overhead
     writer = Writer(store, clock, secrets, reuse, settings.bodies, planned, judges, settings.trials, paid)
     runner = Runner(writer, settings, recorder, spend, progress, clock, executor)
-    about = {"seed": settings.seed, "trials": settings.trials, "text_fields": settings.text_fields}
+    runner.to_go_on = to_go_on
+    about: dict[str, Any] = {"seed": settings.seed, "trials": settings.trials, "text_fields": settings.text_fields}
+    if (looks := planned_looks(manifest)) is not None:
+        about["looks"] = looks
     identity = identity_of(planned, judges, about, manifest.get("datasets"))
     async with runner.threads():
         await runner.in_database(load_tokenizers, planned)

@@ -138,7 +138,7 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
         manifest = {**manifest, "blinding": before["blinding"]}
     manifest = {
         **manifest,
-        **{name: before[name] for name in ("limits", "loads", "walls") if name in before},
+        **{name: before[name] for name in ("limits", "loads", "walls", "looks") if name in before},
     }  # what happened then happened
     if before:  # what is declared after the first call was not declared
         manifest = {key: value for key, value in manifest.items() if key != "design"}

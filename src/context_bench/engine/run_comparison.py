@@ -16,8 +16,10 @@ from context_bench.core.records import Comparison
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.engine.aggregates import Columns, Gatherer, averaged
 from context_bench.engine.estimates import unscored
+from context_bench.engine.looks import DECIDED
 from context_bench.stats.agreement import Corrected
 from context_bench.stats.verdict import (
+    LEVEL,
     Assay,
     Evidence,
     VerdictQuestion,
@@ -36,9 +38,7 @@ if TYPE_CHECKING:
 _MOST_TYPES = 40  # kinds of question; of more, differences would fill pages and show nothing
 _MOST_BY_TYPE = 300  # differences by kind: about 10 ms each, of 10,000 rows
 _MOST_MATCHED = 4  # pairs of systems whose common rows are remembered
-_SAME_SIZE = (
-    0.05  # share by which truncation of a fixed size may differ from a system's, and still be called of the same size
-)
+_SAME_SIZE = 0.05  # share by which truncation of a fixed size may differ from a system's, and still be of its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,9 @@ class Comparer:
     aside: frozenset[str] = frozenset()
     unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
     by_cluster: bool = False  # the command line's -n counts clusters
+    level: float = LEVEL  # what p-values are held against
+    decided: Mapping[str, Comparison] = field(default_factory=dict)  # by looks at the run while it went on
+    between_looks: bool = False  # what no look decided is open, whatever the rows say by now
     second_answer: str | None = None  # the arm that is the baseline's second answer, declared before the run
     headline: str = ""  # what `comparisons` found to stand above all else
     _matched: FIFOCache[tuple[str, str], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = field(
@@ -186,7 +189,7 @@ class Comparer:
                 asked.append(replace(question, baseline=f"truncation to the same size ({cut})"))
                 kept.append(self._retained(system, cut))
         cuts = [question.baseline.partition("(")[2].removesuffix(")") for question in asked]
-        made = judge(asked)
+        made = judge(asked, level=self.level)
         return [
             replace(one, baseline=cut, sentence=lead + one.sentence)
             for one, cut, lead in zip(made, cuts, kept, strict=True)
@@ -236,9 +239,20 @@ class Comparer:
         for place, (family, _) in enumerate(asked):
             families.setdefault(family, []).append(place)
         made: dict[int, Comparison] = {}
-        for places in families.values():
-            made |= zip(places, judge([asked[place][1] for place in places]), strict=True)
+        for family, places in families.items():
+            questions = [asked[place][1] for place in places]
+            made |= zip(places, self._by_looks(judge(questions, level=self.level), questions, family), strict=True)
         return [self._as_noise(asked[place][1], made[place]) for place in range(len(asked))]
+
+    def _by_looks(self, made: list[Comparison], asked: list[VerdictQuestion], family: Hashable) -> list[Comparison]:
+        """Verdicts of the looks on the systems under test, in the place of what the rows say by now."""
+        if family != ("whole", None) or not (self.decided or self.between_looks):
+            return made
+        still = judge(asked, level=0.0) if self.between_looks else made
+        return [
+            self.decided.get(one.system, unsaid if one.verdict in DECIDED else one)
+            for one, unsaid in zip(made, still, strict=True)
+        ]
 
     @property
     def _there(self) -> dict[str, ArmRole]:
@@ -390,7 +404,8 @@ class Comparer:
         keys, at_one, at_two = keys[wanted], at_one[wanted], at_two[wanted]
         a, b = one.numbers(self.score_field)[at_one], two.numbers(self.score_field)[at_two]
         if not once and second == self.baseline and self.second_answer not in (None, first):
-            b = self._with_second_answer(b, keys)
+            again = self.columns[self.second_answer or ""].at(keys, self.score_field)
+            b = np.where(np.isnan(again), b, (b + again) / 2)
         same = self._same_arrived(first, second, at_one, at_two) & ~np.isnan(a) & ~np.isnan(b)
         a = np.where(same, b, a)
         failed_one = unscored(one, self.gatherer, self.score_field)[at_one]
@@ -442,14 +457,6 @@ class Comparer:
             if same > 0 or copied:
                 told.append(untouched_note(system, self.baseline, max(0, same), len(keys), copied))
         return told
-
-    def _with_second_answer(self, scores: NDArray[Any], keys: NDArray[Any]) -> NDArray[Any]:
-        """The baseline's scores, averaged with those of its second answer where that has one."""
-        again = self.columns[self.second_answer or ""]
-        places = np.searchsorted(again.keys, keys, sorter=(order := np.argsort(again.keys)))
-        places = order[np.minimum(places, len(order) - 1)]
-        second = np.where(again.keys[places] == keys, again.numbers(self.score_field)[places], np.nan)
-        return np.where(np.isnan(second), scores, (scores + second) / 2)
 
     def _rows_of_both(self, first: str, second: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Keys of the rows that two systems have in common, and where they are. The latest pairs are remembered: kinds

@@ -18,6 +18,7 @@ from context_bench.core.roles import CANDIDATE, ArmRole, of_kind, second_answer
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
 from context_bench.engine.estimates import costs_rest_on_few, estimates_of
+from context_bench.engine.looks import decided, is_looking, level_now
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
 
@@ -59,7 +60,7 @@ def summarise(
     aside: Collection[str] = (),
     unranked: Collection[str] = (),
     by_cluster: bool = False,
-    design: Mapping[str, Any] | None = None,
+    planned: Mapping[str, Any] | None = None,
 ) -> RunSummary:
     """Everything that can be said of the rows of `systems` (one cell of a run).
 
@@ -71,11 +72,11 @@ def summarise(
     ("margin", "score", "margin and score"), which every verdict then says. `aside`: datasets that can tell nothing of a
     loss of context; verdicts over everything leave them out, unless there is nothing else. `unranked`: systems whose
     hits have no order: without scores of it. `by_cluster`: what the command line calls `-n` counts clusters.
-    `design`: what the manifest says of the run's design (`second_baseline`: baseline → the arm that is its second
-    answer). With two or more systems each gets its `pareto_rank`. Raises `BadInput` if no row has `score_field`
-    although rows have other scores.
+    `planned`: the run's manifest, for its design (a second answer of the baseline, looks at the run while it went on)
+    and the looks that were taken. With two or more systems each gets its `pareto_rank`. Raises `BadInput` if no row has
+    `score_field` although rows have other scores.
     """
-    found, gatherer, roles = RunSummary(), Gatherer(), roles or {}
+    found, gatherer, roles, planned = RunSummary(), Gatherer(), roles or {}, planned or {}
     columns: dict[str, Columns] = {}
     whole: dict[
         str, Columns
@@ -137,7 +138,8 @@ def summarise(
                 aside=left_out,
                 unranked=left,
                 by_cluster=by_cluster,
-                second_answer=second if (second := second_answer(design, against)) in columns else None,
+                second_answer=second if (second := second_answer(planned.get("design"), against)) in columns else None,
+                **_by_looks(planned, post_hoc=bool(chosen_after)),
             )
             found.comparisons, found.by_type, found.lifts = comparer.comparisons(), comparer.by_type(), comparer.lifts()
             found.notes[:0] = [comparer.headline] if comparer.headline else []
@@ -173,6 +175,18 @@ def _with_assumption(one: Comparison, wire: Mapping[str, Mapping[str, Any]]) -> 
         "arrived in them (--only-lost): what else was cut may matter, and this run could not see it."
     )
     return replace(one, sentence=said)
+
+
+def _by_looks(manifest: Mapping[str, Any], *, post_hoc: bool) -> dict[str, Any]:
+    """Facts for a `Comparer` on the looks at a run; none where it is judged once. A question that was chosen
+    afterwards was not decided by a look: only their level counts for it.
+    """
+    level = level_now(manifest)
+    if level is None:
+        return {}
+    if post_hoc:
+        return {"level": level}
+    return {"level": level, "decided": decided(manifest), "between_looks": not is_looking(manifest)}
 
 
 class _OnePass:

@@ -166,6 +166,7 @@ class RunOptions(OptionSet):
         "Answer what arrives as the baseline's request did with its reply.", True, names="--copy", rare=True, pair=True
     )
     only_lost: bool = flag("Ask only where evidence was lost; take the rest for unchanged.", False, rare=True)
+    until_decided: bool = flag("Stop at a look (40, 60, 80, 100 % of the examples) at which all is decided.", False)
     evidence_only: bool = flag("Only ask what arrives of the evidence: quick, no model.", False)
     bodies: Literal["all", "changed", "none"] | None = flag(
         "Keep request and reply bodies: all, changed, none.",
@@ -222,9 +223,7 @@ class RunOptions(OptionSet):
 
 
 class MemoryOptions(RunOptions):
-    """The options of `context-bench memory run`; `max_examples` counts conversations. `relay` empty: the bundled
-    model.
-    """
+    """Options of `context-bench memory run`; `max_examples` counts conversations. `relay` empty: the bundled model."""
 
     changes: ClassVar = {
         "system": own(

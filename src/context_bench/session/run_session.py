@@ -180,34 +180,47 @@ async def _run_and_report(
     from context_bench.runner import add_notes, collect, details
     from context_bench.session import reporting
 
-    executed = await execute(
-        store,
-        name=name,
-        arms=[arm for cell in cells for arm in cell.arms],
-        examples=Chained(data),
-        evaluators=evaluators,
-        manifest=manifest,
-        settings=RunSettings(
-            trials=options.trials,
-            seed=options.seed,
-            max_workers=options.max_workers,
-            example_timeout=options.example_timeout,
-            setup_timeout=options.setup_timeout,
-            run_timeout=options.run_timeout,
-            bodies=options.bodies or "auto",
-        ),
-        recorder=environment.tap,
-        spend=spend,
-        progress=None if options.quiet else TerminalProgress(),
-        total=None if options.quiet else _at_most(options, data),  # it may take reading a file
-        reuse="all" if options.reuse or options.cache_dir else "run",
-        executor=executor_of(options, environment),
-        limits=environment.accounts.limit_changes if environment.accounts is not None else None,
-        overhead=environment.overhead,
-    )
+    metrics = run_parts.metrics(options, several_datasets=len(data) > 1)
+    source: Any = Chained(data)
+    looks = _looks(options, cells, source, data, manifest)
+    _same_design(store, name, manifest)
+
+    async def go(examples: Any, name: str | None, total: int | None, *, to_go_on: bool = False) -> Any:
+        return await execute(
+            store,
+            name=name,
+            arms=[arm for cell in cells for arm in cell.arms],
+            examples=examples,
+            evaluators=evaluators,
+            manifest=manifest,
+            settings=RunSettings(
+                trials=options.trials,
+                seed=options.seed,
+                max_workers=options.max_workers,
+                example_timeout=options.example_timeout,
+                setup_timeout=options.setup_timeout,
+                run_timeout=options.run_timeout,
+                bodies=options.bodies or "auto",
+            ),
+            recorder=environment.tap,
+            spend=spend,
+            progress=None if options.quiet else TerminalProgress(),
+            total=total,
+            reuse="all" if options.reuse or options.cache_dir else "run",
+            executor=executor_of(options, environment),
+            limits=environment.accounts.limit_changes if environment.accounts is not None else None,
+            overhead=environment.overhead,
+            to_go_on=to_go_on,
+        )
+
+    if looks is None:
+        # it may take reading a file
+        executed = await go(source, name, None if options.quiet else _at_most(options, data))
+    else:
+        executed = await _until_decided(store, name, looks, go, metrics)
     if executed.counts.get("reused"):
         say(reporting.reused(executed.counts))
-    result = collect(store, executed.run_id, run_parts.metrics(options, several_datasets=len(data) > 1))
+    result = collect(store, executed.run_id, metrics)
     if executed.completed:
         from context_bench.session.activity import activity_notes
 
@@ -220,6 +233,58 @@ async def _run_and_report(
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
+
+
+def _looks(options: RunOptions, cells: list[Any], source: Any, data: list[Any], manifest: dict[str, Any]) -> Any:
+    """The examples in the order of the looks of `--until-decided`, declared in the manifest; `None` without it."""
+    if not options.until_decided:
+        return None
+    if not any(cell.baseline for cell in cells):
+        raise BadInput("--until-decided needs something to compare with, such as --controls: one system has no verdict")
+    from context_bench.engine.looks import ExamplesInLooks
+
+    found = ExamplesInLooks.planned(source, data)
+    manifest["design"] = {**(manifest.get("design") or {}), "until_decided": found.design}
+    return found
+
+
+def _same_design(store: Any, name: str | None, manifest: dict[str, Any]) -> None:
+    """Refuse to go on with a run whose looks were declared to be others: its verdicts would not be what they say."""
+    from context_bench.engine import list_runs
+    from context_bench.engine.looks import planned_looks
+
+    before = next((run for run in list_runs(store) if name is not None and run.name == name), None)
+    if before is not None and planned_looks(before.manifest) != planned_looks(manifest):
+        begun = "with" if planned_looks(before.manifest) is not None else "without"
+        raise BadInput(
+            f"run {name!r} was begun {begun} --until-decided, or with other examples: the looks at it were declared "
+            "then. Go on with the same options, or give another --run"
+        )
+
+
+async def _until_decided(store: Any, name: str | None, looks: Any, go: Any, metrics: list[Any]) -> Any:
+    """Answer the examples up to a look, take it, and so on until every system has its verdict or they are all done."""
+    from context_bench.engine import list_runs, run_of
+    from context_bench.engine.looks import all_decided, looks_taken, take_look
+    from context_bench.engine.store.run_records import finish
+    from context_bench.runner import collect
+
+    most = len(looks.ends)
+    past = next((run.manifest for run in list_runs(store) if name is not None and run.name == name), {})
+    while True:
+        taken, over = looks_taken(past), all_decided(past)
+        part = looks.first(taken if over else min(taken + 1, most))
+        executed = await go(part, name, len(part), to_go_on=True)
+        name, run = executed.name, executed.run_id
+        if not executed.completed:
+            return executed
+        past = run_of(store, run).manifest
+        if looks_taken(past) > taken:  # an unfinished run was gone on with, which had been looked at before
+            continue
+        if over or taken == most or take_look(store, run, lambda store, run: collect(store, run, metrics)):
+            finish(store, run)
+            return executed
+        past = run_of(store, run).manifest
 
 
 def money_limit(options: RunOptions, *others: Callable[[str], str]) -> Any:

@@ -121,6 +121,13 @@ def set_manifest(store: Store, run: str, manifest: dict[str, Any]) -> None:
         connection.execute(update(schema.runs).where(schema.runs.c.id == run).values(manifest=pack(dumps(manifest))))
 
 
+def finish(store: Store, run: str) -> None:
+    """Call a run (id or name) done whose examples were taken in several goes."""
+    number = run_of(store, run).number
+    with store.writing() as connection:
+        connection.execute(update(schema.runs).where(schema.runs.c.number == number).values(status=DONE))
+
+
 def spent(store: Store, run: str) -> float:
     """US dollars of all calls a run has made, failed and repeated ones and judges included, as far as prices are
     known.

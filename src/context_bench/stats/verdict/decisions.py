@@ -268,8 +268,10 @@ def noise_floor(
     return f"{said} That is noise: so many scores change by themselves.{used} Other arms are judged pair by pair."
 
 
-def judge(questions: Sequence[VerdictQuestion]) -> list[Comparison]:
+def judge(questions: Sequence[VerdictQuestion], *, level: float = LEVEL) -> list[Comparison]:
     """Verdicts on one family of questions (systems, datasets, or both); p-values are Holm-corrected within the family.
+
+    `level`: what p-values are held against; below 5 % where a run is looked at several times.
 
     `Comparison.p` belongs to the verdict: of "no difference" for `better`, of "the loss is within the margin" for
     `inferior`, else of "the loss is the margin or more".
@@ -282,7 +284,7 @@ def judge(questions: Sequence[VerdictQuestion]) -> list[Comparison]:
 
     columns = zip(questions, adjusted("p_loss"), adjusted("p_within"), adjusted("p_gain"), strict=True)
     family = _family(questions)
-    return [_comparison(question, *ps, family=family) for question, *ps in columns]
+    return [_comparison(question, *ps, family=family, level=level) for question, *ps in columns]
 
 
 def _family(questions: Sequence[VerdictQuestion]) -> str:
@@ -329,9 +331,11 @@ def compare(
     )[0]
 
 
-def _comparison(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, *, family: str) -> Comparison:
+def _comparison(
+    question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, *, family: str, level: float
+) -> Comparison:
     evidence = question.evidence
-    verdict = _verdict(question, p_loss, p_within, p_gain)
+    verdict = _verdict(question, p_loss, p_within, p_gain, level)
     p = {"better": p_gain, "inferior": p_within}.get(verdict, p_gain if math.isnan(p_loss) else p_loss)
     return Comparison(
         system=question.system,
@@ -355,18 +359,18 @@ def _comparison(question: VerdictQuestion, p_loss: float, p_within: float, p_gai
     )
 
 
-def _verdict(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float) -> Verdict:
+def _verdict(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, level: float) -> Verdict:
     evidence = question.evidence
     if not question.calibrated or evidence.low is None or evidence.margin is None:
         return "no verdict"
     if evidence.margin <= 0:
         return "insensitive"
-    if p_within < LEVEL:
+    if p_within < level:
         return "inferior"
     if failures_decide(evidence):
         return "undecided"
-    if p_gain < LEVEL and (evidence.difference or 0) > 0:
+    if p_gain < level and (evidence.difference or 0) > 0:
         return "better"
-    if p_loss < LEVEL:
+    if p_loss < level:
         return "non-inferior" if question.assay.arm else "insensitive"
     return "undecided"

@@ -82,9 +82,7 @@ class _Changes:
 
 
 def changes(differences: NDArray[Any], noise: NDArray[Any] | None = None) -> _Changes:
-    """How often pairs change: those of the system and, if those do not change clearly more or less, of two equal
-    arms.
-    """
+    """Changes of the system's pairs and, if those do not change clearly more or less, of two equal arms'."""
     own = _counted(differences)
     if noise is None or not len(noise):
         return own
@@ -111,8 +109,8 @@ def forecast(
     noise: NDArray[Any] | None = None,
     refuted: bool,
 ) -> ExamplesNeeded:
-    """What would decide, from bounded differences that left it open. `noise`: differences of two equal arms; `refuted`:
-    a loss is shown, so the two are not equal.
+    """The examples that would decide, from bounded differences that left it open. `noise`: differences of two equal
+    arms; `refuted`: a loss is shown, so the two are not equal.
     """
     pairs = changes(differences, noise)
     n, clusters, grown = gathered.design.n, gathered.design.clusters, _Grown(differences, codes)

@@ -1,0 +1,177 @@
+"""Looks at the results of a run while it goes on, so that it can end as soon as every system has a verdict.
+
+A group-sequential design: at 40, 60, 80 and 100 % of the examples the usual tests are held against the levels of
+O'Brien and Fleming (Biometrics 1979; five looks, of which the first can decide nothing and is not taken), so that all
+looks together err in 5 %. The looks are at fixed places of one order of examples, which the manifest holds before the
+first call. Each is written to the store before it is taken, and with what it decided afterwards: what was decided stays
+so, and a run that was killed takes the same looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from context_bench.core.protocols import Fingerprinted
+from context_bench.core.records import Comparison, Example
+from context_bench.core.roles import CANDIDATE, roles_in
+from context_bench.engine.store import Store
+from context_bench.engine.store.run_records import run_of, set_manifest
+
+#: Shares of the examples at which a run is looked at, and the one-sided levels there.
+SHARES, LEVELS = (0.4, 0.6, 0.8, 1.0), (0.0019, 0.0108, 0.0251, 0.0411)
+#: What a report leaves out of a comparison where it is not known.
+_UNKNOWN = dict.fromkeys(("dataset", "shape", "difference", "low", "high", "p", "margin"))
+DECIDED = ("better", "non-inferior", "inferior")
+
+
+class ExamplesInLooks:
+    """The examples of several datasets in the order of the looks: first the same share of each, then the next.
+
+    `ends`: for each look, how many examples of each dataset come before it. `count`: looks whose examples these are.
+    Whatever shares a cluster and follows one another stays on one side of a look.
+    """
+
+    def __init__(self, source: Any, datasets: Sequence[Any], ends: list[list[int]], count: int) -> None:
+        self._source, self._datasets, self.ends, self.count = source, list(datasets), ends, count
+
+    @classmethod
+    def planned(cls, source: Any, datasets: Sequence[Any]) -> ExamplesInLooks:
+        """The order of these datasets, whose examples are read for it once. `source`: all of them, with their
+        fingerprint.
+        """
+        ends = [_ends([_cluster(example, place) for place, example in enumerate(each.examples())]) for each in datasets]
+        return cls(source, datasets, [list(look) for look in zip(*ends, strict=True)], len(SHARES))
+
+    def first(self, count: int) -> ExamplesInLooks:
+        """Those of the first `count` looks."""
+        return ExamplesInLooks(self._source, self._datasets, self.ends, count)
+
+    @property
+    def design(self) -> list[dict[str, Any]]:
+        """The looks, for the manifest."""
+        return [
+            {"look": number, "examples": sum(ends), "level": level}
+            for number, (ends, level) in enumerate(zip(self.ends, LEVELS, strict=True), 1)
+        ]
+
+    def __len__(self) -> int:
+        return sum(self.ends[self.count - 1])
+
+    def __iter__(self) -> Iterator[Example]:
+        streams = [iter(each.examples()) for each in self._datasets]
+        before = [0] * len(streams)
+        for ends in self.ends[: self.count]:
+            for stream, start, end in zip(streams, before, ends, strict=True):
+                yield from islice(stream, end - start)
+            before = ends
+
+    def fingerprint(self) -> Any:
+        """Facts that determine the examples and their order; `None` where a dataset has none."""
+        told = self._source.fingerprint() if isinstance(self._source, Fingerprinted) else None
+        return None if told is None else [told, self.ends[: self.count]]
+
+    def unchanged(self) -> bool:
+        """Do the facts of the last fingerprint still hold?"""
+        return bool(self._source.unchanged())
+
+
+def _cluster(example: Example, place: int) -> Any:
+    found = example.get("group")
+    return example.get("cluster", place) if found is None else found
+
+
+def _ends(clusters: Sequence[Any]) -> list[int]:
+    """Places of the looks among examples of these clusters: at their shares, or where the cluster there ends."""
+    ends = []
+    for share in SHARES:
+        end = min(len(clusters), max(1, round(share * len(clusters))))
+        while end < len(clusters) and clusters[end] == clusters[end - 1]:
+            end += 1
+        ends.append(end)
+    return ends
+
+
+def planned_looks(manifest: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The looks that were declared before the run; `None` of a run that is judged once, at its end."""
+    found = (manifest.get("design") or {}).get("until_decided")
+    return found if isinstance(found, list) else None
+
+
+def looks_taken(manifest: Mapping[str, Any]) -> int:
+    """The number of looks that were taken to their end."""
+    return sum("verdicts" in look for look in manifest.get("looks") or [])
+
+
+def all_decided(manifest: Mapping[str, Any]) -> bool:
+    """True if every system had its verdict at the latest look that was taken."""
+    looks = [look for look in manifest.get("looks") or [] if "verdicts" in look]
+    return bool(looks) and all(verdict in DECIDED for verdict in looks[-1]["verdicts"].values())
+
+
+def take_look(store: Store, run: str, collect: Any) -> bool:
+    """Look at a run whose examples up to the next look are answered; true if every system has its verdict.
+
+    `collect(store, run)` gives the result of a stored run; with a look begun, its verdicts are held against the level
+    of that look.
+    """
+    manifest = run_of(store, run).manifest
+    planned, past = planned_looks(manifest) or [], list(manifest.get("looks") or [])[: looks_taken(manifest)]
+    look = dict(planned[len(past)])
+    set_manifest(store, run, {**manifest, "looks": [*past, look]})
+    result = collect(store, run)
+    roles = roles_in(result.manifest, result.summary)
+    asked = [
+        one
+        for one in result.comparisons
+        if not one.dataset and not roles.get(one.system, CANDIDATE).is_control and one.system != one.baseline
+    ]
+    told = decided({"looks": past})
+    look["verdicts"] = {one.system: one.verdict for one in asked}
+    look["decided"] = {one.system: asdict(one) for one in asked if one.verdict in DECIDED and one.system not in told}
+    set_manifest(store, run, {**run_of(store, run).manifest, "looks": [*past, look]})
+    return all_decided({"looks": [look]})
+
+
+def decided(manifest: Mapping[str, Any]) -> dict[str, Comparison]:
+    """System → its verdict and the numbers behind it, as they were at the look that decided it."""
+    looks = [look for look in manifest.get("looks") or [] if "verdicts" in look]
+    return {
+        system: Comparison(**{**_UNKNOWN, **told, "sentence": f"{told['sentence']} Decided at {_named(look)}."})
+        for look in looks
+        for system, told in look.get("decided", {}).items()
+    }
+
+
+def level_now(manifest: Mapping[str, Any]) -> float | None:
+    """The level that verdicts are held against: that of the latest look, 0 before the first; `None` without looks."""
+    if planned_looks(manifest) is None:
+        return None
+    looks = manifest.get("looks") or []
+    return float(looks[-1]["level"]) if looks else 0.0
+
+
+def is_looking(manifest: Mapping[str, Any]) -> bool:
+    """A look was begun and not taken to its end."""
+    looks = manifest.get("looks") or []
+    return bool(looks) and "verdicts" not in looks[-1]
+
+
+def look_notes(manifest: Mapping[str, Any]) -> list[str]:
+    """A sentence on each look that was taken, and on how many there might have been."""
+    planned = planned_looks(manifest)
+    if planned is None:
+        return []
+    taken = [look for look in manifest.get("looks") or [] if "verdicts" in look]
+    most = f"at most {planned[-1]['examples']:,} examples"
+    notes = [f"Stopped as soon as every system had a verdict, {most}, {len(planned)} looks (--until-decided)."]
+    for look in taken:
+        verdicts = ", ".join(f"{system} {verdict}" for system, verdict in look["verdicts"].items())
+        notes.append(f"{_named(look)[0].upper()}{_named(look)[1:]}: {verdicts}.")
+    return notes if taken else [f"No look was taken yet: {most}, {len(planned)} looks (--until-decided)."]
+
+
+def _named(look: Mapping[str, Any]) -> str:
+    return f"look {look['look']}, at {look['examples']:,} examples (one-sided level {100 * look['level']:.2g} %)"
