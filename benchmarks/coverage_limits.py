@@ -170,6 +170,21 @@ def spread(runs: int) -> None:
                     low, high = sequence.interval or (0.0, 0.0)
                     wrong[:, stream] |= np.array([t >= first for first in (50, 200, 500)]) & (not low <= truth <= high)
         print(f"  SD {sd:g}: " + ", ".join(f"{part:.1%}" for part in wrong.mean(axis=1)), flush=True)
+        print(f"    the usual 95 % interval, from 200 on: {_usual(sd, truth, wrong.shape[1]):.1%}", flush=True)
+
+
+def _usual(sd: float, truth: float, streams: int) -> float:
+    """Share of streams in which an interval of one look, looked at after each session, is wrong at some."""
+    rng, wrong = np.random.default_rng(4), 0
+    for _ in range(streams):
+        alone, ratio = session_costs(rng, (20_000,), sd)
+        through, t = alone * ratio, np.arange(1, 20_001)
+        below = np.cumsum(alone)
+        found = np.cumsum(through) / below
+        squares = np.cumsum(through**2) - 2 * found * np.cumsum(through * alone) + found**2 * np.cumsum(alone**2)
+        half = 1.96 * np.sqrt(np.maximum(squares, 0) / t) / (below / t) / np.sqrt(t)
+        wrong += bool((np.abs(found - truth) > half)[199:].any())
+    return wrong / streams
 
 
 def _ratio_of_sums(sd: float) -> float:

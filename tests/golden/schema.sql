@@ -49,6 +49,23 @@ CREATE TABLE calls (
 	in_flight INTEGER, 
 	PRIMARY KEY (id)
 );
+CREATE TABLE certificates (
+	"key" BLOB NOT NULL, 
+	created FLOAT NOT NULL, 
+	updated FLOAT NOT NULL, 
+	owner VARCHAR, 
+	state BLOB NOT NULL, 
+	PRIMARY KEY ("key")
+);
+CREATE TABLE counted_sessions (
+	certificate BLOB NOT NULL, 
+	session BLOB NOT NULL, 
+	requests INTEGER NOT NULL, 
+	PRIMARY KEY (certificate, session)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE endpoints (
 	id INTEGER NOT NULL, 
 	model VARCHAR NOT NULL, 
@@ -235,4 +252,4 @@ CREATE INDEX forwarded_output ON forwarded (output);
 CREATE INDEX forwarded_run ON forwarded (run);
 CREATE UNIQUE INDEX outputs_key ON outputs ("key", run);
 CREATE INDEX setups_run ON setups (run);
--- 0009
+-- 0010

@@ -118,6 +118,12 @@ class CostCapReached(Stop):
     exit_code = 5
 
 
+class LimitCrossed(Stop):
+    """A limit on sessions is crossed, and that is to end the command."""
+
+    exit_code = 6
+
+
 class RunTimedOut(Stop):
     """The time allowed for the whole run is over; what was finished is kept."""
 

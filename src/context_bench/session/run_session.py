@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ class RunEnvironment:
 
     `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that,
     until they are written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits
-    of what is asked.
+    of what is asked. `before_report` is given the result of a completed run, its store and id, and may add to it.
     """
 
     upstream: str | None = None
@@ -43,6 +43,7 @@ class RunEnvironment:
     overhead: list[Call] = field(default_factory=list)
     result: Any = None
     accounts: Accounts | None = None
+    before_report: Callable[[Any, Any, str], Awaitable[None]] | None = None
 
     def limiter(self, url: str) -> Any:
         """The limiter of requests to that endpoint; `None` where nobody has to wait."""
@@ -230,6 +231,8 @@ async def _run_and_report(
         ]
         result.notes += found
         add_notes(store, executed.run_id, found)
+        if environment.before_report is not None:
+            await environment.before_report(result, store, executed.run_id)
     reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))

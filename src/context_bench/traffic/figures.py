@@ -21,6 +21,7 @@ from context_bench.wire.violations import total
 
 if TYPE_CHECKING:
     from context_bench.stats.lift import Lift
+    from context_bench.traffic.limits import SessionCounts
 
 __all__ = [
     "add_replay",
@@ -37,21 +38,15 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
     """Fill in `result.replay`, the systems' figures in `summary` and `estimates`, and notes. `told`: `replay` of the
     run's manifest.
     """
-    from context_bench.engine.encoding import HIDDEN
     from context_bench.engine.store.row_details import export
-    from context_bench.tap.masking import MASK, map_text, mask_names, mask_text
     from context_bench.traffic.metrics.replayed import Agreement, SystemFigures, actions_by_request
-
-    def masked(text: str) -> str:
-        return mask_text(text.replace(HIDDEN, MASK))
 
     rules, kept = _Rules(told), {}
     passthrough = told.get("passthrough")
     wanted = actions_by_request(export(store, run, passthrough)) if passthrough else {}
     systems: dict[str, Any] = {}
     for name in result.summary:
-        # What was sent is read as the tap wrote down what arrived: without anything that looks like a key.
-        figures = SystemFigures(rules, clean=lambda body: map_text(mask_names(body), masked), truncate=_truncated)
+        figures = SystemFigures(rules, clean=_masked, truncate=_truncated)
         against = Agreement(wanted if name != passthrough else {})
         for item in export(store, run, name):
             figures.add(item)
@@ -80,6 +75,43 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
     options = {name: value for name, value in result.manifest.get("options", {}).items() if name not in _OF_OTHER_RUNS}
     result.manifest = {**result.manifest, "options": options}
     result.notes[:0] = [CANNOT_SEE, *_about_the_sets(result.manifest.get("datasets") or [])]
+
+
+def session_counts(store: Any, run: str, told: Mapping[str, Any], name: str) -> Iterator[SessionCounts]:
+    """The sessions of a replay through the system `name`, each as limits read it. `told`: `replay` of the run's
+    manifest.
+
+    A bill is not known where a request failed or was not seen, where there is no price, or where the log says too
+    little for a verdict on money.
+    """
+    from itertools import groupby
+
+    from context_bench.engine.store.row_details import export
+    from context_bench.traffic.limits import SessionCounts
+    from context_bench.traffic.metrics.replayed import SystemFigures
+
+    rules = _Rules(told)
+    by_group = groupby(
+        export(store, run, name), lambda item: str(item["row"].get("group") or item["row"]["example_id"])
+    )
+    for group, items in by_group:
+        figures, violated = SystemFigures(rules, clean=_masked), 0
+        for item in items:
+            before = total(figures.violations)
+            figures.add(item)
+            violated += total(figures.violations) > before
+        facts = figures.as_dict()
+        whole = facts["priced"] and not facts["failed"] and not facts["unseen"]
+        alone, through = (facts["cost"].get(key) if whole else None for key in ("alone_usd", "through_usd"))
+        yield SessionCounts(group, facts["requests"], violated, alone, through)
+
+
+def _masked(body: Any) -> Any:
+    """A body that was sent, as the tap wrote down what arrived: without anything that looks like a key."""
+    from context_bench.engine.encoding import HIDDEN
+    from context_bench.tap.masking import MASK, map_text, mask_names, mask_text
+
+    return map_text(mask_names(body), lambda text: mask_text(text.replace(HIDDEN, MASK)))
 
 
 _TRUNCATION = "truncation to the same size"

@@ -38,7 +38,9 @@ class Turn:
     their result came; `needles_without`: why there are none; `needles_damaged`: pieces that were taken out behind;
     `needles_shown`: such markers in the reply.
     `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had
-    nothing stood in between. `front` and `calls` are the taps' own records, by the recording policy.
+    nothing stood in between. `bill_alone`, `bill_through`: what the turn costs without and with what stands in
+    between, by the same cache rules and with the replies. `front` and `calls` are the taps' own records, by the
+    recording policy.
     """
 
     number: int
@@ -75,6 +77,8 @@ class Turn:
     predicted_write: int | None = None
     predicted_cost: float | None = None  # of the prompts only
     alone_cost: float | None = None
+    bill_alone: float | None = None
+    bill_through: float | None = None
     violations: dict[str, int] = field(default_factory=dict)
     tools: dict[str, list[str]] = field(default_factory=dict)
     details: list[str] = field(default_factory=list)

@@ -5,7 +5,8 @@ found by content key, so a run can use what an earlier one made. A *source* says
 to be, and how far. *Scores* belong to (output, evaluator); *calls* and *forwarded* requests to an output. A *set-up*
 got a group of a run ready for its questions: the outputs of these name it, and calls and forwarded requests of its own
 do. *Replies* of judges are remembered by the content of what they were asked. A *watch* of live traffic has *watched*
-records, one per request of a client. Large texts live once in *bodies*. Who writes in a run holds its
+records, one per request of a client. A *certificate* is the state of limits over sessions, with the *counted
+sessions* of a folder. Large texts live once in *bodies*. Who writes in a run holds its
 write lease, a row of *pens*: it counts the transactions, and is taken away by who takes the run over. Keys are 16 raw
 bytes; JSON is stored packed (see `encoding`). There are no foreign keys: rows are written by few places (`pending`,
 `outcomes`, `watches`), each in one transaction, and removed by one (`run_records.purge`).
@@ -25,7 +26,7 @@ from context_bench.engine.store.dialects import PACKED, TEXT, WHOLE
 
 #: The newest migration. Checked against Alembic's own idea by a test, so that opening a current store need not load
 #: Alembic.
-HEAD = "0009"
+HEAD = "0010"
 
 #: "CTXB": marks a SQLite file as ours.
 APPLICATION_ID = 0x43545842
@@ -250,6 +251,23 @@ watched_bodies = Table(
     Column("place", WHOLE, primary_key=True, autoincrement=False),  # 0 the client's request, then the calls in order
     Column("request", LargeBinary(16)),
     Column("reply", LargeBinary(16)),
+    sqlite_with_rowid=False,
+)
+certificates = Table(
+    "certificates",
+    metadata,
+    Column("key", LargeBinary(16), primary_key=True),  # of what is watched and its limits
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("owner", TEXT),  # the process that counts on it
+    Column("state", PACKED, nullable=False),
+)
+counted_sessions = Table(
+    "counted_sessions",
+    metadata,
+    Column("certificate", LargeBinary(16), primary_key=True),
+    Column("session", LargeBinary(16), primary_key=True),
+    Column("requests", WHOLE, nullable=False),
     sqlite_with_rowid=False,
 )
 replies = Table(

@@ -235,11 +235,11 @@ def watch_of(store: Store, name: str) -> WatchRecord:
     return found
 
 
-def watched(store: Store, name: str, *, bodies: bool = False) -> Iterator[Turn]:
-    """The records of a watch in order; with `bodies`, what the recording policy kept of requests and replies is filled
-    in.
+def watched(store: Store, name: str, *, bodies: bool = False, after: int = 0) -> Iterator[Turn]:
+    """The records of a watch in order, those numbered above `after`; with `bodies`, what the recording policy kept of
+    requests and replies is filled in.
     """
-    number, after = watch_of(store, name).number, 0
+    number = watch_of(store, name).number
     w = schema.watched.c
     while True:
         with store.reading() as connection:

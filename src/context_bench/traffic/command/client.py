@@ -23,6 +23,8 @@ from context_bench.core.errors import BadInput
 #: What programs read their provider's address from, and whether with /v1.
 _ADDRESSES = {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1", "ANTHROPIC_BASE_URL": ""}
 
+_PATIENCE = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -45,7 +47,7 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
     """Run a program against the server at `url`; its terminal and streams are its own. Returns its exit code.
 
     Ctrl-C reaches it from the terminal and is its own to deal with; SIGTERM and SIGHUP are handed on. `by`: the command
-    that starts it.
+    that starts it. Cancelled, it ends the program first.
     """
     loop = asyncio.get_running_loop()
     prepared = prepare(command, url, os.environ)
@@ -65,8 +67,23 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
 
     for each in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(each, forward_signal, each)
-    code = await client.wait()
+    try:
+        code = await client.wait()
+    except asyncio.CancelledError:  # it is not to go on
+        await _ended(client)
+        raise
     return code if code >= 0 else 128 - code
+
+
+async def _ended(client: asyncio.subprocess.Process) -> None:
+    """End a client: politely, and after `_PATIENCE` seconds without asking."""
+    with contextlib.suppress(ProcessLookupError):
+        client.terminate()
+        try:
+            await asyncio.wait_for(client.wait(), _PATIENCE)
+        except TimeoutError:
+            client.kill()
+            await client.wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,27 +5,30 @@ actions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, LimitCrossed
 from context_bench.core.roles import CANDIDATE, control_role
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts, run_parts
 from context_bench.session.arms import Cell, host_and_port, refuse_equal_names
 from context_bench.session.flags import options_of, takes
-from context_bench.session.options import ProxyOptions, ReplayOptions
+from context_bench.session.options import ProxyOptions
 from context_bench.session.output_files import say
 from context_bench.session.run_parts import is_local
 from context_bench.session.run_session import RunEnvironment, carry_out, run_environment
+from context_bench.traffic.command.limit_guard import LimitedReplay, LimitGuard, checked_limits
 
 
 @takes(
-    ReplayOptions,
+    LimitedReplay,
     "proxy name upstream tap level model profile max_examples output out store run max_cost dry_run wire trials "
     "margin seed max_workers api_key_env proxy_key_env proxy_version marker tap_check timeout example_timeout "
-    "run_timeout rpm tpm fixed_concurrency retries resume reuse price max_failures quiet config",
+    "run_timeout rpm tpm fixed_concurrency retries resume reuse price max_failures limit fail_fast notify "
+    "anew quiet config",
 )
 def command(
     context: typer.Context,
@@ -39,14 +42,14 @@ def command(
     **_given: Any,
 ) -> int:
     """Send recorded sessions again, request by request, through each proxy, and measure what arrives behind it."""
-    return replay_sessions(options_of(context, ReplayOptions))
+    return replay_sessions(options_of(context, LimitedReplay))
 
 
 TAP_PORT = "9090"
 PASSTHROUGH = ("full", "full#2")
 
 
-def replay_sessions(options: ReplayOptions, then: Callable[[Any], None] | None = None) -> int:
+def replay_sessions(options: LimitedReplay, then: Callable[[Any], None] | None = None) -> int:
     """Replay and report; returns the exit code. `then` is given the result."""
     return interrupts.run(_replay(_completed(options), then))
 
@@ -55,10 +58,10 @@ def replay_from(fields: Mapping[str, Any], then: Callable[[Any], None] | None = 
     """`replay_sessions` with options by name, for commands of other families."""
     from context_bench.session.flags import read_options
 
-    return replay_sessions(read_options(dict(fields), None, ReplayOptions), then)
+    return replay_sessions(read_options(dict(fields), None, LimitedReplay), then)
 
 
-def _completed(options: ReplayOptions) -> ReplayOptions:
+def _completed(options: LimitedReplay) -> LimitedReplay:
     """With what follows from other options; faults that can be seen at once are reported."""
     if not options.all_proxies:
         raise BadInput("nothing to measure: give --proxy URL (repeatable); the proxy's own upstream must be the tap")
@@ -83,8 +86,19 @@ def _completed(options: ReplayOptions) -> ReplayOptions:
     return options
 
 
-async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) -> int:
+def _limits(options: LimitedReplay) -> dict[str, float]:
+    limits = checked_limits("replay", options)
+    if limits and len(options.all_proxies) != 1:
+        raise BadInput("replay: --limit is about one system; give one --proxy, and a replay each for others")
+    if "needles" in limits:
+        raise BadInput("replay: recorded requests hold no needles; --limit needles=… is for watch")
+    return limits
+
+
+async def _replay(options: LimitedReplay, then: Callable[[Any], None] | None) -> int:
     from context_bench.evaluators import NextAction
+
+    limits = _limits(options)
 
     reported: set[str] = set()
 
@@ -109,13 +123,51 @@ async def _replay(options: ReplayOptions, then: Callable[[Any], None] | None) ->
             "prices_on": prices.date,
             "prices": run_parts.own_prices(options),
         }
+        crossed: list[LimitGuard] = []
+
+        async def count(result: Any, store: Any, run: str) -> None:
+            guard = await _counted(options, limits, result, store, run)
+            crossed.extend([guard] if guard.crossed else [])
+
+        environment.before_report = count if limits else None
         code = await carry_out(options, environment, prices, [data], [cell], evaluators, replay=about)
+        if crossed:
+            code = LimitCrossed.exit_code
         if then is not None and environment.result is not None:
             then(environment.result)
         return code
 
 
-def _sessions(options: ReplayOptions, skipped: Any) -> Any:
+def _places(options: LimitedReplay) -> list[str]:
+    """The sets of sessions, the same from whatever folder the command is started in."""
+    return [each if ":" in each else str(Path(each).expanduser().resolve()) for each in options.sessions]
+
+
+async def _counted(
+    options: LimitedReplay, limits: Mapping[str, float], result: Any, store: Any, run: str
+) -> LimitGuard:
+    """Count in the sessions of a replay that were not counted before, and say how the limits stand."""
+    from context_bench.runner import add_notes
+    from context_bench.traffic.figures import session_counts
+
+    [proxy] = options.all_proxies
+    name = proxy.name or host_and_port(proxy.url)
+    about = {"of": "replay", "sessions": _places(options), "proxy": proxy.url, "profile": options.profile}
+    guard = LimitGuard(store, limits, about, options)
+    counted, grown = guard.count_new(session_counts(store, run, result.manifest["replay"], name))
+    _, warnings = await guard.tell()
+    notes = [*warnings, *guard.sentences(), f"{counted:,} sessions were counted now."]
+    if grown:
+        notes.append(
+            f"{grown:,} sessions have grown since they were counted: what came after that is not in the limits."
+        )
+    result.notes += notes
+    add_notes(store, run, notes)
+    result.replay["limits"] = guard.certificate.as_dict()
+    return guard
+
+
+def _sessions(options: LimitedReplay, skipped: Any) -> Any:
     from context_bench.datasets.recorded import RecordedSessions
     from context_bench.systems.openai_proxy import WIRES
 
@@ -123,7 +175,7 @@ def _sessions(options: ReplayOptions, skipped: Any) -> Any:
     return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)
 
 
-def _cell(options: ReplayOptions, environment: RunEnvironment, prices: Any, wire: str) -> Cell:
+def _cell(options: LimitedReplay, environment: RunEnvironment, prices: Any, wire: str) -> Cell:
     """Each proxy, and at level 1 passthrough twice."""
     cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
     cell.arms = [
@@ -139,7 +191,7 @@ def _cell(options: ReplayOptions, environment: RunEnvironment, prices: Any, wire
 
 
 def _arm(
-    options: ReplayOptions,
+    options: LimitedReplay,
     environment: RunEnvironment,
     prices: Any,
     wire: str,

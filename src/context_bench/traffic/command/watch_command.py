@@ -10,17 +10,18 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from context_bench.core.addresses import listening_port
-from context_bench.core.errors import BadInput, PreflightFailed, StoreUnusable
+from context_bench.core.errors import BadInput, LimitCrossed, PreflightFailed, StoreUnusable
 from context_bench.llm.redact import environment_notes
 from context_bench.session import interrupts
 from context_bench.session.flags import takes
-from context_bench.session.options import WatchOptions
+from context_bench.traffic.command.limit_guard import LimitedWatch, LimitGuard, WatchedLimits, checked_limits, taken_up
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from context_bench.wire.turns import Turn
 
 
-@takes(WatchOptions, " ".join(WatchOptions.flags))
+@takes(LimitedWatch, " ".join(LimitedWatch.flags))
 def command(context: typer.Context, **given: Any) -> int:
     """Tap your own traffic before and behind a proxy: tokens, money, time and wire violations, live. `-- CMD` starts a
     client.
     """
-    options = WatchOptions(**given)
+    options = LimitedWatch(**given)
     if options.output not in ("table", "json"):
         raise BadInput(f"watch: --output {options.output!r} is not known; expected table or json")
     if options.show is not None:
@@ -62,10 +63,15 @@ def command(context: typer.Context, **given: Any) -> int:
             "watch: --shadow-back and --max-cost are about mirrored requests; name the second proxy with --shadow URL"
         )
     _check_steering(options)
-    return WatchRun(options, list(context.args)).run()
+    limits = checked_limits("watch", options)
+    if limits and options.via is None:
+        raise BadInput("watch: --limit is about what a proxy does; name the one in between with --via URL")
+    if "needles" in limits and not options.needles:
+        raise BadInput("watch: --limit needles=… is about planted facts; have them planted with --needles")
+    return WatchRun(options, list(context.args), limits).run()
 
 
-def _check_steering(options: WatchOptions) -> None:
+def _check_steering(options: LimitedWatch) -> None:
     """Both options that steer requests are about a proxy in between."""
     if options.holdout is not None and not 0 < options.holdout < 1:
         raise BadInput(f"watch: --holdout {options.holdout} is no share to hold out; expected between 0 and 1, as 0.1")
@@ -85,8 +91,9 @@ _COUNTED_AFTER = 0.05
 class WatchRun:
     """One watch from its options to its exit code."""
 
-    options: WatchOptions
+    options: LimitedWatch
     client: list[str]
+    limits: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=environment_notes)
 
     def run(self) -> int:
@@ -107,16 +114,26 @@ class WatchRun:
                     settings["key"] = watch_key(kept)
                 steering = self._steering(kept, settings.get("key"))
                 await self._look()
+                board, about = Board(), {"of": "watch", "via": self.options.via, "upstream": self.options.upstream}
+                guard = await taken_up(kept, self.limits, about, self.options, self.notes)
                 log = open_watch(kept, settings, name=self.options.name)
-                board = Board()
-                code = await self._watch(url, prices, log, board, settings, steering)
+                if guard is not None:
+                    guard.begin(log.name)
+                code = await self._watch(url, prices, log, board, settings, steering, guard)
             try:
                 log.end({**settings, "notes": self.notes})
+                if guard is not None:
+                    guard.log.write(guard.state(), release=True)
             except StoreUnusable as full:  # what is kept can be read all the same
                 self.notes.append(f"The end of this watch could not be written: {full}")
                 code = code or 1
             _publish(
-                watched(kept, log.name), _about(log.name, settings), self.notes, self.options.output, self.options.out
+                watched(kept, log.name),
+                _about(log.name, settings),
+                self.notes,
+                self.options.output,
+                self.options.out,
+                settings.get("limits"),
             )
         return code
 
@@ -176,6 +193,7 @@ class WatchRun:
         board: Board,
         settings: dict[str, Any],
         steering: FrontSteering | None,
+        guard: LimitGuard | None,
     ) -> int:
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
@@ -187,6 +205,7 @@ class WatchRun:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # how a watch without a client ends
             loop.add_signal_handler(each, interrupted.set)
         shadows: list[Shadow] = []
+        limits: WatchedLimits | None = None
 
         async def keep(turns: list[Turn]) -> None:
             mine = sum(turn.kind == "turn" and turn.arm != "shadow" for turn in turns)
@@ -199,6 +218,8 @@ class WatchRun:
                 show.warn(unreached)
             for one in shadows:
                 one.seen(turn)
+            if limits is not None:
+                limits.see(turn)
 
         def mirror(mirrored: Any) -> None:
             for one in shadows:
@@ -227,18 +248,28 @@ class WatchRun:
             )
             stack.callback(counting.cancel)
             show = _Shown(board, quiet=self.options.quiet, shared=bool(self.client))
+            if guard is not None:  # it ends after the watch, whose last turns come while it ends
+                write = guard.log.write
+                limits = WatchedLimits(
+                    guard, lambda state: loop.run_in_executor(store_thread, partial(write, state)), show.alarm
+                )
+                await stack.enter_async_context(limits)
             await stack.enter_async_context(watch)
             settings["back"] = watch.back_url
             self._head(board, watch)
             if self.options.shadow is not None:
                 shadows.append(await self._mirroring(stack, watch, url, prices))
             show.begin(stack)
-            code = await self._until_over(watch, interrupted)
+            code = await self._until_over(watch, [interrupted, watch.failed, *([limits.crossed] if limits else [])])
             for one in shadows:
                 await watch.drain()
                 await one.idle(_SHADOW_PATIENCE)
         for one in shadows:
             self.notes += _of_shadow(one)
+        if guard is not None and limits is not None:
+            self.notes += [*limits.notes, *guard.sentences()]
+            settings["limits"] = guard.certificate.as_dict()
+            code = LimitCrossed.exit_code if guard.crossed else code
         if log.dropped:
             self.notes.append(f"{log.dropped} records could not be stored and were dropped.")
             code = code or 1
@@ -293,18 +324,24 @@ class WatchRun:
         )
         return await stack.enter_async_context(mirrored)
 
-    async def _until_over(self, watch: Watch, interrupted: asyncio.Event) -> int:
+    async def _until_over(self, watch: Watch, events: list[asyncio.Event]) -> int:
+        """Wait for the client's end or one of the events; with a client, only the last kind of them ends it: an alarm
+        of a limit.
+        """
         import asyncio
 
         from context_bench.traffic.command.client import run_client
 
-        if self.client:
-            return await run_client("watch", self.client, watch.url, quiet=self.options.quiet)
-        waits = [asyncio.ensure_future(event.wait()) for event in (interrupted, watch.failed)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for one in waits:
+        waits = [asyncio.ensure_future(event.wait()) for event in (events[2:] if self.client else events)]
+        client = run_client("watch", self.client, watch.url, quiet=self.options.quiet) if self.client else None
+        running = [asyncio.ensure_future(client)] if client is not None else []
+        await asyncio.wait([*running, *waits], return_when=asyncio.FIRST_COMPLETED)
+        for one in (*waits, *running):
             one.cancel()
-        return 0
+        ended = await asyncio.gather(*running, return_exceptions=True)
+        if ended and isinstance(ended[0], Exception):
+            raise ended[0]
+        return ended[0] if ended and isinstance(ended[0], int) else 0
 
 
 async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Callable[[int], Awaitable[None]]) -> None:
@@ -387,6 +424,14 @@ class _Shown:
 
         print(line(turn), file=sys.stderr, flush=True)
 
+    def alarm(self, text: str) -> None:
+        """Say at once that a limit is crossed."""
+        from context_bench.reports.visible_text import visible
+
+        self._board.head.append(text)
+        if not (self._silent or self._terminal):
+            print(visible(text, 1000), file=sys.stderr, flush=True)
+
     def warn(self, text: str) -> None:
         """Say once, while it runs, what is wrong."""
         if self._warned:
@@ -435,14 +480,15 @@ def print_report(store: str, name: str, output: str, out: Path | None) -> int:
             notes,
             output,
             out,
+            found.settings.get("limits"),
         )
     return 0
 
 
-def _publish(turns: Any, about: dict[str, Any], notes: list[str], output: str, out: Path | None) -> None:
+def _publish(turns: Any, about: dict[str, Any], notes: list[str], output: str, out: Path | None, limits: Any) -> None:
     from context_bench.traffic.sections.watch_board import as_json, summary
 
-    text = (as_json if output == "json" else summary)(turns, about, notes)
+    text = as_json(turns, about, notes, limits) if output == "json" else summary(turns, about, notes)
     if out is None:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -158,8 +158,8 @@ def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     return "\n".join(text.rstrip() for text in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
-def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
-    """The final report as JSON: `watch`, `total` and `sessions` by arm, `notes`."""
+def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = (), limits: Any = None) -> str:
+    """The final report as JSON: `watch`, `total` and `sessions` by arm, `notes`; with limits, how they stand."""
     board = _counted(turns)
     arms: dict[str, Any] = {arm: {"total": figures.as_dict(), "sessions": {}} for arm, figures in board.sums.items()}
     for (arm, session), figures in board.figures.items():
@@ -172,6 +172,7 @@ def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     report = {"schema": 1, "watch": dict(about), "arms": arms, "notes": noted}
     if isinstance(share := about.get("holdout"), float):
         report["holdout"] = board.bills.as_dict(share)
+    report |= {} if limits is None else {"limits": limits}
     return json.dumps(json_ready(report), indent=2) + "\n"
 
 

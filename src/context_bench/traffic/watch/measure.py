@@ -224,8 +224,11 @@ class TurnMeasure:
             turn.front = record
             self._compare(turn, front, event.calls)
             turn.alone_cost = self._alone_cost(front, place)
+            turn.bill_alone = _sum(turn.alone_cost, turn.bill_alone)
+            if not _answered(record) and turn.bill_through == 0:  # nobody was asked
+                turn.bill_alone = 0.0
         else:
-            turn.alone_cost = turn.predicted_cost
+            turn.alone_cost, turn.bill_alone = turn.predicted_cost, turn.bill_through
         return turn, self._mirrored(event, front, turn, place)
 
     @staticmethod
@@ -237,6 +240,8 @@ class TurnMeasure:
     def _sum_up(self, turn: Turn, calls: list[SeenExchange], place: SessionPlace | None) -> None:
         """Add the requests that reached the provider, its bill, and the bill by the cache rules."""
         turn.calls = _records(calls)
+        turn.bill_alone = 0.0 if turn.kind == "late" else None
+        turn.bill_through = 0.0 if calls or turn.pending or turn.failure is not None else None
         for seen, record in zip(calls, turn.calls, strict=True):
             turn.forwarded = plus(turn.forwarded, record.tokens)
             turn.exact = turn.exact and record.exact if turn.kind == "turn" else record.exact
@@ -249,6 +254,9 @@ class TurnMeasure:
                 turn.predicted_write = plus(turn.predicted_write, predicted.written)
                 turn.predicted_cost = plus(turn.predicted_cost, predicted.cost)
             self._bill(turn, record, predicted)
+            if record.wire in PROMPTS and _answered(record):
+                asked = predicted.cost if predicted is not None else None
+                turn.bill_through = _sum(turn.bill_through, asked, self._reply_cost(record))
 
     def _bill(self, turn: Turn, record: Forwarded, predicted: Predicted | None) -> None:
         if record.usage is not None:
@@ -265,11 +273,13 @@ class TurnMeasure:
         """Estimate the cost of an answered call without a usage: by our count of tokens, its prompt by the rules of the
         cache.
         """
-        said = record.facts.get("reply_tokens", 0)
         if predicted is None:
-            return self._cost(Usage(record.tokens or 0, said), record.model)
-        answer = self._cost(Usage(0, said), record.model)
-        return None if predicted.cost is None or answer is None else predicted.cost + answer
+            return self._cost(Usage(record.tokens or 0, record.facts.get("reply_tokens", 0)), record.model)
+        return _sum(predicted.cost, self._reply_cost(record))
+
+    def _reply_cost(self, record: Forwarded) -> float | None:
+        stated = record.usage.output_tokens if record.usage is not None else None
+        return self._cost(Usage(0, record.facts.get("reply_tokens", 0) if stated is None else stated), record.model)
 
     def _cost(self, usage: Usage, model: str | None) -> float | None:
         return self._prices.cost(usage, model or "") if self._prices is not None else None
@@ -299,6 +309,7 @@ class TurnMeasure:
         assert record is not None, "as above"
         _count_needles(turn, front.exchange.steered.planted, main.exchange.steered.removed)
         turn.needles_damaged = sum(call.exchange.steered.damaged for call in calls)
+        turn.bill_alone = self._reply_cost(record)  # the prompt's part is added to it
         others = _records([call for call in calls if call is not main])
         turn.refusals = dict(Counter(failure for one in others if (failure := failure_of(one)) is not None))
         digests = main.exchange.digest, front.exchange.digest
@@ -369,6 +380,12 @@ def _count_needles(turn: Turn, planted: Sequence[tuple[str, int]], removed: froz
 
 def _records(calls: list[SeenExchange]) -> list[Forwarded]:
     return [call.exchange.record for call in calls if call.exchange.record is not None]
+
+
+def _sum(*amounts: float | None) -> float | None:
+    """The sum, if all of it is known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 def _answered(record: Forwarded | None) -> bool:
