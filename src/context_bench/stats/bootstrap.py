@@ -184,7 +184,7 @@ def skewed_upper_end(top: NDArray[Any], bottom: NDArray[Any], confidence: float 
 
 
 def rests_on_few(amounts: NDArray[Any]) -> bool:
-    """Would one more dear case change the mean of these amounts (≥ 0) by more than an interval of it says?
+    """True where one more dear case may change the mean of these amounts (≥ 0) by more than its interval says.
 
     Where their logarithms vary with σ², a log-normal mean of n has skewness (e^σ² + 2) √(e^σ² − 1) / √n. From 3 on
     intervals hold it in less than 92 % (`benchmarks/coverage.py costs`); below 50 amounts more than 1 is doubtful.

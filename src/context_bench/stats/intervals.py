@@ -49,7 +49,7 @@ _NEAR = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LostClusters:
-    """How many clusters were lost as a whole: at least two of their values, and half of them, fell by half the scale.
+    """Clusters lost as a whole: at least two of their values, and half of them, fell by half the scale.
 
     If one document in 50 is lost whole, most samples of 40 documents hold none that was, whatever number of questions
     is asked on each. So a claim of "no loss" has to bound the share of lost clusters too, by their number alone.
