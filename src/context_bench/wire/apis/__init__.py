@@ -173,9 +173,11 @@ class EndOfStream:
     `whole`: all of that event has come, with the empty line after it.
     """
 
+    _ENDS = rb"(?:message_stop|response\.(?:completed|failed|incomplete))\b"
+    #: Each way begins with its letter, and looks back for the end of the line before it: so a flood of empty lines is
+    #: passed over as fast as bytes are read, and nobody else waits for it.
     _LINE = re.compile(
-        rb"[\r\n](?:data: ?\[DONE\]"
-        rb"|(?:event: ?|data: ?\{\s*\"type\"\s*:\s*\")(?:message_stop|response\.(?:completed|failed|incomplete))\b)"
+        rb"d(?<=[\r\n]d)ata: ?(?:\[DONE\]|\{\s*\"type\"\s*:\s*\"" + _ENDS + rb")|e(?<=[\r\n]e)vent: ?" + _ENDS
     )
     _EMPTY = re.compile(rb"\r\n\r\n|\n\r?\n|\r\r")
     _LONGEST, _LONGEST_EMPTY = 100, 3
@@ -191,7 +193,7 @@ class EndOfStream:
             if (found := self._LINE.search(seen)) is None:
                 self._tail = seen[-self._LONGEST :]
                 return False
-            self._begun, seen = True, seen[found.start() + 1 :]
+            self._begun, seen = True, seen[found.start() :]
         self.whole = self.whole or self._EMPTY.search(seen) is not None
         self._tail = seen[-self._LONGEST_EMPTY :]
         return True
