@@ -104,6 +104,18 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
     "plain_60mb": lambda request: Body(_texts(request, "word and more " * (60 * MB // 14))),
     "plain_16mb": lambda request: Body(_texts(request, "word and more " * (16 * MB // 14))),
     "wide_characters_16mb": lambda request: Body(_texts(request, "word and more " * (16 * MB // 14) + "\U0001f600")),
+    "wide_calls_16mb": lambda request: (
+        Body(
+            b'{"model":"gpt-4o-mini","messages":[{"role":"assistant","tool_calls":[{"id":"a","type":"function",'
+            b'"function":{"name":"a","arguments":"%b"}}]}]}'
+            % ("word and more " * (16 * MB // 14) + "\U0001f600").encode()
+        )
+        if request
+        else None
+    ),
+    "context_16mb": lambda request: (
+        Body(_asked("Word and more. \\n" * (16 * MB // 17) + "\\n\\nHow much?")) if request else None
+    ),
     "small_texts": lambda request: Body(_with(request, b"[" + b'"",' * (5 * MB) + b'""]')),
     "many_messages": lambda request: (
         Body(b'{"model":"gpt-4o-mini","messages":[' + b"{}," * (5 * MB) + b"{}]}") if request else None
