@@ -151,7 +151,7 @@ def _against(figures: dict[str, Any]) -> Section | None:
 
 
 def _per_solved(figures: dict[str, Any]) -> Table | None:
-    """What a solved task costs against the baseline, and whether it is cheaper."""
+    """The cost of a solved task against the baseline, with its verdict."""
     lines = []
     for name, amounts in mapping(figures.get("against")).items():
         if facts := mapping(mapping(amounts).get("cost_per_solved")):

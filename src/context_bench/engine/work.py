@@ -45,7 +45,7 @@ from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
 from context_bench.llm.shapes import first_line
-from context_bench.wire.evidence import evidence_of
+from context_bench.wire.evidence_spans import evidence_of
 
 #: Fields of an example by which rows are told apart in reports.
 _KINDS = ("qa_type",)
@@ -247,7 +247,7 @@ class _Limit:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What a tap is told of a piece of work before it begins."""
+    """The name of a piece of work for a tap, opened before the work begins."""
 
     conversation: str
     pairing: BaselinePairing | None = None

@@ -219,7 +219,7 @@ def _strata(own: Sequence[Labelled], judged: Sequence[JudgedUnit]) -> list[Label
 
 
 def _weights(items: Sequence[Labelled], judged: Mapping[str, Sequence[JudgedUnit]]) -> list[float]:
-    """How many items each labelled one stands for: its band's share of its system's answers over the labels there."""
+    """Items that each labelled one stands for: its band's share of its system's answers over the labels there."""
     weights = [1.0] * len(items)
     for system in {each.system for each in items}:
         places = [place for place, each in enumerate(items) if each.system == system]
@@ -282,8 +282,8 @@ def _difference(
     system: str,
     baseline: str,
 ) -> PeoplesDifference | None:
-    """What people would say of `system` beside `baseline`: the judge's paired difference over all examples, corrected
-    by those of which people rated both answers; `None` below 20 of these, unless all were rated.
+    """The difference in people's eyes: the judge's paired difference over all examples, corrected by those of which
+    people rated both answers; `None` below 20 of these, unless all were rated.
     """
     theirs = {each.unit: each.rating for each in judged.get(baseline, ())}
     both = [each for each in judged.get(system, ()) if each.unit in theirs]

@@ -11,7 +11,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build, imported, parse_spec
 from context_bench.llm.redact import bare_url, key_in
 from context_bench.session.options import RunOptions
-from context_bench.wire.evidence import evidence_of
+from context_bench.wire.evidence_spans import evidence_of
 
 #: Examples that are looked at for evidence; and of which, where no model is asked, so many are under way.
 _LOOKED_AT, _AT_ONCE = 200, 8
@@ -194,7 +194,7 @@ def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict
 
 
 def design(options: RunOptions, cells: list[Any]) -> dict[str, Any]:
-    """What the run does to decide sooner, for its manifest, before anything is asked; empty if nothing."""
+    """The designs by which the run decides sooner, for its manifest, before anything is asked; empty if none."""
     found: dict[str, Any] = {}
     if paired := {cell.baseline: cell.paired for cell in cells if getattr(cell, "paired", None)}:
         found["untouched"] = {

@@ -185,7 +185,7 @@ def prediction_powered(
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What people made of one item that a judge rated too. `human`: their rating; `band`, `share`: the stratum that it
+    """People's view of one item that a judge rated too. `human`: their rating; `band`, `share`: the stratum that it
     was drawn from and the share of all items that lie in it.
     """
 

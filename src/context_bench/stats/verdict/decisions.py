@@ -131,7 +131,7 @@ def _round(count: int | None) -> str:
 
 
 def _too_few_clusters(question: VerdictQuestion) -> str:
-    """What no number of examples can mend: clusters that could be lost as a whole are too few."""
+    """The sentence on clusters that could be lost as a whole and are too few; no number of examples mends that."""
     evidence = question.evidence
     least = evidence.least_clusters
     if least is None or evidence.clusters >= least or (evidence.high or 0) < 0:
