@@ -19,7 +19,7 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Watch
 from context_bench.testing.hostile import MisbehavingProxy, Rewriting
-from context_bench.traffic.limits import OpenSessions
+from context_bench.traffic.session_limits import OpenSessions
 from context_bench.wire.turns import Turn
 
 #: Asks in as many sessions as it is told, then sleeps for as long as it is told.

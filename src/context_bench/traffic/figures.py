@@ -21,7 +21,7 @@ from context_bench.wire.violations import total
 
 if TYPE_CHECKING:
     from context_bench.stats.lift import Lift
-    from context_bench.traffic.limits import SessionCounts
+    from context_bench.traffic.session_limits import SessionCounts
 
 __all__ = [
     "add_replay",
@@ -87,8 +87,8 @@ def session_counts(store: Any, run: str, told: Mapping[str, Any], name: str) -> 
     from itertools import groupby
 
     from context_bench.engine.store.row_details import export
-    from context_bench.traffic.limits import SessionCounts
     from context_bench.traffic.metrics.replayed import SystemFigures
+    from context_bench.traffic.session_limits import SessionCounts
 
     rules = _Rules(told)
     by_group = groupby(

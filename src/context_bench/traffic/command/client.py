@@ -70,12 +70,12 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
     try:
         code = await client.wait()
     except asyncio.CancelledError:  # it is not to go on
-        await _ended(client)
+        await _end(client)
         raise
     return code if code >= 0 else 128 - code
 
 
-async def _ended(client: asyncio.subprocess.Process) -> None:
+async def _end(client: asyncio.subprocess.Process) -> None:
     """End a client: politely, and after `_PATIENCE` seconds without asking."""
     with contextlib.suppress(ProcessLookupError):
         client.terminate()

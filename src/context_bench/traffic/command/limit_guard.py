@@ -17,7 +17,7 @@ from context_bench.session.options import ReplayOptions, WatchOptions
 
 if TYPE_CHECKING:
     from context_bench.engine.store import Store
-    from context_bench.traffic.limits import SessionCounts
+    from context_bench.traffic.session_limits import SessionCounts
     from context_bench.wire.turns import Turn
 
 #: Seconds that a command of `--notify` may take.
@@ -53,7 +53,7 @@ class LimitedWatch(WatchOptions):
 
 def checked_limits(by: str, options: LimitedReplay | LimitedWatch) -> dict[str, float]:
     """The limits that are declared, by channel. Raises `BadInput` for what cannot be meant; `by` names the command."""
-    from context_bench.traffic.limits import declared_limits
+    from context_bench.traffic.session_limits import declared_limits
 
     limits = declared_limits(options.limit or [])
     given = [("--notify", options.notify), ("--fail-fast", options.fail_fast), ("--anew", options.anew)]
@@ -93,7 +93,7 @@ class LimitGuard:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         from context_bench.engine.store.certificates import CertificateLog
-        from context_bench.traffic.limits import Certificate, OpenSessions
+        from context_bench.traffic.session_limits import Certificate, OpenSessions
 
         self._store, self._clock, self.options = store, clock, options
         self.log = CertificateLog(store, bytes.fromhex(stable_hash({**about, "limits": dict(limits)})), clock)
@@ -113,7 +113,7 @@ class LimitGuard:
     def _take_up(self, watch: Mapping[str, Any]) -> None:
         """Count in what a watch that was killed had seen and not counted: its sessions are over."""
         from context_bench.engine import watched
-        from context_bench.traffic.limits import OpenSessions, SessionCounts
+        from context_bench.traffic.session_limits import OpenSessions, SessionCounts
 
         self._open = OpenSessions({each["session"]: SessionCounts(**each) for each in watch["open"]})
         try:
@@ -130,7 +130,7 @@ class LimitGuard:
 
     def see(self, turn: Turn) -> None:
         """Take in a turn; sessions that are finished by then are counted."""
-        from context_bench.traffic.limits import violates
+        from context_bench.traffic.session_limits import violates
 
         self._seen = turn.number
         for counts in self._open.add(turn):
@@ -191,7 +191,7 @@ class LimitGuard:
 
     def refuse_alarms(self) -> None:
         """Raise `LimitCrossed` if an alarm stands from before and is to end the command."""
-        from context_bench.traffic.limits import alarm_sentence
+        from context_bench.traffic.session_limits import alarm_sentence
 
         if self.crossed:
             raise LimitCrossed(
@@ -201,7 +201,7 @@ class LimitGuard:
 
     async def tell(self) -> tuple[list[str], list[str]]:
         """Hand the alarms that nobody was told of to `--notify`; returns their sentences, and warnings."""
-        from context_bench.traffic.limits import alarm_sentence
+        from context_bench.traffic.session_limits import alarm_sentence
 
         alarms, self.fresh = self.fresh, []
         warnings = []
@@ -212,7 +212,7 @@ class LimitGuard:
         return [alarm_sentence(alarm) for alarm in alarms], warnings
 
     def sentences(self) -> list[str]:
-        """How the limits stand, a line each."""
+        """The state of the limits, a line each."""
         begun = self.certificate.begun
         head = f"Limits{f', begun anew {begun - 1} times' if begun > 1 else ''}:"
         return [f"{head if not number else '·'} {text}" for number, text in enumerate(self.certificate.sentences())]

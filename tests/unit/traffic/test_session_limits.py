@@ -13,7 +13,7 @@ from context_bench.engine import open_store, open_watch
 from context_bench.engine.store.certificates import CertificateLog
 from context_bench.traffic.command import limit_guard
 from context_bench.traffic.command.limit_guard import LimitedWatch, LimitGuard, checked_limits
-from context_bench.traffic.limits import (
+from context_bench.traffic.session_limits import (
     IDLE_SECONDS,
     REFERENCE,
     SHOWN_FROM,

@@ -56,7 +56,7 @@ def declared_limits(texts: Sequence[str]) -> dict[str, float]:
         name, equals, told = text.partition("=")
         name = name.strip()
         if not equals:
-            raise BadInput(f"--limit {text!r} names no number; expected CHANNEL=NUMBER, such as bill=0.9. {_known()}")
+            raise BadInput(f"--limit {text!r} names no number; expected CHANNEL=NUMBER, such as bill=0.9. {_listed()}")
         if name not in CHANNELS:
             raise UnknownName("channel of --limit", name, CHANNELS)
         if name in found:
@@ -73,7 +73,7 @@ def declared_limits(texts: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _known() -> str:
+def _listed() -> str:
     return "Channels: " + "; ".join(f"{name} ({what})" for name, what in CHANNELS.items())
 
 
@@ -206,7 +206,7 @@ class Channel:
         return self.alarm
 
     def _amounts(self, counts: SessionCounts) -> tuple[float, float] | None:
-        """What crosses the limit, and of how much; `None` where the session says nothing of it."""
+        """The amount that crosses the limit, and of how much; `None` where the session says nothing of it."""
         if self.name in MONEY:
             through, alone = real(counts.through), real(counts.alone)
             if through is None or alone is None or through < 0:
@@ -346,7 +346,7 @@ class Certificate:
         return [channel.alarm for channel in self.channels.values() if channel.alarm is not None]
 
     def as_dict(self) -> dict[str, Any]:
-        """How its limits stand, JSON-ready."""
+        """The state of its limits, JSON-ready."""
         return {
             "alpha": ALPHA,
             "horizon": HORIZON,
