@@ -29,7 +29,7 @@ def rows_of(bench):
         return record.rows, record.planned
 
 
-@pytest.mark.parametrize("fault", [{"pages": 52}, {"file_size": 420_000}], ids=["no space", "no larger files"])
+@pytest.mark.parametrize("fault", [{"pages": 56}, {"file_size": 420_000}], ids=["no space", "no larger files"])
 def test_a_full_disk_is_said_and_what_was_committed_is_kept(bench, undisturbed, fault):
     status, out = bench.run(fault=fault)
     assert status == 2, out
