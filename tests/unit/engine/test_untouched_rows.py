@@ -83,7 +83,7 @@ def test_less_noise_is_left_by_the_share_that_is_untouched():
 
 
 def test_beside_a_baseline_that_gave_two_answers_untouched_rows_are_still_zero():
-    found = said(made(200, 1.0), design={"second_baseline": {"full": "full#2"}})
+    found = said(made(200, 1.0), planned={"design": {"second_baseline": {"full": "full#2"}}})
     assert of(found, "mine").difference == 0
 
 
