@@ -102,6 +102,8 @@ def test_killed_while_a_store_of_an_older_version_is_brought_up_to_date(forge, c
     with sqlite3.connect(stored) as connection:  # as the version before left it
         connection.execute("DROP TABLE pens")
         connection.execute("DROP TABLE sources")
+        connection.execute("DROP TABLE certificates")
+        connection.execute("DROP TABLE counted_sessions")
         connection.execute("ALTER TABLE calls DROP COLUMN in_flight")
         connection.execute("UPDATE alembic_version SET version_num = '0004'")
         newer = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'v5%'")}

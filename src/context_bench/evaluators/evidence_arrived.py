@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from context_bench.core.records import Example
-from context_bench.wire.evidence_spans import evidence_of, in_words
+from context_bench.wire.fidelity import evidence_of, in_words
 
 EVALUATORS = {"evidence": "EvidenceArrived"}
 MEASURES = {

@@ -19,10 +19,9 @@ __all__ = ["BUILTINS", *sorted(place.partition(":")[2] for place in BUILTINS.val
 if TYPE_CHECKING:
     from context_bench.metrics.cost_of_pass import CostOfPass as CostOfPass
     from context_bench.metrics.latency import Latency as Latency
-    from context_bench.metrics.pass_at_k import PassAtK as PassAtK
     from context_bench.metrics.per_dataset import PerDatasetBreakdown as PerDatasetBreakdown
     from context_bench.metrics.per_qa_type import PerQATypeMetric as PerQATypeMetric
-    from context_bench.metrics.quality import MeanScore as MeanScore, PassRate as PassRate
+    from context_bench.metrics.quality import MeanScore as MeanScore, PassAtK as PassAtK, PassRate as PassRate
     from context_bench.metrics.token_efficiency import TokenEfficiencyMetric as TokenEfficiencyMetric
     from context_bench.metrics.token_stats import CompressionRatio as CompressionRatio, ParetoRank as ParetoRank
 

@@ -23,7 +23,6 @@ from context_bench.core.lazy import lazy
 if TYPE_CHECKING:
     from context_bench.shell import read_shell as read_shell
     from context_bench.shell.repo import open_repo as open_repo
-    from context_bench.traces.converting import unified_prediction as unified_prediction
     from context_bench.traces.editloc import edit_location as edit_location
     from context_bench.traces.figures import TraceComparison as TraceComparison, compare_traces as compare_traces
     from context_bench.traces.gold import (
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         gold_of_row as gold_of_row,
         load_gold as load_gold,
     )
-    from context_bench.traces.repositories import Repositories as Repositories
+    from context_bench.traces.repositories import Repositories as Repositories, unified_prediction as unified_prediction
     from context_bench.traces.score_many import TraceResults as TraceResults, score_traces as score_traces
     from context_bench.traces.score_one import score_trace as score_trace
     from context_bench.traces.trace_rows import TraceRow as TraceRow
@@ -78,7 +77,7 @@ __getattr__, __dir__ = lazy(
         "context_bench.transcripts.traces:load_traces",
         "context_bench.traces.figures:TraceComparison",
         "context_bench.traces.figures:compare_traces",
-        "context_bench.traces.converting:unified_prediction",
+        "context_bench.traces.repositories:unified_prediction",
         "context_bench.traces.repositories:Repositories",
         "context_bench.traces.score_many:TraceResults",
         "context_bench.traces.score_many:score_traces",

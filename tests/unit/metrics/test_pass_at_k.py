@@ -9,7 +9,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build
 from context_bench.core.records import EvalRow
 from context_bench.metrics import BUILTINS, PassAtK
-from context_bench.metrics.pass_at_k import pass_at_k
+from context_bench.metrics.quality import pass_at_k
 
 
 def row(example, value, *, dataset="humaneval", trial=0, **scores):

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, LimitCrossed, StoreUnusable, UnknownName
 from context_bench.engine import open_store, open_watch
-from context_bench.engine.store.certificates import CertificateLog
+from context_bench.engine.store.watches import CertificateLog
 from context_bench.traffic.command import limit_guard
 from context_bench.traffic.command.limit_guard import LimitedWatch, LimitGuard, checked_limits
 from context_bench.traffic.session_limits import (
@@ -266,7 +266,7 @@ def test_an_alarm_stands_over_restarts_until_it_is_begun_anew(tmp_path):
 
 
 def test_two_processes_do_not_count_on_the_same_state(tmp_path, monkeypatch):
-    from context_bench.engine.store import certificates
+    from context_bench.engine.store import watches as certificates
 
     key = b"0123456789abcdef"
     with open_store(tmp_path / "store.db") as store:

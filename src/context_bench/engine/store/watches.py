@@ -1,22 +1,22 @@
-"""Records of watches of live traffic: written batch by batch as they come, read back turn by turn."""
+"""Records of watches of live traffic, batch by batch, read back turn by turn; and the state of limits on sessions."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
-from context_bench.core.errors import Stop, UnknownName
+from context_bench.core.errors import Stop, StoreUnusable, UnknownName
 from context_bench.core.numbers import forwarded_of, usage_of
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import Bodies, dumps, pack, unpacked
 from context_bench.engine.store import Store, schema
-from context_bench.engine.store.dialects import Unstorable, insert_one, storing
+from context_bench.engine.store.dialects import Unstorable, insert, insert_one, put, storing
 from context_bench.engine.store.outcomes import write_bodies
 from context_bench.engine.store.reading import bodies_of
 from context_bench.engine.store.run_records import (
@@ -294,3 +294,54 @@ def _turn(values: dict[str, Any]) -> Turn:
 
 def _forwarded(values: dict[str, Any]) -> Forwarded:
     return forwarded_of({**dict.fromkeys(("id", "wire", "method", "path"), ""), "mark": None, **values})
+
+
+class CertificateLog:
+    """The state under one key (16 bytes), owned by this process. `state`: as it was found; `None`: there was none.
+
+    Raises `StoreUnusable` while another process owns it.
+    """
+
+    def __init__(self, store: Store, key: bytes, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store, self.key, self._clock = store, key, clock
+        self.state: dict[str, Any] | None = None
+        store.insist(self._take)
+
+    def _take(self) -> None:
+        c, now, mark = schema.certificates.c, self._clock.now(), process_mark()
+        with self._store.writing() as connection:
+            self._store.database.alone(connection)
+            row = connection.execute(select(schema.certificates).where(c.key == self.key)).first()
+            if row is None:
+                values = {"key": self.key, "created": now, "updated": now, "owner": mark, "state": pack(dumps(None))}
+                connection.execute(insert(connection, schema.certificates).values(values))
+                return
+            if row.owner != mark and still_alive(row.owner, row.updated, self._clock):
+                raise StoreUnusable(
+                    f"the same limits are being kept by another process in store {self._store.name}: two that count "
+                    "apart would each forget what the other saw. Wait for it, or name another store with --store"
+                )
+            self.state = unpacked(row.state, None)
+            connection.execute(update(schema.certificates).where(c.key == self.key).values(owner=mark, updated=now))
+
+    def write(
+        self, state: Mapping[str, Any], counted: Mapping[bytes, int] | None = None, *, release: bool = False
+    ) -> None:
+        """Keep a state, and of sessions that were counted now their number of requests by digest (16 bytes)."""
+        rows = [(self.key, session, requests) for session, requests in (counted or {}).items()]
+        values = {"state": pack(dumps(state)), "updated": self._clock.now()} | ({"owner": None} if release else {})
+        changed = update(schema.certificates).where(schema.certificates.c.key == self.key).values(values)
+
+        def both(connection: Any) -> None:
+            connection.execute(changed)
+            if rows:
+                put(connection, schema.counted_sessions, ("certificate", "session", "requests"), rows)
+
+        self._store.write(both)
+
+    def counted(self) -> dict[bytes, int]:
+        """The sessions that were counted, with the number of requests that they had."""
+        c = schema.counted_sessions.c
+        with self._store.reading() as connection:
+            found = connection.execute(select(c.session, c.requests).where(c.certificate == self.key))
+            return {bytes(row.session): row.requests for row in found}

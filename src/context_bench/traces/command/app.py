@@ -43,7 +43,7 @@ def convert(
     tools: Path | None,
 ) -> int:
     """Any log as JSON lines: what each call read, or predictions for the original evaluator."""
-    from context_bench.traces.converting import convert_traces
+    from context_bench.traces.repositories import convert_traces
 
     if to not in ("events", "contextbench"):
         raise BadInput(f"--to is {to!r}, expected events or contextbench")

@@ -92,7 +92,7 @@ class LimitGuard:
         options: LimitedReplay | LimitedWatch,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        from context_bench.engine.store.certificates import CertificateLog
+        from context_bench.engine.store.watches import CertificateLog
         from context_bench.traffic.session_limits import Certificate, OpenSessions
 
         self._store, self._clock, self.options = store, clock, options
