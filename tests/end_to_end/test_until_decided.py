@@ -3,6 +3,10 @@ often it was broken off.
 """
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -132,6 +136,28 @@ def test_a_run_that_was_stopped_in_the_middle_takes_the_same_looks(run, provider
     report = run("--proxy", provider[0], "--name", "mine", *price)
     assert [look["examples"] for look in report["manifest"]["looks"]] == [80]
     assert told(report)["mine"]["verdict"] == "non-inferior"
+
+
+def test_a_run_that_is_killed_takes_the_same_looks(run, provider, data, tmp_path):
+    """SIGKILL before the first look and between looks; the margin is one that the first look does not decide."""
+    url, asked = provider
+    arms = ["--proxy", url, "--name", "mine", "--margin", "0.05"]
+    whole = run(*arms, "--run", "whole")
+    command = [sys.executable, "-m", "context_bench", "run", "--dataset", str(data[0]), "--store", f"{tmp_path}/s.db"]
+    command += ["--model", "gpt-4o-mini", "--quiet", "--upstream", url, "--controls", "full,none", "--until-decided"]
+    for requests in (60, 220):  # of 3 arms: the looks are at 240 and 360 requests
+        begun = len(asked)
+        process = subprocess.Popen([*command, *arms, "--run", "r"], stdout=subprocess.DEVNULL)
+        while process.poll() is None and len(asked) - begun < requests:
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    report = run(*arms, "--run", "r")
+    assert told(report)["mine"] == told(whole)["mine"]
+    assert [(look["look"], look["examples"], look["verdicts"]) for look in report["manifest"]["looks"]] == [
+        (look["look"], look["examples"], look["verdicts"]) for look in whole["manifest"]["looks"]
+    ]
+    assert len(whole["manifest"]["looks"]) > 1
 
 
 def test_looks_are_declared_before_or_not_at_all(run, provider, capsys):
