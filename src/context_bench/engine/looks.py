@@ -166,7 +166,7 @@ def look_notes(manifest: Mapping[str, Any]) -> list[str]:
         return []
     taken = [look for look in manifest.get("looks") or [] if "verdicts" in look]
     most = f"at most {planned[-1]['examples']:,} examples"
-    notes = [f"Stopped as soon as every system had a verdict, {most}, {len(planned)} looks (--until-decided)."]
+    notes = [f"The run ends as soon as every system has its verdict: {most}, {len(planned)} looks (--until-decided)."]
     for look in taken:
         verdicts = ", ".join(f"{system} {verdict}" for system, verdict in look["verdicts"].items())
         notes.append(f"{_named(look)[0].upper()}{_named(look)[1:]}: {verdicts}.")

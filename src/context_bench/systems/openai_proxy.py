@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -216,7 +217,7 @@ def _key_of_environment(shape: str, wire: str | None) -> str | None:
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
-class WireSystem:
+class WireSystem(ABC):
     """Base of systems that send requests of their own to `base_url` over `wire`, a name of `wire.conversation.PATHS`.
 
     The other arguments are those of `OpenAIProxy`. Raises `BadInput` if no conversation goes over `wire`.
@@ -263,9 +264,9 @@ class WireSystem:
         """The example with what came back."""
         return run_sync(self.aprocess(example))
 
+    @abstractmethod
     async def aprocess(self, example: Example) -> Example:
         """The same, async. Raises `core.errors.SystemFailed` classes."""
-        raise NotImplementedError
 
     def fingerprint(self) -> dict[str, Any]:
         """Everything here that can change an answer; no keys."""

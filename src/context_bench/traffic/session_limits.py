@@ -68,7 +68,9 @@ def declared_limits(texts: Sequence[str]) -> dict[str, float]:
         most = _HIGHEST if name in MONEY else 1.0
         if not (0 < value < most or (value == 0 and name == "violations")):
             least = "0 (none at all) or more" if name == "violations" else "more than 0"
-            raise BadInput(f"--limit {text}: {told!r} is no {CHANNELS[name]}; expected {least}, below {most:g}")
+            raise BadInput(
+                f"--limit {text}: {told!r} is no limit of {name}; expected {least}, below {most:g} ({CHANNELS[name]})"
+            )
         found[name] = value
     return found
 

@@ -50,7 +50,7 @@ def plain(certificate):
     ("texts", "said"),
     [
         (["bill"], "names no number; expected CHANNEL=NUMBER, such as bill=0.9. Channels: bill "),
-        (["bill=cheap"], "'cheap' is no cost"),
+        (["bill=cheap"], "'cheap' is no limit of bill"),
         (["bill=0"], "expected more than 0, below 100"),
         (["typical=nan"], "expected more than 0"),
         (["typical=inf"], "below 100"),
