@@ -17,10 +17,12 @@ from context_bench.transcripts.format import (
     Format,
     LogSource,
     is_note,
+    mapping,
     peek_at,
     read_each,
     recognised,
     sample_text,
+    text,
 )
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.pairs import Pair as Pair
@@ -197,9 +199,7 @@ class _View:
         ]
         every_tool = sorted([*used, *unused], key=lambda tool: str(tool["function"]["name"]))
         found = to_body(self.wire, Chat(tools=every_tool)).get("tools")
-        plain = {
-            item.get("name") for item in items if isinstance(item, dict) and item.get("type") == "custom_tool_call"
-        }
+        plain = {text(item.get("name")) for item in items if mapping(item).get("type") == "custom_tool_call"}
         return [
             {"type": "custom", "name": tool["name"], "description": tool["description"]}
             if tool.get("name") in plain

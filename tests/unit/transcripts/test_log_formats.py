@@ -171,6 +171,17 @@ def test_a_compaction_starts_anew_and_a_rewind_drops_what_came_after(tmp_path: P
     assert (session.meta["compactions"], session.meta["rewinds"]) == (1, 1)
 
 
+@pytest.mark.parametrize("name", [[], {}, 7, None])
+def test_a_codex_call_whose_name_is_no_text_does_not_end_the_reading(name: Any, tmp_path: Path) -> None:
+    (log,) = SAME["formats"]["codex_rollout"]["files"].values()
+    lines = [json.loads(each) for each in log.splitlines()]
+    call = next(line["payload"] for line in lines if line["payload"].get("type") == "custom_tool_call")
+    call["name"] = name
+    session = one(write(tmp_path, *lines))
+    assert len(session.requests) == 6
+    assert session.requests[-1].body["input"][9]["name"] == name  # as it was recorded
+
+
 def test_codex_rollout_in_detail(tmp_path: Path) -> None:
     (text,) = SAME["formats"]["codex_rollout"]["files"].values()
     session = one(write(tmp_path, text.rstrip("\n")))
