@@ -55,10 +55,14 @@ async def _demo(run: str, store: str, out: Path, questions: int) -> int:
 
     from context_bench.datasets import load
     from context_bench.engine import open_store
+    from context_bench.llm.weights import fetch_engine, fetch_weights, find_weights
     from context_bench.runner import details
 
     console = Console(highlight=False, soft_wrap=False)
     console.print(f"[bold]context-bench demo[/]: {TITLE}\n")
+    fetch_engine(console.print)
+    if find_weights() is None:
+        fetch_weights(console.print)
     opened = open_store(store)
     try:
         evidence = await _ask_evidence(opened, f"{run}-evidence", load("bundled:pydocs-qa"))

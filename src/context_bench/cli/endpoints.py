@@ -155,11 +155,12 @@ def fetch(quiet: bool) -> int:
     """Fetch the model's weights."""
     import sys
 
-    from context_bench.llm.weights import fast_copy, fetch_weights
+    from context_bench.llm.weights import fast_copy, fetch_engine, fetch_weights
 
     def say(text: str) -> None:
         print(f"model: {text}", file=sys.stderr)
 
+    fetch_engine(say)
     weights = fetch_weights(say)
     fast_copy(weights, say)
     if not quiet:

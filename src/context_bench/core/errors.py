@@ -21,8 +21,16 @@ Every message names the thing, the value seen, what was expected and what to do 
 from __future__ import annotations
 
 import difflib
+import json
+import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+#: The name under which the package is installed.
+DISTRIBUTION = "context-bench-tool"
 
 #: So many names are listed where one is not known; the nearest are told anyway.
 _MOST_KNOWN = 60
@@ -76,9 +84,47 @@ class MissingExtra(Stop, ImportError):
     """An optional dependency is not installed; says which extra brings it."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(
-            f"{what} needs the optional extra {extra!r}: pip install '.[{extra}]' in a checkout of context-bench"
-        )
+        super().__init__(f"{what} needs the optional extra {extra!r}: {install_line(extra)}")
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """The module of an optional package, imported; `MissingExtra` says what needs it and which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtra(what, extra) from None
+
+
+def need(modules: Iterable[str], what: str, extra: str) -> None:
+    """Make sure, without importing them, that optional packages are there: before work begins that ends with them."""
+    if any(find_spec(module) is None for module in modules):
+        raise MissingExtra(what, extra)
+
+
+def install_line(extra: str = "") -> str:
+    """The command that installs this package again with one more extra, from wherever it was installed (PEP 610)."""
+    named = f"[{extra}]" if extra else ""
+    origin = _origin()
+    if "dir_info" in origin:
+        return f"pip install '.{named}' in a checkout of context-bench"
+    if address := origin.get("url"):
+        vcs = str((origin.get("vcs_info") or {}).get("vcs") or "")
+        wanted = f"{DISTRIBUTION}{named} @ {f'{vcs}+' if vcs else ''}{address}"
+    else:
+        wanted = DISTRIBUTION + named
+    installer = "pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
+    return f"{installer} '{wanted}'"
+
+
+def _origin() -> dict[str, Any]:
+    """Where the installer found this package, as it noted that; nothing if it came from an index."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        noted = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
 
 
 class MissingProgram(MissingExtra):

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.errors import PreflightFailed, Stop
+from context_bench.core.errors import PreflightFailed, Stop, needed
 from context_bench.core.keys import hash_file
 from context_bench.datasets.readers import rows_from, rows_of
 
@@ -274,8 +274,7 @@ def _first_lines(rows: Iterator[dict[str, Any]], wanted: int | None, folder: Pat
 
 
 def _first_groups(remote: Any, wanted: int, folder: Path) -> Path | None:
-    from pyarrow import parquet
-
+    parquet = needed("pyarrow.parquet", "a Parquet file of the hub", "parquet")
     source = parquet.ParquetFile(remote)
     rows = groups = 0
     while rows < wanted and groups < source.num_row_groups:

@@ -28,7 +28,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, AnyStr, NamedTuple, cast
 
-from context_bench.core.errors import BadInput, archive_faults
+from context_bench.core.errors import BadInput, archive_faults, needed
 
 
 class LineOfJson(NamedTuple):
@@ -120,8 +120,8 @@ def _reason(error: Exception) -> str:
 
 def parquet_rows(path: Path, batch: int = 64) -> Iterator[dict[str, Any]]:
     """Rows of a Parquet file as dicts, read `batch` at a time."""
+    parquet = needed("pyarrow.parquet", f"the Parquet file {path.name}", "parquet")
     import pyarrow
-    from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:

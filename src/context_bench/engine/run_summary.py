@@ -21,6 +21,7 @@ from context_bench.engine.estimates import costs_rest_on_few, estimates_of
 from context_bench.engine.looks import decided, is_looking, level_now
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
+from context_bench.stats.tests import unequal_shares
 
 #: Scores with these beginnings are a model's opinion: without a calibration against people no verdict rests on them.
 _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")
@@ -428,8 +429,6 @@ def _unequal_judges(found: RunSummary, columns: dict[str, Columns]) -> list[str]
     sources = sorted({source for by in found.failures.values() for source in by} - {"system"})
     if not sources:
         return []
-    from scipy.stats import chi2_contingency
-
     notes = []
     for source in sources:
         table = []
@@ -440,7 +439,7 @@ def _unequal_judges(found: RunSummary, columns: dict[str, Columns]) -> list[str]
                 table.append((unscored, owing - unscored))
         if len(table) < 2 or not sum(good for _, good in table):
             continue
-        if chi2_contingency(table).pvalue < 0.05:
+        if unequal_shares(table) < 0.05:
             notes.append(
                 f"{source} failed on some systems more often than on others: its scores do not compare them fairly."
             )

@@ -28,7 +28,7 @@ from functools import cache
 from typing import Any
 
 from context_bench.core import calling
-from context_bench.core.errors import EvaluatorFailed
+from context_bench.core.errors import EvaluatorFailed, need
 from context_bench.core.numbers import real
 from context_bench.core.records import Example
 
@@ -427,6 +427,9 @@ class IFEvalChecker:
     version = "1"
     needs = ("instruction_id_list",)
     fields = FIELDS
+
+    def __init__(self) -> None:
+        need(["langdetect", "punkt"], "the evaluator ifeval", "tasks")
 
     def applies(self, example: Example, output: Example) -> bool:
         """There are instructions, and an answer was given (a system may have returned only a context)."""

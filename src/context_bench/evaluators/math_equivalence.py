@@ -19,7 +19,7 @@ import sys
 import threading
 from pathlib import Path
 
-from context_bench.core.errors import EvaluatorFailed
+from context_bench.core.errors import EvaluatorFailed, need
 from context_bench.core.records import Example
 from context_bench.evaluators import _mathtext
 from context_bench.evaluators.answer_quality import golds
@@ -93,10 +93,7 @@ class Symbols:
         assert child.stdout is not None
         if child.stdout.readline().strip() != "ready":
             self._end()
-            raise EvaluatorFailed(
-                "the child process that compares formulas did not start; is math-verify installed? (pip install "
-                "math-verify)"
-            )
+            raise EvaluatorFailed("the child process that compares formulas did not start; is math-verify installed?")
         return child
 
     def _end(self) -> None:
@@ -133,6 +130,9 @@ class MathEquivalence:
     version = "1"
     needs = ("answer",)
     fields = _NAMES
+
+    def __init__(self) -> None:
+        need(["math_verify"], "the evaluator math", "tasks")
 
     def applies(self, example: Example, output: Example) -> bool:
         """There is a gold answer, and an answer was given."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
+from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.records import Usage
 from context_bench.llm.embedder import Embedder
 from context_bench.llm.responders import ResponderError
@@ -38,14 +38,12 @@ from context_bench.llm.weights import (
     fetch_weights,
     find_weights,
     is_bundled,
+    load_engine,
 )
 from context_bench.wire.apis import Reply
 from context_bench.wire.request import SYSTEM_ROLES, WireRequest
 
-try:
-    import xllamacpp
-except ImportError:
-    raise MissingExtra("the bundled model (xllamacpp)", "local") from None
+xllamacpp = load_engine()
 
 __all__ = [
     "Embedded",

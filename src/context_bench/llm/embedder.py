@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.errors import MissingExtra
+from context_bench.core.errors import MissingExtra, needed
 from context_bench.core.tokens import utf8_safe
 
 DIMENSIONS = 384
@@ -75,20 +75,13 @@ class Embedder:
             return self._loaded
 
     def _load_tokenizer(self) -> Any:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise MissingExtra("embeddings", "local") from None
-        tokenizer = Tokenizer.from_file(str(self._tokenizer_file))
+        tokenizer = needed("tokenizers", "embeddings", "local").Tokenizer.from_file(str(self._tokenizer_file))
         tokenizer.enable_truncation(LONGEST)
         tokenizer.enable_padding()
         return tokenizer
 
     def _load_model(self) -> Any:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise MissingExtra("embeddings", "local") from None
+        onnxruntime = needed("onnxruntime", "embeddings", "local")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1

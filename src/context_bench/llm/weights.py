@@ -21,12 +21,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.errors import BadInput, PreflightFailed
+from context_bench.core.errors import BadInput, PreflightFailed, install_line, needed
 from context_bench.core.keys import hash_file
 from context_bench.core.machine import cache_folder as cache_folder
 from context_bench.llm.redact import redact
@@ -61,6 +61,7 @@ SMOLLM2 = Weights(
 BUNDLED_MODEL = "smollm2-135m-instruct"  # its name in requests and reports
 VARIABLE = "CONTEXT_BENCH_GGUF"
 FETCH = "context-bench model fetch"
+ENGINE, _ENGINE_SINCE = "xllamacpp", "2026.1"  # llama.cpp in this process
 Progress = Callable[[str], None]
 
 
@@ -114,6 +115,47 @@ def fetch_weights(progress: Progress | None = None, wanted: Weights = SMOLLM2) -
     return target
 
 
+def fetch_engine(progress: Progress | None = None) -> None:
+    """Fetch what runs a model in this process (about 100 MB unpacked), unless it is installed or was fetched before.
+
+    It comes from the package index that the environment's own installer uses, and is kept in the user's cache folder:
+    for the demo of an installation without the extra `local`. `PreflightFailed` says why it did not work.
+    """
+    kept = _engine_folder()
+    if importlib.util.find_spec(ENGINE) is not None or kept.is_dir():
+        return
+    if progress:
+        progress(f"fetching {ENGINE} (about 100 MB), which runs the model")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(kept.parent), tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-") as place:
+            if not kept.is_dir():
+                _install(Path(place), f"{ENGINE}>={_ENGINE_SINCE}")
+                (Path(place) / "installed").replace(kept)
+    except OSError as error:
+        raise PreflightFailed(
+            f"cannot keep {ENGINE} in {kept.parent}: {error.strerror or error}; set XDG_CACHE_HOME elsewhere"
+        ) from None
+
+
+def load_engine() -> Any:
+    """The package that runs a model in this process, from the environment or as fetched; `MissingExtra` without it."""
+    kept = _engine_folder()
+    if importlib.util.find_spec(ENGINE) is None and kept.is_dir():
+        sys.path.append(str(kept))
+    return needed(ENGINE, "the bundled model (xllamacpp)", "local")
+
+
+def _engine_folder() -> Path:
+    return cache_folder() / f"{ENGINE}-{sys.implementation.cache_tag}"
+
+
+def _install(place: Path, package: str) -> None:
+    """Let the environment's own installer unpack a package into `place`/installed."""
+    advice = f"Try again with the package index reachable ({FETCH}), or install it: {install_line('local')}"
+    _run_one_of(_commands(place, package, unpacked=True), package, advice)
+
+
 def _installed(wanted: Weights) -> Iterator[Path]:
     """Inside the installed package, looked up without importing it (importing needs a package that we do not want)."""
     spec = importlib.util.find_spec(wanted.inside.partition("/")[0])
@@ -148,48 +190,38 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _download(place: Path, wanted: Weights) -> None:
     """Let the environment's own installer put the wheel, or what is in it, into `place`."""
+    _run_one_of(
+        _commands(place, f"{wanted.package}=={wanted.version}"),
+        f"{wanted.package}=={wanted.version}",
+        f"Try again with the package index reachable ({FETCH}), or name a GGUF file of your own with --gguf PATH or "
+        f"${VARIABLE}.",
+    )
+
+
+def _run_one_of(commands: Iterable[list[str]], package: str, advice: str) -> None:
+    """Run the first of an installer's commands that works; `PreflightFailed` with the last one's words if none does."""
     told = "no installer found: neither pip in this environment nor uv"
-    for command in _commands(place, f"{wanted.package}=={wanted.version}"):
+    for command in commands:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL
         )
         if done.returncode == 0:
             return
         told = redact(" ".join((done.stderr or done.stdout).strip().splitlines()[-3:]))[-500:]
-    raise PreflightFailed(
-        f"could not fetch {wanted.package}=={wanted.version}: {told}. Try again with the package index reachable "
-        f"({FETCH}), or name a GGUF "
-        f"file of your own with --gguf PATH or ${VARIABLE}."
-    )
+    raise PreflightFailed(f"could not fetch {package}: {told}. {advice}")
 
 
-def _commands(place: Path, package: str) -> Iterator[list[str]]:
+def _commands(place: Path, package: str, *, unpacked: bool = False) -> Iterator[list[str]]:
+    """What pip and uv are told, as far as they are there. pip can leave the wheel; it unpacks it if asked to."""
     options = ["--no-deps", "--only-binary=:all:", "--quiet"]
+    into = ["--target", str(place / "installed")]
     if importlib.util.find_spec("pip") is not None:
-        yield [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            *options,
-            "--disable-pip-version-check",
-            "--dest",
-            str(place),
-            package,
-        ]
+        way = ["install", *into] if unpacked else ["download", "--dest", str(place)]
+        yield [sys.executable, "-m", "pip", *way, *options, "--disable-pip-version-check", package]
     beside = Path(sys.executable).parent / "uv"
-    if uv := str(beside) if beside.is_file() else shutil.which("uv"):
-        yield [
-            uv,
-            "pip",
-            "install",
-            *options,
-            "--python",
-            sys.executable,
-            "--target",
-            str(place / "installed"),
-            package,
-        ]
+    # `uvx` and `uv run` say where uv is; their environments have no pip.
+    if uv := str(beside) if beside.is_file() else os.environ.get("UV") or shutil.which("uv"):
+        yield [uv, "pip", "install", *options, "--python", sys.executable, *into, package]
 
 
 def _extract(folder: Path, target: Path, wanted: Weights) -> None:

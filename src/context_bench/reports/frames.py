@@ -42,7 +42,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
-from context_bench.core.errors import MissingExtra
+from context_bench.core.errors import needed
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.reports.arm_aggregates import shape_of
@@ -68,10 +68,9 @@ def to_dataframe(rows: Iterable[EvalRow]) -> pandas.DataFrame:
     so. Ids are as they are in the rows; tokens are nullable integers. Rows are read once and none is kept. Raises
     `MissingExtra` without pandas.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtra("to_dataframe()", "frames") from None
+    needed("pandas", "to_dataframe()", "frames")
+    import pandas
+
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     count = 0
     for row in rows:
@@ -96,10 +95,7 @@ def to_arrow(rows: Iterable[EvalRow]) -> Any:
     """A `pyarrow.Table` of the columns above. Rows are read once, and a thousand are held at a time beside the
     table.
     """
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise MissingExtra("to_arrow()", "frames") from None
+    pa = needed("pyarrow", "to_arrow()", "frames")
     waiting = iter(rows)
     parts = [pa.Table.from_pylist([], schema=_schema([]))]
     while some := list(islice(waiting, BATCH)):
@@ -112,10 +108,7 @@ def to_arrow(rows: Iterable[EvalRow]) -> Any:
 
 def to_polars(rows: Iterable[EvalRow]) -> polars.DataFrame:
     """A `polars.DataFrame` of the columns above, without a copy where polars can take Arrow's memory as it is."""
-    try:
-        import polars
-    except ImportError:
-        raise MissingExtra("to_polars()", "frames") from None
+    polars = needed("polars", "to_polars()", "frames")
     frame = polars.from_arrow(to_arrow(rows))
     assert isinstance(frame, polars.DataFrame), "a table becomes a frame"
     return frame
@@ -189,8 +182,8 @@ def schema(score_names: Sequence[str]) -> Any:
 
 def write_parquet(answers: Iterable[Answered], score_names: Sequence[str], sink: IO[bytes]) -> None:
     """Write the rows into `sink`, which need not be seekable; a thousand of them are in memory at a time."""
+    parquet = needed("pyarrow.parquet", "a Parquet file", "parquet")
     import pyarrow as pa
-    from pyarrow import parquet
 
     columns = schema(score_names)
     waiting = iter(answers)

@@ -21,8 +21,9 @@ from importlib.resources import files
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from context_bench.core.errors import MissingExtra
 from context_bench.reports import charts
-from context_bench.reports.page import Figure, Page, Section, Sentence, SystemChanges, Table
+from context_bench.reports.page import Chart, Figure, Page, Section, Sentence, SystemChanges, Table
 from context_bench.reports.visible_text import visible
 
 WIDTH = 240  # of a bar of a verdict, in units of its own
@@ -71,11 +72,19 @@ class DrawnSection:
     @classmethod
     def of(cls, section: Section) -> DrawnSection:
         drawn = [
-            DrawnChart(each.title, each.about, Markup(charts.svg(each)), Markup(charts.svg(each, width=charts.NARROW)))
+            DrawnChart(each.title, each.about, _drawn(each, charts.WIDE), _drawn(each, charts.NARROW))
             for each in section.charts
         ]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
         return cls(section.id, section.title, section.about, section.tables, drawn, bars)
+
+
+def _drawn(chart: Chart, width: int) -> Markup:
+    """The drawing, or a line that says which extra it needs: its figures stand in the tables of the section."""
+    try:
+        return Markup(charts.svg(chart, width=width))
+    except MissingExtra as missing:
+        return Markup("<p>") + str(missing) + Markup("</p>")
 
 
 def _bars(table: Table) -> Bars | None:

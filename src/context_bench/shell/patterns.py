@@ -226,9 +226,11 @@ class Pattern:
         self._budget.step(20 * len(text) + 1000)
         if self._linear is None or not (text.isascii() or _CLASS.search(self._linear) is None):
             raise Unknown
-        import pyarrow as pa
-        from pyarrow import compute
-
+        try:
+            import pyarrow as pa
+            from pyarrow import compute
+        except ImportError:
+            raise Unknown from None
         try:
             return bool(compute.match_substring_regex(pa.scalar(text, pa.large_string()), self._linear).as_py())
         except (pa.ArrowInvalid, UnicodeEncodeError):

@@ -7,8 +7,16 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
+from typing import TYPE_CHECKING
 
+from context_bench.core.lazy import LazyModule
 from context_bench.stats.distributions import quantile, upper_tail
+from context_bench.stats.tests import ranks
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = LazyModule("numpy")
 
 
 def alpha_ordinal(ratings: Sequence[Sequence[float | None]], weights: Sequence[float] | None = None) -> float | None:
@@ -105,18 +113,15 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
         raise ValueError(f"{len(first)} values but {len(second)}")
     if len(first) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
         return None
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(first, second).statistic)
+    return float(np.corrcoef(ranks(np.asarray(first)), ranks(np.asarray(second)))[0, 1])
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Kendall's τ-b: how alike two orders are; `None` where one of them orders nothing."""
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(first, second).statistic)
+    above = [np.sign(np.subtract.outer(values, values)) for values in (np.asarray(first), np.asarray(second))]
+    return float((above[0] * above[1]).sum() / math.sqrt((above[0] ** 2).sum() * (above[1] ** 2).sum()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Student's t and the normal distribution, percentiles of sorted values, and roots of functions.
+"""Student's t, the normal and the χ² distribution, percentiles of sorted values, and roots of functions.
 
 scipy has them too, and the tests hold these to it. Loading `scipy.special` or an optimiser takes longer than everything
 else that a small run computes. Against sums with 50 digits: quantiles to 2e-14, tails above 1e-30 to 5e-13 (relative;
@@ -39,6 +39,23 @@ def upper_tail(statistic: float, df: float = math.inf) -> float:
         return math.nan
     tail = _tail(abs(statistic), df)
     return tail if statistic >= 0 else 1 - tail
+
+
+def chi_square_tail(statistic: float, df: int) -> float:
+    """P(X ≥ statistic) under χ² with `df` degrees of freedom, from the sum for two fewer at a time (Abramowitz and
+    Stegun 26.4.4, 26.4.5).
+    """
+    if math.isnan(statistic) or df < 1:
+        return math.nan
+    if statistic <= 0:
+        return 1.0
+    half = statistic / 2
+    tail = math.erfc(math.sqrt(half)) if df % 2 else math.exp(-half)
+    power = df % 2 / 2 or 1.0
+    while power < df / 2:
+        tail += math.exp(power * math.log(half) - half - math.lgamma(power + 1))
+        power += 1
+    return min(1.0, tail)
 
 
 def _from_tail(tail: float, df: float) -> float:

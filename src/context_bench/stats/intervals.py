@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Estimate, EvalRow
 from context_bench.core.rows import qa_type, score
-from context_bench.stats.distributions import quantile, root, upper_tail
+from context_bench.stats.distributions import chi_square_tail, quantile, root, upper_tail
 from context_bench.stats.means import MIN_CLUSTERS, ClusterRobust, Design, cluster_robust, codes_of, design
 
 if TYPE_CHECKING:
@@ -344,16 +344,16 @@ class McNemar:
 
 def mcnemar(b: int, c: int) -> McNemar:
     """Is one direction of change more frequent than the other? Two-sided p; 1.0 without a discordant pair."""
-    from scipy.stats import binom, chi2
-
     if min(b, c) < 0:
         raise ValueError(f"discordant pairs cannot be negative: b={b}, c={c}")
     total = b + c
     if total == 0:
         return McNemar(1.0, True, 0)
     if total < 25:
-        return McNemar(min(1.0, 2 * float(binom.cdf(min(b, c), total, 0.5))), True, total)
-    return McNemar(float(chi2.sf((abs(b - c) - 1) ** 2 / total, 1)), False, total)
+        return McNemar(
+            min(1.0, 2 * sum(math.comb(total, fewer) for fewer in range(min(b, c) + 1)) / 2**total), True, total
+        )
+    return McNemar(chi_square_tail((abs(b - c) - 1) ** 2 / total, 1), False, total)
 
 
 def tango_score(b: float, c: float, n: float, difference: float) -> float:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from context_bench.core.errors import needed
 from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Comparison, Estimate
 from context_bench.core.rubric import HIGHEST, LOWEST
@@ -141,8 +142,7 @@ def bd_rate(
     Akima interpolation. At least four points each; the quality ranges must overlap by three quarters of the narrower
     one.
     """
-    from scipy.interpolate import Akima1DInterpolator
-
+    akima = needed("scipy.interpolate", "Bjøntegaard's rate difference", "stats").Akima1DInterpolator
     sides = []
     for tokens, quality in ((tokens_anchor, quality_anchor), (tokens_test, quality_test)):
         if len(tokens) < 4 or len(set(quality)) < len(quality):
@@ -155,7 +155,7 @@ def bd_rate(
         raise ValueError(
             f"the quality ranges overlap only from {low:.4g} to {high:.4g}; no rate difference can be given"
         )
-    areas = [float(Akima1DInterpolator(*side).integrate(low, high)) for side in sides]
+    areas = [float(akima(*side).integrate(low, high)) for side in sides]
     return float((10 ** ((areas[1] - areas[0]) / (high - low)) - 1) * 100)
 
 

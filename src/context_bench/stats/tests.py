@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.lazy import LazyModule
-from context_bench.stats.distributions import quantile, root, upper_tail
+from context_bench.stats.distributions import chi_square_tail, quantile, root, upper_tail
 from context_bench.stats.intervals import SLACK, Bounded, bounded
 from context_bench.stats.means import MIN_CLUSTERS, codes_of, paired_difference
 
@@ -183,8 +183,6 @@ def wilcoxon(
     included) up to 100 differences, else the normal approximation. Pairs of one cluster are averaged first, since the
     test takes every pair for independent. It is no test of the mean, and a large p shows nothing: see `noninferiority`.
     """
-    from scipy.stats import rankdata
-
     d = np.asarray(system, dtype=float) - np.asarray(baseline, dtype=float)
     if d.ndim != 1 or not len(d) or not np.isfinite(d).all():
         raise ValueError("expected at least one pair of finite scores")
@@ -193,10 +191,11 @@ def wilcoxon(
     ties = int((d == 0).sum())
     if ties == len(d):
         return Wilcoxon(1.0, 0.0, len(d), ties)
-    ranks, signs = rankdata(abs(d))[d != 0], np.sign(d[d != 0])
-    seen = float(abs(ranks @ signs))
-    effect = float(ranks @ signs / ranks.sum())
-    return Wilcoxon(_exact(ranks, seen) if len(ranks) <= _EXACT_UP_TO else _normal(ranks, seen), effect, len(d), ties)
+    ranked, signs = ranks(abs(d))[d != 0], np.sign(d[d != 0])
+    seen = float(abs(ranked @ signs))
+    effect = float(ranked @ signs / ranked.sum())
+    p = _exact(ranked, seen) if len(ranked) <= _EXACT_UP_TO else _normal(ranked, seen)
+    return Wilcoxon(p, effect, len(d), ties)
 
 
 def _exact(ranks: NDArray[Any], seen: float) -> float:
@@ -245,18 +244,16 @@ def friedman(scores: Mapping[str, Sequence[float]], clusters: Sequence[Any] | No
     """Do three or more systems differ on the same examples at all, and which? Scores by system, same examples in the
     same order.
     """
-    from scipy.stats import friedmanchisquare, rankdata
-
     table = np.asarray(list(scores.values()), dtype=float)
     if table.ndim != 2 or table.shape[0] < 3 or not table.shape[1] or not np.isfinite(table).all():
         raise ValueError("expected finite scores of three or more systems on the same examples")
     codes = codes_of(clusters, table.shape[1])
     table = np.array([np.bincount(codes, row) / np.bincount(codes) for row in table])
-    ranks = rankdata(table, axis=0).mean(axis=1)
+    by_example = np.array([ranks(scores_there) for scores_there in table.T]).T
     statistic, p = 0.0, 1.0
     if (table != table[0]).any():
-        found = friedmanchisquare(*table)
-        statistic, p = float(found.statistic), float(found.pvalue)
+        statistic = _friedman_statistic(by_example)
+        p = chi_square_tail(statistic, len(table) - 1)
     names = list(scores)
     tests = [(a, b, wilcoxon(table[a], table[b]).p) for a, b in combinations(range(len(names)), 2)]
     adjusted = holm([p_pair for _, _, p_pair in tests])
@@ -264,8 +261,44 @@ def friedman(scores: Mapping[str, Sequence[float]], clusters: Sequence[Any] | No
         Pairwise(names[a], names[b], p_pair, held) for (a, b, p_pair), held in zip(tests, adjusted, strict=True)
     ]
     return Friedman(
-        p, statistic, {name: float(rank) for name, rank in zip(names, ranks, strict=True)}, pairwise, table.shape[1]
+        p,
+        statistic,
+        {name: float(rank) for name, rank in zip(names, by_example.mean(axis=1), strict=True)},
+        pairwise,
+        table.shape[1],
     )
+
+
+def _friedman_statistic(ranked: NDArray[Any]) -> float:
+    """Friedman's χ² of ranks by system and example, corrected for ties: the spread of the systems' rank sums over that
+    which the ranks of an example have (Conover 1999, 5.8).
+    """
+    systems, examples = ranked.shape
+    middle = (systems + 1) / 2
+    between = ((ranked.sum(axis=1) - examples * middle) ** 2).sum()
+    within = ((ranked - middle) ** 2).sum()
+    return float((systems - 1) * between / within)
+
+
+def ranks(values: NDArray[Any]) -> NDArray[Any]:
+    """Ranks from 1 of a vector's values, equal ones at their mean rank."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    means: NDArray[Any] = (np.cumsum(counts) - (counts - 1) / 2)[places.reshape(-1)]
+    return means
+
+
+def unequal_shares(counts: Sequence[tuple[int, int]]) -> float:
+    """Do groups differ in their share of one of two kinds? The p of Pearson's χ² for the (kind, other) counts of each
+    group, with Yates' correction for two groups; 1.0 where one kind never occurs.
+    """
+    table = np.asarray(counts, dtype=float)
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    if not expected.all():
+        return 1.0
+    away = abs(table - expected)
+    if len(table) == 2:
+        away = np.maximum(away - 0.5, 0)
+    return chi_square_tail(float((away**2 / expected).sum()), len(table) - 1)
 
 
 def n_paired(delta: float, variance: float, alpha: float = 0.05, power: float = 0.8, *, effect: float = 1.0) -> int:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.errors import BadInput
+from context_bench.core.errors import BadInput, needed
 from context_bench.core.keys import load_json
 from context_bench.core.numbers import line
 from context_bench.shell.repo import Repo
@@ -361,8 +361,8 @@ def _json_rows(data: bytes) -> Iterator[tuple[Mapping[str, Any], str | None]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], str | None]]:
+    pq = needed("pyarrow.parquet", f"the Parquet file {path.name}", "parquet")
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     wanted = (
         "inst_id",

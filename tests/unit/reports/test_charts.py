@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 
+from context_bench.core.errors import MissingExtra
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
@@ -121,14 +123,39 @@ def test_whiskers_end_where_the_scale_puts_them() -> None:
 def test_a_forest_tells_verdicts_by_shape_and_the_margin_by_a_line() -> None:
     gaps = [Gap(tone, score(0.0), tone, tone, 9, 0.02) for tone in ("good", "bad", "neutral")]  # type: ignore[arg-type]
     drawing = svg(Chart("f", "forest", "", "", "difference", "", gaps))
-    marks = {path.findtext(f"{SVG}title"): path.get("d") or "" for path in ET.fromstring(drawing).iter(f"{SVG}path")}
+    marks = {element.findtext(f"{SVG}title"): element for element in ET.fromstring(drawing).iter()}
     drawn = {
-        tone: next(d for title, d in marks.items() if title and f", {tone}, n 9" in title)
+        tone: next(mark for title, mark in marks.items() if title and f", {tone}, n 9" in title)
         for tone in ("good", "bad", "neutral")
     }
-    assert "A" in drawn["good"], "a disc"
-    assert "A" not in drawn["bad"], "a square"
+    assert drawn["good"].tag == f"{SVG}circle", "a disc"
+    assert drawn["bad"].tag == f"{SVG}path", "a square"
+    assert (drawn["neutral"].tag, drawn["neutral"].get("fill-opacity")) == (f"{SVG}circle", "0"), "a ring"
     assert drawing.count('stroke-dasharray="4,3"') == 1
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -3.0])
+def test_a_bar_begins_at_zero_and_ends_where_the_scale_puts_it(value: float) -> None:
+    bars = [BarPart("a", "x", Figure(value, "number")), BarPart("a", "y", Figure(4.0, "number"))]
+    root = ET.fromstring(svg(Chart("s", "strategies", "", "", "share", "", bars)))
+    drawn = [rect for rect in root.iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
+    (left, length), (start, four) = [(float(bar.get("x") or 0), float(bar.get("width") or 0)) for bar in drawn]
+    assert length == pytest.approx(four * abs(value) / 4, abs=0.05)
+    assert left == pytest.approx(start - (length if value < 0 else 0), abs=0.05)
+
+
+def test_a_core_without_the_plots_draws_forest_and_bars_and_says_what_the_others_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    for kind in ("forest", "dots", "distribution", "waterfall", "failures", "strategies"):
+        assert "<svg" in svg(chart(kind, ["a", "b"]))
+    for kind in ("pareto", "rates", "recall", "coverage"):
+        with pytest.raises(MissingExtra, match=r"A chart: .* needs the optional extra 'plots': pip install"):
+            svg(chart(kind, ["a", "b"]))
+    with pytest.raises(MissingExtra, match="PNG"):
+        png(chart("forest", ["a"]))
 
 
 def test_names_have_the_same_colour_in_every_chart() -> None:

@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports import build_page, repr_html, to_html
-from context_bench.reports.charts import svg
-from context_bench.reports.charts.style import harmless
+from context_bench.reports.charts import harmless, svg
 from context_bench.reports.page import Chart, Details, Figure, Point
 
 from .conftest import make_result

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed, Stop, SystemFailed, describe
+from context_bench.core.errors import BadInput, PreflightFailed, Stop, SystemFailed, describe, needed
 from context_bench.engine.encoding import secrets_of
 from context_bench.engine.execution import IsolatedInstance, NodeLost, Raised
 from context_bench.engine.executors import Desk, Message
@@ -399,8 +399,5 @@ def _bare(unit: WorkItem) -> WorkItem:
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told of this run
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("a run on several nodes", "ray") from None
+    ray = needed("ray", "a run on several nodes", "ray")
     return ray

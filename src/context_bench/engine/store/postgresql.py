@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from context_bench.core.errors import MissingExtra, StoreUnusable
+from context_bench.core.errors import StoreUnusable, need
 from context_bench.engine.store.dialects import Unstorable
 from context_bench.engine.store.schema import HEAD, checked, migrate
 
@@ -130,10 +130,7 @@ class PostgresDatabase:
                 connection.exec_driver_sql(f'VACUUM "{table}"')
 
     def _engine(self, *, readonly: bool = False) -> Engine:
-        try:
-            import psycopg  # noqa: F401
-        except ImportError:
-            raise MissingExtra("a store in PostgreSQL", "postgres") from None
+        need(["psycopg"], "a store in PostgreSQL", "postgres")
         engine = create_engine(
             self.url,
             connect_args={name: value for name, value in _NETWORK.items() if name not in self.url.query},

@@ -1,20 +1,27 @@
 """Charts, drawn when the page is built: no script and no network are needed to look at them.
 
+Bars, and values on a line for each name, are drawn by `drawing`. Scatter plots and curves need the extra `plots`:
 Vega-Lite (through altair) decides where things go, `vl-convert` draws them, and the drawing is then rebuilt from the
 few elements and attributes known to be harmless, with `<title>` tooltips. In a page, text takes the page's colour, so
 one drawing serves light and dark; a picture of its own (`standalone`, `png`) brings its title, its explanation and its
 colours along.
 
-A kind of chart is one function `(chart, width) -> altair chart` in a file here, and one line of `KINDS`.
+A kind of chart is one function `(chart, width) -> Drawing or altair chart` in a file here, and one line of `KINDS`.
 """
 
 from __future__ import annotations
 
+import re
+import textwrap
+import xml.etree.ElementTree as ET
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
-from context_bench.reports.charts.style import NARROW, PALETTE, WIDE, Theme, as_png, in_page, on_its_own, unchecked
+from context_bench.core.errors import needed
+from context_bench.reports.charts.drawing import Drawing
+from context_bench.reports.charts.style import FONT, INK, PALETTE, TIP, look
 from context_bench.reports.page import Chart
+from context_bench.reports.visible_text import visible
 
 __all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "png", "standalone", "svg"]
 
@@ -31,28 +38,119 @@ KINDS = {
     "failures": "bars:draw_failures",
     "strategies": "bars:draw_strategies",
 }
+#: Modules whose charts Vega-Lite draws.
+_BY_VEGA = frozenset({"quality_price", "curves"})
+WIDE, NARROW = 900, 350  # pixels, about
+Theme = Literal["light", "dark"]
+#: Background and letters of pictures that stand outside a page.
+THEMES: dict[str, tuple[str, str]] = {"light": ("#ffffff", "#16191d"), "dark": ("#121417", "#e8eaed")}
+_ROOM = 18  # pixels around such a picture
+_ELEMENTS = frozenset({"svg", "g", "path", "line", "rect", "circle", "text", "tspan"})
+_ATTRIBUTES = re.compile(
+    "class|width|height|viewBox|transform|d|x|y|x1|y1|x2|y2|dx|dy|cx|cy|r|fill|fill-opacity|stroke|stroke-width|stroke-opacity"
+    "|stroke-dasharray|stroke-miterlimit|stroke-linecap|opacity|text-anchor|font-family|font-size|font-weight|font-style"
+)
+_SVG = "http://www.w3.org/2000/svg"
+_NAMESPACE = f"{{{_SVG}}}"
 
 
 def svg(chart: Chart, *, width: int = WIDE) -> str:
-    """The drawing of a chart as an `<svg>` element, about `width` pixels wide, safe to paste into a page.
+    """The drawing of a chart as an `<svg>` element, about `width` pixels wide, safe to paste into a page; its text
+    takes the colour of the page around it.
 
-    `KeyError` for a kind nobody can draw.
+    `KeyError` for a kind nobody can draw, `MissingExtra` for one that needs the extra `plots`.
     """
-    with unchecked():
-        return in_page(_made(chart, width), f"{chart.title}. {chart.about}")
+    return _text(_labelled(_drawn(chart, width, alone=False), f"{chart.title}. {chart.about}"))
 
 
 def standalone(chart: Chart, *, width: int = WIDE, theme: Theme = "light") -> str:
-    """The chart as an SVG file of its own: title, how to read it, background and colours included."""
-    with unchecked():
-        return on_its_own(_made(chart, width), chart, width, theme)
+    """The chart as an SVG file of its own: title, how to read it, background and colours included.
+
+    Colours are written out: not every program knows `currentColor`, and none the page's.
+    """
+    paper, ink = THEMES[theme]
+    root = _labelled(_drawn(chart, width, alone=True), f"{chart.title}. {chart.about}")
+    root.insert(0, ET.Element("rect", {"width": "100%", "height": "100%", "fill": paper}))
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            if value == INK:
+                element.set(name, ink)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + _text(root) + "\n"
 
 
 def png(chart: Chart, *, scale: float = 2.0, width: int = WIDE, theme: Theme = "light") -> bytes:
-    """The same picture as PNG, `scale` pixels for each of the SVG's."""
-    return as_png(standalone(chart, width=width, theme=theme), scale)
+    """The same picture as PNG, `scale` pixels for each of the SVG's. Needs the extra `plots`."""
+    converter = needed("vl_convert", "a picture as PNG", "plots")
+    made: bytes = converter.svg_to_png(standalone(chart, width=width, theme=theme), scale=scale)
+    return made
 
 
-def _made(chart: Chart, width: int) -> Any:
+def _drawn(chart: Chart, width: int, *, alone: bool) -> ET.Element:
+    """The `<svg>` element, with title and explanation if it is to stand `alone`."""
     module, _, function = KINDS[chart.kind].partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), function)(chart, width)
+    if module in _BY_VEGA:
+        return _by_vega(chart, module, function, width, alone)
+    made: Drawing = getattr(import_module(f"{__name__}.{module}"), function)(chart, width)
+    return made.root(visible(chart.title, 120), visible(chart.about, 600), _ROOM) if alone else made.root()
+
+
+def _by_vega(chart: Chart, module: str, function: str, width: int, alone: bool) -> ET.Element:
+    what = f"the chart {chart.title!r}"
+    convert = needed("vl_convert", what, "plots").vegalite_to_svg
+    # Charts are not checked against altair's schema part by part: that takes longer than drawing them.
+    with needed("altair.utils.schemapi", what, "plots").debug_mode(False):
+        made = getattr(import_module(f"{__name__}.{module}"), function)(chart, width)
+        specification = (_titled(made, chart, width) if alone else made).to_dict(validate=False)
+    return _rebuilt(convert({**specification, "config": look()}))
+
+
+def _titled(chart: Any, told: Chart, width: int) -> Any:
+    """With the title and, below it, how to read the picture."""
+    lines = textwrap.wrap(visible(told.about, 600), max(30, int(width / 6.4)))
+    title = {"text": visible(told.title, 120), "subtitle": lines, "anchor": "start", "frame": "bounds", "offset": 16}
+    look = {"fontSize": 16, "font": FONT, "color": INK, "fontWeight": 600}
+    below = {
+        "subtitleFontSize": 12,
+        "subtitleFont": FONT,
+        "subtitleColor": INK,
+        "subtitlePadding": 7,
+        "subtitleLineHeight": 17,
+    }
+    return chart.properties(title={**title, **look, **below}, padding=_ROOM)
+
+
+def _text(root: ET.Element) -> str:
+    return ET.tostring(root, encoding="unicode")
+
+
+def _labelled(root: ET.Element, label: str) -> ET.Element:
+    root.set("role", "img")
+    root.set("aria-label", visible(label, 1000))
+    root.set("xmlns", _SVG)
+    return root
+
+
+def harmless(drawing: str, label: str) -> str:
+    """The drawing rebuilt from known elements and attributes; what a mark says of itself becomes its tooltip."""
+    return _text(_labelled(_rebuilt(drawing), label))
+
+
+def _rebuilt(drawing: str) -> ET.Element:
+    root = _copy(ET.fromstring(drawing))
+    assert root is not None
+    return root
+
+
+def _copy(element: ET.Element) -> ET.Element | None:
+    name = element.tag.removeprefix(_NAMESPACE)
+    if name not in _ELEMENTS:
+        return None
+    made = ET.Element(
+        name,
+        {key: value for key, value in element.attrib.items() if _ATTRIBUTES.fullmatch(key) and "url(" not in value},
+    )
+    made.text, made.tail = element.text, element.tail
+    if (told := element.get("aria-label")) is not None and told.startswith(TIP):
+        ET.SubElement(made, "title").text = told.removeprefix(TIP)
+    made.extend(copied for child in element if (copied := _copy(child)) is not None)
+    return made

@@ -9,87 +9,54 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from context_bench.reports.charts.style import (
-    INK,
-    MOST,
-    TIP,
-    TONES,
-    ChartRow,
-    Rows,
-    ShownNames,
-    axis,
-    extent,
-    fixed,
-    inline,
-    legend,
-    narrow,
-    nice,
-    scale,
-)
+from context_bench.reports.charts.drawing import Axis, ChartRow, Drawing, Rows, plain, signed
+from context_bench.reports.charts.style import MOST, TONES, ShownNames, extent, narrow, nice
 from context_bench.reports.page import Chart, Figure, Gap, Rated, Spread
 from context_bench.reports.visible_text import visible
 
 _STEP = 11  # pixels between the marks of one dimension
 
 
-def draw_dots(chart: Chart, width: int) -> Any:
+def draw_dots(chart: Chart, width: int) -> Drawing:
     """The marks; names stand below one another within a dimension, in the order of the legend."""
-    import altair as alt
-
     rated = chart.of(Rated)
     names = ShownNames([each.name for each in rated], chart.names)
     dimensions = list(dict.fromkeys(each.dimension for each in rated))[:MOST]
     rows = Rows([ChartRow(visible(each, 48)) for each in dimensions], width, thick=_STEP * len(names.shown) + 8)
     at = dict(zip(dimensions, rows.at, strict=True))
     order = {name: place - (len(names.shown) - 1) / 2 for place, name in enumerate(names.shown)}
+    look = dict(zip(names.shown, zip(names.shapes(), names.colors(), strict=True), strict=True))
     shown = [each for each in rated if each.dimension in at]
-    values = [_record(each, names, at[each.dimension] + _STEP * order[names[each.name]]) for each in shown]
     ends = extent([end for each in shown for end in (each.score.value, each.score.low, each.score.high)], chart.span)
     low, high, ticks = nice(*ends, 5)
-    plain = scale(low, high)
-    x = alt.X("value:Q", title=chart.x, scale=plain, axis=axis(ticks))
-    color, shape = names.encodings(legend(width, names.shown))
-    base, y = inline(values), rows.y()
-    tracks = inline([{"y": middle} for middle in _between(rows)]).mark_rule(opacity=0.15)
-    whiskers = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.75, opacity=0.75)
-    return rows.layered(
-        tracks.encode(x=fixed("X", 0), x2=fixed("X2", rows.plot), y=y, color=fixed("Color", "currentColor")),
-        whiskers.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
-        base.mark_point(filled=True, size=64, opacity=1).encode(
-            x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N")
-        ),
-    )
-
-
-def _between(rows: Rows) -> list[float]:
-    """Heights of the faint lines that part the dimensions."""
+    axis, drawing = Axis(low, high, rows.plot), rows.drawing()
+    drawing.below(axis, ticks, plain, chart.x)
     reach = rows.thick / 2 + (20 if rows.narrow else 3)
-    return [at - reach for at in rows.at[1:]]
+    for middle in rows.at[1:]:  # faint lines part the dimensions
+        drawing.line((0, middle - reach), (rows.plot, middle - reach), opacity=0.15)
+    for each in shown:
+        name = names[each.name]
+        shape, color = look[name]
+        tip = f"{name}, {visible(each.dimension, 48)}: {each.score.text}"
+        y = at[each.dimension] + _STEP * order[name]
+        _interval(drawing, axis, each.score, y, color, 1.75)
+        drawing.mark(shape, axis.at(each.score.value), y, color, tip=tip)
+    drawing.legend([(*look[name], name) for name in names.shown], width)
+    return drawing
 
 
-def _record(each: Rated, names: ShownNames, at: float) -> dict[str, Any]:
-    told, both = each.score, each.score.low is not None and each.score.high is not None
-    return {
-        "name": names[each.name],
-        "value": told.value,
-        "low": told.low if both else None,
-        "high": told.high if both else None,
-        "y": at,
-        "tip": f"{TIP}{names[each.name]}, {visible(each.dimension, 48)}: {told.text}",
-    }
+def _interval(drawing: Drawing, axis: Axis, figure: Figure, y: float, color: str, width: float) -> None:
+    """The line from one end of a figure's interval to the other, if it has one."""
+    if figure.low is not None and figure.high is not None:
+        start, end = (axis.at(figure.low), y), (axis.at(figure.high), y)
+        drawing.line(start, end, color=color, width=width, opacity=0.75)
 
 
-_SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.6~g')"
-
-
-def draw_forest(chart: Chart, width: int) -> Any:
+def draw_forest(chart: Chart, width: int) -> Drawing:
     """Intervals as rules, differences as marks: a disc where the verdict is good, a square where it is bad, a ring
     where it is open.
     """
-    import altair as alt
-
     gaps = chart.of(Gap)[:MOST]
     names = ShownNames([gap.name for gap in gaps], chart.names)
     lines, places = _lines(gaps, names, brief=narrow(width))
@@ -97,24 +64,18 @@ def draw_forest(chart: Chart, width: int) -> Any:
     margins = sorted({-gap.margin for gap in gaps if gap.margin})
     ends = [end for gap in gaps for end in (gap.difference.value, gap.difference.low, gap.difference.high)]
     low, high, ticks = nice(*extent([*ends, *margins], zero=True), 4 if rows.narrow else 6)
-    plain = scale(low, high)
-    x = alt.X("value:Q", title=chart.x, scale=plain, axis=alt.Axis(values=ticks, labelExpr=_SIGNED, labelOverlap=True))
-    y = rows.y()
-    values = [_gap_record(gap, names, rows.at[place]) for gap, place in zip(gaps, places, strict=True)]
-    base, color = inline(values), alt.Color("color:N", scale=None)
-    shape = alt.Shape("shape:N", scale=None)
-    known = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.5, opacity=0.75)
-    full = base.transform_filter("datum.filled").mark_point(filled=True, size=80, opacity=1)
-    ring = base.transform_filter("!datum.filled").mark_point(filled=False, size=70, strokeWidth=2, opacity=1)
-    return rows.layered(
-        _upright([0.0], rows, x, []),
-        *([_upright(margins, rows, x, [4, 3])] if margins else []),
-        known.encode(x=alt.X("low:Q", scale=plain), x2=alt.X2("high:Q"), y=y, color=color),
-        *(
-            each.encode(x=x, y=y, color=color, shape=shape, description=alt.Description("tip:N"))
-            for each in (ring, full)
-        ),
-    )
+    axis, drawing = Axis(low, high, rows.plot), rows.drawing()
+    drawing.below(axis, ticks, signed, chart.x)
+    for value, dash, opacity in ((0.0, "", 0.6), *((margin, "4,3", 0.55) for margin in margins)):
+        drawing.line((axis.at(value), 0), (axis.at(value), rows.height), dash=dash, opacity=opacity)
+    for gap, place in zip(gaps, places, strict=True):
+        where = f", {visible(gap.group, 48)}" if gap.group else ""
+        tip = f"{names[gap.name]}{where}: {gap.difference.text}, {gap.verdict}, n {gap.n:,}"
+        shape, color, filled = "square" if gap.tone == "bad" else "circle", TONES[gap.tone], gap.tone != "neutral"
+        _interval(drawing, axis, gap.difference, rows.at[place], color, 2.5)
+        x = axis.at(gap.difference.value)
+        drawing.mark(shape, x, rows.at[place], color, area=80 if filled else 70, filled=filled, tip=tip)
+    return drawing
 
 
 def _lines(gaps: Sequence[Gap], names: ShownNames, *, brief: bool) -> tuple[list[ChartRow], list[int]]:
@@ -130,39 +91,14 @@ def _lines(gaps: Sequence[Gap], names: ShownNames, *, brief: bool) -> tuple[list
     return lines, places
 
 
-def _gap_record(gap: Gap, names: ShownNames, at: float) -> dict[str, Any]:
-    told, both = gap.difference, gap.difference.low is not None and gap.difference.high is not None
-    where = f", {visible(gap.group, 48)}" if gap.group else ""
-    return {
-        "value": told.value,
-        "low": told.low if both else None,
-        "high": told.high if both else None,
-        "y": at,
-        "color": TONES[gap.tone],
-        "shape": "square" if gap.tone == "bad" else "circle",
-        "filled": gap.tone != "neutral",
-        "tip": f"{TIP}{names[gap.name]}{where}: {told.text}, {gap.verdict}, n {gap.n:,}",
-    }
-
-
-def _upright(values: Sequence[float], rows: Rows, x: Any, dash: list[int]) -> Any:
-
-    mark = inline([{"value": value} for value in values]).mark_rule(
-        strokeDash=dash or [1, 0], opacity=0.55 if dash else 0.6
-    )
-    return mark.encode(x=x, y=fixed("Y", 0), y2=fixed("Y2", rows.height), color=fixed("Color", INK))
-
-
 #: From this ratio of the greatest value to the least on, the axis grows by factors.
 _WIDE_SPREAD = 30.0
 #: Below so many seconds at the greatest p95, times are told in milliseconds.
 _SECONDS_FROM = 1.0
 
 
-def draw_distribution(chart: Chart, width: int) -> Any:
+def draw_distribution(chart: Chart, width: int) -> Drawing:
     """The lines, in the order of the data."""
-    import altair as alt
-
     spreads = chart.of(Spread)[:MOST]
     names = ShownNames([each.name for each in spreads], chart.names)
     unit = _Unit.of(spreads)
@@ -172,56 +108,19 @@ def draw_distribution(chart: Chart, width: int) -> Any:
         thick=18,
     )
     known = [unit.factor * value for each in spreads for value in (*each.values, each.median.value, each.p95.value)]
-    ends, form, ticks = _scale(known, rows.narrow)
-    x = alt.X(
-        "value:Q",
-        title=f"{chart.x}, {unit.name}" if unit.name else chart.x,
-        scale=scale(*ends, **form),
-        axis=axis(ticks, labelOverlap=True),
-    )
-    y, color = rows.y(), alt.Color("color:N", scale=None)
-    placed = list(zip(spreads, rows.at, strict=True))
-    dots = [
-        {"value": unit.factor * value, "y": at, "color": names.color(each.name)}
-        for each, at in placed
-        for value in each.values
-    ]
-    strokes = [
-        _stroke(each, at, names[each.name], share, unit) | {"color": names.color(each.name)}
-        for each, at in placed
-        for share in ("median", "p95")
-    ]
-    base = inline(strokes)
-    thick = base.transform_filter("datum.thick").mark_rule(strokeWidth=3, strokeCap="round")
-    thin = base.transform_filter("!datum.thick").mark_rule(strokeWidth=1.5)
-    return rows.layered(
-        _tracks(rows),
-        inline(dots).mark_circle(size=34, opacity=0.45).encode(x=x, y=y, color=color),
-        *(
-            each.encode(x=x, y=rows.y("top"), y2=alt.Y2("foot:Q"), color=color, description=alt.Description("tip:N"))
-            for each in (thin, thick)
-        ),
-    )
-
-
-def _tracks(rows: Rows) -> Any:
-    """A faint line behind the dots of each name."""
-    base = inline([{"y": at} for at in rows.at])
-    return base.mark_rule(opacity=0.15).encode(
-        x=fixed("X", 0), x2=fixed("X2", rows.plot), y=rows.y(), color=fixed("Color", "currentColor")
-    )
-
-
-def _stroke(each: Spread, at: float, name: str, share: str, unit: _Unit) -> dict[str, Any]:
-    figure = each.median if share == "median" else each.p95
-    reach = 9 if share == "median" else 7
-    return {
-        "value": unit.factor * figure.value,
-        "top": at - reach,
-        "foot": at + reach,
-        "thick": share == "median",
-        "tip": f"{TIP}{name}: {share} {unit.text(figure)}, n {each.n:,}",
-    }
+    axis, ticks = _scale(known, rows)
+    drawing = rows.drawing()
+    drawing.below(axis, ticks, plain, f"{chart.x}, {unit.name}" if unit.name else chart.x)
+    for each, at in zip(spreads, rows.at, strict=True):
+        color = names.color(each.name)
+        drawing.line((0, at), (rows.plot, at), opacity=0.15)
+        for value in each.values:
+            drawing.mark("circle", axis.at(unit.factor * value), at, color, area=34, opacity=0.45)
+        for share, figure, reach, thick in (("p95", each.p95, 7, 1.5), ("median", each.median, 9, 3.0)):
+            x = axis.at(unit.factor * figure.value)
+            tip = f"{names[each.name]}: {share} {unit.text(figure)}, n {each.n:,}"
+            drawing.line((x, at - reach), (x, at + reach), color=color, width=thick, tip=tip)
+    return drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +146,14 @@ class _Unit:
         return f"{value:,.{min(max(digits, 0), 6)}f} {self.name}"
 
 
-def _scale(values: Sequence[float], narrow: bool) -> tuple[tuple[float, float], dict[str, Any], list[float]]:
-    """Ends, kind and numbers of the axis: plain from 0, or by factors where values differ by more than thirtyfold."""
+def _scale(values: Sequence[float], rows: Rows) -> tuple[Axis, list[float]]:
+    """The axis and its numbers: plain from 0, or by factors where values differ by more than thirtyfold."""
     least, most = extent([value for value in values if value > 0])
     if min(values) > 0 and most / least > _WIDE_SPREAD:
         low, high = least / 1.15, most * 1.15
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        units = (1, 2, 5) if most / least < (300 if narrow else 3000) else (1,)
+        units = (1, 2, 5) if most / least < (300 if rows.narrow else 3000) else (1,)
         ticks = [unit * 10.0**power for power in powers for unit in units if low <= unit * 10.0**power <= high]
-        return (low, high), {"type": "log"}, ticks
-    low, high, ticks = nice(*extent(values, zero=True), 4 if narrow else 6)
-    return (low, high), {}, ticks
+        return Axis(low, high, rows.plot, log=True), ticks
+    low, high, ticks = nice(*extent(values, zero=True), 4 if rows.narrow else 6)
+    return Axis(low, high, rows.plot), ticks

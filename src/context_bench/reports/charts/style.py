@@ -1,23 +1,12 @@
-"""Style of all charts (colours, shapes, letters, scales), and the way from an altair chart to a harmless SVG or PNG.
-
-`Rows` places the lines of charts with a line for each name, and the words at their sides. On a wide drawing names stand
-at the left and figures at the right of the plot; on a narrow one both stand above their line, so that the plot keeps
-its width.
-"""
+"""Style of all charts: colours, shapes, letters, scales; and the parts that charts drawn by Vega-Lite share."""
 
 from __future__ import annotations
 
 import math
-import re
-import textwrap
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any, Literal
+from typing import Any
 
-from context_bench.reports.page import Chart
 from context_bench.reports.visible_text import visible
 
 #: Eight hues told apart by most kinds of colour vision, at least 3:1 on white and on near-black; shapes differ as well.
@@ -29,6 +18,8 @@ INK = "currentColor"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 SIZE = 12  # pixels of letters
 _NARROW = 500  # pixels below which a drawing is meant for a telephone
+
+MOST = 160  # lines of a chart; what is beyond stands in the table
 
 #: Begins the description of a mark that is to become its tooltip; no other description is shown.
 TIP = "tip:"
@@ -195,197 +186,3 @@ def fixed(channel: str, value: Any) -> Any:
     import altair as alt
 
     return getattr(alt, f"{channel}Value")(value)
-
-
-WIDE, NARROW = 900, 350  # pixels, about
-Theme = Literal["light", "dark"]
-#: Background and letters of pictures that stand outside a page.
-THEMES: dict[str, tuple[str, str]] = {"light": ("#ffffff", "#16191d"), "dark": ("#121417", "#e8eaed")}
-_ROOM = 18  # pixels around such a picture
-_ELEMENTS = frozenset({"svg", "g", "path", "line", "rect", "circle", "text", "tspan"})
-_ATTRIBUTES = re.compile(
-    "class|width|height|viewBox|transform|d|x|y|x1|y1|x2|y2|dx|dy|cx|cy|r|fill|fill-opacity|stroke|stroke-width|stroke-opacity"
-    "|stroke-dasharray|stroke-miterlimit|stroke-linecap|opacity|text-anchor|font-family|font-size|font-weight|font-style"
-)
-_SVG = "http://www.w3.org/2000/svg"
-_NAMESPACE = f"{{{_SVG}}}"
-
-
-def unchecked() -> AbstractContextManager[None]:
-    """Charts made under it are not checked against altair's schema part by part, which takes longer than drawing
-    them.
-    """
-    from altair.utils.schemapi import debug_mode
-
-    mode: AbstractContextManager[None] = debug_mode(False)
-    return mode
-
-
-def in_page(chart: Any, label: str) -> str:
-    """The drawing as an `<svg>` element whose text takes the colour of the page around it."""
-    return harmless(_rendered(chart), label)
-
-
-def on_its_own(chart: Any, told: Chart, width: int, theme: str) -> str:
-    """The drawing as an SVG file. Colours are written out: not every program knows `currentColor`, and none the
-    page's.
-    """
-    paper, ink = THEMES[theme]
-    root = _rebuilt(_rendered(_titled(chart, told, width)), f"{told.title}. {told.about}")
-    ground = ET.Element("rect", {"width": "100%", "height": "100%", "fill": paper})
-    root.insert(0, ground)
-    for element in root.iter():
-        for name, value in element.attrib.items():
-            if value == INK:
-                element.set(name, ink)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + _text(root) + "\n"
-
-
-def as_png(drawing: str, scale: float) -> bytes:
-    """A drawing as PNG."""
-    from vl_convert import svg_to_png
-
-    made: bytes = svg_to_png(drawing, scale=scale)
-    return made
-
-
-def _rendered(chart: Any) -> str:
-    from vl_convert import vegalite_to_svg
-
-    drawing: str = vegalite_to_svg({**chart.to_dict(validate=False), "config": look()})
-    return drawing
-
-
-def _titled(chart: Any, told: Chart, width: int) -> Any:
-    """With the title and, below it, how to read the picture."""
-    lines = textwrap.wrap(visible(told.about, 600), max(30, int(width / 6.4)))
-    title = {"text": visible(told.title, 120), "subtitle": lines, "anchor": "start", "frame": "bounds", "offset": 16}
-    look = {"fontSize": 16, "font": FONT, "color": INK, "fontWeight": 600}
-    below = {
-        "subtitleFontSize": 12,
-        "subtitleFont": FONT,
-        "subtitleColor": INK,
-        "subtitlePadding": 7,
-        "subtitleLineHeight": 17,
-    }
-    return chart.properties(title={**title, **look, **below}, padding=_ROOM)
-
-
-def _text(root: ET.Element) -> str:
-    return ET.tostring(root, encoding="unicode")
-
-
-def harmless(drawing: str, label: str) -> str:
-    """The drawing rebuilt from known elements and attributes; what a mark says of itself becomes its tooltip."""
-    return _text(_rebuilt(drawing, label))
-
-
-def _rebuilt(drawing: str, label: str) -> ET.Element:
-    root = _copy(ET.fromstring(drawing))
-    assert root is not None
-    root.set("role", "img")
-    root.set("aria-label", visible(label, 1000))
-    root.set("xmlns", _SVG)
-    return root
-
-
-def _copy(element: ET.Element) -> ET.Element | None:
-    name = element.tag.removeprefix(_NAMESPACE)
-    if name not in _ELEMENTS:
-        return None
-    made = ET.Element(
-        name,
-        {key: value for key, value in element.attrib.items() if _ATTRIBUTES.fullmatch(key) and "url(" not in value},
-    )
-    made.text, made.tail = element.text, element.tail
-    if (told := element.get("aria-label")) is not None and told.startswith(TIP):
-        ET.SubElement(made, "title").text = told.removeprefix(TIP)
-    made.extend(copied for child in element if (copied := _copy(child)) is not None)
-    return made
-
-
-_LINE = 17  # pixels of a line of letters
-_LONGEST = 260  # pixels of a name beside the plot
-_GAP = 12
-_WIDE, _BOLD = 1.14, 1.28  # letters of the widest fonts that a reader may have, by those that are usual
-MOST = 160  # lines of a chart; what is beyond stands in the table
-
-
-@dataclass(frozen=True, slots=True)
-class ChartRow:
-    """`label` at the left, `value` at the right. A heading has no marks."""
-
-    label: str
-    value: str = ""
-    heading: bool = False
-
-
-class Rows:
-    """The places of lines. `plot`: pixels of the plot's width; `height`; `at[i]`: the middle of the marks of line i,
-    from the top.
-    """
-
-    def __init__(self, lines: Sequence[ChartRow], width: int, *, thick: int = 16) -> None:
-        self.lines, self.width, self.thick = list(lines), width, thick
-        self.narrow = narrow(width)
-        widest = max((letters(each.label) * (_BOLD if each.heading else _WIDE) for each in lines), default=0)
-        self.label_room = 0.0 if self.narrow else min(_LONGEST, widest)
-        self.value_room = 0.0 if self.narrow else max((letters(each.value) for each in lines), default=0) * _WIDE
-        self.plot = int(width - self.label_room - self.value_room - 3 * _GAP)
-        self.at: list[float] = []
-        self._words: list[float] = []
-        down = 2.0
-        for each in self.lines:
-            if each.heading:
-                down += 8 if self.at else 0
-                self._place(down + _LINE / 2, down + _LINE / 2)
-                down += _LINE + 4
-            elif self.narrow:
-                self._place(down + _LINE + thick / 2, down + _LINE / 2)
-                down += _LINE + thick + 6
-            else:
-                down += 3
-                self._place(down + thick / 2, down + thick / 2)
-                down += thick + 3
-        self.height = int(down + 4)
-
-    def _place(self, marks: float, words: float) -> None:
-        self.at.append(marks)
-        self._words.append(words)
-
-    def y(self, field: str = "y") -> Any:
-        """The vertical place, in pixels from the top; no axis."""
-        import altair as alt
-
-        return alt.Y(f"{field}:Q", scale=alt.Scale(domain=[self.height, 0], nice=False, zero=False), axis=None)
-
-    def words(self) -> list[Any]:
-        """Names, headings and figures."""
-        sets = [
-            [(each.label, at) for each, at in zip(self.lines, self._words, strict=True) if not each.heading],
-            [(each.label, at) for each, at in zip(self.lines, self._words, strict=True) if each.heading],
-            [(each.value, at) for each, at in zip(self.lines, self._words, strict=True) if each.value],
-        ]
-        left = 0 if self.narrow else -_GAP
-        right = self.plot if self.narrow else self.plot + _GAP
-        align = "left" if self.narrow else "right"
-        values = int(max((letters(text) for text, _ in sets[2]), default=0))
-        limit = self.plot - values - 10 if self.narrow else self.label_room + 4
-        looks: list[tuple[float, dict[str, Any]]] = [
-            (left, {"align": align, "limit": limit}),
-            (left, {"align": align, "fontWeight": "bold", "limit": self.plot if self.narrow else self.label_room + 4}),
-            (right, {"align": "right" if self.narrow else "left", "opacity": 0.85}),
-        ]
-        return [self._texts(texts, x, look) for texts, (x, look) in zip(sets, looks, strict=True) if texts]
-
-    def _texts(self, texts: list[tuple[str, float]], x: float, look: dict[str, Any]) -> Any:
-        import altair as alt
-
-        base = inline([{"text": text, "y": at} for text, at in texts])
-        return base.mark_text(baseline="middle", **look).encode(x=fixed("X", x), y=self.y(), text=alt.Text("text:N"))
-
-    def layered(self, *layers: Any) -> Any:
-        """All layers with the words, in the size of the plot."""
-        import altair as alt
-
-        return alt.layer(*layers, *self.words()).properties(width=self.plot, height=self.height)
