@@ -27,10 +27,10 @@ __all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "png", "standalone", "svg"]
 
 #: Kind → the function that draws it.
 KINDS = {
-    "pareto": "quality_price:draw",
-    "rates": "curves:draw_rates",
-    "recall": "curves:draw_recall",
-    "coverage": "curves:draw_coverage",
+    "pareto": "plots:draw",
+    "rates": "plots:draw_rates",
+    "recall": "plots:draw_recall",
+    "coverage": "plots:draw_coverage",
     "distribution": "interval_lines:draw_distribution",
     "forest": "interval_lines:draw_forest",
     "dots": "interval_lines:draw_dots",
@@ -39,7 +39,7 @@ KINDS = {
     "strategies": "bars:draw_strategies",
 }
 #: Modules whose charts Vega-Lite draws.
-_BY_VEGA = frozenset({"quality_price", "curves"})
+_BY_VEGA = frozenset({"plots"})
 WIDE, NARROW = 900, 350  # pixels, about
 Theme = Literal["light", "dark"]
 #: Background and letters of pictures that stand outside a page.
