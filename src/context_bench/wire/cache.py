@@ -145,15 +145,17 @@ class LiveCache:
         at: float = 0.0,
         stops: Sequence[int] | None = None,
         warm: int = 0,
+        falling: bool = False,
     ) -> tuple[int, int]:
         """Tokens read from and written to the cache by the next request of `length` tokens, which came `at` seconds.
 
         `shared(s)`: tokens that it shares at its start with request s of those added before (from 0). `stops`: the ends
         of its marked prefixes, in tokens, for caches that store only those; default: its whole length. `warm`: tokens
-        at its start that the cache held already, from an earlier session.
+        at its start that the cache held already, from an earlier session. `falling`: `shared` never grows towards
+        earlier requests, so that the search ends where it is no more than what was found.
         """
         rules, ends = self.profile, tuple(sorted(stops)) if stops is not None else (length,)
-        read, source = self._served(shared, ends, at)
+        read, source = self._served(shared, ends, at, falling)
         if warm and (kept := self._warm(min(warm, length), stops)) > read:
             read, source = kept, None
         written = _written(ends[-1], read, rules) if ends else 0
@@ -174,7 +176,9 @@ class LiveCache:
         kept = rules.b * (warm // rules.b) if rules.mode == "block" else warm
         return kept if kept >= rules.m else 0
 
-    def _served(self, shared: Callable[[int], int], ends: tuple[int, ...], at: float) -> tuple[int, int | None]:
+    def _served(
+        self, shared: Callable[[int], int], ends: tuple[int, ...], at: float, falling: bool
+    ) -> tuple[int, int | None]:
         rules, best, source = self.profile, 0, None
         most = ends[-1] if ends else 0
         for s in range(len(self._lengths) - 1, -1, -1):
@@ -182,7 +186,8 @@ class LiveCache:
                 break
             if rules.ttl is not None and at - self._last_use[s] > rules.ttl:
                 continue
-            length = min(shared(s), most)
+            if (length := min(shared(s), most)) <= best and falling:
+                break
             if rules.mode == "unit":  # a stored prefix counts whole or not at all
                 length = max((end for end in self._stops[s] if end <= length), default=0)
             if length > best:
