@@ -2,7 +2,9 @@
 
 A *mark* is a token that names one conversation. It travels as the API key, as a header, or not at all (then time
 decides). A *window* is the time between `begin` and `end` of one piece of work of that conversation; what arrives in it
-belongs to it. An *exchange* is one request with its answer, as they came. Pure bookkeeping, no I/O.
+belongs to it. An *exchange* is one request with its answer, as they came. *Steering* sends a request past the server
+that the tap relays to, or on with another body; only a watch with `--holdout` or `--needles` asks for it (decision 13).
+Pure bookkeeping, no I/O.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import quote
@@ -26,6 +29,7 @@ from context_bench.core.records import Forwarded
 from context_bench.wire.apis import wire_of
 from context_bench.wire.request import WireRequest
 
+_log = logging.getLogger("context_bench.tap")
 MARKERS = ("key", "header", "serial")
 MARK_HEADER = "x-context-bench"
 #: Where providers read a key; values here are swapped, a mark anywhere else is dropped.
@@ -189,7 +193,7 @@ class Body:
 
 @dataclass(slots=True)
 class Steered:
-    """Record of what a watch did to a request on its way, or found in it (`tap.steering`).
+    """Record of what a watch did to a request on its way, or found in it (`Steering`).
 
     `unit`: a keyed hash of its conversation, empty if it names none. `reply`: of the reply that a later request
     may go on from. `held_out`: it went past the proxy. `planted`: the
@@ -379,3 +383,99 @@ def _checked(marker: str) -> str:
     if marker not in MARKERS:
         raise BadInput(f"marker {marker!r} is not known; expected one of: {', '.join(MARKERS)}")
     return marker
+
+
+#: Bytes of a body that are sent on at once; in between others are served.
+_AT_ONCE = 256 * 1024
+_Data = bytes | AsyncIterator[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """Way of a request from here: by default it goes on as it came.
+
+    `around`: the base URL of another tap on this machine that it goes to instead, with `mark` in our own header, which
+    that tap takes out. `body`: sent in the place of the one that came; `recorded`: it is also what is written down as
+    having come. `plain`: the body is no longer packed.
+    """
+
+    around: str | None = None
+    mark: str | None = None
+    body: bytes | None = None
+    recorded: bool = False
+    plain: bool = False
+
+    def headers(self, came: Headers) -> Headers:
+        """The request's headers as they go on."""
+        kept = [(name, self._value(name.lower(), value)) for name, value in came if not self._drops(name.lower())]
+        return kept if self.mark is None else [*kept, (MARK_HEADER, self.mark)]
+
+    def _value(self, name: str, value: str) -> str:
+        return value if self.body is None or name != "content-length" else str(len(self.body))
+
+    def _drops(self, name: str) -> bool:
+        return self.plain and name == "content-encoding"
+
+
+AS_IT_CAME = Onward()
+
+
+class Steering:
+    """Is asked about each request of a tap, on the tap's loop. This one lets all go on as they came."""
+
+    def by_head(self, exchange: Exchange) -> Onward | None:
+        """Decide by the headers; `None` if the body is wanted, too."""
+        return AS_IT_CAME
+
+    def by_body(self, exchange: Exchange, body: bytes | None) -> Onward:
+        """Decide by the whole body; `None` is one that is longer than is read."""
+        return AS_IT_CAME
+
+
+def by_head(steering: Steering | None, exchange: Exchange, *, bodiless: bool = False) -> Onward | None:
+    """Ask `steering` about a request by its headers; `None` if it wants the body, which none that is `bodiless` has.
+    Its mistakes stop no request.
+    """
+    try:
+        onward = AS_IT_CAME if steering is None else steering.by_head(exchange)
+        return AS_IT_CAME if onward is None and bodiless else onward
+    except Exception:
+        _log.exception("a request could not be steered by its headers; it goes on as it came")
+        return AS_IT_CAME
+
+
+async def by_body(steering: Steering | None, exchange: Exchange, coming: _Data) -> tuple[_Data, Onward]:
+    """Ask `steering` about a request by its body; also the body to send. A body that has no length keeps none."""
+    whole, rest = (coming, None) if not isinstance(coming, AsyncIterator) else await _gathered(coming)
+    try:
+        assert steering is not None, "it wanted the body"
+        onward = steering.by_body(exchange, None if rest is not None else whole or b"")
+    except Exception:
+        _log.exception("a request could not be steered by its body; it goes on as it came")
+        onward = AS_IT_CAME
+    if rest is not None:
+        return _in_turn(whole or b"", rest), onward
+    if onward.body is not None:
+        whole = onward.body
+        if onward.recorded:
+            exchange.body.replace(exchange.arrived, whole)
+    unsized = not header(exchange.headers, "content-length")
+    return (_in_turn(whole) if whole and (unsized or len(whole) > _AT_ONCE) else whole), onward
+
+
+async def _gathered(coming: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes] | None]:
+    """The whole body; of one that is longer than is read its beginning, and what comes after that."""
+    pieces = bytearray()
+    async for piece in coming:
+        pieces += piece
+        if len(pieces) > BODY_LIMIT:
+            return bytes(pieces), coming
+    return bytes(pieces), None
+
+
+async def _in_turn(first: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncIterator[bytes]:
+    for start in range(0, len(first), _AT_ONCE):
+        yield first[start : start + _AT_ONCE]
+    if rest is not None:
+        async for piece in rest:
+            yield piece

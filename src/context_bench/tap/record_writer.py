@@ -18,9 +18,8 @@ from context_bench.core.machine import give_back
 from context_bench.core.records import Forwarded
 from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess
 from context_bench.llm.coding import unpacks_to_more
-from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, header
+from context_bench.tap.exchange import Body, Exchange, Headers, MarkWindow, Steering, header
 from context_bench.tap.forwarded import RecordWriter
-from context_bench.tap.steering import Steering
 from context_bench.wire.request import WireRequest
 
 

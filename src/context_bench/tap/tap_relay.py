@@ -40,8 +40,7 @@ from context_bench.llm.relay import (
     raw_headers,
     reason,
 )
-from context_bench.tap.exchange import Exchange, Headers, unmarked_target, without_marks
-from context_bench.tap.steering import AS_IT_CAME, Steering, from_body, from_head
+from context_bench.tap.exchange import Exchange, Headers, Steering, by_body, by_head, unmarked_target, without_marks
 from context_bench.tap.untouched import BaselineReplies, gathered
 from context_bench.wire.apis.shared import as_str, load_body
 
@@ -161,7 +160,8 @@ class TapRelay:
 
     async def _upgrade(self, exchange: Exchange) -> aiohttp.ClientWebSocketResponse:
         target, headers = self.outward(exchange)
-        onward = from_head(self.steering, exchange) or AS_IT_CAME
+        onward = by_head(self.steering, exchange, bodiless=True)
+        assert onward is not None, "a handshake has no body to steer by"
         headers = onward.headers(headers)
         packed = any(
             name.lower() == "sec-websocket-extensions" and "permessage-deflate" in value for name, value in headers
@@ -191,11 +191,11 @@ class _Seen(Passage):
     async def outgoing(self) -> Outgoing | web.StreamResponse:
         exchange, steering = self._exchange, self._relay.steering
         target, headers = self._relay.outward(exchange)
-        onward, body = from_head(steering, exchange), await self._body()
+        onward, body = by_head(steering, exchange), await self._body()
         if (reply := await self._relay.replies.answering(exchange)) is not None:
             return await answer_with(self._request, self, reply.status, reply.headers, reply.pieces)
         if onward is None:
-            body, onward = await from_body(steering, exchange, body)
+            body, onward = await by_body(steering, exchange, body)
         return Outgoing(self._request.method, target, onward.headers(headers), body, onward.around)
 
     async def _body(self) -> bytes | AsyncIterator[bytes] | None:

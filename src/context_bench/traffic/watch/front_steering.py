@@ -16,8 +16,7 @@ from cachetools import FIFOCache
 
 from context_bench.core.keys import canonical_json, load_object
 from context_bench.llm.coding import decode
-from context_bench.tap.exchange import MARK_HEADER, SOCKET, Exchange, header
-from context_bench.tap.steering import AS_IT_CAME, Onward, Steering
+from context_bench.tap.exchange import AS_IT_CAME, MARK_HEADER, SOCKET, Exchange, Onward, Steering, header
 from context_bench.traffic.watch.session_context import reply_id_of, session_in_headers
 from context_bench.wire.apis.shared import as_dict, as_list
 from context_bench.wire.needles import Needles, NotPlanted

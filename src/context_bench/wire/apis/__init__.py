@@ -8,14 +8,27 @@ strict with replies (`BadReply`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
+from context_bench.core.errors import BadReply
+from context_bench.core.keys import TooLarge, load_body
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.wire.apis import anthropic, openai_chat, openai_responses
-from context_bench.wire.apis.shared import OBJECT, Reply, StreamReader, as_str, params_of, unknown_part
-from context_bench.wire.request import Part, WireMessage, WireRequest, count_request
+from context_bench.wire.apis.shared import (
+    OBJECT,
+    Fault,
+    Grammar,
+    Reply,
+    StreamReader,
+    as_str,
+    error_parts,
+    params_of,
+    unknown_part,
+)
+from context_bench.wire.request import Part, WireMessage, WireRequest, by_lower_name, count_request
 
 __all__ = [
     "EndOfStream",
@@ -25,6 +38,7 @@ __all__ = [
     "chat_request",
     "parse_reply",
     "parse_request",
+    "read_reply",
     "render_reply",
     "render_stream",
     "stream_reader",
@@ -40,6 +54,7 @@ class Api(NamedTuple):
     render_reply: Callable[[Reply, WireRequest], dict[str, Any]]
     render_stream: Callable[[Reply, WireRequest, int], Iterator[bytes]]
     stream: type[StreamReader]
+    grammar: type[Grammar]
 
 
 _APIS = {
@@ -49,6 +64,7 @@ _APIS = {
         openai_chat.render_reply,
         openai_chat.render_stream,
         openai_chat.ChatStream,
+        openai_chat.ChatGrammar,
     ),
     "openai-responses": Api(
         openai_responses.parse_request,
@@ -56,6 +72,7 @@ _APIS = {
         openai_responses.render_reply,
         openai_responses.render_stream,
         openai_responses.ResponsesStream,
+        openai_responses.ResponsesGrammar,
     ),
     "anthropic": Api(
         anthropic.parse_request,
@@ -63,6 +80,7 @@ _APIS = {
         anthropic.render_reply,
         anthropic.render_stream,
         anthropic.AnthropicStream,
+        anthropic.AnthropicGrammar,
     ),
 }
 _POSTED: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -126,9 +144,103 @@ def render_stream(wire: str, reply: Reply, request: WireRequest, pieces: int = 8
     return _api(wire, "streams").render_stream(reply, request, pieces)
 
 
-def stream_reader(wire: str) -> StreamReader:
-    """A reader of one streamed reply. `wire`: `openai-chat`, `openai-responses` or `anthropic`."""
-    return _api(wire, "streams").stream()
+def stream_reader(wire: str, *, grammar: bool = False) -> StreamReader:
+    """A reader of one streamed reply. `wire`: `openai-chat`, `openai-responses` or `anthropic`. `grammar`: the order
+    and the indexes of its events are checked, too.
+    """
+    api = _api(wire, "streams")
+    reader = api.stream()
+    if grammar:
+        reader.grammar = api.grammar()
+    return reader
+
+
+def read_reply(
+    wire: str,
+    data: bytes | Iterable[tuple[float, bytes]],
+    *,
+    status: int | None = 200,
+    headers: Iterable[tuple[str, str]] = (),
+    asked: float | None = None,
+    ended: Ending = "whole",
+) -> Reply:
+    """A reply as it was seen on a wire, whole, broken or nonsense: it never raises over what is in it.
+
+    `data`: the body, or its pieces with the time of each, in seconds (content coding undone). `asked`: the time of the
+    request on the same clock. `ended`: `broken` by whoever sent it, or `left` by whoever was to read it.
+    """
+    pieces = [(0.0, data)] if isinstance(data, bytes) else list(data)
+    held = by_lower_name(headers)
+    named = held.get("content-type", "").lower().startswith("text/event-stream")
+    streamed = named or (bool(pieces) and _STREAM.match(pieces[0][1]) is not None)
+    if streamed and (status or 0) < 400 and wire in _APIS:
+        reader = stream_reader(wire, grammar=True)
+        try:
+            for _, piece in pieces:
+                reader.feed(piece)
+            reader.close()
+            reply = seen_stream(reader, ended)
+        except TooLarge as error:
+            reply = Reply(complete=False, faults=(Fault("unread", str(error)),), streamed=True)
+        if not named:
+            reply.faults += (Fault("type", "a stream whose content type is not text/event-stream"),)
+    else:
+        reply = seen_body(wire, b"".join(piece for _, piece in pieces), status, ended)
+    times = [] if isinstance(data, bytes) else [at for at, _ in pieces]
+    return timed(seen_at(reply, wire, status, held), times, asked)
+
+
+Ending = Literal["whole", "broken", "left"]
+_STREAM = re.compile(rb"\s*(?:data|event): ?")
+
+
+def seen_stream(reader: StreamReader, ended: Ending = "whole") -> Reply:
+    """The reply of a stream that is closed, with what its form tells."""
+    reply = reader.reply
+    reply.streamed, reply.complete, reply.left = True, reader.complete, ended == "left" and not reader.over
+    reply.faults = reader.faults
+    if reader.reported is not None:
+        reply.error = error_parts(reader.reported)
+    return reply
+
+
+def seen_body(wire: str, data: Any, status: int | None, ended: Ending = "whole") -> Reply:
+    """The reply in a body: bytes, or what was read from them (JSON, text)."""
+    body = data
+    if isinstance(data, bytes):
+        try:
+            body = load_body(data)
+        except (ValueError, RecursionError):
+            body = data.decode("utf-8", "replace")
+    left = ended == "left"
+    error = body.get("error") if isinstance(body, OBJECT) else None
+    if error or status is None or status >= 400:
+        known = error_parts(error if error else body)
+        faults = () if error or status is None or left else (Fault("error_form", "an error that is not the API's"),)
+        return Reply(error=known, complete=ended == "whole", left=left, faults=faults)
+    if wire not in _APIS:
+        return Reply(complete=ended == "whole", left=left)
+    try:
+        reply = parse_reply(wire, body)
+    except BadReply as bad:
+        broken = ended == "broken" or isinstance(body, str)
+        return Reply(complete=False, left=left, faults=() if broken else (Fault("body", str(bad)[:200]),))
+    reply.complete, reply.left = ended == "whole", left
+    return reply
+
+
+def seen_at(reply: Reply, wire: str, status: int | None, headers: Mapping[str, str]) -> Reply:
+    """The same reply, with the wire, the status and the headers (lower-case names) that it came with."""
+    reply.wire, reply.status, reply.headers = wire, status, headers
+    return reply
+
+
+def timed(reply: Reply, times: Sequence[float], asked: float | None) -> Reply:
+    """The same reply, with the figures of the times at which its pieces came."""
+    if times:
+        reply.first_byte = None if asked is None else times[0] - asked
+        reply.longest_pause = max((b - a for a, b in pairwise(times)), default=None)
+    return reply
 
 
 def _api(wire: str, what: str) -> Api:

@@ -15,6 +15,7 @@ from context_bench.core.numbers import ANTHROPIC, count, usage_of
 from context_bench.core.records import Usage
 from context_bench.wire.apis.shared import (
     OBJECT,
+    Grammar,
     Pieces,
     Reply,
     StreamReader,
@@ -41,6 +42,7 @@ _STOP = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
+_THOUGHTS = ("thinking", "redacted_thinking")
 _STOP_BACK = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
@@ -153,7 +155,7 @@ def parse_reply(body: Any) -> Reply:
     for index, block in enumerate(content):
         builder.start(index, as_dict(block))
     reply = builder.reply()
-    reply.finish_reason = _stop(body.get("stop_reason"))
+    reply.finish_reason, reply.stop = _stop(body.get("stop_reason")), as_str(body.get("stop_reason"))
     reply.model = as_str(body.get("model"))
     reply.usage, reply.raw_usage = usage_of(body.get("usage"), ANTHROPIC), as_dict(body.get("usage")) or None
     return reply
@@ -179,6 +181,8 @@ class _Builder:
         }
         if kind == "tool_use":
             entry.update(id=block.get("id"), name=block.get("name"), input=block.get("input"))
+        if kind in _THOUGHTS:
+            entry["signature"] = as_str(block.get("signature" if kind == "thinking" else "data")) or ""
         self._pieces.taken(index)  # of a block that is begun again
         self._blocks[index] = entry
         return bool(entry["text"] or kind == "tool_use")
@@ -186,6 +190,9 @@ class _Builder:
     def delta(self, index: int, delta: dict[str, Any]) -> bool:
         """Add to a block; true if something was said."""
         kind = delta.get("type")
+        if kind == "signature_delta" and isinstance(delta.get("signature"), str):
+            entry = self._blocks.setdefault(index, {"type": "thinking", "text": ""})
+            entry["signature"] = entry.get("signature", "") + delta["signature"]
         name = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}.get(str(kind))
         piece = as_str(delta.get(name)) if name else None
         if not piece:
@@ -208,7 +215,11 @@ class _Builder:
             if entry["type"] == "tool_use"
         ]
         return Reply(
-            text="".join(texts) if texts else None, tool_calls=calls, reasoning="".join(thoughts) if thoughts else None
+            text="".join(texts) if texts else None,
+            tool_calls=calls,
+            reasoning="".join(thoughts) if thoughts else None,
+            signatures=[entry["signature"] for entry in entries if entry.get("signature")],
+            blocks=[str(entry["type"]) for entry in entries],
         )
 
 
@@ -231,7 +242,7 @@ class AnthropicStream(StreamReader):
 
     def put_together(self) -> Reply:
         reply = self._builder.reply()
-        reply.model, reply.finish_reason = self._head.model, self._head.finish_reason
+        reply.model, reply.finish_reason, reply.stop = self._head.model, self._head.finish_reason, self._head.stop
         reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None
         return reply
 
@@ -247,7 +258,8 @@ class AnthropicStream(StreamReader):
         elif kind == "content_block_delta":
             self.started = self._builder.delta(index, as_dict(body.get("delta"))) or self.started
         elif kind == "message_delta":
-            self._head.finish_reason = _stop(as_dict(body.get("delta")).get("stop_reason")) or self._head.finish_reason
+            self._head.stop = as_str(as_dict(body.get("delta")).get("stop_reason")) or self._head.stop
+            self._head.finish_reason = _stop(self._head.stop)
             self._bill(as_dict(body.get("usage")))
         elif kind == "message_stop":
             self.complete = self.over = True
@@ -264,6 +276,81 @@ class AnthropicStream(StreamReader):
                 self._usage[key] = max(value, known)
             elif value is not None:
                 self._usage[key] = value
+
+
+#: The deltas that a block of each type takes.
+_DELTAS = {
+    "text": ("text_delta", "citations_delta"),
+    "thinking": ("thinking_delta", "signature_delta"),
+    "tool_use": ("input_json_delta",),
+}
+
+
+class AnthropicGrammar(Grammar):
+    """`message_start`; each block from start to stop, one after the other, indexes from 0; `message_delta`,
+    `message_stop`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[int, str] = {}
+        self._seen: set[int] = set()
+        self._stopped = False
+
+    def see(self, name: str, body: Mapping[str, Any]) -> None:
+        kind = as_str(body.get("type")) or name
+        if kind in ("ping", "error"):
+            return
+        if name != kind:
+            self.fault("event_name", f"an event of type {kind[:40]} is named {name[:40] or 'nothing'}")
+        if not self.begun and kind != "message_start":
+            self.fault("order", f"{kind[:40]} before message_start")
+        if kind == "message_start":
+            if self.begun:
+                self.fault("order", "message_start twice")
+        elif kind.startswith("content_block_"):
+            self._block(kind, body)
+        elif kind == "message_delta":
+            if self._open:
+                self.fault("order", "message_delta before content_block_stop")
+            self._stopped = self._stopped or bool(as_dict(body.get("delta")).get("stop_reason"))
+        elif kind == "message_stop" and not self._stopped:
+            self.fault("order", "message_stop without a stop reason before it")
+        self.begun = True
+
+    def _block(self, kind: str, body: Mapping[str, Any]) -> None:
+        index = body.get("index")
+        if not isinstance(index, int):
+            self.fault("index", f"{kind} without an index")
+            return
+        if self._stopped:
+            self.fault("after_stop", f"{kind} after the stop reason")
+        if kind == "content_block_start":
+            self._start(index, as_dict(body.get("content_block")))
+        elif index not in self._open:
+            code, why = ("after_stop", "after its stop") if index in self._seen else ("order", "before its start")
+            self.fault(code, f"{kind} of block {index} {why}")
+        elif kind == "content_block_stop":
+            del self._open[index]
+        else:
+            self._delta(self._open[index], as_dict(body.get("delta")))
+
+    def _start(self, index: int, block: dict[str, Any]) -> None:
+        if index in self._seen:
+            self.fault("index", f"index {index} is used twice")
+        elif index != len(self._seen):
+            self.fault("index", f"block {len(self._seen) + 1} has index {index}")
+        if self._open:
+            self.fault("order", "a block begins before the one before it has ended")
+        self._seen.add(index)
+        self._open[index] = str(block.get("type"))
+
+    def _delta(self, block: str, delta: dict[str, Any]) -> None:
+        kind = str(delta.get("type"))
+        if kind not in _DELTAS.get(block, (kind,)):
+            self.fault("order", f"{kind[:40]} in a block of {block}")
+        for name in ("text", "thinking", "partial_json"):
+            self.piece(delta.get(name))
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

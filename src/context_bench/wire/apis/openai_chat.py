@@ -11,6 +11,7 @@ from context_bench.core.records import Usage
 from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
+    Grammar,
     Reply,
     StreamReader,
     arguments_text,
@@ -129,7 +130,23 @@ def parse_reply(body: Any) -> Reply:
         reasoning=as_str(message.get("reasoning_content")) or as_str(message.get("reasoning")),
         raw_usage=as_dict(body.get("usage")) or None,
         logprobs=choice.get("logprobs"),
+        stop=as_str(choice.get("finish_reason")),
+        blocks=[
+            *_types(message),
+            *(_call_type(call) for call in as_list(message.get("tool_calls"))),
+            *["choice"] * (len(choices) - 1),
+        ],
     )
+
+
+def _call_type(raw: Any) -> str:
+    return "custom_tool_call" if as_dict(raw).get("custom") else "function_call"
+
+
+def _types(message: Mapping[str, Any]) -> list[str]:
+    """Kinds of content in a message that have no field in the neutral form."""
+    found = [name for name in ("audio", "annotations") if message.get(name)]
+    return found + [part.kind for part in content_parts(message.get("content")) if part.text is None]
 
 
 class ChatStream(StreamReader):
@@ -140,6 +157,9 @@ class ChatStream(StreamReader):
         self._reply = Reply()
         self._calls: dict[int, dict[str, Any]] = {}
         self._last = -1  # the highest index of a call
+        self._types: dict[str, None] = {}
+        self._call_types: dict[int, str] = {}
+        self._others: set[int] = set()  # indexes of further choices
 
     def put_together(self) -> Reply:
         reply, taken = self._reply, self._pieces.taken
@@ -148,6 +168,8 @@ class ChatStream(StreamReader):
         for index, call in self._calls.items():
             call["arguments"] = taken(index, call["arguments"])
         reply.tool_calls = [self._calls[index] for index in sorted(self._calls)]
+        calls = [self._call_types[index] for index in sorted(self._calls)]
+        reply.stop, reply.blocks = reply.finish_reason, [*self._types, *calls, *["choice"] * len(self._others)]
         return reply
 
     def done(self) -> None:
@@ -163,8 +185,12 @@ class ChatStream(StreamReader):
             reply.usage, reply.raw_usage = usage_of(body["usage"], OPENAI_CHAT), dict(body["usage"])
         choices = body.get("choices")
         for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, OBJECT) and not choice.get("index"):
+            if not isinstance(choice, OBJECT):
+                continue
+            if not choice.get("index"):
                 self._choice(choice)
+            elif isinstance(choice["index"], int):
+                self._others.add(choice["index"])
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
         told, pieces = choice.get("delta"), self._pieces
@@ -174,6 +200,8 @@ class ChatStream(StreamReader):
             content = joined(content_parts(content), "text")
         if content is not None:
             pieces.add("text", content)
+        if "audio" in delta or "annotations" in delta:
+            self._types |= dict.fromkeys(_types(delta))
         reasoning = as_str(delta.get("reasoning_content")) or as_str(delta.get("reasoning"))
         if reasoning:
             pieces.add("reasoning", reasoning)
@@ -197,6 +225,7 @@ class ChatStream(StreamReader):
         self._last = max(self._last, index)
         known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
         part = tool_call(raw)
+        self._call_types.setdefault(index, _call_type(raw))
         known["id"] = known["id"] or part["id"]
         known["name"] = known["name"] or part["name"]
         if part["arguments"] is not None:
@@ -207,6 +236,54 @@ class ChatStream(StreamReader):
         reply = self.reply
         if reply.text == "" and (reply.tool_calls or reply.refusal):
             reply.text = None
+
+
+class ChatGrammar(Grammar):
+    """Chunks with one id; of each tool call a chunk with its id and name first, indexes from 0; nothing said after the
+    finish reason; `[DONE]`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._id: str | None = None
+        self._ids: dict[int, str] = {}  # of calls, by index
+        self._stopped = False
+
+    def see(self, name: str, body: Mapping[str, Any]) -> None:
+        ident = as_str(body.get("id"))
+        if ident and self._id and ident != self._id:
+            self.fault("ids", "its chunks have several ids")
+        self._id = ident or self._id
+        for choice in map(as_dict, as_list(body.get("choices"))):
+            if not choice.get("index"):
+                self._choice(choice)
+
+    def _choice(self, choice: dict[str, Any]) -> None:
+        delta = as_dict(choice.get("delta"))
+        calls = as_list(delta.get("tool_calls"))
+        if self._stopped and (delta.get("content") or calls):
+            self.fault("after_stop", "a delta after the finish reason")
+        self._stopped = self._stopped or isinstance(choice.get("finish_reason"), str)
+        for key in ("content", "reasoning_content", "reasoning", "refusal"):
+            self.piece(delta.get(key))
+        for call in map(as_dict, calls):
+            self._call(call)
+
+    def _call(self, call: dict[str, Any]) -> None:
+        index, ident = call.get("index"), as_str(call.get("id")) or ""
+        self.piece(as_dict(call.get("function")).get("arguments"))
+        if not isinstance(index, int):
+            self.fault("index", "a piece of a tool call without an index")
+        elif index not in self._ids:
+            if index != len(self._ids):
+                self.fault("index", f"tool call {len(self._ids) + 1} has index {index}")
+            self._ids[index] = ident
+        elif ident and self._ids[index] and ident != self._ids[index]:
+            self.fault("index", f"index {index} is used by two tool calls")
+
+    def close(self) -> None:
+        if not self.done:
+            self.fault("end", "the stream ends without [DONE]")
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

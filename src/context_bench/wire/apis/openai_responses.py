@@ -16,6 +16,7 @@ from context_bench.wire.apis.openai_chat import content_parts
 from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
+    Grammar,
     Reply,
     StreamReader,
     arguments_text,
@@ -96,6 +97,7 @@ def parse_reply(body: Any) -> Reply:
     reply.model = as_str(body.get("model"))
     reply.usage, reply.raw_usage = usage_of(body.get("usage"), OPENAI_RESPONSES), as_dict(body.get("usage")) or None
     reply.finish_reason = _finish_reason(body, reply)
+    reply.stop = as_str(as_dict(body.get("incomplete_details")).get("reason")) or as_str(body.get("status"))
     return reply
 
 
@@ -104,8 +106,11 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
     refusals: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
+    types: list[str] = []
+    signatures: list[str] = []
     for item in items:
         kind = as_str(item.get("type"))
+        types.append(str(kind))
         if kind == "message":
             for part in map(as_dict, as_list(item.get("content"))):
                 if isinstance(part.get("text"), str):
@@ -114,6 +119,7 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
                     refusals.append(part["refusal"])
         elif kind == "reasoning":
             thoughts += _reasoning_texts(item)
+            signatures += [item["encrypted_content"]] if isinstance(item.get("encrypted_content"), str) else []
         elif kind in _CALLS:
             calls.append(
                 {
@@ -127,6 +133,8 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
         tool_calls=calls,
         refusal="".join(refusals) if refusals else None,
         reasoning="".join(thoughts) if thoughts else None,
+        signatures=signatures,
+        blocks=types,
     )
 
 
@@ -158,10 +166,16 @@ class ResponsesStream(StreamReader):
             final.text is None and not final.tool_calls and final.refusal is None
         ):  # some servers leave `output` out at the end
             final.text, final.tool_calls, final.refusal = pieces.text, pieces.tool_calls, pieces.refusal
+            final.blocks, final.signatures = pieces.blocks, pieces.signatures
             if final.tool_calls and final.finish_reason == "stop":
                 final.finish_reason = "tool_calls"
+        if self.grammar is not None and (final.text or "") != "".join(each["text"] for each in self._in_order()):
+            self.grammar.fault("final", "the whole response at the end has another text than the pieces")
         final.reasoning = final.reasoning if final.reasoning is not None else pieces.reasoning
         return final
+
+    def _in_order(self) -> list[dict[str, Any]]:
+        return [self._items[index] for index in sorted(self._items)]
 
     def _item_of(self, index: int) -> dict[str, Any]:
         """A whole item if one was sent, else the pieces in an item's form."""
@@ -228,6 +242,67 @@ class ResponsesStream(StreamReader):
             response = {**response, "output": []}
         self._final = parse_reply(response)
         self._final.model = self._final.model or self._model
+
+
+class ResponsesGrammar(Grammar):
+    """`response.created`; each item from added to done, indexes from 0, its deltas and parts within; the whole response
+    last. Events are numbered one after the other.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[int, Any] = {}  # the item's id
+        self._seen: set[int] = set()
+        self._parts: set[tuple[Any, Any]] = set()
+        self._number: int | None = None
+
+    def see(self, name: str, body: Mapping[str, Any]) -> None:
+        kind = as_str(body.get("type")) or name
+        if kind == "error":
+            return
+        number = body.get("sequence_number")
+        if isinstance(number, int):
+            if self._number is not None and number <= self._number:
+                self.fault("sequence", f"event number {number} after {self._number}")
+            self._number = number
+        if not self.begun and kind not in ("response.created", "response.queued"):
+            self.fault("order", f"{kind[:60]} before response.created")
+        self.begun = True
+        if kind in ("response.completed", "response.incomplete"):
+            if self._open:
+                self.fault("order", f"{kind} before response.output_item.done")
+        elif "output_index" in body or kind.startswith("response.output_item."):
+            self._item(kind, body)
+
+    def _item(self, kind: str, body: Mapping[str, Any]) -> None:
+        index = body.get("output_index")
+        if not isinstance(index, int):
+            self.fault("index", f"{kind[:60]} without an index")
+        elif kind == "response.output_item.added":
+            if index in self._seen:
+                self.fault("index", f"index {index} is used twice")
+            elif index != len(self._seen):
+                self.fault("index", f"item {len(self._seen) + 1} has index {index}")
+            self._seen.add(index)
+            self._open[index] = as_dict(body.get("item")).get("id")
+        elif index not in self._open:
+            code, why = ("after_stop", "after it was done") if index in self._seen else ("order", "before it was added")
+            self.fault(code, f"{kind[:60]} of item {index} {why}")
+        elif kind == "response.output_item.done":
+            del self._open[index]
+        else:
+            self._within(kind, body, index)
+
+    def _within(self, kind: str, body: Mapping[str, Any], index: int) -> None:
+        ident, part = body.get("item_id"), (index, body.get("content_index"))
+        if ident is not None and self._open[index] is not None and ident != self._open[index]:
+            self.fault("ids", f"{kind[:60]} names another item than was added")
+        if kind == "response.content_part.added":
+            self._parts.add(part)
+        elif kind == "response.output_text.delta" and part not in self._parts:
+            self.fault("order", f"{kind} before response.content_part.added")
+        if kind.endswith(".delta"):
+            self.piece(body.get("delta"))
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -52,6 +52,13 @@ class Reply:
     `tool_calls`, `content_filter`; anything else as sent. `raw_usage`: the provider's own usage object. `logprobs`: as
     an OpenAI chat completion tells them, where they were asked for. `after_done`: what a stream sent after its end,
     none of which is in the reply: `events`, `bytes`, and the beginning of the `text`.
+
+    `stop`: the finish reason in the wire's own word. `signatures`: those of the thinking, in order. `blocks`: the types
+    of all blocks or items, in order; of further choices, `choice`. The others are known of a reply that was seen on a
+    wire (`wire.apis.read_reply`). `headers` have lower-case names. `error`: `type`, `code` and `message`, as far as
+    told. `streamed`: it came as events. `complete`: it said that it was whole; `left`: it is not, since whoever was to
+    read it went away. `faults`: what its own form shows to be wrong. `first_byte`: seconds from the request to the
+    first byte, `longest_pause`: seconds between two pieces.
     """
 
     text: str | None = None
@@ -64,6 +71,66 @@ class Reply:
     raw_usage: dict[str, Any] | None = field(default=None, compare=False)
     logprobs: Any = field(default=None, compare=False)
     after_done: dict[str, Any] | None = field(default=None, compare=False)
+    stop: str | None = field(default=None, compare=False)
+    signatures: list[str] = field(default_factory=list, compare=False)
+    blocks: list[str] = field(default_factory=list, compare=False)
+    wire: str = field(default="", compare=False)
+    status: int | None = field(default=None, compare=False)
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    error: dict[str, str] | None = field(default=None, compare=False)
+    streamed: bool = field(default=False, compare=False)
+    complete: bool = field(default=True, compare=False)
+    left: bool = field(default=False, compare=False)
+    faults: tuple[Fault, ...] = field(default=(), compare=False)
+    first_byte: float | None = field(default=None, compare=False)
+    longest_pause: float | None = field(default=None, compare=False)
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong in the form of a reply. `code`: a short name, of which the kind of violation follows;
+    `detail`: a phrase for people without the reply's texts.
+    """
+
+    code: str
+    detail: str
+
+
+#: What stands for bytes that are no text; and halves of a character in UTF-16, none of which is one.
+_REPLACEMENT, _HALVES = "\ufffd", ("\ud800", "\udfff")
+
+
+class Grammar:
+    """Checks the order of a stream's events and the indexes in them, event by event; each API has its own.
+
+    `faults`: what was found, one of each code.
+    """
+
+    def __init__(self) -> None:
+        self._faults: dict[str, Fault] = {}
+        self.begun = self.done = False
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Faults found so far, one of each code."""
+        return tuple(self._faults.values())
+
+    def fault(self, code: str, detail: str) -> None:
+        """Write down a fault, the first of its code."""
+        self._faults.setdefault(code, Fault(code, detail))
+
+    def see(self, name: str, body: Mapping[str, Any]) -> None:
+        """Take the next event."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The stream is over and was whole."""
+
+    def piece(self, text: Any) -> None:
+        """Take a piece of a text: a character that begins in it has to end in it."""
+        if isinstance(text, str) and text:
+            for end in (text[0], text[-1]):
+                if end == _REPLACEMENT or _HALVES[0] <= end <= _HALVES[1]:
+                    self.fault("characters", "a character is cut in two between pieces")
 
 
 class Pieces:
@@ -90,6 +157,7 @@ class EventReader:
         self._first, self._after_cr = True, False
         self._name, self._data = "", list[str]()
         self._held = 0  # bytes in the lines of the event that is not over
+        self.damaged = False  # bytes came that are no text
 
     def feed(self, data: bytes) -> Iterator[tuple[str, str]]:
         """The events that `data` completes. Raises `TooLarge` for one that is larger than is read."""
@@ -138,9 +206,9 @@ class EventReader:
             self._name, self._data, self._held = "", [], 0
             return event
         if raw.startswith(b"data: "):  # nearly every one
-            self._data.append(raw[6:].decode("utf-8", "replace"))
+            self._data.append(self._text(raw[6:]))
             return None
-        field, _, value = raw.decode("utf-8", "replace").partition(":")
+        field, _, value = self._text(raw).partition(":")
         value = value.removeprefix(" ")
         if field == "data":
             self._data.append(value)
@@ -148,13 +216,21 @@ class EventReader:
             self._name = value
         return None
 
+    def _text(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.damaged = True
+            return raw.decode("utf-8", "replace")
+
 
 class StreamReader:
     """Reads one streamed reply; each API has its own (`wire.apis.stream_reader`).
 
     `started`: a first piece of content, reasoning or a tool call has arrived (not a bare role). `complete`: the stream
     said that the reply was whole. `over`: its last event has come, by the wire or as `[DONE]`; what follows is kept
-    aside in `reply.after_done`. `error`: what the provider, or the reader (an event that is not JSON), complained of.
+    aside in `reply.after_done`. `error`: what the provider, or the reader (an event that is not JSON), complained of;
+    `reported`: the provider's own error, as it came. `grammar`: is shown every event, where it is set.
     """
 
     def __init__(self) -> None:
@@ -164,6 +240,8 @@ class StreamReader:
         self._unreadable: str | None = None
         self._after: dict[str, Any] = {}
         self._left = _MOST_EVENTS
+        self.reported: Any = None
+        self.grammar: Grammar | None = None
 
     @property
     def reply(self) -> Reply:
@@ -171,6 +249,19 @@ class StreamReader:
         reply = self.put_together()
         reply.after_done = dict(self._after) or None
         return reply
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Faults in the stream's form, by its grammar; ask once it is closed."""
+        if self.grammar is None:
+            return ()
+        if self._events.damaged:
+            self.grammar.fault("characters", "its bytes are not all UTF-8")
+        if self._unreadable:
+            self.grammar.fault("json", "an event is not what the API sends, or not JSON")
+        if self.complete and not self._error:
+            self.grammar.close()
+        return self.grammar.faults
 
     @property
     def error(self) -> str | None:
@@ -202,6 +293,7 @@ class StreamReader:
 
     def fail(self, error: Any) -> None:
         """Take an error that the stream tells of; the first one counts."""
+        self.reported = error if self.reported is None else self.reported
         self._error = self._error or error_text(error)
 
     def finish(self) -> None:
@@ -217,12 +309,16 @@ class StreamReader:
             self._put_aside(name, text)
             return
         if text.strip() == "[DONE]":
+            if self.grammar is not None:
+                self.grammar.done = True
             self.done()
             return
         try:
             body = load_body(text)
             if not isinstance(body, OBJECT):
                 raise ValueError(f"an event is a JSON {type(body).__name__}")
+            if self.grammar is not None:
+                self.grammar.see(name, body)
             self.take(name, body)
         except TooLarge:
             raise
@@ -284,11 +380,17 @@ def joined(parts: list[Part], *kinds: str) -> str | None:
     return "".join(found) if found else None
 
 
+def error_parts(error: Any) -> dict[str, str]:
+    """Words of an `error` value of any form: its `type`, `code` and `message`, as far as they are given."""
+    if not isinstance(error, OBJECT):
+        return {} if error in (None, "") else {"message": str(error)}
+    return {key: str(error[key]) for key in ("type", "code", "message") if error.get(key) not in (None, "")}
+
+
 def error_text(error: Any) -> str:
     """The provider's own words in an `error` value of any form."""
     if isinstance(error, OBJECT):
-        words = [str(error[key]) for key in ("type", "code", "message") if error.get(key) not in (None, "")]
-        return ": ".join(words) or canonical_json(error)[:500]
+        return ": ".join(error_parts(error).values()) or canonical_json(error)[:500]
     return str(error)
 
 

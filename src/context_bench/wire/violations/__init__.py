@@ -1,5 +1,5 @@
-"""Changes to a request on its way that shortening its text does not explain: roles, tool calls, parameters, marks,
-blocks, bytes.
+"""Changes to a request on its way that shortening its text does not explain (roles, tool calls, parameters, marks,
+blocks, bytes), and changes to the reply on its way back.
 
 A text that became shorter inside a tool result, a document or an earlier message is compression, and so is an earlier
 turn that is gone as a whole. A field that is null says as much as none. A violation changes what the model is asked,
@@ -34,6 +34,37 @@ with the one that arrived, or with several, and their bill. Nothing here does I/
 | `retry`, `duplicate` | one request sent on more than once, after a failure or without one |
 | `silent_truncation` | the provider billed fewer tokens than it was sent |
 | `after_done` | the reply's stream went on after its last event, which the provider's own did not |
+
+A reply as the provider gave it is compared with the one that its client got (`compare_replies`), on one API or across
+two: then only what both can say, and ids may be others. Faults that the client's reply shows by itself (`reply_faults`)
+count where the provider's own had none of them. Where pieces were cut is no change.
+
+| kind | what was done to the reply |
+| --- | --- |
+| `reply_text_changed` | the text is another, shorter, there twice, or gone |
+| `reply_thinking_lost`, `reply_signature_lost` | the thinking, or what it is signed with, is another or gone |
+| `reply_refusal_changed` | the words of a refusal |
+| `reply_block_lost` | a block that only one API has (the provider's own tools, sound, further choices) is gone |
+| `reply_unreadable` | what arrived is no reply of its API |
+| `finish_reason_changed`, `finish_reason_missing` | why the model stopped |
+| `tool_call_lost`, `tool_call_added` | a call less or more than the model's |
+| `tool_call_name_changed`, `tool_call_arguments_changed` | another tool; arguments of another value, or none |
+| `tool_call_arguments_unreadable` | arguments that are no JSON object |
+| `tool_call_id_changed`, `tool_call_id_wrong` | another id on the same API; none, or that of another call |
+| `tool_calls_reordered` | the calls arrive in another order |
+| `reply_usage_lost`, `reply_usage_changed` | tokens that the provider told: input, output, cache read and write, reasoning |
+| `error_changed` | an error of another status, type or form, or without the provider's words |
+| `error_hidden`, `error_added` | an error shown as a reply; a reply shown as an error |
+| `header_lost`, `header_changed` | `retry-after`, rate limits, request id; `content-type` of a stream |
+| `stream_lost` | the stream that was asked for arrives as one body |
+| `stream_broken` | the reply breaks off before its end, which the provider's own did not |
+| `break_hidden` | the provider's reply broke off, and the client's is shown as finished |
+| `stream_order_wrong` | events out of order, unnamed, with several ids, not JSON, or against the whole at the end |
+| `stream_index_wrong` | an index of two blocks or calls, none, or not counted from 0 |
+| `stream_delta_after_stop` | a piece of a block, or of the reply, after its end |
+| `stream_end_missing` | no `[DONE]` |
+| `stream_characters_split` | a character cut in two between pieces, or bytes that are no text |
+| `answered_without_provider` | an answer for which the provider was not asked: a cache in between; not in the sum |
 
 `tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`,
 `tool_removed` and `tool_meaning_changed`.
@@ -77,19 +108,24 @@ from context_bench.wire.violations.parts import (
     tools_of,
     total,
 )
+from context_bench.wire.violations.replies import REPLY_KINDS, closest_reply, compare_replies, reply_faults
 
 __all__ = [
     "KINDS",
     "NOTES",
+    "REPLY_KINDS",
     "Violation",
     "by_kind",
     "closest",
+    "closest_reply",
+    "compare_replies",
     "compare_requests",
     "count_tools",
     "stream_past_end",
     "names_of",
     "phrase",
     "repeated_requests",
+    "reply_faults",
     "reserialised",
     "silent_truncation",
     "tools_of",

@@ -69,8 +69,9 @@ class Violation:
     name: str | None = None
 
 
-#: Kinds that are named and not summed: other words for a tool's reader, which is what compressors of tools do.
-NOTES = frozenset({"tool_annotation_changed"})
+#: Kinds that are named and not summed: other words for a tool's reader, which is what compressors of tools do, and
+#: replies out of a cache of the proxy's own.
+NOTES = frozenset({"tool_annotation_changed", "answered_without_provider"})
 #: A name that stands for several kinds, wherever figures stand beside each other by name: the kind of that name was
 #: split.
 SUMS: dict[str, tuple[str, ...]] = {"tool_schema_changed": ("tool_added", "tool_removed", "tool_meaning_changed")}
@@ -358,11 +359,12 @@ def argument_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
                     yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} is gone", i)
             elif call.get("name") != other.get("name"):
                 yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} names another tool", i)
-            elif _argument_value(call.get("arguments")) != _argument_value(other.get("arguments")):
+            elif argument_value(call.get("arguments")) != argument_value(other.get("arguments")):
                 yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} has other arguments", i)
 
 
-def _argument_value(arguments: Any) -> str:
+def argument_value(arguments: Any) -> str:
+    """The arguments of a call by what they say, whatever the order of keys and the spaces between."""
     if isinstance(arguments, str):
         try:
             return canonical_json(load_json(arguments)) if arguments.strip() else "{}"
