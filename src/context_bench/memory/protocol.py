@@ -18,7 +18,7 @@ from context_bench.core.keys import load_json
 #: What a memory may say it can do; what it does not name is `NotSupported` and shown as "not applicable", never as 0.
 Capability = Literal[
     "add", "search", "answer", "delete", "delete_all", "update", "timestamps", "metadata", "source_ids", "scores", "namespaces", "stats",  # noqa: E501
-    "persistent",
+    "persistent", "list", "by_time", "by_id", "relations", "begin",
 ]  # fmt: skip
 
 
@@ -72,6 +72,15 @@ class Hit:
     time: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A relation between two memories, under the names that the memory gives them."""
+
+    subject: str
+    relation: str
+    object: str
+
+
 @runtime_checkable
 class Memory(Protocol):
     """The protocol that every adapter gives the thing it adapts. Methods may be plain or async.
@@ -81,6 +90,13 @@ class Memory(Protocol):
     be found and raises `TimedOut` if that takes longer; `delete(memory_id)`, `delete_all()`, `update(memory_id, text)`,
     `answer(question)`, `fingerprint()`, `close()`, `stats()` → `{"items": …, "bytes": …}`; `reset()` empties this
     namespace and no other; `granularity` ("turn", "pair", "session") says what it wants as one item.
+
+    Other ways to what is kept, each with a capability of its own: `list_all()` gives everything as hits ("list");
+    `between(start, end)`, two moments in ISO 8601, what was stored then ("by_time"); `get(memory_id)` a hit or `None`
+    ("by_id"); `relate(subject, relation, other)` joins two memories by their ids, and `related(memory_ids)` gives the
+    `Relation`s of any of these ("relations"); `native(items)` gives the object that a memory of this kind starts from,
+    and `begin(native)` a new memory made from it ("begin"). A memory whose metadata can name an owner has `owner`, the
+    fields and values by which it knows the owner of this namespace, and may take `metadata` in `update`.
     """
 
     name: str

@@ -413,12 +413,13 @@ class MemoryChecks(OptionSet):
 
     seconds: float = flag("How long what was added may take until it can be found.", 60.0)
     suite: str = flag(
-        "Which suites: isolation, delete, update, concurrency, crash, growth, poison, robust.",
-        "isolation,delete,update,concurrency,crash,growth",
+        "Suites: isolation, delete, update, concurrency, crash, growth, owners, residue, relations, poison, robust.",
+        "isolation,delete,update,concurrency,crash,growth,owners,residue,relations",
         unit="LIST",
     )
     scale: float = flag("How much is stored and asked; 1 takes some seconds on a local store.", 1.0)
     deadline: float = flag("Seconds after which a call has failed.", 60.0)
+    many: int = flag("Things that residue stores before all is deleted; fewer where the deadline is over.", 1001)
     examples: int = flag("Masked beginnings shown of each kind.", 3)
     benchmark: str = flag("locomo, longmemeval, dmr, or all.", "all")
     binary: str | None = flag("The program; by default openclaw-cortex on the PATH.")

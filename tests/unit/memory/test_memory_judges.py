@@ -15,7 +15,7 @@ from context_bench.evaluators import FalseMemoryRate, MemoryJudge
 from context_bench.judge.judge_replies import first_word, verdict
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.memory.evaluators.yes_no_judges import conversation_of
+from context_bench.memory.evaluators.published_scores import conversation_of
 
 ITEM = {"question": "Where does Ana live?", "answer": "In Oslo.", "context": "USER: Ana moved to Oslo."}
 SAID = {"response": "She lives in Oslo."}

@@ -93,7 +93,7 @@ async def test_a_service_without_stats_goes_through_every_suite(tmp_path):
         results = await run_suites(f"http:{path}", SUITES, scale=0.2)
     assert [result.suite for result in results] == list(SUITES)
     assert {result.suite: result.outcome for result in results} == {
-        **dict.fromkeys(SUITES, "pass"), "poison": "measured", "update": "measured",
+        **dict.fromkeys(SUITES, "pass"), "poison": "measured", "update": "measured", "relations": "not applicable",
     }, told(results)  # fmt: skip
     by_suite = {result.suite: outcomes(result) for result in results}
     assert by_suite["growth"]["size"] == "not applicable"
@@ -165,3 +165,141 @@ async def test_a_memory_without_namespaces_that_holds_something_is_left_alone(tm
     with pytest.raises(BadInput, match="is not empty"):
         await run_suites(lambda: from_dict(graph(tmp_path)), ["delete"])
     assert len(json.loads((tmp_path / "kept.json").read_text())) == 1
+
+
+#: The tools of the two servers whose presets are bundled, over a dict; the faults are those that were once shipped.
+KNOWN = """
+import asyncio, hashlib, json, sys
+from datetime import UTC, datetime
+from mcp.server.mcpserver import MCPServer
+
+server, fault, kept, removed, links = MCPServer("known"), sys.argv[1], {}, {}, []
+
+@server.tool()
+async def create_entities(entities: list[dict]) -> dict:
+    before = dict(kept)
+    await asyncio.sleep(0.01)
+    now = before if fault == "no lock" else kept
+    now.update((one["name"], one["observations"]) for one in entities)
+    kept.clear() if fault == "no lock" else None
+    kept.update(now)
+    return {"entities": entities}
+
+def graph(names, both):
+    nodes = [{"name": name, "observations": kept[name]} for name in kept if name in names]
+    needed = all if both else any
+    shown = [one for one in links if needed(one[end] in names for end in ("from", "to"))]
+    return {"entities": nodes, "relations": shown}
+
+@server.tool()
+def search_nodes(query: str) -> dict:
+    return graph({name for name, says in kept.items() if query.lower() in says[0].lower()}, True)
+
+@server.tool()
+def read_graph() -> dict:
+    return graph(set(kept), True)
+
+@server.tool()
+def open_nodes(names: list[str]) -> dict:
+    return graph(set(names), fault == "both ends")
+
+@server.tool()
+def delete_entities(entityNames: list[str]) -> str:
+    for name in entityNames:
+        kept.pop(name, None)
+    links[:] = [one for one in links if one["from"] in kept and one["to"] in kept]
+    return "done"
+
+@server.tool()
+def create_relations(relations: list[dict]) -> str:
+    links.extend(relations)
+    return "done"
+
+def told(found):
+    lines = [f"{n}. {text}\\n   Hash: {key}\\n   Created: now [untagged]" for n, (key, text) in enumerate(found, 1)]
+    return f"Found {len(lines)} memories (mode: semantic)\\n\\n" + "\\n\\n".join(lines)
+
+@server.tool()
+def memory_store(content: str, conversation_id: str = "", metadata: dict | None = None) -> str:
+    key = hashlib.sha256(content.strip().lower().encode()).hexdigest()
+    if fault == "tombstones" and key in removed:
+        return "Error storing memory: UNIQUE constraint failed"
+    kept[key] = content
+    return f"Memory stored successfully (hash: {key})"
+
+@server.tool()
+def memory_search(query: str = "", limit: int = 10, after: str = "", before: str = "") -> str:
+    if after:
+        inside = after <= datetime.now(UTC).date().isoformat() <= before
+        return told([*kept.items(), *(removed.items() if fault == "by time" else ())] if inside else [])
+    words = set(query.lower().split())
+    return told(sorted(kept.items(), key=lambda one: -len(words & set(one[1].lower().split())))[:limit])
+
+@server.tool()
+def memory_list(page: int = 1, page_size: int = 20) -> dict:
+    some = list(kept.items())[(page - 1) * page_size : page * page_size]
+    return {"memories": [{"content": text, "content_hash": key} for key, text in some]}
+
+@server.tool()
+def memory_delete(content_hash: str = "", tags: list[str] | None = None) -> str:
+    for key in [content_hash] if content_hash else list(kept):
+        removed[key] = kept.pop(key, "")
+    return "Deleted"
+
+server.run("stdio")
+"""
+
+
+@pytest.fixture
+def known(tmp_path):
+    program = tmp_path / "known.py"
+    program.write_text(KNOWN)
+
+    async def found(preset, fault, suites):
+        spec = f"mcp:preset={preset},SOME_FOLDER={{dir}},command={sys.executable} {program} {fault}"
+        results = await run_suites(spec, suites, scale=0.25, deadline=30, many=110)
+        return {f"{result.suite}: {name}": outcome for result in results for name, outcome in outcomes(result).items()}
+
+    return found
+
+
+async def test_the_tools_of_known_servers_are_asked_for_all_that_they_offer(known):
+    found = await known("server-memory", "none", ["relations", "residue", "concurrency"])
+    assert not {"fail", "error"} & set(found.values()), found
+    assert {name for name, outcome in found.items() if outcome == "pass"} >= {
+        *("relations: asked by subject", "relations: end deleted", "residue: listed", "residue: by its id"),
+        *("residue: stored again", "concurrency: lost", "concurrency: at once"),
+    }
+    found = await known("mcp-memory-service", "none", ["residue"])
+    assert {name for name, outcome in found.items() if outcome == "pass"} == {
+        *("residue: by time", "residue: listed", "residue: stored again", "residue: more than a page"),
+    }, found
+
+
+@pytest.mark.parametrize(
+    ("preset", "fault", "probe"),
+    [
+        ("server-memory", "both ends", "relations: asked by subject"),
+        ("server-memory", "no lock", "concurrency: at once"),
+        ("mcp-memory-service", "by time", "residue: by time"),
+        ("mcp-memory-service", "tombstones", "residue: stored again"),
+    ],
+)
+async def test_faults_that_known_servers_had_are_found(known, preset, fault, probe):
+    found = await known(preset, f"'{fault}'", [probe.partition(":")[0]])
+    assert found[probe] == "fail", found
+
+
+def test_a_preset_says_what_it_does_not_know():
+    with pytest.raises(BadInput, match="one of server-memory, mcp-memory-service, found 'other'"):
+        make_memory("mcp:preset=other")
+    with pytest.raises(BadInput, match=r"'port=3' is not known there; expected preset=NAME"):
+        make_memory("mcp:preset=server-memory,port=3")
+    with pytest.raises(BadSpec, match="names in capitals with texts that are no secrets"):
+        make_memory("mcp:preset=server-memory,SOME_API_KEY=abc")
+
+
+def test_a_pattern_has_to_name_what_it_finds(tmp_path):
+    for pattern, fault in (("(", "missing"), ("a", "it names no group")):
+        with pytest.raises(BadSpec, match=fault):
+            from_dict(graph(tmp_path, search={**graph(tmp_path)["search"], "pattern": pattern}))

@@ -67,18 +67,22 @@ def doctor(system: str, relay: str | None, api_key_env: str, force: bool, second
     system=own("The memory: bm25, mem0, py:pkg.mod:Class, cli:, http:, mcp: …", default=None),
     junit=own("Write the probes as JUnit XML to this file."),
 )
-def ops(system: str, suite: str, scale: float, deadline: float, seed: int, junit: Path | None, json: bool) -> int:
+def ops(
+    system: str, suite: str, scale: float, deadline: float, many: int, seed: int, junit: Path | None, json: bool
+) -> int:
     """Put a memory through the operational suites; each test has a control that shows that it could have failed.
 
     Exit code 1 if one fails, or if none could be tried.
 
     Only namespaces of its own are written to. `{dir}` in SPEC becomes a folder that is removed afterwards, as in
-    `bm25:path={dir}/m.db`; only a memory that outlives its process can show what a crash loses.
+    `bm25:path={dir}/m.db`; only a memory that outlives its process can show what a crash loses. `{model}` becomes the
+    address of a model of ours, as in `mem0:infer=true,relay={model},model=m`: what is sent to it after everything was
+    deleted is looked at.
     """
     from context_bench.memory.ops import run_suites
 
     names = [name.strip() for name in suite.split(",") if name.strip()]
-    results = interrupts.run(run_suites(system, names, seed=seed, scale=scale, deadline=deadline))
+    results = interrupts.run(run_suites(system, names, seed=seed, scale=scale, deadline=deadline, many=many))
     if json:
         _as_json([result.as_dict() for result in results])
     else:

@@ -1,4 +1,7 @@
-"""Score what a memory found against the evidence of the question."""
+"""Score what a memory found against the evidence of the question.
+
+Of facts that changed: does it give the value that holds, or one that held before?
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import real
 from context_bench.core.records import Example
+from context_bench.core.text import contains
 from context_bench.core.tokens import count_tokens
 from context_bench.memory import ranking as measure
 from context_bench.memory.protocol import dated, iter_packed
@@ -19,6 +23,7 @@ from context_bench.memory.ranking import duplicate_share, echoes, near_duplicate
 EVALUATORS = {
     "retrieval": "Retrieval",
     "memory_use": "MemoryUse",
+    "updates": "Updates",
 }
 MEASURES = {
     "hit_at_* recall_at_* all_at_* ndcg_at_*": {"unit": "score", "better": "higher", "place": "memory"},
@@ -33,7 +38,11 @@ MEASURES = {
     "recall_loop_share query_echo_share": {"unit": "share", "better": "lower", "place": "memory"},
     "hit_count": {"unit": "count", "place": "memory"},
     "search_seconds answer_seconds overhead_seconds": {"unit": "seconds", "better": "lower", "place": "memory"},
+    "current_at_1 as_of_at_1 current_above_stale": {"unit": "score", "better": "higher", "place": "memory"},
+    "answer_current": {"unit": "score", "better": "higher", "place": "memory"},
+    "stale_in_top_k stale_over_current answer_stale": {"unit": "score", "better": "lower", "place": "memory"},
 }
+
 _LONG = 3  # turns from which a hit that is a whole session can no longer be taken for a pair of turns
 
 
@@ -263,3 +272,86 @@ def _junk(hits: list[Any], question: str) -> dict[str, float]:
         "recall_loop_share": echoes(texts),
         "query_echo_share": repeats_question(texts, question),
     }
+
+
+class Updates:
+    """Of examples with `versions` (a list of `{"value", "source", "current"}`: all values a fact has had, the ids of
+    the items that said so, and whether it is the one that holds at the moment the question is about), each 0.0 or 1.0:
+
+    - `current_at_1`: the first hit has the current value (`as_of_at_1` instead for questions about an earlier moment,
+    those with `as_of`).
+    - `stale_in_top_k`: any hit has only a value that does not hold.
+    - `current_above_stale`: the current value comes before every other; `stale_over_current`: it does not, or is
+    missing. Only where any
+      value was found.
+    - `answer_current`, `answer_stale`: the response names the current value; it names another and not the current one.
+
+    A hit has the values whose sources it names; hits without sources those that it contains in words.
+    """
+
+    name = "updates"
+    version = "1"
+    needs = ("versions",)
+    fields = (
+        *("current_at_1", "as_of_at_1", "stale_in_top_k", "current_above_stale", "stale_over_current"),
+        *("answer_current", "answer_stale"),
+    )
+
+    def applies(self, example: Example, output: Example) -> bool:
+        """All versions are known, one of them current and one not, and there is something to look at."""
+        versions = _versions(example)
+        return {bool(each.get("current")) for each in versions} == {True, False} and (
+            "hits" in output or "response" in output
+        )
+
+    def score(self, original: Example, processed: Example) -> dict[str, float]:
+        if not self.applies(original, processed):
+            return {}
+        current, stale = (
+            [each for each in _versions(original) if bool(each.get("current")) is wanted] for wanted in (True, False)
+        )
+        found: dict[str, float] = {}
+        if isinstance(processed.get("hits"), list):
+            found = _ranked(
+                [(_has(hit, current), _has(hit, stale)) for hit in processed["hits"]], bool(original.get("as_of"))
+            )
+        if "response" in processed:
+            said = str(processed.get("response") or "")
+            right, wrong = _named(said, current), _named(said, stale)
+            found |= {"answer_current": float(right), "answer_stale": float(wrong and not right)}
+        return found
+
+
+def _ranked(hits: Sequence[tuple[bool, bool]], history: bool) -> dict[str, float]:
+    """`hits`: whether each has the current value, and whether it has a stale one."""
+    found = {
+        "as_of_at_1" if history else "current_at_1": float(bool(hits) and hits[0][0]),
+        "stale_in_top_k": float((False, True) in hits),
+    }
+    first = next((hit for hit in hits if any(hit)), None)
+    if first is not None:
+        found |= {"current_above_stale": float(first[0]), "stale_over_current": float(not first[0])}
+    return found
+
+
+def _has(hit: Any, versions: Sequence[Mapping[str, Any]]) -> bool:
+    if not isinstance(hit, Mapping):
+        return False
+    sources = {str(one) for one in hit.get("source_ids") or ()}
+    if sources:
+        return any(not sources.isdisjoint(_sources(each)) for each in versions)
+    return _named(str(hit.get("text") or ""), versions)
+
+
+def _named(text: str, versions: Sequence[Mapping[str, Any]]) -> bool:
+    return any(contains(text, str(each["value"])) for each in versions)
+
+
+def _sources(version: Mapping[str, Any]) -> list[str]:
+    told = version.get("source")
+    return [str(one) for one in told] if isinstance(told, list | tuple) else [] if told is None else [str(told)]
+
+
+def _versions(example: Example) -> list[Mapping[str, Any]]:
+    told = example.get("versions")
+    return [each for each in told if isinstance(each, Mapping) and each.get("value")] if isinstance(told, list) else []

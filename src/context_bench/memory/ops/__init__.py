@@ -21,6 +21,7 @@ from context_bench.core.errors import BadInput, Stop, TimedOut, UnknownName, des
 from context_bench.core.lazy import DeclaredNames
 from context_bench.core.plugins import load_object
 from context_bench.llm.redact import redact
+from context_bench.llm.servers import ModelServer
 from context_bench.memory.ops.suite_workspace import SuiteWorkspace, check_empty
 from context_bench.memory.protocol import NotSupported
 from context_bench.memory.systems.adapting import as_memory, make_memory
@@ -194,13 +195,15 @@ def _short(text: str) -> str:
 
 
 #: What is run when nothing else is said, in this order.
-DEFAULT = ("isolation", "delete", "update", "concurrency", "crash", "growth")
+DEFAULT = ("isolation", "delete", "update", "concurrency", "crash", "growth", "owners", "residue", "relations")
 _PLACES = DeclaredNames(__name__, __path__[0], "SUITES")
 #: All there are, as the files here declare them.
 SUITES = (*DEFAULT, *(name for name in sorted(_PLACES) if name not in DEFAULT))
 
 #: In a spec: a folder of our own, new for the run and removed after it.
 FOLDER = "{dir}"
+#: In a spec: the address of a model of ours, which "residue" looks at.
+MODEL = "{model}"
 
 
 async def run_suites(
@@ -212,6 +215,7 @@ async def run_suites(
     scale: float = 1.0,
     deadline: float = 60.0,
     k: int = 10,
+    many: int = 1001,
     reader: Any = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[SuiteResult]:
@@ -221,7 +225,9 @@ async def run_suites(
     that opens the memory, the same place each time it is called (a memory that says "persistent" is closed and opened
     again). `spec`: how a child process can make it, for the crash suite, if `make` is a function. `scale` multiplies
     the number of things stored and asked (1: some seconds on a local store). A call that outlives `deadline` seconds is
-    a failure. `reader`: a system; with it "poison" also asks whether it obeys.
+    a failure. `many`: how much "residue" stores before it deletes everything of a user, as far as the deadline allows;
+    `{model}` in a spec becomes the address of a model of ours. `reader`: a system; with it "poison" also asks whether
+    it obeys.
 
     Only namespaces of our own are written to and emptied; a memory without namespaces must be empty, else `BadInput`.
     `UnknownName` for a suite that does not exist; errors in making the memory are raised.
@@ -236,21 +242,38 @@ async def run_suites(
             raise BadInput(f"{what} is {number:g}; expected a number above 0")
     if k < 1:
         raise BadInput(f"k is {k}; expected a number of hits, 1 or more")
+    if many < 1:
+        raise BadInput(f"many is {many}; expected a number of things to store, 1 or more")
     with tempfile.TemporaryDirectory(prefix="context-bench-ops-", ignore_cleanup_errors=True) as folder:
-        opened, child, own = _opened(make, spec, Path(folder))
-        results = []
-        for number, name in enumerate(suites):
-            workspace = SuiteWorkspace(opened, name, seed, scale, deadline, k, child, own, reader, clock)
-            results.append(await _one(workspace, first=number == 0))
-        return results
+        async with _model_behind(make if isinstance(make, str) else spec) as model:
+            opened, child, own = _opened(make, spec, Path(folder), model)
+            results = []
+            for number, name in enumerate(suites):
+                workspace = SuiteWorkspace(
+                    opened, name, seed, scale, deadline, k, child, own, reader, clock, many, model
+                )
+                results.append(await _one(workspace, first=number == 0))
+            return results
+
+
+@asynccontextmanager
+async def _model_behind(spec: str | None) -> AsyncIterator[ModelServer | None]:
+    """The model of ours that the spec names, for as long as the suites run; `None` if it names none."""
+    if spec is None or MODEL not in spec:
+        yield None
+        return
+    from context_bench.memory.ops.residue import ExtractingModel
+
+    async with ModelServer(ExtractingModel()) as model:
+        yield model
 
 
 def _opened(
-    make: str | Callable[[], Any], spec: str | None, folder: Path
+    make: str | Callable[[], Any], spec: str | None, folder: Path, model: ModelServer | None
 ) -> tuple[Callable[[], Any], str | None, Path | None]:
     """A function that opens the memory here, the spec for a child process, and our folder if it lies there."""
     text = make if isinstance(make, str) else spec
-    child = None if text is None else text.replace(FOLDER, str(folder))
+    child = None if text is None else text.replace(FOLDER, str(folder)).replace(MODEL, model.url if model else MODEL)
     own = folder if text is not None and FOLDER in text else None
     if isinstance(make, str):
         assert child is not None

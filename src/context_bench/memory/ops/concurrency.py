@@ -5,7 +5,8 @@ acknowledgement; readers ask meanwhile for what was acknowledged. lost: acknowle
 duplicated: found more often than stored. torn: found, but not whole. out of order: number n is found while n − 1,
 acknowledged earlier, is not; or a writer's series comes back in another order than one writer's does; or not the last
 of its updates is what stays. visibility delay: from the acknowledgement until a reader's first search that found it
-came back (an upper bound). Positive control: one writer alone, the same way, loses nothing.
+came back (an upper bound). at once: a burst of writes none of which waits for another's acknowledgement. Positive
+control: one writer alone, the same way, loses nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from context_bench.core.errors import BadReply, Refused, describe
+from context_bench.llm.redact import redact
 from context_bench.memory.ops import SuiteReport, percentile, share
 from context_bench.memory.ops.suite_workspace import SuiteWorkspace, TimedCaller, whole
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
@@ -24,6 +27,7 @@ SUITES = {"concurrency": "concurrency"}
 WRITERS, READERS = 4, 2
 _EACH = 12
 _UPDATES = 4
+_AT_ONCE = 20
 _VISIBLE = 2.0  # seconds after which something acknowledged counts as not visible to a reader
 
 
@@ -83,10 +87,21 @@ async def concurrency(workspace: SuiteWorkspace, report: SuiteReport) -> None:
     before = await _state(workspace, memory, [single])
     done = [_Kept() for _ in kept]
     seen = _Seen()
-    await _together(workspace, memory, kept, done, seen)
-    await workspace.flush(memory)
-    _judged(report, before, await _state(workspace, memory, done), single, done)
+    try:
+        await _together(workspace, memory, kept, done, seen)
+        await workspace.flush(memory)
+        after = await _state(workspace, memory, done)
+    except (Refused, BadReply) as error:
+        held, proof = _control(before, single)
+        sentence = (
+            f"after {WRITERS} writers at once the memory refuses to be read or written: {redact(describe(error))}"
+        )
+        report.test("lost", False, sentence, {"writers": WRITERS}, control=held, proof=proof)
+        return
+    _judged(report, before, after, single, done)
     _watched(report, seen, before, single)
+    async with report.guard("at once"):
+        await _at_once(workspace, report, memory, _control(before, single))
     async with report.guard("last update stays"):
         await _updates(workspace, report, memory)
 
@@ -309,6 +324,34 @@ def _watched(report: SuiteReport, seen: _Seen, before: _State, single: _Kept) ->
     sentence = f"{len(seen.torn)} of {found} were not found whole"
     torn = {"torn": len(seen.torn)}
     report.test("torn while writing", not seen.torn, sentence, torn, seen.torn, control=alone, proof=proof)
+
+
+async def _at_once(workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, control: tuple[bool, str]) -> None:
+    """A burst of writes, sent before any of them is acknowledged."""
+    notes = _series(workspace, "burst", _AT_ONCE)
+    done = [_Kept() for _ in notes]
+    writes = (
+        _write(workspace, memory, [note], kept, TimedCaller(workspace.deadline))
+        for note, kept in zip(notes, done, strict=True)
+    )
+    failed = [each for each in await asyncio.gather(*writes, return_exceptions=True) if isinstance(each, Exception)]
+    await workspace.flush(memory)
+    state = _State()
+    for kept in done:
+        for note, receipt in zip(kept.notes, kept.receipts, strict=True):
+            _one(note, receipt, await workspace.search(memory, note.item.text), state)
+    acknowledged = sum(len(kept.notes) for kept in done)
+    refused = len(notes) - acknowledged
+    report.test(
+        "at once",
+        not state.lost and not state.torn,
+        f"{len(state.lost)} of {acknowledged} acknowledged are not found, {len(state.torn)} not whole"
+        + (f"; {refused} of {len(notes)} were refused" if refused else ""),
+        {"writes": len(notes), "acknowledged": acknowledged, "lost": len(state.lost), "torn": len(state.torn)},
+        [*state.lost, *state.torn, *(f"{type(each).__name__}: {each}" for each in failed)],
+        control=control[0] and acknowledged > 0,
+        proof=control[1],
+    )
 
 
 # --- updates ---

@@ -9,6 +9,9 @@ share of questions for which the first k hits hold the order; obeyed = share of 
 was stored is no fault by itself, so without a reader there are only measurements. Positive control: asked directly to
 write such a word, the reader writes it.
 
+relations: things are joined by relations, as evidence that lies in no single thing. Asked for from either end, the
+relation comes back; after one end was deleted, it does not. Positive control: asked for from both ends, it is there.
+
 robust: the same facts are asked for plainly and in other ways (other words, typing mistakes, capitals, another
 language, amid chatter), and are stored in other ways (inside long texts, in another order, among much more). found =
 share of questions for which the first k hits hold the fact; lost = found plainly and not so, gained = the reverse: the
@@ -26,9 +29,9 @@ from context_bench.core.calling import method
 from context_bench.core.errors import BadReply, TimedOut
 from context_bench.memory.ops import SuiteReport, share
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, says
-from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
+from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt, Relation
 
-SUITES = {"isolation": "isolation", "poison": "poison", "robust": "robustness"}
+SUITES = {"isolation": "isolation", "poison": "poison", "relations": "relations", "robust": "robustness"}
 
 _FACTS = 12
 _Queries = Callable[[StoredFact], list[str]]
@@ -246,6 +249,59 @@ async def _answer(workspace: SuiteWorkspace, context: str, question: str) -> str
     if not isinstance(found, dict) or not isinstance(found.get("response"), str):
         raise BadReply("the reader gave no response")
     return str(found["response"])
+
+
+_PAIRS = 3
+_RELATIONS = ("guards the work of", "is married to", "reports to")
+
+
+async def relations(workspace: SuiteWorkspace, report: SuiteReport) -> None:
+    """Join things in pairs; ask from each end, then delete one end."""
+    workspace.needs("relations")
+    memory = await workspace.place()
+    facts = workspace.facts.facts(2 * _PAIRS)
+    receipts = await workspace.store(memory, [fact.item() for fact in facts])
+    names = [
+        (await workspace.ids_of(memory, receipt, fact.text, fact.word))[0]
+        for fact, receipt in zip(facts, receipts, strict=True)
+    ]
+    joined = [Relation(names[2 * at], _RELATIONS[at], names[2 * at + 1]) for at in range(_PAIRS)]
+    for each in joined:
+        await workspace.act(memory, "relate", each.subject, each.relation, each.object)
+    await workspace.flush(memory)
+    both = [each for each in joined if each in await workspace.act(memory, "related", [each.subject, each.object])]
+    for end in ("subject", "object"):
+        missing = [each for each in both if each not in await workspace.act(memory, "related", [getattr(each, end)])]
+        report.test(
+            f"asked by {end}",
+            not missing,
+            f"{len(missing)} of {len(both)} relations are left out when asked for by their {end} alone",
+            {"relations": len(both), "missing": len(missing)},
+            [f"asked for {getattr(each, end)!r}; left out: {each}" for each in missing],
+            control=bool(both),
+            proof=f"asked for by both ends, {len(both)} of {len(joined)} are there",
+        )
+    async with report.guard("end deleted"):
+        await _end_deleted(workspace, report, memory, both)
+
+
+async def _end_deleted(
+    workspace: SuiteWorkspace, report: SuiteReport, memory: Memory, joined: Sequence[Relation]
+) -> None:
+    workspace.needs("delete")
+    for each in joined:
+        await workspace.act(memory, "delete", each.object)
+    await workspace.flush(memory)
+    left = [each for each in joined if each in await workspace.act(memory, "related", [each.subject, each.object])]
+    report.test(
+        "end deleted",
+        not left,
+        f"{len(left)} of {len(joined)} relations still name a thing that was deleted",
+        {"relations": len(joined), "residue": len(left)},
+        [str(each) for each in left],
+        control=bool(joined),
+        proof=f"{len(joined)} were there before",
+    )
 
 
 _ROBUST = 16

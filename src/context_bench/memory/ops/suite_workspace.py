@@ -25,6 +25,7 @@ from typing import Any
 from context_bench.core.calling import method
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut
+from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 
 _Job = tuple["Future[Any]", Callable[[], Any]]
@@ -222,6 +223,7 @@ def whole(text: str, hits: list[Hit]) -> bool:
 
 _SETTLE = 2.0  # seconds that a memory without flush() gets until what was added can be found
 _LOOK = 0.02
+_OURS = "cb-ops-"  # how the names of all our namespaces begin
 
 
 @dataclass
@@ -229,7 +231,8 @@ class SuiteWorkspace:
     """The memory, namespaces and settings of a suite.
 
     `spec`: a spec from which a child process can make the memory, if there is one. `own`: a folder of ours that it lies
-    in.
+    in. `many`: how much is stored before everything of a user is deleted. `model`: a model of ours that the memory
+    asks, if it does.
     """
 
     make: Callable[[], Any]
@@ -242,6 +245,8 @@ class SuiteWorkspace:
     own: Path | None = None
     reader: Any = None
     clock: Clock = SYSTEM_CLOCK
+    many: int = 1001
+    model: ModelServer | None = None
     base: Memory = field(init=False)
     caller: TimedCaller = field(init=False)
 
@@ -272,8 +277,15 @@ class SuiteWorkspace:
             )
         return self._places[label]
 
+    async def named(self, name: str) -> Memory:
+        """A namespace of this very name, which begins with `name_of`'s of a label; emptied in the end like the rest."""
+        if name not in self._places:
+            self._used[name] = None
+            self._places[name] = await self.act(self.base, "namespace", name)
+        return self._places[name]
+
     def name_of(self, label: str) -> str:
-        return f"cb-ops-{self.suite}-{label}-{self._token}"
+        return f"{_OURS}{self.suite}-{label}-{self._token}"
 
     async def reopen(self) -> None:
         """Close everything and open it again; `place` gives the same namespaces."""
@@ -281,7 +293,11 @@ class SuiteWorkspace:
         await self.close()
         await self.enter()
         for label in labels:
-            await self.place(label)
+            await self._place_of(label)
+
+    async def _place_of(self, label: str) -> Memory:
+        """The namespace of a label, or of a whole name that `named` was given."""
+        return await (self.named(label) if label.startswith(_OURS) else self.place(label))
 
     async def close(self) -> None:
         """Close every handle; what is stored stays."""
@@ -307,7 +323,7 @@ class SuiteWorkspace:
                 await self.enter()
         for label in self._used:
             with suppress(Exception):
-                await self.forget(await self.place(label))
+                await self.forget(await self._place_of(label))
         for memory_id in self._ours:
             with suppress(Exception):
                 await self.act(self.base, "delete", memory_id)
@@ -358,9 +374,9 @@ class SuiteWorkspace:
             replace(by_item.get(sent.id, missing), item_id=item.id) for item, sent in zip(items, handed, strict=True)
         ]
 
-    async def act(self, memory: Memory, name: str, *args: str) -> Any:
+    async def act(self, memory: Memory, name: str, *args: Any, **more: Any) -> Any:
         """Call a method that is optional in the protocol."""
-        return await self.caller.call(getattr(memory, name), *args)
+        return await self.caller.call(getattr(memory, name), *args, **more)
 
     async def flush(self, memory: Memory) -> None:
         flush = method(memory, "flush")

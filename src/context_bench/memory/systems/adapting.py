@@ -171,6 +171,12 @@ class Adapted(Wrapped):
         )
 
         self._offer({name: _OFFERED[name] for name in ("delete", "update", "stats", "delete_all")})
+        self._offer({name: (name,) for name in ("relate", "related", "native", "begin")})
+        for shown, read in (("list_all", as_hits), ("between", as_hits), ("get", _one_hit)):
+            if (own := method(inner, shown)) is not None:
+                setattr(self, shown, _read_as(own, read))
+        if (owner := getattr(inner, "owner", None)) is not None:
+            self.owner = owner
         self._offer({"reset": ("reset", "delete_all", "clear"), "close": ("aclose", "close")})
         granularity = getattr(inner, "granularity", None)
         self.granularity = granularity if isinstance(granularity, str) else "turn"
@@ -204,8 +210,25 @@ class Adapted(Wrapped):
     def _metadata(self, item: Item) -> dict[str, Any]:
         if not self._about:
             return {}
-        facts = {"source_id": item.id, **{name: getattr(item, name) for name in ("role", "speaker", "time", "session")}}
+        facts = {
+            **item.metadata,
+            "source_id": item.id,
+            **{name: getattr(item, name) for name in ("role", "speaker", "time", "session")},
+        }
         return {self._about: {name: value for name, value in facts.items() if value is not None}}
+
+
+def _read_as(own: Callable[..., Any], read: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The object's method, its result read as ours."""
+
+    async def asked(*args: Any) -> Any:
+        return read(await call(own, *args))
+
+    return asked
+
+
+def _one_hit(record: Any) -> Hit | None:
+    return None if record is None else _as_hit(record)
 
 
 #: Capability → names of the method that offers it.
@@ -215,6 +238,11 @@ _OFFERED: dict[Capability, tuple[str, ...]] = {
     "stats": ("stats",),
     "namespaces": ("namespace",),
     "delete_all": ("delete_all", "clear", "reset"),
+    "list": ("list_all",),
+    "by_time": ("between",),
+    "by_id": ("get",),
+    "relations": ("related",),
+    "begin": ("begin",),
 }
 
 

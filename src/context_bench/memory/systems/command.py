@@ -19,7 +19,7 @@ from context_bench.core.templates import at, fill, names_in, read_description
 from context_bench.llm.redact import redact
 from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt
 from context_bench.memory.systems.baselines import dated_text, spoken
-from context_bench.memory.systems.described import OF_ITEM, Paths, hit_of
+from context_bench.memory.systems.descriptions import OF_ITEM, Paths, hit_of
 from context_bench.sandbox.vendors import FinishedProgram, run_program, time_left
 
 SCHEMES = {"cli": "from_spec"}

@@ -1,7 +1,5 @@
-"""Memories described in a file: its steps, placeholders and paths, and the requests made from them.
-
-A description is checked as a whole, and all its faults are reported at once. `Described` sends the steps by whatever
-transport a subclass brings, and reads the replies.
+"""Memories described in a file: `Described` sends their steps by whatever transport a subclass brings, and reads the
+replies.
 """
 
 from __future__ import annotations
@@ -9,214 +7,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from context_bench.core.clock import SYSTEM_CLOCK
-from context_bench.core.errors import BadReply, BadSpec, Failed, TimedOut, describe
-from context_bench.core.numbers import duration, real
+from context_bench.core.errors import BadReply, Failed, Refused, TimedOut, describe
 from context_bench.core.templates import at, fill, names_in
 from context_bench.core.text import normalise
 from context_bench.core.tokens import utf8_safe
-from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt
+from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt, Relation
 from context_bench.memory.systems.adapting import Answer, as_answer
 from context_bench.memory.systems.baselines import dated_text, spoken
+from context_bench.memory.systems.descriptions import OF_ITEM, MemoryDescription, MemoryStep, hit_of
 from context_bench.sandbox.vendors import time_left
 
-OF_ITEM = frozenset(("content", "text", "id", "role", "speaker", "time", "session"))
-#: Step → the placeholders it may have, beside those of every step.
-STEPS: dict[str, frozenset[str]] = {
-    "open": frozenset(),
-    "add": OF_ITEM,
-    "search": frozenset(("query", "k", "as_of")),
-    "answer": frozenset(("query",)),
-    "delete": frozenset(("id",)),
-    "update": frozenset(("id", "content", "text")),
-    "delete_all": frozenset(),
-    "status": frozenset(),
-    "stats": frozenset(),
-}
-_ALWAYS = frozenset(("namespace", "space"))
-#: Step → its keys that are paths in its reply.
-_PATHS: dict[str, tuple[str, ...]] = {
-    "open": ("id",),
-    "add": ("id",),
-    "search": ("hits", "text", "score", "id", "source", "time"),
-    "answer": ("text",),
-    "status": ("ready",),
-    "stats": ("items", "bytes"),
-}
-_WAITS = ("probe", "status", "no")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
-    """Paths of an entry's parts; no path = the entry does not have it."""
-
-    text: str = "text"
-    score: str | None = None
-    id: str | None = None
-    source: str | None = None
-    time: str | None = None
-
-
-def hit_of(entry: Any, paths: Paths) -> Hit:
-    """One entry of a reply as a hit, its text empty where there is none; `BadReply` for what is no entry."""
-    text = at(entry, paths.text)
-    if text is not None and not isinstance(text, str):
-        raise BadReply(f"a memory's text at {paths.text!r} is expected to be text, found {text!r:.80}")
-    if paths.text and not isinstance(entry, Mapping | list | None):
-        raise BadReply(f"a memory is expected to be an object, found {entry!r:.80}")
-    score, ident, time = at(entry, paths.score), at(entry, paths.id), at(entry, paths.time)
-    sources = at(entry, paths.source)
-    return Hit(
-        text or "",
-        real(score),
-        () if sources is None else tuple(map(str, sources if isinstance(sources, list) else [sources])),
-        None if ident is None else str(ident),
-        None if time is None else str(time),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStep(Paths):
-    """One thing that can be asked of the memory: `call` says how (templates, as its transport wants them), the others
-    read the reply.
-
-    `listed`: path to the list of hits. `equals`: what `ready` has to be; without it, anything but empty, zero and
-    false. `id` of "add" may be a template instead: the name that the call gave the memory, for those that keep things
-    under names of ours.
-    """
-
-    name: str
-    call: Mapping[str, Any]
-    listed: str = ""
-    ready: str = ""
-    equals: Any = None
-    items: str | None = None
-    bytes: str | None = None
-
-    @property
-    def names_its_own(self) -> bool:
-        """True if `id` is the name that the call gives, and no path in the reply."""
-        return self.name == "add" and bool(names_in(self.id))
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryDescription:
-    """Description of a memory in a file, checked. `wait`: how to know that what was added can be found ("probe",
-    "status", "no").
-    """
-
-    name: str
-    steps: Mapping[str, MemoryStep]
-    timeout: float
-    granularity: str
-    wait: str
-    more: Mapping[str, Any]  # what the transport wants to know
-    given: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def namespaced(self) -> bool:
-        """True if every step names its namespace, by name or by what opening it gave."""
-        used = [names_in(step.call) for name, step in self.steps.items() if name in ("add", "search", "answer")]
-        return all(names & _ALWAYS for names in used)
-
-
-class DescriptionReader:
-    """A file's table, read step by step; every fault is told at once by `done`."""
-
-    def __init__(
-        self, given: Mapping[str, Any], where: str, *, call: Mapping[str, tuple[type, ...]], needed: str
-    ) -> None:
-        self.given, self.where, self.faults = given, where, list[str]()
-        self._call, self._needed = call, needed
-        self._known = {*STEPS, "name", "timeout", "granularity", "wait"}
-
-    def take(self, name: str, kind: type, default: Any = None) -> Any:
-        """A value of the file's top."""
-        self._known.add(name)
-        value = self.given.get(name, default)
-        if value is not default and not isinstance(value, kind):
-            self.faults.append(f"`{name}` is expected to be {_called(kind)}, found {value!r:.60}")
-            return default
-        return value
-
-    def done(self, more: Mapping[str, Any]) -> MemoryDescription:
-        """The description; `BadSpec` with every fault."""
-        steps = {name: step for name in STEPS if name in self.given and (step := self._step(name)) is not None}
-        name, granularity = self.take("name", str), self.take("granularity", str, "turn")
-        timeout, wait = (
-            self.given.get("timeout", 30.0),
-            self.take("wait", str, "status" if "status" in self.given else "probe"),
-        )
-        if not duration(timeout):
-            self.faults.append(f"`timeout` is expected to be seconds above 0, found {timeout!r:.40}")
-        if granularity not in ("turn", "pair", "session"):
-            self.faults.append(f"`granularity` is turn, pair or session, found {granularity!r:.40}")
-        if wait not in _WAITS or (wait == "status" and "status" not in self.given):
-            self.faults.append(f"`wait` is probe, no, or status with a table [status], found {wait!r:.40}")
-        if "add" not in self.given or not {"search", "answer"} & self.given.keys():
-            self.faults.append("[add] and one of [search], [answer] are needed")
-        self.faults += [
-            f"`{name}` is not known; expected {', '.join(sorted(self._known))}"
-            for name in sorted(self.given.keys() - self._known)
-        ]
-        for needs, names in (
-            ("add", {"content", "text"}),
-            ("search", {"query"}),
-            ("answer", {"query"}),
-            ("delete", {"id"}),
-        ):
-            if needs in steps and not names_in(steps[needs].call) & names:
-                self.faults.append(f"[{needs}] never says {' or '.join(f'{{{one}}}' for one in sorted(names))}")
-        if self.faults:
-            raise BadSpec(self.where, self.faults)
-        return MemoryDescription(
-            name or Path(self.where).stem, steps, float(timeout), granularity, wait, more, self.given
-        )
-
-    def _step(self, name: str) -> MemoryStep | None:
-        table = self.given[name]
-        if not isinstance(table, Mapping):
-            self.faults.append(f"`{name}` is expected to be a table [{name}]")
-            return None
-        paths = {key: table[key] for key in _PATHS.get(name, ()) if key in table}
-        self.faults += [
-            f"[{name}]: {key} is expected to be a path (text), found {value!r:.40}"
-            for key, value in paths.items()
-            if not isinstance(value, str) or (names_in(value) and (name, key) != ("add", "id"))
-        ]
-        call = {key: table[key] for key in self._call if key in table}
-        for key, value in call.items():
-            if not isinstance(value, self._call[key]):
-                self.faults.append(
-                    f"[{name}]: {key} is expected to be {_called(*self._call[key])}, found {value!r:.60}"
-                )
-        known = {*self._call, *_PATHS.get(name, ()), *(("equals",) if name == "status" else ())}
-        self.faults += [
-            f"[{name}]: {key!r} is not known; expected {', '.join(sorted(known))}"
-            for key in sorted(table.keys() - known)
-        ]
-        if self._needed not in table:
-            self.faults.append(f"[{name}] has no `{self._needed}`")
-        allowed = STEPS[name] | (_ALWAYS if "open" in self.given and name != "open" else {"namespace"})
-        self.faults += [
-            f"[{name}]: {{{odd}}} is not known there; expected {', '.join(f'{{{one}}}' for one in sorted(allowed))}"
-            for odd in sorted(names_in([call, paths.get("id") if name == "add" else None]) - allowed)
-        ]
-        if self.faults:
-            return MemoryStep(name, call) if isinstance(table, Mapping) else None
-        listed = paths.pop("hits", "")
-        return MemoryStep(name, call, listed, equals=table.get("equals"), **paths)
-
-
-def _called(*kinds: type) -> str:
-    names = {str: "text", dict: "a table", list: "a list", bool: "true or false"}
-    return " or ".join(names.get(kind, kind.__name__) for kind in kinds)
-
-
+_MOST_PAGES = 10_000
 _PROBED = 10  # hits in which the last item added is looked for
 
 
@@ -284,9 +88,23 @@ class Described:
             "scores": search and search.score is not None,
             "namespaces": self.description.namespaced,
             "stats": stats and stats.items is not None and stats.bytes is not None,
+            "metadata": "metadata" in names_in(add.call),
+            "list": "list" in steps,
+            "by_time": "between" in steps,
+            "by_id": "get" in steps and has_ids,
+            "relations": {"relate", "related"} <= steps.keys() and has_ids,
             "persistent": True,
         }
         return frozenset(name for name, is_offered in offered.items() if is_offered)
+
+    @property
+    def owner(self) -> Any:
+        """The metadata by which the memory knows the owner of this namespace, if the file says it."""
+        return fill(self.description.given.get("owner"), {"namespace": self._place})
+
+    @property
+    def _place(self) -> str:
+        return f"{self._namespace}-{self._round}" if self._round else self._namespace
 
     @property
     def _deletes_added(self) -> bool:
@@ -324,7 +142,8 @@ class Described:
         step = self.description.steps["add"]
         dated = "time" in names_in(step.call)
         values = {name: getattr(item, name) for name in OF_ITEM - {"content"}} | {
-            "content": spoken(item) if dated else dated_text(item)
+            "content": spoken(item) if dated else dated_text(item),
+            "metadata": dict(item.metadata) or None,
         }
         try:
             reply, named = await self._sent("add", values)
@@ -344,17 +163,62 @@ class Described:
     async def _search(self, query: str, k: int, as_of: str | None, seconds: float | None) -> list[Hit]:
         step = self._step("search")
         document = await self._ask("search", {"query": query, "k": k, "as_of": as_of}, seconds)
-        listed = at(document, step.listed)
-        if not isinstance(listed, list):
-            place = f" at {step.listed!r}" if step.listed else ""
-            raise BadReply(f"{self.name}: the search is expected to give a list{place}, found {document!r:.200}")
-        hits = [hit_of(entry, step) for entry in listed]
+        hits = self._hits(step, document)
         if hits and not any(hit.text for hit in hits):
             raise BadReply(
                 f"{self.name}: {len(hits)} memories without any text at {step.text!r}; has the reply changed? "
-                f"{listed[0]!r:.200}"
+                f"{document!r:.200}"
             )
         return hits
+
+    def _hits(self, step: MemoryStep, document: Any) -> list[Hit]:
+        return [hit_of(entry, step) for entry in self._listed(step, document)]
+
+    def _listed(self, step: MemoryStep, document: Any) -> list[Any]:
+        listed = at(document, step.listed)
+        if not isinstance(listed, list):
+            place = f" at {step.listed!r}" if step.listed else ""
+            raise BadReply(f"{self.name}: [{step.name}] is expected to give a list{place}, found {document!r:.200}")
+        return listed
+
+    async def list_all(self) -> list[Hit]:
+        """Everything that [list] shows: page by page, until a page is empty, if it takes a `{page}`."""
+        step = self._step("list")
+        if "page" not in names_in(step.call):
+            return self._hits(step, await self._ask("list", {}))
+        hits: list[Hit] = []
+        for page in range(1, _MOST_PAGES + 1):
+            more = self._hits(step, await self._ask("list", {"page": page}))
+            if not more or more[-1] in hits[-len(more) :]:
+                return hits
+            hits += more
+        raise BadReply(f"{self.name}: [list] has more than {_MOST_PAGES:,} pages, or its pages never end")
+
+    async def between(self, start: str, end: str) -> list[Hit]:
+        """Everything stored from one day to another, both in ISO 8601."""
+        return self._hits(self._step("between"), await self._ask("between", {"start": start, "end": end}))
+
+    async def get(self, memory_id: str) -> Hit | None:
+        """One memory by its id; `None` if there is none."""
+        step = self._step("get")
+        try:
+            found = at(await self._ask("get", {"id": memory_id}), step.listed)
+        except (NotThere, Refused):
+            return None
+        hits = [hit_of(entry, step) for entry in (found if isinstance(found, list) else [found]) if entry]
+        return next((hit for hit in hits if hit.text), None)
+
+    async def relate(self, subject: str, relation: str, other: str) -> None:
+        """Join two memories, by their ids."""
+        await self._ask("relate", {"subject": subject, "relation": relation, "object": other})
+
+    async def related(self, memory_ids: Sequence[str]) -> list[Relation]:
+        """The relations that are shown when these memories are asked for."""
+        step = self._step("related")
+        return [
+            Relation(*(str(at(entry, path)) for path in (step.subject, step.relation, step.object)))
+            for entry in self._listed(step, await self._ask("related", {"ids": list(memory_ids)}))
+        ]
 
     async def answer(self, question: str) -> Answer:
         document = await self._ask("answer", {"query": question})
@@ -366,9 +230,13 @@ class Described:
         self._added.pop(memory_id, None)
         return there
 
-    async def update(self, memory_id: str, text: str) -> bool:
-        """Other text for one memory; whether there was one, as far as the memory says."""
-        return await self._change("update", memory_id, {"content": text, "text": text})
+    async def update(self, memory_id: str, text: str, metadata: Mapping[str, Any] | None = None) -> bool:
+        """Other text for one memory; whether there was one, as far as the memory says. `NotSupported` for metadata
+        without a `{metadata}` in [update].
+        """
+        if metadata and "metadata" not in names_in(self._step("update").call):
+            raise NotSupported(f"the description of {self.name} has no {{metadata}} in [update]")
+        return await self._change("update", memory_id, {"content": text, "text": text, "metadata": metadata})
 
     async def _change(self, name: str, memory_id: str, values: Mapping[str, Any]) -> bool:
         """False if there was no such memory."""
@@ -447,7 +315,7 @@ class Described:
     ) -> tuple[Any, dict[str, Any]]:
         """The reply, and what stood for the placeholders."""
         step = self._step(name)
-        named = {"namespace": f"{self._namespace}-{self._round}" if self._round else self._namespace}
+        named = {"namespace": self._place}
         if "open" in self.description.steps:
             named["space"] = await self._opened(named)
         cleaned = {

@@ -9,6 +9,8 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import re
+import shlex
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
@@ -18,15 +20,20 @@ from typing import IO, Any
 from context_bench.core.addresses import EXPECTED, fault_of, shown
 from context_bench.core.errors import BadInput, BadReply, MissingExtra, Refused, TimedOut, Unreachable, describe
 from context_bench.core.keys import load_json
+from context_bench.core.secrets import names_a_secret
 from context_bench.core.templates import fill, read_description
 from context_bench.llm.background import BACKGROUND
 from context_bench.llm.redact import redact
-from context_bench.memory.systems.described import Described, DescriptionReader, MemoryDescription, MemoryStep
+from context_bench.memory.systems.described import Described
+from context_bench.memory.systems.descriptions import STEPS, DescriptionReader, MemoryDescription, MemoryStep
 from context_bench.memory.systems.http_memory import auth_of
 
 SCHEMES = {"mcp": "from_spec"}
 
-_KEYS: dict[str, tuple[type, ...]] = {"tool": (str,), "arguments": (dict,)}
+_KEYS: dict[str, tuple[type, ...]] = {"tool": (str,), "arguments": (dict,), "pattern": (str,)}
+_KNOWN = Path(__file__).with_name("known_servers.toml")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+_SEVERAL = ("search", "list", "between", "related")
 _FORMATS = ("json", "lines", "blocks")
 _CLOSED = -32000  # what the library calls a connection that is closed
 _START = 30.0  # seconds at least for a server to start in: some of them are downloaded then
@@ -53,8 +60,10 @@ class MCPMemory(Described):
     ```
 
     Other steps, paths and `wait` are those of `HTTPMemory`. `format`: how a result is read: "json" (its structured
-    content, else its text as JSON), "lines" (every line a memory) or "blocks" (every text block a memory). With `url`:
-    `[auth]` as there. Needs the extra `memory`.
+    content, else its text as JSON), "lines" (every line a memory) or "blocks" (every text block a memory). `pattern` of
+    a step: a regular expression with named groups, for a tool that answers in words; paths then name its groups. A text
+    that does not match is a refusal, where one memory is expected. `preset`: a server whose tools are known; what the
+    file says beside it goes first. With `url`: `[auth]` as there. Needs the extra `memory`.
     """  # noqa: E501
 
     def __init__(
@@ -83,6 +92,15 @@ class MCPMemory(Described):
         return self._document(result.structured_content, texts, step)
 
     def _document(self, structured: Any, texts: list[str], step: MemoryStep) -> Any:
+        pattern = step.call.get("pattern")
+        if pattern is not None:
+            text = "\n".join(texts)
+            entries = [match.groupdict() for match in re.finditer(pattern, text)]
+            if step.name in _SEVERAL:
+                return entries
+            if not entries:
+                raise Refused(f"{self.name}: {step.call['tool']} said: {redact(text)[:500] or 'nothing'}")
+            return entries[0]
         if self.description.more["format"] != "json" and step.name == "search":
             lines = (
                 texts
@@ -218,7 +236,7 @@ class _Connection:
             return http.streamable_http_client(more["url"], http_client=http.create_mcp_http_client(headers=headers))
         stdio = importlib.import_module("mcp.client.stdio")
         program, *args = more["command"]
-        given = {name: os.environ[name] for name in more["env"] if name in os.environ}
+        given = {name: os.environ[name] for name in more["env"] if name in os.environ} | more["variables"]
         return stdio.stdio_client(stdio.StdioServerParameters(command=program, args=args, env=given), errlog=errors)
 
 
@@ -228,7 +246,9 @@ async def _there(work: Any) -> Any:
 
 
 def from_spec(target: str) -> MCPMemory:
-    """Make the memory of an `mcp:` spec: a description's file."""
+    """Make the memory of an `mcp:` spec: a description's file, or `preset=NAME`, `command=…` and `VARIABLE=value`."""
+    if target.startswith("preset="):
+        return from_dict(_of_preset(target), f"mcp:{target}")
     if not target or target.startswith(("http:", "https:", "//")):
         raise BadInput(
             f"mcp:{target}: a file is expected that names the server and its tools, as in mcp:memory.toml "
@@ -241,6 +261,7 @@ def from_dict(given: Mapping[str, Any], where: str = "the description of the MCP
     """From what such a file says; `BadSpec` lists every fault."""
     if importlib.util.find_spec("mcp") is None:
         raise MissingExtra("mcp:", "memory")
+    given = _completed(given, where)
     reading = DescriptionReader(given, where, call=_KEYS, needed="tool")
     command, url = reading.take("command", list), reading.take("url", str)
     env, form, auth = reading.take("env", list, []), reading.take("format", str, "json"), reading.take("auth", dict)
@@ -257,5 +278,53 @@ def from_dict(given: Mapping[str, Any], where: str = "the description of the MCP
     if form != "json" and isinstance(given.get("search"), Mapping) and "text" not in given["search"]:
         given = {**given, "search": {**given["search"], "text": ""}}
         reading.given = given
+    variables = reading.take("variables", dict, {})
+    for name, value in variables.items():
+        if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or names_a_secret(name):
+            reading.faults.append(
+                "`variables` are names in capitals with texts that are no secrets (name those in `env`), found "
+                f"{name!r:.40}"
+            )
+    for name in STEPS:
+        step = given.get(name)
+        if isinstance(step, Mapping) and isinstance(step.get("pattern"), str) and (fault := _fault(step["pattern"])):
+            reading.faults.append(
+                f"[{name}]: `pattern` is expected to be a regular expression with named groups: {fault}"
+            )
     key = None if auth is None else auth_of(reading, auth)
-    return MCPMemory(reading.done({"command": command, "url": url, "env": env, "format": form, "key": key}))
+    return MCPMemory(
+        reading.done({"command": command, "url": url, "env": env, "variables": variables, "format": form, "key": key})
+    )
+
+
+def _fault(pattern: str) -> str | None:
+    try:
+        return None if re.compile(pattern).groupindex else "it names no group"
+    except re.error as error:
+        return str(error)
+
+
+def _completed(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The description with the steps of the server that its `preset` names."""
+    if "preset" not in given:
+        return given
+    known = read_description(_KNOWN)
+    if given["preset"] not in known:
+        raise BadInput(f"{where}: `preset` is one of {', '.join(known)}, found {given['preset']!r:.40}")
+    return {**known[given["preset"]], **{name: value for name, value in given.items() if name != "preset"}}
+
+
+def _of_preset(target: str) -> dict[str, Any]:
+    given: dict[str, Any] = {"variables": {}}
+    for part in target.split(","):
+        name, equals, value = part.partition("=")
+        if name in ("preset", "command") and equals:
+            given[name] = shlex.split(value) if name == "command" else value
+        elif equals and _VARIABLE.fullmatch(name):
+            given["variables"][name] = value
+        else:
+            raise BadInput(
+                f"mcp:{target}: {part!r} is not known there; expected preset=NAME, command=PROGRAM WITH ARGUMENTS, "
+                "or VARIABLE=value for the server's environment"
+            )
+    return given

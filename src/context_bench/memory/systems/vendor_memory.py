@@ -22,7 +22,7 @@ from context_bench.core.tokens import utf8_safe
 from context_bench.llm.background import run_sync
 from context_bench.llm.embedder import DIMENSIONS
 from context_bench.llm.servers import ModelServer, ResponderError
-from context_bench.memory.protocol import Capability, Hit, Item, Receipt
+from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt
 from context_bench.memory.systems.baselines import Isolated, dated_text, spoken
 from context_bench.memory.systems.vector_memories import bundled
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
@@ -153,6 +153,8 @@ class VendorMemory(Isolated):
             "scores",
             "namespaces",
             "stats",
+            "list",
+            "by_id",
         }
     )
     batch: int | None = 1
@@ -221,6 +223,15 @@ class VendorMemory(Isolated):
     def delete_all(self) -> None:
         self._call("delete_all")
 
+    def list_all(self) -> list[Hit]:
+        """Everything of this namespace, as the package lists it."""
+        return [_hit(self.kind, hit) for hit in self._call("list_all")]
+
+    def get(self, memory_id: str) -> Hit | None:
+        """One memory by its id; `None` if there is none."""
+        found = self._call("get", ident=memory_id)
+        return None if found is None else _hit(self.kind, found)
+
     def stats(self) -> dict[str, int]:
         return dict(self._call("stats"))
 
@@ -240,6 +251,7 @@ class VendorMemory(Isolated):
             "source_id": item.id,
             "time": item.time,
             "session": item.session,
+            "metadata": dict(item.metadata),
         }
         try:
             ids = self._call("add", item=fields)
@@ -318,6 +330,19 @@ class Mem0(VendorMemory):
             self.capabilities |= {"update"}
         if path:
             self.capabilities |= {"persistent"}
+
+    @property
+    def owner(self) -> dict[str, str]:
+        """The metadata by which mem0 knows whose a memory is."""
+        return {"user_id": self._space}
+
+    def update(self, memory_id: str, text: str, metadata: Mapping[str, Any] | None = None) -> bool:
+        """Other text for one memory. `NotSupported` for metadata if this version of mem0 takes none."""
+        if not metadata:
+            return super().update(memory_id, text)
+        if not self._call("can_update_metadata"):
+            raise NotSupported(f"mem0 {self.version} takes no metadata in update()")
+        return bool(self._call("update", ident=memory_id, text=utf8_safe(text), metadata=dict(metadata)))
 
     @staticmethod
     def own_calls(options: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ it is not installed there.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import shutil
@@ -64,14 +65,33 @@ class Mem0Worker:
 
     def search(self, space: str, query: str, k: int) -> list[dict[str, Any]]:
         """`threshold=0`, the lowest there is: the package's own leaves hits out."""
-        found = self._memory.search(query, filters={"user_id": space}, top_k=k, threshold=0.0)["results"]
+        found = self._memory.search(query, threshold=0.0, **self._of(self._memory.search, space, k))["results"]
         return [_hit(str(each["id"]), each["memory"], each.get("score"), each.get("metadata") or {}) for each in found]
 
-    def update(self, space: str, ident: str, text: str) -> bool:
+    @staticmethod
+    def _of(function: Any, space: str, number: int) -> dict[str, Any]:
+        """Arguments for so many memories of one user; they were others before 2.0."""
+        if "top_k" in inspect.signature(function).parameters:
+            return {"filters": {"user_id": space}, "top_k": number}
+        return {"user_id": space, "limit": number}
+
+    def update(self, space: str, ident: str, text: str, metadata: dict[str, Any] | None = None) -> bool:
         if not self._there(ident):
             return False
-        self._memory.update(ident, text)
+        self._memory.update(ident, text, **({"metadata": metadata} if metadata else {}))
         return True
+
+    def can_update_metadata(self, space: str) -> bool:
+        """True if this version of the package takes metadata in its updates."""
+        return "metadata" in inspect.signature(self._memory.update).parameters
+
+    def list_all(self, space: str) -> list[dict[str, Any]]:
+        found = self._memory.get_all(**self._of(self._memory.get_all, space, 1_000_000))["results"]
+        return [_hit(str(each["id"]), each["memory"], None, each.get("metadata") or {}) for each in found]
+
+    def get(self, space: str, ident: str) -> dict[str, Any] | None:
+        found = self._memory.get(ident) if self._there(ident) else None
+        return found and _hit(str(found["id"]), found["memory"], None, found.get("metadata") or {})
 
     def delete(self, space: str, ident: str) -> bool:
         """Forget one memory; whether there was one. The package looks at the id alone, not at whose it is; so does
@@ -86,9 +106,7 @@ class Mem0Worker:
         self._memory.delete_all(user_id=space)
 
     def stats(self, space: str) -> dict[str, int]:
-        return _sizes(
-            each["memory"] for each in self._memory.get_all(filters={"user_id": space}, top_k=1_000_000)["results"]
-        )
+        return _sizes(each["text"] for each in self.list_all(space))
 
     def _there(self, ident: str) -> bool:
         try:
@@ -100,7 +118,8 @@ class Mem0Worker:
 
 def _about(item: dict[str, Any]) -> dict[str, Any]:
     """The fields of an item that are kept beside its text."""
-    return {name: item[name] for name in ("source_id", "time", "session") if item.get(name) is not None}
+    kept = {name: item[name] for name in ("source_id", "time", "session") if item.get(name) is not None}
+    return {**item.get("metadata", {}), **kept}
 
 
 def _hit(ident: str, text: str, score: Any, about: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +167,13 @@ class LanggraphWorker:
         """Forget everything of one namespace, entry by entry: the store knows no other way."""
         for each in self._held(space):
             self._store.delete(_place(space), each.key)
+
+    def list_all(self, space: str) -> list[dict[str, Any]]:
+        return [_entry(each.dict()) for each in self._held(space)]
+
+    def get(self, space: str, ident: str) -> dict[str, Any] | None:
+        found = self._store.get(_place(space), ident)
+        return None if found is None else _entry(found.dict())
 
     def stats(self, space: str) -> dict[str, int]:
         return _sizes(str(each.value["content"]) for each in self._held(space))
