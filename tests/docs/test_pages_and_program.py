@@ -159,7 +159,7 @@ def test_every_compressor_is_in_the_tables():
         for line in text.split("## What stands ready")[1].split("## Bring your own")[0].splitlines()
         if line[:1] == "|"
     ]
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == COMPRESSORS.keys() | ADAPTED.keys()
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == COMPRESSORS.keys() | ADAPTED.keys()
     assert all(f"`{scheme}:" in text for scheme in OF_COMPRESSORS)
 
 

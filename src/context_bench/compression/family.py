@@ -75,6 +75,8 @@ FAMILY = Family(
         "context_bench.compression.evaluators", Path(__file__).parent / "evaluators", "EVALUATORS"
     ),
     offers={
+        "compactions": "context_bench.compression.recorded:audit",
+        "compaction_grids": "context_bench.compression.recorded:compaction_grids",
         "compressors": "context_bench.compression.compressors:COMPRESSORS",
         "adapted_compressors": "context_bench.compression.compressors:ADAPTED",
         "compressor_of": "context_bench.compression.compressors.specs:compressor_of",

@@ -316,7 +316,7 @@ class CompressOptions(RunOptions):
 
     sessions: Many = flag("Recorded sessions; arguments of the command.", ["bundled:sessions"])
     points: str = flag(
-        "Where sessions are compressed: fraction:0.75[,…], tokens:N[,…], every:N, at:I[,…], task-boundary.",
+        "Where sessions are compressed: fraction:0.75[,…], tokens:N[,…], every:N, at:I[,…], task-boundary, recorded.",
         "fraction:0.75",
         unit="WHERE",
     )

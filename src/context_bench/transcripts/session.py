@@ -14,6 +14,7 @@ do not change them in place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +35,7 @@ from context_bench.wire.conversation import (
     to_chat,
     tool_calls_of,
 )
-from context_bench.wire.request import RESULT_ROLES
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES
 
 #: Headers a body needs on its wire, beside the key.
 WIRE_HEADERS: dict[str, dict[str, str]] = {
@@ -127,6 +128,28 @@ class ToolUse:
     turn: int
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A place in a session where its history was replaced by something shorter, as the recording has it.
+
+    `request`: number of the first request after it. `made`: number of the request whose reply is the summary (`None`:
+    not recorded). `summary`: the text that stands for the history, "" where only outputs of tools were cleared.
+    `make_before`, `make_opening`: the chat messages that were replaced, and those in their place (kept ones included).
+    `stated_before`, `stated_after`: tokens by the log; `seconds`: its duration; `at`: seconds since the first request.
+    """
+
+    request: int
+    make_before: Callable[[], list[ChatMessage]] = field(repr=False)
+    make_opening: Callable[[], list[ChatMessage]] = field(repr=False)
+    summary: str = ""
+    made: int | None = None
+    trigger: str | None = None
+    stated_before: int | None = None
+    stated_after: int | None = None
+    seconds: float | None = None
+    at: float | None = None
+
+
 @dataclass(slots=True)
 class Session:
     """A recorded conversation. `source`: where it was read. `wire`: the one it was recorded on.
@@ -134,7 +157,7 @@ class Session:
     `meta`: `format`, `reconstructed` (no bodies were recorded), `assumed` (parts of the bodies that the recording does
     not tell), `skipped` (reason → lines that were passed over), and what the format tells besides (`cwd`, `version`,
     `usage` …). `after`: what was recorded after the last reply, as chat messages, such as outputs of tools that no
-    request carried any more.
+    request carried any more. `compactions`: those that the recording has, in order; they part no session in two.
     """
 
     id: str
@@ -143,6 +166,7 @@ class Session:
     requests: list[SessionRequest] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
     after: list[ChatMessage] = field(default_factory=list)
+    compactions: list[Compaction] = field(default_factory=list)
 
     def on(self, wire: str) -> Session:
         """The same session with its bodies rendered for another wire."""
@@ -160,7 +184,7 @@ class Session:
         if not self.requests:
             return []
         last = self.requests[-1]
-        return [*last.messages, *([_as_message(last.recorded_reply)] if last.recorded_reply else []), *self.after]
+        return [*last.messages, *([reply_as_message(last.recorded_reply)] if last.recorded_reply else []), *self.after]
 
     def tool_uses(self) -> Iterator[ToolUse]:
         """Every tool call that the model made, in order, with the output that was recorded for it."""
@@ -187,7 +211,53 @@ class Session:
         return found
 
 
-def _as_message(reply: RecordedReply) -> ChatMessage:
+#: How the texts begin with which clients stand in for a history that they compacted.
+SUMMARIES = (
+    "This session is being continued from a previous conversation",  # Claude Code
+    "Another language model started to solve this problem and produced a summary",  # Codex
+    "You were originally given instructions from a user over one or more turns. Here were the user messages",
+    "<state_snapshot>",  # Gemini CLI
+    "<context_summary>",
+)
+#: What clients put into a user's message: reminders, commands of their own with what these printed.
+_BY_CLIENT = re.compile(
+    r"<(system-reminder|command-name|command-message|command-args|local-command-caveat|local-command-stdout"
+    r"|local-command-stderr|environment_context|user_instructions|permissions instructions)>.*?(?:</\1>|\Z)",
+    re.S,
+)
+
+
+def summary_in(text: str) -> bool:
+    """True if a text begins as the summaries do that clients put in the place of a history."""
+    return text.lstrip().startswith(SUMMARIES)
+
+
+def users_words(message: Mapping[str, Any]) -> str:
+    """The text of a user's message, with spaces in the place of what its client put there: a summary, a reminder, the
+    output of a command. Places in the text stay what they are.
+    """
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    whole = message_text(message)
+    hidden = [text for part in parts if (text := _text_of(part)) and summary_in(text)]
+    for text in hidden:
+        whole = whole.replace(text, " " * len(text))
+    return _BY_CLIENT.sub(lambda hit: " " * len(hit[0]), whole) if "<" in whole else whole
+
+
+def _text_of(part: Any) -> str:
+    found = part.get("text") if isinstance(part, Mapping) else part
+    return found if isinstance(found, str) else ""
+
+
+def spoken(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """The messages behind the instructions at the head."""
+    first = next((at for at, m in enumerate(messages) if m.get("role") not in SYSTEM_ROLES), len(messages))
+    return list(messages[first:])
+
+
+def reply_as_message(reply: RecordedReply) -> ChatMessage:
+    """A reply as the message that the next request repeats."""
     message: ChatMessage = {"role": "assistant", "content": reply.text}
     if reply.tool_calls:
         message["tool_calls"] = [

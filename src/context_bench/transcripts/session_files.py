@@ -6,7 +6,8 @@ A session is a view of a transcript: the requests that the model was sent, rebui
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,30 @@ from context_bench.transcripts.format import (
 )
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.pairs import Pair as Pair
-from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, conversation, reconstructed
-from context_bench.transcripts.transcript import Context, Message, ToolCall, Transcript
+from context_bench.transcripts.session import (
+    Compaction,
+    RecordedReply,
+    Session,
+    SessionRequest,
+    conversation,
+    reconstructed,
+    reply_as_message,
+    spoken,
+    summary_in,
+)
+from context_bench.transcripts.transcript import Boundary, Context, Message, ToolCall, Transcript
 from context_bench.wire.conversation import (
     ITEMS,
     Chat,
     ChatMessage,
     call_of,
+    message_text,
     reply_message,
     to_body,
     to_chat,
     tools_used,
 )
+from context_bench.wire.request import RESULT_ROLES
 
 
 def session(transcript: Transcript, source: str) -> Session:
@@ -55,8 +68,12 @@ def session(transcript: Transcript, source: str) -> Session:
     view = _View(transcript)
     requests: list[SessionRequest] = []
     after: list[ChatMessage] = []
+    compactions: list[Compaction] = []
     for context in transcript.contexts:
         made, rest = view.requests(context)
+        if context.boundary is not None:
+            compactions.append(view.compaction(context.boundary, len(requests)))
+        view.placed(context, len(requests))
         requests += made
         after = rest if made else [*after, *rest]
     assumed = [
@@ -75,13 +92,46 @@ def session(transcript: Transcript, source: str) -> Session:
             meta.setdefault(name, value)
     if len(transcript.contexts) > 1 and not {"compactions", "rewinds"} & meta.keys():
         meta["contexts"] = len(transcript.contexts)
-    return Session(transcript.ident, source, view.wire, requests, meta, after).on(transcript.wire)
+    made_of = Session(transcript.ident, source, view.wire, requests, meta, after, compactions)
+    return made_of.on(transcript.wire)
 
 
 def _as_sent(one: Transcript, source: str, requests: list[SessionRequest]) -> Session:
     meta = {"format": one.format, **one.meta}
     meta |= {"assumed": one.assumed} if one.assumed else {}
-    return Session(one.ident, source, requests[0].wire if requests else one.wire, requests, meta).on(one.wire)
+    made = Session(one.ident, source, requests[0].wire if requests else one.wire, requests, meta)
+    made.compactions = list(shortened(requests))
+    return made.on(one.wire)
+
+
+def shortened(requests: Sequence[SessionRequest]) -> Iterator[Compaction]:
+    """Places where the client itself shortened the history, by the bodies that it sent: a request that does not go on
+    from the one before it and has fewer characters, at a summary or with outputs of tools cleared away.
+    """
+    before: list[ChatMessage] = []
+    for number, request in enumerate(requests):
+        messages = spoken(request.messages)
+        changed = messages[: len(before)] != before
+        if changed and (summary := _stands_in(before, messages)) is not None:
+            held = [*before, *_reply(requests[number - 1])]
+            known = [message for message in messages if message in held or summary_in(message_text(message))]
+            yield Compaction(number, partial(list, held), partial(list, known or messages), summary, at=request.at)
+        before = messages
+
+
+def _stands_in(before: Sequence[ChatMessage], now: Sequence[ChatMessage]) -> str | None:
+    """The summary that stands for a history, "" where outputs of tools were cleared; `None`: neither was done."""
+    new = [message_text(message) for message in now if message not in before]
+    if found := next((text for text in new if summary_in(text)), None):
+        return found
+    old = {m.get("tool_call_id"): message_text(m) for m in before if m.get("role") in RESULT_ROLES}
+    given = {m.get("tool_call_id"): message_text(m) for m in now if m.get("role") in RESULT_ROLES}
+    cleared = [ident for ident, text in given.items() if ident in old and len(text) < len(old[ident])]
+    return "" if cleared and before else None
+
+
+def _reply(request: SessionRequest) -> list[ChatMessage]:
+    return [reply_as_message(request.recorded_reply)] if request.recorded_reply is not None else []
 
 
 def _of_calls(one: Transcript, source: str) -> Session:
@@ -122,6 +172,33 @@ class _View:
         spoken = (message for context in transcript.contexts for message in context.messages if message.items is None)
         calls = [call for message in spoken for call in message.calls]
         self.names = {id(call): call.ident or f"call-{number}" for number, call in enumerate(calls)}
+        self.numbers: dict[int, int] = {}  # of the request that a message answers
+
+    def placed(self, context: Context, first: int) -> None:
+        """Note which requests the messages of a context answer, the first of which has this number."""
+        made = [message for message in context.messages[context.carried :] if message.made]
+        self.numbers.update({id(message): first + place for place, message in enumerate(made)})
+
+    def compaction(self, boundary: Boundary, number: int) -> Compaction:
+        """A compaction before the request of this number."""
+        before = [m for m in boundary.before.messages if m is not boundary.made] if boundary.before else []
+        return Compaction(
+            number,
+            partial(self.chat, before),
+            partial(self.chat, boundary.opening),
+            boundary.summary,
+            self.numbers.get(id(boundary.made)),
+            boundary.trigger,
+            boundary.stated_before,
+            boundary.stated_after,
+            boundary.seconds,
+            boundary.at - self.began if boundary.at is not None and self.began is not None else None,
+        )
+
+    def chat(self, messages: Sequence[Message]) -> list[ChatMessage]:
+        """Messages in chat form, each with the results of its calls."""
+        items = [item for message in messages for item in (*self.items(message), *self.results(message))]
+        return to_chat(self.wire, {ITEMS[self.wire]: items}).messages
 
     def requests(self, context: Context) -> tuple[list[SessionRequest], list[ChatMessage]]:
         """The requests of a context, whose bodies share its items, and what came after the last reply."""

@@ -172,11 +172,30 @@ class Message:
 @dataclass(slots=True)
 class Context:
     """Messages that grow together. The first `carried` were in the context before, or stand for it, and are not counted
-    again.
+    again. `boundary`: the compaction with which it began, if it was one.
     """
 
     messages: list[Message] = field(default_factory=list)
     carried: int = 0
+    boundary: Boundary | None = None
+
+
+@dataclass(slots=True)
+class Boundary:
+    """A compaction as a log records it: `opening` took the place of the context `before`. `summary` is the text that
+    stands for the history, "" where only outputs of tools were cleared; `made`: the answer that it was taken from.
+    `stated_before`, `stated_after`: tokens; `seconds`: the time it took; `trigger`: as the log calls it.
+    """
+
+    before: Context | None = None
+    opening: list[Message] = field(default_factory=list)
+    summary: str = ""
+    made: Message | None = None
+    trigger: str | None = None
+    stated_before: int | None = None
+    stated_after: int | None = None
+    seconds: float | None = None
+    at: float | None = None
 
 
 @dataclass
@@ -282,10 +301,14 @@ class Transcript:
         """True if so many contexts were told apart that no more are."""
         return len(self.contexts) >= _MOST_CONTEXTS
 
-    def restart(self, carried: list[Message]) -> None:
-        """Go on with another context, which begins with these messages."""
-        if not self.closed:
-            self.contexts.append(Context(carried, len(carried)))
+    def restart(self, carried: list[Message], boundary: Boundary | None = None) -> None:
+        """Go on with another context, which begins with these messages. `boundary`: the compaction that this is."""
+        if self.closed:
+            return
+        if boundary is not None:
+            boundary.before = boundary.before or self.context
+            boundary.opening = list(carried)
+        self.contexts.append(Context(carried, len(carried), boundary))
 
     def messages(self) -> Iterator[Message]:
         """Every message once, in order."""

@@ -208,6 +208,8 @@ def _completed(options: CompressOptions) -> CompressOptions:
             f"{', '.join(dict.fromkeys([*CONTROLS, *_SIZED]))}"
         )
     checked_probes(options)
+    if "as-recorded" in options.system and "points" not in options.model_fields_set:
+        options.points = "recorded"
     if options.dry_run and "model" in options.probes:
         raise BadInput(
             "--dry-run asks nobody, and only the model knows which probes it would write; forecast with --probes "
@@ -256,7 +258,7 @@ async def _compress(options: CompressOptions) -> int:
         environment.spend = spend
         environment.overhead = limits.calls if limits is not None else []
         prices = run_parts.prices(options)
-        cell = _cell(options, environment, prices, controls)
+        cell = _cell(options, environment, prices, controls, data.recorded)
         evaluators = _evaluators(options, prices, environment)
         if options.eligibility and not options.dry_run:
             preflight.check_plan(options, [data], prices, evaluators)
@@ -285,7 +287,9 @@ def _margin(options: CompressOptions) -> dict[str, Any]:
     return {"margin": {"value": RUBRIC_MARGIN, "rule": f"{RUBRIC_MARGIN} of 5", "score_field": options.score_field}}
 
 
-def _cell(options: CompressOptions, environment: RunEnvironment, prices: Any, controls: Sequence[str]) -> Cell:
+def _cell(
+    options: CompressOptions, environment: RunEnvironment, prices: Any, controls: Sequence[str], recorded: Any
+) -> Cell:
     """The systems, full history twice, nothing, and the cheap ways in the size of each system."""
     from context_bench.compression.systems.compressing import Compressing
     from context_bench.compression.systems.through_proxy import SizedByProxy
@@ -295,7 +299,7 @@ def _cell(options: CompressOptions, environment: RunEnvironment, prices: Any, co
     reader, tapped = responder(options, environment, prices), environment.tap is not None
     proxies = _proxies(options, environment, prices)
     systems = [
-        Compressing(_compressor(options, environment, prices, spec), reader, name=_name(spec), tapped=tapped)
+        Compressing(_compressor(options, environment, prices, spec, recorded), reader, name=_name(spec), tapped=tapped)
         for spec in options.system
     ]
     of_systems = map(system_role, options.system)
@@ -385,15 +389,18 @@ def _name(spec: str) -> str:
     return spec.removeprefix("builtin:")
 
 
-def _compressor(options: CompressOptions, environment: RunEnvironment, prices: Any, spec: str) -> Any:
-    """The compressor of a spec; one that asks a model and was told of none uses the responder's."""
+def _compressor(options: CompressOptions, environment: RunEnvironment, prices: Any, spec: str, recorded: Any) -> Any:
+    """The compressor of a spec; one that asks a model and was told of none uses the responder's. `recorded`: what the
+    sessions' clients made of each history.
+    """
     from context_bench.compression.compressors import compressor_for
     from context_bench.session.run_parts import is_local
 
     relay, key = environment.reader or environment.upstream, key_in(options.api_key_env)
     costs = None if is_local(options.responder) else prices
     limiter = environment.limiter(relay) if relay is not None else None
-    return compressor_for(spec, relay=relay, model=options.model[0], api_key=key, prices=costs, limiter=limiter)
+    more = {"relay": relay, "model": options.model[0], "api_key": key, "prices": costs, "limiter": limiter}
+    return compressor_for(spec, recorded=recorded, **more)
 
 
 def responder(options: CompressOptions, environment: RunEnvironment, prices: Any, *, tapped: bool = True) -> Any:

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from context_bench.compression.compressors.provider_api import post_json
 from context_bench.compression.compressors.texts import Messages, result_of
-from context_bench.compression.probes import rendered, tokens_of
+from context_bench.compression.probes import packed, rendered, tokens_of
 from context_bench.core.addresses import base_url
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused
-from context_bench.core.keys import load_json, stable_hash
+from context_bench.core.keys import hash_text, load_json, stable_hash
 from context_bench.core.numbers import duration
 from context_bench.core.protocols import Compressed
 from context_bench.core.templates import at, fill, names_in, read_description
@@ -36,6 +36,7 @@ SCHEMES = {
     "http": "service_of",
     "pairs": "RecordedPairs",
 }
+ADAPTED = {"as-recorded": "AsRecorded"}
 TIMEOUT = 120.0
 #: Names in any description, each with the type of its value.
 _COMMON = {"name": (str, "text"), "needs_query": (bool, "true or false")}
@@ -348,3 +349,41 @@ def _identity(messages: Sequence[ChatMessage]) -> str:
     return stable_hash(
         [[m.get("role"), message_text(m), tool_calls_of(m), m.get("tool_call_id")] for m in _spoken(messages)]
     )
+
+
+def history_key(messages: Sequence[ChatMessage]) -> str:
+    """Name of a history, by which its recorded compaction is found again."""
+    return hash_text(packed(messages), 24)
+
+
+class AsRecorded:
+    """Replaces a history by what the session's own client replaced it with. `recorded`: those by `history_key`."""
+
+    name = "as-recorded"
+    ignores_budget = True
+
+    def __init__(self, recorded: Mapping[str, list[ChatMessage]] | None = None, model: str | None = None) -> None:
+        self.recorded, self.model = dict(recorded or {}), model
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The histories that are known, and their replacements."""
+        return {"class": "AsRecorded", "recorded": hash_text(repr(sorted(self.recorded.items())), 24)}
+
+    def compress(
+        self,
+        prefix: list[ChatMessage],
+        tail: list[ChatMessage],
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
+    ) -> tuple[Compressed, Any]:
+        """The recorded replacement. `BadInput` for a history of which the session recorded no compaction."""
+        found = self.recorded.get(history_key(prefix))
+        if found is None:
+            raise BadInput(
+                "as-recorded: the session recorded no compaction of this history; it compresses where the session's "
+                "own client did (--points recorded)"
+            )
+        counter = counter_for(self.model)
+        return Compressed(list(found), tokens_of(prefix, counter), tokens_of(found, counter)), state

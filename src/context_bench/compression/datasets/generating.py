@@ -20,6 +20,7 @@ from context_bench.compression.probes import (
     ProbeType,
     tokens_of,
 )
+from context_bench.compression.recorded import recorded_points
 from context_bench.compression.session_rules.artifacts import ArtifactLedger, changes, ledgers
 from context_bench.compression.session_rules.facts import facts
 from context_bench.compression.session_rules.open_tasks import open_work
@@ -160,7 +161,10 @@ def _different(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
             yield one
 
 
-_GRAMMAR = "fraction:0.75[,…], tokens:N[,…], every:N (messages), at:I[,…] (messages) or task-boundary"
+_GRAMMAR = (
+    "fraction:0.75[,…], tokens:N[,…], every:N (messages), at:I[,…] (messages), task-boundary or recorded (where the "
+    "session's own client compacted it)"
+)
 
 
 def compression_points(
@@ -174,9 +178,12 @@ def compression_points(
 
     `points`: `fraction:F` where so much of `window` tokens (without a window: of the whole session) is used up;
     `tokens:N`; `every:N` messages; `at:I,J` before these messages, counted from 0; `task-boundary` before each message
-    of the user but the first. A place that would part a tool call from its result is moved to before the call. Places
-    with nothing to compress, or beyond the end, are left out. Raises `BadInput` for a text that is none of these.
+    of the user but the first; `recorded` where the session's client compacted it, with all messages before. A place
+    that would part a tool call from its result is moved to before the call. Places with nothing to compress, or beyond
+    the end, are left out. Raises `BadInput` for a text that is none of these.
     """
+    if points == "recorded":
+        return [point for point, _ in recorded_points(session)] if isinstance(session, Session) else []
     messages, name, tools = _parts(session)
     wanted = _indices(points, messages, window, counter or counter_for())
     head = next((at for at, message in enumerate(messages) if message.get("role") not in SYSTEM_ROLES), len(messages))

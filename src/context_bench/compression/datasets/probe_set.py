@@ -23,6 +23,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from context_bench.compression.compressors.outside import history_key
 from context_bench.compression.datasets.generating import (
     compression_points,
     generate_probes,
@@ -42,6 +43,7 @@ from context_bench.compression.probes import (
     packed,
     rendered,
 )
+from context_bench.compression.recorded import recorded_points
 from context_bench.compression.systems.compressing import Compressing
 from context_bench.core.errors import BadInput
 from context_bench.core.iterables import by_size
@@ -231,7 +233,7 @@ class ProbeSet:
     `drift`: the points of a session are compressed one after the other, and the probes of the first are asked after
     each. `replicates`: so many compressions of each point. `only`: keep probes with these ids (those a first pass found
     answerable). `writer`: a model that writes probes besides those of the rules, or (`structured` false) in their
-    place.
+    place. `recorded`: with the points `recorded`, what the sessions' clients put in the place of each history.
     """
 
     sources: RecordedSessions
@@ -250,6 +252,7 @@ class ProbeSet:
     _counts: Counter[str] = field(init=False, default_factory=Counter)
     _types: Counter[str] = field(init=False, default_factory=Counter)
     _hashes: dict[str, str] = field(init=False, default_factory=dict)
+    recorded: dict[str, list[ChatMessage]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, session in self.sources.sessions():
@@ -295,6 +298,9 @@ class ProbeSet:
 
     def _add(self, name: str, session: Session) -> None:
         self._counts["sessions"] += 1
+        if self.points == "recorded":
+            self._add_recorded(name, session)
+            return
         text = packed(session.messages)
         self._hashes[name] = hash_text(text, 12)
         found = compression_points(session, self.points, window=self.window)
@@ -307,6 +313,17 @@ class ProbeSet:
             return
         for point in found:
             self._put(name, text, self._probes(name, point, cwd), [point.index])
+
+    def _add_recorded(self, name: str, session: Session) -> None:
+        """The compactions of the session's client, each with the history that it replaced and what came after."""
+        self._hashes[name] = hash_text(packed(session.messages), 12)
+        found = recorded_points(session)
+        self._counts["points"] += len(found)
+        for number, (point, opening) in enumerate(found, 1):
+            self.recorded[history_key(point.prefix)] = opening
+            own = name if len(found) == 1 else f"{name}/{number}"
+            probes = self._probes(own, point, session.meta.get("cwd"))
+            self._put(own, packed([*point.prefix, *point.tail]), probes, [point.index])
 
     def _probes(self, name: str, point: CompressionPoint, cwd: str | None) -> list[Probe]:
         made = generate_probes(point, cwd=cwd, most=dict(self.most) if self.most else None) if self.structured else []

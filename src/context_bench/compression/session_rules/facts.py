@@ -130,20 +130,21 @@ def _only_shown(prefix: Sequence[ChatMessage]) -> set[int]:
     for message in prefix:
         for call in tool_calls_of(message):
             command = command_in(call["arguments"])
-            shows = command is not None and _only_shows(command) and not _LOGS.search(command)
+            shows = command is not None and only_shows(command) and not _LOGS.search(command)
             reads = command is None and _READING.search(str(call["name"]))
             if (shows or reads) and not _LOGS.search(call["arguments"]):
                 found.add(call["id"])
     return {at for at, message in enumerate(prefix) if message.get("tool_call_id") in found}
 
 
-def _only_shows(command: str) -> bool:
+def only_shows(command: str) -> bool:
     """True if all parts of a command line only show what is there."""
     parts = re.split(r"&&|\|\||[;|\n]", _QUOTED.sub("q", command[:_LOOKED_AT]))
     return all(_SHOWING.match(part) for part in parts if part.strip())
 
 
-def _error_lines(one: Utterance) -> Iterator[tuple[str, int]]:
+def error_lines(one: Utterance) -> Iterator[tuple[str, int]]:
+    """Lines of a text that tell an error, each with its place."""
     for text, start in one.sentences():
         if len(text) <= 2000 and (_ERROR.search(text) or (one.role == "tool" and _LOOSE.search(text))):
             yield text[:_MOST_OF_A_LINE], start
@@ -181,7 +182,7 @@ def _line_atoms(one: Utterance, line: str, start: int) -> tuple[ProbeAtom, ...]:
 
 def _first_error(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
     for one in spoken:
-        for line, start in _error_lines(one):
+        for line, start in error_lines(one):
             if found := _line_atoms(one, line, start):
                 yield candidate("recall", "error", (), line, found, 0.0)
             return
@@ -191,8 +192,8 @@ def _content(text: str) -> set[str]:
     return {stem(word) for word in tokens(text.casefold()) if len(word) > 3}
 
 
-def _rules(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
-    """All rules of the user in one question; those taken back later are left out."""
+def rules_in(spoken: Sequence[Utterance]) -> list[ProbeAtom]:
+    """The rules of the user, in order; those taken back later are left out."""
     users = [one for one in spoken if one.role == "user"]
     found: list[ProbeAtom] = []
     for number, one in enumerate(users):
@@ -201,7 +202,12 @@ def _rules(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
                 continue
             if not any(len(_content(text) & _content(later)) >= 2 for later in _taken_back(users[number + 1 :])):
                 found.append(ProbeAtom(text, kind="constraint", sources=(one.source(at, at + len(text)),)))
-    if found:
+    return found
+
+
+def _rules(spoken: Sequence[Utterance]) -> Iterator[Candidate]:
+    """All rules of the user in one question."""
+    if found := rules_in(spoken):
         yield candidate("recall", "rules", (), "; ".join(atom.text for atom in found[:6]), found[:6], 1.0)
 
 
@@ -218,7 +224,7 @@ def _failures(ran: Sequence[CommandRun]) -> Iterator[Candidate]:
     failed = [
         (run, *hit)
         for run in ran
-        if not ("|" not in run.command and _only_shows(run.command)) and (hit := next(_error_lines(run.output), None))
+        if not ("|" not in run.command and only_shows(run.command)) and (hit := next(error_lines(run.output), None))
     ]
     for run, line, start in failed:
         short = run.command.strip()
@@ -278,7 +284,7 @@ def _settings(prefix: Sequence[ChatMessage], spoken: Sequence[Utterance]) -> Ite
             )
     for at, message in enumerate(prefix):
         for call in tool_calls_of(message):
-            old, new = _sides(call["arguments"])
+            old, new = sides_of(call["arguments"])
             before = {hit["name"]: _plain(hit["value"]) for hit in _SETTING.finditer(old)}
             for hit in _SETTING.finditer(new):
                 name, value = hit["name"], _plain(hit["value"])
@@ -318,7 +324,7 @@ def _written(number: str) -> tuple[str, ...]:
     return tuple(form for form in dict.fromkeys(other) if form != number)
 
 
-def _sides(arguments: str) -> tuple[str, str]:
+def sides_of(arguments: str) -> tuple[str, str]:
     """The text that an edit takes out and the text that it puts in, by the usual names; a written file is put in as a
     whole.
     """

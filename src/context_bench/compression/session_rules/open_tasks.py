@@ -105,7 +105,7 @@ def _done(prefix: Sequence[ChatMessage], at: int) -> tuple[ProbeAtom, ...]:
 def _task(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
     """The sentences of the user's first message, if it is short enough to be asked for."""
     one = next(iter(utterances(prefix, "user")), None)
-    if one is None or len(one.text) > _LONG_TASK:
+    if one is None or len(one.text.strip()) > _LONG_TASK:
         return ()
     return tuple(
         ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one)
@@ -134,9 +134,7 @@ def _request(prefix: Sequence[ChatMessage]) -> tuple[ProbeAtom, ...]:
             if not tool_calls_of(prefix[one.at]):
                 return ()
             continue
-        if len(one.text) > _LONG_TASK or one.at == next(
-            (n for n, m in enumerate(prefix) if m.get("role") == "user"), -1
-        ):
+        if len(one.text.strip()) > _LONG_TASK or one.at == utterances(prefix, "user")[0].at:
             return ()  # too long to be asked for, or the first word of the user, which is asked for by itself
         return tuple(
             ProbeAtom(text, (), "request", (one.source(start, start + len(text)),)) for text, start in _wanted(one)

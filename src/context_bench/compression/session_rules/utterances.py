@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from context_bench.compression.probes import ProbeAtom, ProbeType, Source
+from context_bench.transcripts.session import users_words
 from context_bench.wire.conversation import ChatMessage, message_text
 
 _GERMAN = re.compile(
@@ -41,7 +42,7 @@ def language_of(messages: Sequence[ChatMessage]) -> str:
     none of them.
     """
     spoken = [m for m in messages if m.get("role") == "user"] or list(messages)
-    text = "\n".join(message_text(m)[:4000] for m in spoken[:40])[:_LOOKED_AT]
+    text = "\n".join(users_words(m)[:4000] for m in spoken[:40])[:_LOOKED_AT]
     letters = sum(char.isalpha() for char in text) or 1
     if sum("\u4e00" <= char <= "\u9fff" for char in text) > 0.2 * letters:
         return "zh"
@@ -99,12 +100,12 @@ def candidate(
 
 
 def utterances(messages: Sequence[ChatMessage], *roles: str) -> list[Utterance]:
-    """The texts of these roles (all but system without any), in order."""
+    """The texts of these roles (all but system without any), in order; of the user only what is his own words."""
     wanted = roles or ("user", "assistant", "tool", "function")
     return [
         Utterance(at, str(m["role"]), text)
         for at, m in enumerate(messages)
-        if m.get("role") in wanted and (text := message_text(m))
+        if m.get("role") in wanted and (text := users_words(m) if m["role"] == "user" else message_text(m)).strip()
     ]
 
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.numbers import ANTHROPIC, moment, money, usage_of
+from context_bench.core.numbers import ANTHROPIC, moment, money, usage_of, whole
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.transcripts.account import is_placeholder
 from context_bench.transcripts.format import Format, LogSource, Peek, View, is_note, mapping, sequence, text, texts
-from context_bench.transcripts.session import RecordedReply, reply_tokens
-from context_bench.transcripts.transcript import NO_PROMPT, Context, Message, Transcript, run
+from context_bench.transcripts.session import RecordedReply, reply_tokens, summary_in
+from context_bench.transcripts.transcript import NO_PROMPT, Boundary, Context, Message, Transcript, run
 from context_bench.wire.conversation import MAX_TOKENS, reply_message
 
 NAME, _STREAM = "claude-code-transcript", "claude-code-stream"
@@ -32,32 +32,13 @@ _SPOKEN = ("user", "assistant")
 _TOLD = ("cwd", "gitBranch", "version")
 #: Kinds of lines that are the program's own bookkeeping: known, of no use here, and no news to a reader.
 _BOOKKEEPING = frozenset(
-    {
-        "agent-color",
-        "agent-name",
-        "agent-setting",
-        "ai-title",
-        "attachment",
-        "bridge-session",
-        "content-replacement",
-        "cost-state",
-        "custom-title",
-        "file-history-delta",
-        "file-history-snapshot",
-        "fork-context-ref",
-        "last-prompt",
-        "mode",
-        "permission-mode",
-        "pr-link",
-        "progress",
-        "queue-operation",
-        "speculation-accept",
-        "summary",
-        "system",
-        "tag",
-        "task-summary",
-        "worktree-state",
-    }
+    (
+        *("agent-color", "agent-name", "agent-setting", "ai-title", "attachment", "bridge-session"),
+        *("content-replacement", "cost-state", "custom-title", "file-history-delta", "file-history-snapshot"),
+        *("fork-context-ref", "last-prompt", "mode", "permission-mode", "pr-link", "progress"),
+        *("queue-operation", "speculation-accept", "summary", "system", "tag", "task-summary"),
+        *("worktree-state"),
+    )
 )
 _USES = ("tool_use", "server_tool_use", "mcp_tool_use")
 _RESULTS = ("tool_result", "mcp_tool_result")
@@ -71,6 +52,7 @@ class ClaudeThread:
         one.wire, one.assumed = "anthropic", ["system", "max_tokens", "tools"]
         one.tools, one.head = [], {"max_tokens": MAX_TOKENS}
         self._start = 0  # messages in contexts that were compacted
+        self._kept: list[Message] = []  # those of the last one that stay behind its summary
         self._answer: Message | None = None
         self._context: Context | None = None
         self._places: dict[str, int] = {}
@@ -100,19 +82,45 @@ class ClaudeThread:
             one.restart(one.context.messages[: place - self._start])
             one.meta["rewinds"] = one.meta.get("rewinds", 0) + 1
         said = one.context.messages
-        if said and said[-1].role == "user" and said[-1].items:
+        if len(said) > one.context.carried and said[-1].role == "user" and said[-1].items:
             joined = [*said[-1].items[0]["content"], *blocks]
             said[-1] = replace(said[-1], items=[{"role": "user", "content": joined}])
         else:
             one.add(Message("user", items=[{"role": "user", "content": blocks}]))
         self.passed(ident)
 
-    def compacted(self) -> None:
-        """Start a new context with what comes now."""
-        if self.one.context.messages and not self.one.closed:
-            self._start = self._length()
-            self.one.restart([])
-            self.one.meta["compactions"] = self.one.meta.get("compactions", 0) + 1
+    def compacted(self, facts: Mapping[str, Any], at: Any = None) -> None:
+        """Start a new context with what comes now. `facts`: what the log says of the compaction."""
+        one = self.one
+        if not one.context.messages or one.closed:
+            return
+        before, start = one.context.messages, self._start
+        idents = sequence(mapping(facts.get("preservedMessages")).get("uuids"))
+        places = [self._places[ident] - start - 1 for ident in idents if ident in self._places]
+        self._kept = [before[place] for place in dict.fromkeys(places) if 0 <= place < len(before)]
+        self._start = self._length()
+        spent = whole(facts.get("durationMs", facts.get("duration_ms")))
+        boundary = Boundary(
+            trigger=text(facts.get("trigger")),
+            stated_before=whole(facts.get("preTokens", facts.get("pre_tokens"))),
+            stated_after=whole(facts.get("postTokens", facts.get("post_tokens"))),
+            seconds=spent / 1000 if spent is not None else None,
+            at=moment(at),
+        )
+        one.restart([], boundary)
+        one.meta["compactions"] = one.meta.get("compactions", 0) + 1
+
+    def summarised(self, ident: str | None) -> None:
+        """Take the message just read for the summary of the context before; what was kept of that stands behind it."""
+        context = self.one.context
+        if context.boundary is None or len(context.messages) != 1 or context.boundary.summary:
+            return
+        context.boundary.summary = texts(context.messages[0].items) or ""
+        context.boundary.opening = [*context.messages, *self._kept]
+        if self._kept:
+            context.messages += self._kept
+            context.carried = len(context.messages)
+            self.passed(ident)
 
     def passed(self, ident: str | None) -> None:
         """Note where a line stands that others may point to."""
@@ -208,6 +216,8 @@ class ClaudeRun:
         blocks = _blocks(message.get("content"))
         if self.view != "trace":
             thread.user(blocks, text(line.get("uuid")), parent)
+            if line.get("isCompactSummary") or any(summary_in(str(block.get("text") or "")) for block in blocks):
+                thread.summarised(text(line.get("uuid")))
         if self.view == "session":
             return
         self.one.at(moment(line.get("timestamp")))
@@ -346,7 +356,7 @@ def _take(line: dict[str, Any], run: ClaudeRun, session: str) -> str | None:
         if (thread := run.threads.get(name)) is not None:
             thread.passed(own)
             if line.get("subtype") == "compact_boundary":
-                thread.compacted()
+                thread.compacted(mapping(line.get("compactMetadata")), line.get("timestamp"))
                 return None
         return _unread(kind)
     if not isinstance(message, dict):
@@ -447,7 +457,7 @@ def _system(value: Mapping[str, Any], run: ClaudeRun) -> str | None:
         one.meta.update({name: item for name, item in facts.items() if isinstance(item, str)})
         return None
     if value.get("subtype") == "compact_boundary":
-        run.threads[None].compacted()
+        run.threads[None].compacted(mapping(value.get("compact_metadata")), value.get("timestamp"))
         one.strays["type system/compact_boundary"] += 1
         return None
     return f"type system/{str(value.get('subtype'))[:40]}"

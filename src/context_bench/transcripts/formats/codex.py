@@ -20,7 +20,7 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import OPENAI, moment, usage_of, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
-from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, run
+from context_bench.transcripts.transcript import NO_PROMPT, Boundary, Message, ToolCall, Transcript, run
 
 _ROLLOUT, _EXEC = "codex-rollout", "codex-exec"
 _FACTS = ("cwd", "originator", "cli_version", "source", "forked_from_id")
@@ -61,9 +61,14 @@ class CodexItems:
         if not self.calls_only:
             self.one.add(Message("user", items=[item]))
 
-    def restarted(self, items: list[dict[str, Any]]) -> None:
-        """Start a new context with these items: the history was compacted."""
-        self.one.restart([Message("user", items=items)])
+    def restarted(self, items: list[dict[str, Any]], summary: str = "", at: float | None = None) -> None:
+        """Start a new context with these items: the history was compacted. The last answer is the summary, if this has
+        its text.
+        """
+        last = self.last
+        said = texts(last.items) if last is not None and last.items else None
+        made = last if said and said.strip() in summary and not self.calls_only else None
+        self.one.restart([Message("user", items=items)], Boundary(summary=summary, made=made, at=at))
         self.reply = None
         self.one.meta["compactions"] = self.one.meta.get("compactions", 0) + 1
 
@@ -146,7 +151,7 @@ class _Rollout:
         if kind == "turn_context":
             self._turn(payload)
         elif kind == "compacted":
-            self.items.restarted(_history(payload))
+            self.items.restarted(_history(payload), str(payload.get("message") or ""), at)
         elif kind == "event_msg":
             return self._event(payload)
         else:
@@ -202,9 +207,13 @@ class _Rollout:
         kind, one = payload.get("type"), self.one
         if kind == "token_count":
             info = mapping(payload.get("info"))
-            if self.items.last is not None:
-                self.items.last.usage = usage_of(info.get("last_token_usage"), OPENAI) or self.items.last.usage
-            if (total := usage_of(info.get("total_token_usage"), OPENAI)) is not None:
+            last = usage_of(info.get("last_token_usage"), OPENAI)
+            total = usage_of(info.get("total_token_usage"), OPENAI)
+            if self.items.last is not None and last is not None and last.input_tokens:  # 0: no call, a new estimate
+                self.items.last.usage = last
+                if total is None or total != one.usage:  # an answer ends with its usage
+                    self.items.reply = None
+            if total is not None:
                 one.usage = one.meta["usage"] = total
                 one.processed = (total.input_tokens or 0) + (total.output_tokens or 0)
             return None

@@ -8,7 +8,8 @@ from typing import Any
 from context_bench.core.keys import canonical_json
 from context_bench.core.numbers import GEMINI, GEMINI_TOTAL, moment, usage_of
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, sequence, text, texts
-from context_bench.transcripts.transcript import Transcript, run
+from context_bench.transcripts.session import summary_in
+from context_bench.transcripts.transcript import Boundary, Message, Transcript, run
 
 
 def sniff(peek: Peek) -> bool:
@@ -31,7 +32,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
         elif "$rewindTo" in row:
             _rewind(messages, str(row["$rewindTo"]))
         elif "$set" in row or "projectHash" in row:
-            continue
+            messages = _replaced(mapping(row.get("$set")), messages, one)
         elif row.get("type") in ("tool_use", "tool_result", "result", "init", "message") and "toolCalls" not in row:
             _streamed(row, one)
         elif row.get("type") in ("user", "gemini"):
@@ -42,6 +43,29 @@ def read(source: LogSource) -> Iterator[Transcript]:
         said.content = "".join(said.content) if isinstance(said.content, list) else said.content
     _messages(messages.values(), one)
     yield one
+
+
+def _replaced(
+    row: Mapping[str, Any], messages: dict[str, Mapping[str, Any]], one: Transcript
+) -> dict[str, Mapping[str, Any]]:
+    """The messages that follow: none if these lines replace the history by a summary of it, else those so far.
+
+    After a compression the program writes down what the model remembers now; after a rewind or a masked output it does
+    so, too, and those hold no new summary.
+    """
+    held = [
+        Message("user" if each.get("type") == "user" else "assistant", said)
+        for each in map(mapping, sequence(row.get("messages")))
+        if (said := texts(each.get("content")))
+    ]
+    summary = next((str(each.content) for each in held if each.role == "user" and summary_in(str(each.content))), "")
+    known = [context.boundary.summary for context in one.contexts if context.boundary is not None]
+    if not summary or summary in known:
+        return messages
+    _messages(messages.values(), one)
+    one.restart(held, Boundary(summary=summary, at=one.ended))
+    one.meta["compactions"] = one.meta.get("compactions", 0) + 1
+    return {}
 
 
 def _rewind(messages: dict[str, Mapping[str, Any]], target: str) -> None:

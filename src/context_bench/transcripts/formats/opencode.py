@@ -24,7 +24,7 @@ from context_bench.core.numbers import OPENCODE, count, moment, money, usage_of 
 from context_bench.core.records import Usage
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
 from context_bench.transcripts.trace import grouped
-from context_bench.transcripts.transcript import NO_PROMPT, Message, ToolCall, Transcript, log_calls, run
+from context_bench.transcripts.transcript import NO_PROMPT, Boundary, Message, ToolCall, Transcript, log_calls, run
 
 #: What the program sends in place of a compaction's message, an output that it dropped, and a call that never ended.
 _SO_FAR = "What did we do so far?"
@@ -182,7 +182,7 @@ class _Reading:
         self.due = min(self.cleared.values(), default=inf)
         before = self.one.context.messages
         if any(id(call) in due for message in before for call in message.calls):
-            self.one.restart([_dropped(message, due) for message in before])
+            self.one.restart([_dropped(message, due) for message in before], Boundary(trigger="prune", at=at))
 
     def _compacted(self, summary: Message) -> None:
         """Continue from the summary and the messages kept with it; the log does not keep the request for the
@@ -196,9 +196,10 @@ class _Reading:
         start = next(
             (place for place, message in enumerate(before) if message is self.places.get(tail or "")), len(before)
         )
+        boundary = Boundary(self.one.context, summary=texts(summary.content) or "", made=summary, at=summary.at)
         self.one.restart([Message("user", NO_PROMPT)])
         self.one.add(summary)
-        self.one.restart([Message("user", _SO_FAR), replace(summary, made=False), *before[start:]])
+        self.one.restart([Message("user", _SO_FAR), replace(summary, made=False), *before[start:]], boundary)
 
 
 def _dropped(message: Message, due: set[int]) -> Message:

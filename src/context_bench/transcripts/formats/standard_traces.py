@@ -1,22 +1,155 @@
-"""OpenTelemetry spans of the GenAI convention: OTLP/JSON, or an exporter's spans one per line.
+"""Traces in forms that several programs write: Harbor's ATIF, and OpenTelemetry's spans.
+
+Harbor: its trajectories (ATIF), and the result of a trial.
+
+`ATIF-v1.0` and later are one envelope for many agents; tools keep the names of the agent that made the run. A trial
+(`result.json` in its folder) is resolved where its reward is 1 or more.
+
+OpenTelemetry spans of the GenAI convention: OTLP/JSON, or an exporter's spans one per line.
 
 Arguments and results of tools are opt-in there; a run without them says so in its notes, since nothing can be scored.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.numbers import OTEL, moment, usage_of, whole
+from context_bench.core.numbers import ATIF, ATIF_TOTAL, OTEL, moment, money, score, usage_of, whole
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text, texts
-from context_bench.transcripts.transcript import Message, Transcript, run
+from context_bench.transcripts.harness_results import PatchOutcome, Row, report
+from context_bench.transcripts.transcript import Message, ToolCall, Transcript, run
+
+#: Exceptions of the machinery: the agent had no chance. What the agent or its patch may have caused is not among them.
+_MACHINERY = re.compile(r"Environment|Docker|Daytona|Modal|Sandbox|AgentSetup|Download|Upload|AddTestsDir")
+
+
+def _is_trial(row: Row) -> bool:
+    return isinstance(row.get("task_name"), str) and any(
+        key in row for key in ("verifier_result", "exception_info", "reward")
+    )
+
+
+def _outcomes(row: Row) -> Iterator[PatchOutcome | str]:
+    yield _outcome(row) if _is_trial(row) else "not the result of a trial"
+
+
+def _outcome(row: Row) -> PatchOutcome:
+    name, trial = row["task_name"], row.get("trial_name")
+    # a task of a registry is called `owner/name`; its own id is the name
+    aliases = tuple(
+        alias for alias in (trial, name.rsplit("/", 1)[-1]) if isinstance(alias, str) and alias and alias != name
+    )
+    reward = _reward(row)
+    if reward is not None:
+        return PatchOutcome(
+            name,
+            "resolved" if reward >= 1 else "unresolved",
+            reason=None if reward >= 1 else f"reward {reward:g}",
+            aliases=aliases,
+        )
+    kind = mapping(row.get("exception_info")).get("exception_type")
+    if isinstance(kind, str) and kind:
+        return PatchOutcome(name, "error", bool(_MACHINERY.search(kind)), kind[:200], aliases)
+    return PatchOutcome(name, "unknown", reason="no reward", aliases=aliases)
+
+
+def _reward(row: Row) -> float | None:
+    """The reward named so; of several without that name, none."""
+    verdict = mapping(row.get("verifier_result"))
+    rewards = mapping(verdict.get("rewards"))
+    value = rewards.get("reward", verdict.get("reward", row.get("reward")))
+    if value is None and len(rewards) == 1:
+        value = next(iter(rewards.values()))
+    return score(value)
+
+
+def sniff_of_atif(peek: Peek) -> bool:
+    """True if the first object names the schema."""
+    return str(peek.first.get("schema_version", "")).startswith("ATIF-")
+
+
+def read_of_atif(source: LogSource) -> Iterator[Transcript]:
+    """One run per trajectory; those of sub-agents are part of it, marked."""
+    return map(_run_of_atif, source.rows(lambda row: isinstance(row.get("steps"), list), "no steps"))
+
+
+def _run_of_atif(document: Mapping[str, Any]) -> Transcript:
+    agent, extra, metrics = (
+        mapping(document.get("agent")),
+        mapping(document.get("extra")),
+        mapping(document.get("final_metrics")),
+    )
+    one = run(text(agent.get("name")) or "", extra.get("instance_id"), lasting_shell=agent.get("name") in _LASTING)
+    one.model = text(agent.get("model_name"))
+    one.cwd = text(extra.get("cwd")) or text(mapping(agent.get("extra")).get("cwd"))
+    one.patch = text(extra.get("patch")) or text(extra.get("submission"))
+    one.cost = money(metrics.get("total_cost_usd"))
+    _steps(document, one, sidechain=False, depth=0)
+    one.usage = usage_of(metrics, ATIF_TOTAL) or one.usage
+    return one
+
+
+_LASTING = ("claude-code", "openhands", "swe-agent")
+
+
+def _steps(document: Mapping[str, Any], one: Transcript, *, sidechain: bool, depth: int) -> None:
+    for value in sequence(document.get("steps")):
+        step = mapping(value)
+        if step.get("is_copied_context"):
+            one.skip("a step copied from another run")
+            continue
+        t = one.at(moment(step.get("timestamp")))
+        said = texts(step.get("message"))
+        if step.get("source") == "agent":
+            one.turns += 1
+            reply = (
+                Message("assistant") if sidechain else one.reply(said or None, at=t, model=text(step.get("model_name")))
+            )
+            reply.thoughts = text(step.get("reasoning_content")) or ""
+            reply.calls = _calls(step, one, t, sidechain)
+            if not sidechain:
+                reply.usage = usage_of(step.get("metrics"), ATIF)
+                one.billed(reply.usage)
+        elif not sidechain:
+            one.given("system" if step.get("source") == "system" else "user", said, t)
+    for inner in sequence(document.get("subagent_trajectories")):
+        if depth < 8:
+            _steps(mapping(inner), one, sidechain=True, depth=depth + 1)
+
+
+def _calls(step: Mapping[str, Any], one: Transcript, t: float | None, sidechain: bool) -> list[ToolCall]:
+    made: list[ToolCall] = []
+    for call in map(mapping, sequence(step.get("tool_calls"))):
+        known = one.call(
+            call.get("function_name"), call.get("arguments"), call.get("tool_call_id"), t=t, sidechain=sidechain
+        )
+        known.cwd = text(mapping(call.get("extra")).get("cwd"))
+        made.append(known)
+    for result in map(mapping, sequence(mapping(step.get("observation")).get("results"))):
+        ident, extra = result.get("source_call_id"), mapping(result.get("extra"))
+        call_of = next(
+            (call for call in made if call.ident == ident and ident is not None),
+            made[0] if len(made) == 1 and ident is None else None,
+        )
+        if call_of is None:
+            if made:
+                one.skip("a result without its call")
+            continue
+        failed = True if extra.get("is_error") else None
+        call_of.answer(texts(result.get("content")) or "", failed=failed, exit_code=whole(extra.get("exit_code")))
+    return made
+
+
+# otel
+# ------------------------------------------------------------------------
 
 _ASKS = ("chat", "generate_content", "text_completion")
 
 
-def sniff(peek: Peek) -> bool:
+def sniff_of_otel(peek: Peek) -> bool:
     """True if an object holds spans, or is one of the convention."""
     return any(
         isinstance(row.get("resourceSpans"), list) or _is_convention(_attributes(row.get("attributes")))
@@ -28,7 +161,7 @@ def _is_convention(attributes: Mapping[str, Any]) -> bool:
     return any(name.startswith("gen_ai.") for name in attributes)
 
 
-def read(source: LogSource) -> Iterator[Transcript]:
+def read_of_otel(source: LogSource) -> Iterator[Transcript]:
     """One run per trace id, its spans in the order in which they began."""
     runs: dict[str, list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]] = {}
     for number, span in enumerate(_spans(source)):
@@ -41,7 +174,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
         runs.setdefault(trace, []).append((_nanoseconds(span, "start"), number, told, span))
     for spans in runs.values():
         spans.sort(key=lambda span: span[:2])
-        yield _run(spans)
+        yield _run_of_otel(spans)
 
 
 def _spans(source: LogSource) -> Iterator[Mapping[str, Any]]:
@@ -55,7 +188,7 @@ def _spans(source: LogSource) -> Iterator[Mapping[str, Any]]:
                 yield from map(mapping, sequence(scope.get("spans")))
 
 
-def _run(spans: list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]) -> Transcript:
+def _run_of_otel(spans: list[tuple[int, int, dict[str, Any], Mapping[str, Any]]]) -> Transcript:
     one = run("", None)
     tools = scored = 0
     heard: list[str] = []
@@ -162,4 +295,16 @@ def _nanoseconds(span: Mapping[str, Any], which: str) -> int:
     return int(at * 1e9) if at is not None else 0
 
 
-FORMAT = Format("opentelemetry", 90, sniff, read)
+FORMAT = {
+    "atif": Format("atif", 80, sniff_of_atif, read_of_atif, about="ATIF (Harbor), one envelope for many agents."),
+    "otel": Format(
+        "opentelemetry",
+        90,
+        sniff_of_otel,
+        read_of_otel,
+        about="OpenTelemetry spans of the GenAI convention: OTLP/JSON, or an exporter's spans one per line.",
+    ),
+}
+REPORT = {
+    "harbor": report("Harbor trial result", 40, _is_trial, _outcomes, "Harbor: the result of a trial (`result.json`).")
+}

@@ -1,4 +1,12 @@
-"""Samples of lm-evaluation-harness (`--log_samples`): one JSON object per document and filter, in
+"""Files of recorded answers: our own JSON lines, and lm-evaluation-harness.
+
+Answers as JSON lines: our own `export --format jsonl`, or anything with the same few names.
+
+One object per answer: `response` (text), or `error`; `system` (or `model`); `example` (an object with `id`, `context`,
+`question`, `answer` …), or these fields beside the others; `trial` from 0; `scores`, `usage`, `latency` in seconds
+where known.
+
+Samples of lm-evaluation-harness (`--log_samples`): one JSON object per document and filter, in
 `samples_TASK_DATE.jsonl`.
 
 The name of the task is only in the file's name, that of the model only in `results_DATE.json` beside it (or in the
@@ -16,10 +24,141 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.numbers import score
+from context_bench.core.numbers import ROW, count, duration, money, score, scores, usage_of
 from context_bench.core.records import Example
 from context_bench.transcripts.format import Format, LogSource, Peek, Place, text
-from context_bench.transcripts.harness_results import LETTERS, AnswerLog, RecordedAnswer, golds, id_of, texts
+from context_bench.transcripts.harness_results import (
+    LETTERS,
+    NO_TRIAL,
+    AnswerLog,
+    RecordedAnswer,
+    golds,
+    id_of,
+    texts,
+    trial_of,
+)
+
+_ANSWERED = ("response", "error", "errors", "output")
+#: Names that other programs use for our fields, in order of preference.
+_ALIASES = {
+    "question": ("question", "input", "prompt", "query"),
+    "answer": ("answer", "target", "reference", "expected", "gold"),
+}
+#: What belongs to the row and not to the example.
+_ROW = {
+    *(
+        "system",
+        "model",
+        "response",
+        "output",
+        "error",
+        "errors",
+        "scores",
+        "usage",
+        "latency",
+        "trial",
+        "wire",
+        "metadata",
+        "example",
+    ),
+    *("example_id", "input_tokens", "output_tokens", "finish_reason", "tool_calls"),
+}
+
+
+def sniff_of_answer_lines(peek: Peek) -> bool:
+    """True for objects that hold an answer, or the error in its place."""
+    return any(key in peek.first for key in ("response", "error", "errors"))
+
+
+def read_of_answer_lines(source: LogSource) -> AnswerLog:
+    """The answers in a file of JSON lines."""
+    log = AnswerLog("jsonl", iter(()))
+    log.answers = _answers_of_answer_lines(log, source)
+    return log
+
+
+def _answers_of_answer_lines(log: AnswerLog, source: LogSource) -> Iterator[RecordedAnswer]:
+    skipped: Counter[str] = Counter()
+    positions: dict[str, int] = {}
+    for value in source.values():
+        if not isinstance(value, dict) or not any(key in value for key in _ANSWERED):
+            skipped["no answer"] += 1
+            continue
+        if (trial := trial_of(value.get("trial"))) is None:
+            skipped[NO_TRIAL] += 1
+            continue
+        system = text(value.get("system")) or text(value.get("model")) or "recorded"
+        position = positions[system] = positions.get(system, -1) + 1
+        yield _answer(value, system, position, source.path.stem, trial)
+    log.skipped = dict(skipped + Counter(source.skipped_counts()))
+
+
+def _answer(value: dict[str, Any], system: str, position: int, stem: str, trial: int) -> RecordedAnswer:
+    given = value.get("usage")
+    usage: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    given = value.get("metadata")
+    metadata: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    model = text(value.get("model")) or text(metadata.get("model"))
+    return RecordedAnswer(
+        system=system,
+        example=_example_of_answer_lines(value, position, stem),
+        trial=trial,
+        output=_output(value),
+        error=_error(value),
+        scores=scores(value.get("scores")),
+        usage=usage_of(usage, ROW),
+        model=model or system,
+        cost=money(usage.get("cost")),
+        sent_tokens=count(value.get("input_tokens")),
+        latency=duration(value.get("latency")),
+        finish_reason=text(value.get("finish_reason")) or text(metadata.get("finish_reason")),
+        shape=text(metadata.get("shape")),
+    )
+
+
+def _example_of_answer_lines(value: dict[str, Any], position: int, stem: str) -> Example:
+    given = value.get("example")
+    example: Example = (
+        dict(given) if isinstance(given, dict) else {key: item for key, item in value.items() if key not in _ROW}
+    )
+    for name, others in _ALIASES.items():
+        found = next((example[other] for other in others if example.get(other) is not None), None)
+        if name not in example and found is not None:
+            targets = texts(found)
+            if name == "answer" and targets:
+                golds(example, targets)
+            else:
+                example[name] = found
+    named = value.get("example_id", example.get("id"))
+    context = example.get("context")
+    told = text(value.get("dataset")) or text(example.get("dataset")) or stem
+    return {
+        **example,
+        "id": id_of(named, position),
+        "dataset": told,
+        "context": context if isinstance(context, str) else "",
+    }
+
+
+def _output(value: dict[str, Any]) -> Example:
+    given = value.get("output")
+    output: Example = dict(given) if isinstance(given, dict) else {}
+    reply = value.get("response", given if isinstance(given, str) else output.get("response"))
+    if reply is not None:
+        output["response"] = reply if isinstance(reply, str) else str(reply)
+    if isinstance(value.get("tool_calls"), list):
+        output["tool_calls"] = value["tool_calls"]
+    return output
+
+
+def _error(value: dict[str, Any]) -> str | None:
+    errors = value.get("errors")
+    told = errors.get("system") if isinstance(errors, Mapping) else None
+    return text(told) or text(value.get("error"))
+
+
+# lm_eval
+# ------------------------------------------------------------------------
 
 _NAME = re.compile(r"samples_(?P<task>.+?)_(?P<date>\d{4}-\d{2}-\d{2}T[\d.:-]+)")
 #: What a sample holds besides its metrics.
@@ -30,13 +169,13 @@ _KEPT = {
 _ASKED = ("question", "query", "input", "problem", "prompt", "goal")
 
 
-def sniff(peek: Peek) -> bool:
+def sniff_of_lm_eval(peek: Peek) -> bool:
     """True for samples."""
     first = peek.first
     return "doc" in first and ("resps" in first or "filtered_resps" in first)
 
 
-def read(source: LogSource) -> AnswerLog:
+def read_of_lm_eval(source: LogSource) -> AnswerLog:
     """The answers in a file of samples. Filters of one document become scores of one answer; repeats become trials."""
     named = _NAME.fullmatch(source.path.stem)
     task = named["task"] if named else source.path.stem
@@ -51,7 +190,7 @@ def read(source: LogSource) -> AnswerLog:
         },
     }
     log = AnswerLog("lm_eval", iter(()), {**facts, **({"model": model} if model else {})})
-    log.answers = _answers(log, source, task, model or "lm-eval")
+    log.answers = _answers_of_lm_eval(log, source, task, model or "lm-eval")
     return log
 
 
@@ -73,7 +212,7 @@ def _folder(path: Path) -> str | None:
     return name.replace("__", "/") if "__" in name.strip("_") else None
 
 
-def _answers(log: AnswerLog, source: LogSource, task: str, model: str) -> Iterator[RecordedAnswer]:
+def _answers_of_lm_eval(log: AnswerLog, source: LogSource, task: str, model: str) -> Iterator[RecordedAnswer]:
     places: dict[str, list[Place]] = {}
     for place, value in source.placed():
         if isinstance(value, dict) and ("resps" in value or "filtered_resps" in value):
@@ -93,7 +232,7 @@ def _trials(
     entries: list[dict[str, Any]], position: int, task: str, model: str, skipped: Counter[str]
 ) -> Iterator[RecordedAnswer]:
     """All answers to one document. What a metric says of all repeats together is told once, with the first of them."""
-    example, outputs = _example(entries[0], position, task), _outputs(entries[0])
+    example, outputs = _example_of_lm_eval(entries[0], position, task), _outputs(entries[0])
     scores: dict[str, float] = {}
     for entry in entries:
         scores |= _scores(entry, skipped)
@@ -105,7 +244,7 @@ def _trials(
 # ------------------------------------------------------------------------
 
 
-def _example(entry: dict[str, Any], position: int, task: str) -> Example:
+def _example_of_lm_eval(entry: dict[str, Any], position: int, task: str) -> Example:
     """The document's own fields, so that evaluators find what they look for; `answer` is the harness' target."""
     doc = entry.get("doc")
     example: Example = dict(doc) if isinstance(doc, Mapping) else {"doc": doc}
@@ -139,7 +278,7 @@ def _choose(example: Example, options: list[str], target: Any) -> None:
 
 
 def _targets(target: Any) -> list[str]:
-    """The right answers; a list that was written as text is read as a list."""
+    """The right answers; a list that was written as text is read_of_lm_eval as a list."""
     if isinstance(target, str) and target[:1] == "[" and len(target) < 1_000_000:
         try:
             listed = ast.literal_eval(target)
@@ -233,4 +372,20 @@ def _scores(entry: dict[str, Any], skipped: Counter[str]) -> dict[str, float]:
     return found
 
 
-ANSWERS = Format("lm-eval", 20, sniff, read)
+ANSWERS = {
+    "answer_lines": Format(
+        "jsonl",
+        30,
+        sniff_of_answer_lines,
+        read_of_answer_lines,
+        about="Answers as JSON lines: our own `export --format jsonl`, or anything with the same few names.",
+    ),
+    "lm_eval": Format(
+        "lm-eval",
+        20,
+        sniff_of_lm_eval,
+        read_of_lm_eval,
+        about="Samples of lm-evaluation-harness (`--log_samples`): one JSON object per document and filter, in "
+        "`samples_TASK_DATE.jsonl`.",
+    ),
+}
