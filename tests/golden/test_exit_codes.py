@@ -66,6 +66,8 @@ LINES = (
     "trace score --gold nowhere.jsonl --trace nowhere",
     "judge audit",
     "doctor http://127.0.0.1:1",
+    "grade",
+    "grade --system full --check error,",
     "serve",
 )
 

@@ -33,6 +33,7 @@ _OWN = {
     ),
     "judge": Command("context_bench.cli.judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
     "compare": Command("context_bench.session.runs:compare_runs", "Two runs paired by example, with verdicts."),
+    "grade": Command("context_bench.cli.grade:command", "A letter for each heading, by published rules, offline."),
     "gate": Command("context_bench.session.gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
     "power": Command("context_bench.cli.planning:count_examples", "How many examples it takes, what yours can show."),
     "datasets": Command("context_bench.cli.planning:list_datasets", "What there is to measure on."),

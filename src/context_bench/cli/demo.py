@@ -99,7 +99,7 @@ async def _ask_evidence(store: Any, run: str, data: Any) -> Any:
     arrive?
     """
     from context_bench.engine import Arm, RunSettings, execute
-    from context_bench.evaluators.evidence_arrived import EvidenceArrived
+    from context_bench.evaluators.answer_quality import EvidenceArrived
     from context_bench.llm.responders import Echo
     from context_bench.llm.servers import ModelServer
     from context_bench.metrics import CompressionRatio, MeanScore

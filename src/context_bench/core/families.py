@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -142,6 +143,70 @@ class Export:
     newline: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class GradeFault:
+    """One thing that a check found wrong. `kind`: as `session/grade/rules.toml` has it; `detail`: a phrase for people.
+
+    `sent`, `arrived`: the bytes that show it, before and behind, as text of at most some thousand characters and
+    without keys. `tokens`: of the request that it is about, where its price follows from that.
+    """
+
+    kind: str
+    detail: str
+    sent: str = ""
+    arrived: str = ""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GradeAnswer:
+    """Answer to a check. `not_asked`: the reason for which it could not be asked; `offered`: false where the thing
+    under test does not have what is asked about, such as an API. `detail`: what was seen, where nothing is wrong.
+    """
+
+    faults: tuple[GradeFault, ...] = ()
+    not_asked: str = ""
+    offered: bool = True
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GradeCheck:
+    """One question of a grade. `headings`: of the rules, which it is asked for; a fault counts under its kind's own
+    heading. `ask` never raises for what the thing under test does.
+    """
+
+    name: str
+    headings: tuple[str, ...]
+    question: str
+    ask: Callable[[], Awaitable[GradeAnswer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeTarget:
+    """The thing to be graded. `subject`: proxy, system, memory, agent-log or command; `value`: its URL, spec, file or
+    command line.
+
+    `start`: a command line that starts the proxy, in which `{port}` and `{back}` stand for its port and its provider's
+    URL. `back`: the port of the provider that the checks bring, 0 for a free one. `headers`: of every request. `key`:
+    what the proxy itself checks. `model`: sent instead of each API's usual one. `load`: requests at once.
+    """
+
+    subject: str
+    value: str
+    start: str = ""
+    back: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    model: str | None = None
+    load: int = 32
+    timeout: float = 15.0
+
+
+#: Opens what the checks of a target need, and gives them: `async with checks(target) as found`.
+GradeChecks = Callable[[GradeTarget], AbstractAsyncContextManager[Sequence[GradeCheck]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A subject that is measured. A run belongs to it if its manifest has the `manifest_key`; the value there is
@@ -177,6 +242,7 @@ class Family:
     offers: Mapping[str, str] = field(default_factory=dict)
     judges: str = ""
     kept: Kept | None = None
+    checks: Mapping[str, str] = field(default_factory=dict)
 
 
 def families() -> tuple[Family, ...]:
@@ -231,6 +297,16 @@ def offered(name: str) -> Any:
     if place is None:
         raise LookupError(f"no family offers {name!r}")
     return _object(place)
+
+
+def checks_of(subject: str) -> list[GradeChecks]:
+    """The checks that families bring for a subject of a grade; `UnknownName` if none does."""
+    places = [family.checks[subject] for family in families() if subject in family.checks]
+    if not places:
+        from context_bench.core.errors import UnknownName
+
+        raise UnknownName("subject of a grade", subject, {each for family in families() for each in family.checks})
+    return [_object(place) for place in places]
 
 
 def _tables(kind: str, known: Iterable[Family]) -> dict[str, str]:

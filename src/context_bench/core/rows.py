@@ -8,20 +8,21 @@ The load under which times were measured: how many requests were under way, how 
 manifest's `load`: `{"mode": "fixed" | "adaptive" | "single", "at_once": N, "rpm": …, "tpm": …, "stream": …}`; its
 `loads`: those that rows were made under, more than one if the run went on with other settings; its `limits`: one entry
 per execution of the run, endpoint → list of `[at, limit, reason]` (seconds since the epoch, requests at once, why).
+
+Rows and other values are read in groups, by count or by size.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
-from typing import Any, Protocol
+from itertools import islice, zip_longest
+from typing import Any, Protocol, TypeVar
 
 from context_bench.core.families import families_of
-from context_bench.core.iterables import by_count
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, SetupRecord, plain
 from context_bench.core.roles import roles_in
@@ -30,6 +31,38 @@ from context_bench.core.roles import roles_in
 COMPLETION, COST, TTFT = ("output_tokens", "completion_tokens"), ("cost", "cost_usd"), ("ttft",)
 #: Rows that are looked at together: what is done once for all of them costs nothing, and they take no room.
 TOGETHER = 128
+T = TypeVar("T")
+
+
+def by_count(values: Iterable[T], most: int) -> Iterator[list[T]]:
+    """`most` at a time; the last group may be smaller."""
+    ahead = iter(values)
+    while group := list(islice(ahead, most)):
+        yield group
+
+
+def by_size(values: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """As many at a time as are `most` large together; a larger one is alone. `size` is asked once for each."""
+    group, total = list[T](), 0
+    for value in values:
+        more = size(value)
+        if group and total + more > most:
+            yield group
+            group, total = [], 0
+        group.append(value)
+        total += more
+    if group:
+        yield group
+
+
+def skip(values: Iterator[Any], count: int) -> int:
+    """Pass over `count` values, by `values.skip(count)` where there is one; returns how many there were."""
+    own = getattr(values, "skip", None)
+    if own is not None:
+        return int(own(count))
+    counted = enumerate(islice(values, count), 1)
+    last = deque(counted, maxlen=1)
+    return last[0][0] if last else 0
 
 
 def in_pieces(rows: Iterable[EvalRow]) -> Iterator[list[EvalRow]]:

@@ -20,9 +20,9 @@ from typing import Any
 import orjson
 
 from context_bench.core.errors import BadInput
-from context_bench.core.iterables import skip
 from context_bench.core.keys import stable_hash
 from context_bench.core.records import Example
+from context_bench.core.rows import skip
 from context_bench.datasets.readers import LineOfJson, json_line, lines_of_json
 
 

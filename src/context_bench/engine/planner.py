@@ -16,10 +16,10 @@ from itertools import count, islice
 from typing import Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.iterables import skip
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Fingerprinted
 from context_bench.core.records import Example
+from context_bench.core.rows import skip
 from context_bench.engine.plan import (
     DependencyGroup,
     PlannedArm,

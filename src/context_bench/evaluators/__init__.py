@@ -17,9 +17,11 @@ BUILTINS = dict(sorted(built_in_names("evaluator").items()))
 __all__ = ["BUILTINS", *sorted(place.partition(":")[2] for place in BUILTINS.values())]
 
 if TYPE_CHECKING:
-    from context_bench.evaluators.answer_quality import AnswerQuality as AnswerQuality
+    from context_bench.evaluators.answer_quality import (
+        AnswerQuality as AnswerQuality,
+        EvidenceArrived as EvidenceArrived,
+    )
     from context_bench.evaluators.code_execution import CodeExecution as CodeExecution
-    from context_bench.evaluators.evidence_arrived import EvidenceArrived as EvidenceArrived
     from context_bench.evaluators.ifeval_checker import IFEvalChecker as IFEvalChecker
     from context_bench.evaluators.math_equivalence import MathEquivalence as MathEquivalence
     from context_bench.evaluators.multiple_choice import MultipleChoiceAccuracy as MultipleChoiceAccuracy

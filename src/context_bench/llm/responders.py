@@ -105,7 +105,8 @@ class Delivery:
     `reset`: with a TCP reset instead of an orderly end. `body` and `content_type` replace what is sent,
     `content_length` is a lie to tell about it. Only of streams: `done=False` leaves the end mark out, `stream_error`
     ends the stream with an error event in its middle, `line_end` replaces LF, `comments` puts a comment before every
-    event. `coding`: the body is packed so, each chunk readable as it comes.
+    event, `events` stand in the place of the reply's own. `coding`: the body is packed so, each chunk readable as it
+    comes.
     """
 
     status: int = 200
@@ -123,6 +124,7 @@ class Delivery:
     stream_error: ResponderError | None = None
     line_end: str = "\n"
     comments: bool = False
+    events: list[bytes] | None = None
     coding: Literal["gzip", "deflate"] | None = None
 
 

@@ -324,7 +324,8 @@ def _packed(chunks: Iterator[bytes], coding: str | None) -> Iterator[bytes]:
 
 def _events(wire: str, staged: Staged, request: WireRequest) -> list[bytes]:
     delivery = staged.delivery
-    events = list(render_stream(wire, staged.reply, request, delivery.pieces))
+    rendered = render_stream(wire, staged.reply, request, delivery.pieces)
+    events = list(rendered) if delivery.events is None else list(delivery.events)
     if not delivery.done:
         events = events[:-1]
     if delivery.stream_error is not None:

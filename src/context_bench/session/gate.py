@@ -15,7 +15,8 @@ import typer
 from context_bench.core.errors import BadInput, GateFailed, NotComparable, UnknownName
 from context_bench.core.numbers import real
 from context_bench.reports.visible_text import TEXT_LIMIT, markdown as markdown_text, visible
-from context_bench.session.flags import own, takes
+from context_bench.session.flags import flag, own, takes
+from context_bench.session.grade import SCHEMA as GRADE, grade_of_result, letters_below
 from context_bench.session.options import StoredOptions
 from context_bench.session.output_files import replacing
 
@@ -35,8 +36,14 @@ class Check:
     skipped: bool = False
 
 
+class GateOptions(StoredOptions):
+    """The options of `context-bench gate`."""
+
+    min_grade: str | None = flag("Of a grade: no heading may have a worse letter, or none.", unit="LETTER")
+
+
 @takes(
-    StoredOptions,
+    GateOptions,
     metric=own("The metric that may not get worse than --margin.", unit=None, rare=False, note="the run's score"),
     margin=own("How much worse is not worse.", note="the margin that the run was planned with"),
     max_failures=own("Largest share of a system's rows that may have failed.", rare=False, note="not checked"),
@@ -54,6 +61,7 @@ def command(
     metric: str | None,
     margin: float | None,
     max_failures: float | None,
+    min_grade: str | None,
     junit: Path | None,
     markdown: Path | None,
     force: bool,
@@ -67,13 +75,15 @@ def command(
     answers were there: such a verdict is exploratory, and says so.
     """
     compared = metric is not None or margin is not None or against is not None
-    if not compared and not minimum and not maximum and max_failures is None:
+    if not compared and not minimum and not maximum and max_failures is None and min_grade is None:
         raise BadInput(
-            "nothing to hold the numbers against: give --min METRIC=X, --max METRIC=X, --max-failures X, or --metric "
-            "M --margin X"
+            "nothing to hold the numbers against: give --min METRIC=X, --max METRIC=X, --max-failures X, --min-grade "
+            "LETTER, or --metric M --margin X"
         )
     checks: list[Check] = []
     with _read(run, store) as document:
+        if min_grade is not None:
+            checks += _letters(document, min_grade)
         checks += limits(document, minimum or [], maximum or [])
         if max_failures is not None:
             checks += _failures(document, max_failures)
@@ -170,13 +180,30 @@ def _failures(document: Mapping[str, Any] | EvalResult, most: float) -> list[Che
     ]
 
 
+def _letters(document: Mapping[str, Any] | EvalResult, least: str) -> list[Check]:
+    """One check per heading of a grade."""
+    grade = document if isinstance(document, Mapping) else grade_of_result(document)
+    if grade.get("schema") != GRADE:
+        raise BadInput("--min-grade is about a grade; this is the output of a compress command")
+    return [
+        Check(
+            f"{heading} ≥ {least}",
+            holds,
+            f"{heading} is {letter}, {'at least' if holds else 'below'} {least}"
+            if letter
+            else f"{heading} was not asked, which is no {least}",
+        )
+        for heading, letter, holds in letters_below(grade, least)
+    ]
+
+
 @contextmanager
 def _read(run: str, store: str) -> Iterator[Mapping[str, Any] | EvalResult]:
     """The result of a run, or what a `compress` command wrote."""
     from context_bench.session.runs import found_run, read_json
 
-    if Path(run).is_file() and "metrics" in (document := read_json(Path(run))):
-        if not isinstance(document["metrics"], dict):
+    if Path(run).is_file() and ("metrics" in (document := read_json(Path(run))) or document.get("schema") == GRADE):
+        if not isinstance(document.setdefault("metrics", {}), dict):
             raise BadInput(f"{run}: 'metrics' is no object")
         yield document
         return

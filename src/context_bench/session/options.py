@@ -36,6 +36,7 @@ class Common(OptionSet):
     json: bool = flag("As JSON on stdout.", False)
     port: int = flag("Port to listen on (loopback).", 8080)
     junit: Path | None = flag("Write the checks as JUnit XML to this file.", unit="FILE")
+    command: list[str] = flag("The agent's command line, after `--`.", [])
     minimum: list[str] | None = flag("A metric must be at least this; repeatable.", names="--min", unit="METRIC=X")
     maximum: list[str] | None = flag("A metric must be at most this; repeatable.", names="--max", unit="METRIC=X")
 

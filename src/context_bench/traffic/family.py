@@ -85,4 +85,8 @@ FAMILY = Family(
         alone="",
     ),
     kept=Kept(_old, _remove, _bodies),
+    checks={
+        "proxy": "context_bench.traffic.probes:proxy_checks",
+        "system": "context_bench.traffic.probes:proxy_checks",
+    },
 )

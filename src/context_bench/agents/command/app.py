@@ -49,7 +49,7 @@ class AgentOptions(RunOptions):
     arm: Many = flag(
         "NAME= (as it is), NAME='KEY=VALUE …' for its environment, or NAME=SCRIPT run before it.", [], unit="NAME=…"
     )
-    command: list[str] = flag("The agent's command line, after `--`.", [])
+    command: list[str] = own()
     max_seconds: float | None = flag("Abort rule: seconds of one run.", note="the task's own", gt=0)
     max_calls: int | None = flag("Abort rule: answered calls of the model in one run.", ge=1)
     max_cost_per_task: float | None = flag("Abort rule: US dollars of one run.", unit="USD", gt=0)

@@ -14,9 +14,9 @@ from typing import Any
 from context_bench.compression.compressors.texts import Messages, head
 from context_bench.compression.probes import rendered, tokens_of
 from context_bench.core.errors import BadReply
-from context_bench.core.iterables import by_size
 from context_bench.core.keys import stable_hash
 from context_bench.core.protocols import Compressed, Prices
+from context_bench.core.rows import by_size
 from context_bench.core.tokens import VocabularyCounter, counter_for
 from context_bench.systems.context import check_limit
 from context_bench.systems.openai_proxy import TextModel

@@ -46,11 +46,11 @@ from context_bench.compression.probes import (
 from context_bench.compression.recorded import recorded_points
 from context_bench.compression.systems.compressing import Compressing
 from context_bench.core.errors import BadInput
-from context_bench.core.iterables import by_size
 from context_bench.core.keys import hash_text, stable_hash
 from context_bench.core.ledger import Ledger, open_ledger
 from context_bench.core.records import Call, Example
 from context_bench.core.roles import control_role, described_cell
+from context_bench.core.rows import by_size
 from context_bench.core.tokens import counter_for
 from context_bench.datasets.recorded import RecordedSessions
 from context_bench.transcripts.session import Session

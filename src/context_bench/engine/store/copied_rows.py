@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Table, and_, delete, func, or_, select, tuple_
 
-from context_bench.core.iterables import by_count, by_size
+from context_bench.core.rows import by_count, by_size
 from context_bench.engine.encoding import Damaged, dumps, pack, sound, sound_body
 from context_bench.engine.store import Store, schema
 from context_bench.engine.store.dialects import insert, insert_one, number_of, put

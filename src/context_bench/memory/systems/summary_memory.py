@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from context_bench.core.errors import Failed, describe
-from context_bench.core.iterables import by_size
 from context_bench.core.protocols import Prices
+from context_bench.core.rows import by_size
 from context_bench.core.tokens import counter_for
 from context_bench.memory.protocol import Hit, Item, Receipt, date_limit, dated_within
 from context_bench.memory.systems.baselines import Isolated, sizes

@@ -1,13 +1,20 @@
-"""Charts of bars: failures by class, savings and costs of strategies, and prompt tokens request by request.
+"""Charts of bars and of intervals.
 
-The last has a plot for each system, with stacked bars of what the prompt cache served, what had to be read again
-because the prompt changed, and what is new.
+Bars: failures by class, savings and costs of strategies, and prompt tokens request by request. The last has a plot for
+each system, with stacked bars of what the prompt cache served, what had to be read again because the prompt changed,
+and what is new.
+
+A line for each name and, on it, values with their intervals: scores by dimension (dots), paired differences to the
+baseline under the part of the data they are about (forest), and the spread of values: a dot for one in twenty, a stroke
+at the median, a thin one at p95 (distribution).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from context_bench.reports.charts.drawing import (
     Axis,
@@ -17,9 +24,22 @@ from context_bench.reports.charts.drawing import (
     percent,
     plain,
     shortened,
+    signed,
 )
-from context_bench.reports.charts.style import GREY, MOST, PALETTE, SIZE, ShownNames, cycled, extent, narrow, nice
-from context_bench.reports.page import BarPart, Chart, TurnBar
+from context_bench.reports.charts.style import (
+    GREY,
+    MOST,
+    PALETTE,
+    SIZE,
+    TONES,
+    ShownNames,
+    cycled,
+    extent,
+    narrow,
+    nice,
+)
+from context_bench.reports.page import BarPart, Chart, Figure, Gap, Rated, Spread, TurnBar
+from context_bench.reports.visible_text import visible
 
 _OTHERS = "others"
 _BAR = 10  # pixels of a bar
@@ -154,3 +174,147 @@ def _stack(drawing: Drawing, turn: TurnBar, name: str, across: Axis, up: Axis) -
         if amount := getattr(turn, part):
             drawing.rect(left, drawing.height - up.at(low + amount), right - left, up.at(amount), color, tip)
             low += amount
+
+
+_STEP = 11  # pixels between the marks of one dimension
+
+
+def draw_dots(chart: Chart, width: int) -> Drawing:
+    """The marks; names stand below one another within a dimension, in the order of the legend."""
+    rated = chart.of(Rated)
+    names = ShownNames([each.name for each in rated], chart.names)
+    dimensions = list(dict.fromkeys(each.dimension for each in rated))[:MOST]
+    rows = Rows([ChartRow(visible(each, 48)) for each in dimensions], width, thick=_STEP * len(names.shown) + 8)
+    at = dict(zip(dimensions, rows.at, strict=True))
+    order = {name: place - (len(names.shown) - 1) / 2 for place, name in enumerate(names.shown)}
+    look = dict(zip(names.shown, zip(names.shapes(), names.colors(), strict=True), strict=True))
+    shown = [each for each in rated if each.dimension in at]
+    ends = extent([end for each in shown for end in (each.score.value, each.score.low, each.score.high)], chart.span)
+    low, high, ticks = nice(*ends, 5)
+    axis, drawing = Axis(low, high, rows.plot), rows.drawing()
+    drawing.below(axis, ticks, plain, chart.x)
+    reach = rows.thick / 2 + (20 if rows.narrow else 3)
+    for middle in rows.at[1:]:  # faint lines part the dimensions
+        drawing.line((0, middle - reach), (rows.plot, middle - reach), opacity=0.15)
+    for each in shown:
+        name = names[each.name]
+        shape, color = look[name]
+        tip = f"{name}, {visible(each.dimension, 48)}: {each.score.text}"
+        y = at[each.dimension] + _STEP * order[name]
+        _interval(drawing, axis, each.score, y, color, 1.75)
+        drawing.mark(shape, axis.at(each.score.value), y, color, tip=tip)
+    drawing.legend([(*look[name], name) for name in names.shown], width)
+    return drawing
+
+
+def _interval(drawing: Drawing, axis: Axis, figure: Figure, y: float, color: str, width: float) -> None:
+    """The line from one end of a figure's interval to the other, if it has one."""
+    if figure.low is not None and figure.high is not None:
+        start, end = (axis.at(figure.low), y), (axis.at(figure.high), y)
+        drawing.line(start, end, color=color, width=width, opacity=0.75)
+
+
+def draw_forest(chart: Chart, width: int) -> Drawing:
+    """Intervals as rules, differences as marks: a disc where the verdict is good, a square where it is bad, a ring
+    where it is open.
+    """
+    gaps = chart.of(Gap)[:MOST]
+    names = ShownNames([gap.name for gap in gaps], chart.names)
+    lines, places = _lines(gaps, names, brief=narrow(width))
+    rows = Rows(lines, width, thick=14)
+    margins = sorted({-gap.margin for gap in gaps if gap.margin})
+    ends = [end for gap in gaps for end in (gap.difference.value, gap.difference.low, gap.difference.high)]
+    low, high, ticks = nice(*extent([*ends, *margins], zero=True), 4 if rows.narrow else 6)
+    axis, drawing = Axis(low, high, rows.plot), rows.drawing()
+    drawing.below(axis, ticks, signed, chart.x)
+    for value, dash, opacity in ((0.0, "", 0.6), *((margin, "4,3", 0.55) for margin in margins)):
+        drawing.line((axis.at(value), 0), (axis.at(value), rows.height), dash=dash, opacity=opacity)
+    for gap, place in zip(gaps, places, strict=True):
+        where = f", {visible(gap.group, 48)}" if gap.group else ""
+        tip = f"{names[gap.name]}{where}: {gap.difference.text}, {gap.verdict}, n {gap.n:,}"
+        shape, color, filled = "square" if gap.tone == "bad" else "circle", TONES[gap.tone], gap.tone != "neutral"
+        _interval(drawing, axis, gap.difference, rows.at[place], color, 2.5)
+        x = axis.at(gap.difference.value)
+        drawing.mark(shape, x, rows.at[place], color, area=80 if filled else 70, filled=filled, tip=tip)
+    return drawing
+
+
+def _lines(gaps: Sequence[Gap], names: ShownNames, *, brief: bool) -> tuple[list[ChartRow], list[int]]:
+    """A line for each difference, with a heading before each group; and which line each difference got."""
+    lines, places, group = list[ChartRow](), list[int](), None
+    several = any(gap.group for gap in gaps)
+    for gap in gaps:
+        if several and gap.group != group:
+            lines.append(ChartRow(visible(gap.group, 48) or "all data", heading=True))
+            group = gap.group
+        places.append(len(lines))
+        lines.append(ChartRow(names[gap.name], gap.difference.short if brief else gap.difference.text))
+    return lines, places
+
+
+#: From this ratio of the greatest value to the least on, the axis grows by factors.
+_WIDE_SPREAD = 30.0
+#: Below so many seconds at the greatest p95, times are told in milliseconds.
+_SECONDS_FROM = 1.0
+
+
+def draw_distribution(chart: Chart, width: int) -> Drawing:
+    """The lines, in the order of the data."""
+    spreads = chart.of(Spread)[:MOST]
+    names = ShownNames([each.name for each in spreads], chart.names)
+    unit = _Unit.of(spreads)
+    rows = Rows(
+        [ChartRow(names[each.name], f"{unit.text(each.median)} · {unit.text(each.p95)}") for each in spreads],
+        width,
+        thick=18,
+    )
+    known = [unit.factor * value for each in spreads for value in (*each.values, each.median.value, each.p95.value)]
+    axis, ticks = _scale(known, rows)
+    drawing = rows.drawing()
+    drawing.below(axis, ticks, plain, f"{chart.x}, {unit.name}" if unit.name else chart.x)
+    for each, at in zip(spreads, rows.at, strict=True):
+        color = names.color(each.name)
+        drawing.line((0, at), (rows.plot, at), opacity=0.15)
+        for value in each.values:
+            drawing.mark("circle", axis.at(unit.factor * value), at, color, area=34, opacity=0.45)
+        for share, figure, reach, thick in (("p95", each.p95, 7, 1.5), ("median", each.median, 9, 3.0)):
+            x = axis.at(unit.factor * figure.value)
+            tip = f"{names[each.name]}: {share} {unit.text(figure)}, n {each.n:,}"
+            drawing.line((x, at - reach), (x, at + reach), color=color, width=thick, tip=tip)
+    return drawing
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Unit of all values of a drawing: `factor` times the value. Without a name the values stay as they are."""
+
+    name: str = ""
+    factor: float = 1.0
+
+    @classmethod
+    def of(cls, spreads: Sequence[Spread]) -> _Unit:
+        """Milliseconds for times of which even the slow ones are short."""
+        if any(each.median.unit != "seconds" for each in spreads):
+            return cls()
+        return cls("s") if max(each.p95.value for each in spreads) >= _SECONDS_FROM else cls("ms", 1000.0)
+
+    def text(self, figure: Figure) -> str:
+        """The figure to three digits, 12.3 or 0.0123."""
+        if not self.name:
+            return figure.short
+        value = self.factor * figure.value
+        digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+        return f"{value:,.{min(max(digits, 0), 6)}f} {self.name}"
+
+
+def _scale(values: Sequence[float], rows: Rows) -> tuple[Axis, list[float]]:
+    """The axis and its numbers: plain from 0, or by factors where values differ by more than thirtyfold."""
+    least, most = extent([value for value in values if value > 0])
+    if min(values) > 0 and most / least > _WIDE_SPREAD:
+        low, high = least / 1.15, most * 1.15
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        units = (1, 2, 5) if most / least < (300 if rows.narrow else 3000) else (1,)
+        ticks = [unit * 10.0**power for power in powers for unit in units if low <= unit * 10.0**power <= high]
+        return Axis(low, high, rows.plot, log=True), ticks
+    low, high, ticks = nice(*extent(values, zero=True), 4 if rows.narrow else 6)
+    return Axis(low, high, rows.plot), ticks
