@@ -24,7 +24,7 @@ from context_bench.llm.shapes import SHAPES
 from context_bench.session.activity import PAYLOADS
 from context_bench.systems import examine
 from context_bench.tap import Tap
-from context_bench.testing.hostile import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 
 KEY = "sk-the-real-upstream-key"
 HEADROOM = Path(__file__).parents[2] / ".vendors/headroom/bin/headroom"
@@ -43,7 +43,7 @@ async def examined(habit, **options):
     async with (
         model_server() as model,
         Tap(model.url, upstream_key=KEY) as tap,
-        MisbehavingProxy(habit, tap.url) as proxy,
+        MisbehavingProxy(habit, tap.url) if isinstance(habit, str) else Rewriting(in_body(habit), tap.url) as proxy,
     ):
         findings = await examine(proxy.url, tap, **options)
     assert KEY not in json.dumps([plain(finding) for finding in findings])
@@ -114,7 +114,7 @@ async def test_roles():
     findings = await examined("user-only")
     assert findings["roles"].status == "fail"
     assert "system → user" in findings["roles"].detail
-    assert bad(findings) == {"roles"}
+    assert bad(findings) == {"roles", "valid requests"}  # results in a message of the user answer no call
 
 
 async def test_calls_of_its_own():
@@ -475,3 +475,15 @@ def test_a_proxy_from_the_package_index_that_adds_a_tool(capsys):
     assert findings["streaming"]["detail"].count("passed on as it comes") == 3
     for name in ("thinking blocks", "reasoning items", "packed replies", "roles", "cache_control"):
         assert findings[name]["status"] == "ok"
+
+
+async def test_requests_that_a_provider_would_refuse():
+    def raw_notes(body):
+        for message in body.get("messages", []):
+            message["extra"] = {"seen": True}
+
+    spoilt = await examined(raw_notes)
+    assert spoilt["valid requests"].status == "fail"
+    assert "unknown_message_key" in spoilt["valid requests"].detail
+    assert "https://" in spoilt["valid requests"].advice
+    assert (await examined("nothing"))["valid requests"].status == "ok"

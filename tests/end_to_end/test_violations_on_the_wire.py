@@ -15,7 +15,7 @@ from context_bench.llm.servers import ModelServer
 from context_bench.llm.shapes import SHAPES, build
 from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 from context_bench.wire.request import count_request
-from context_bench.wire.violations import KINDS, compare_requests, repeated_requests, silent_truncation
+from context_bench.wire.violations import KINDS, RULES, compare_requests, repeated_requests, silent_truncation
 
 PIXELS, OTHERS = (base64.b64encode(bytes(range(i, i + 60))).decode() for i in (0, 9))
 CONTEXT = "\n\n".join(f"Part {i} of the manual says that valve {i} opens at {i + 50} degrees." for i in range(12))
@@ -47,6 +47,7 @@ def shaped(shape):
         body["messages"][:0] = early
         body["thinking"] = {"type": "enabled", "budget_tokens": 2000}
         body["tool_choice"] = {"type": "auto"}
+        body["messages"][-1]["content"][0]["is_error"] = True
     elif shape == "codex":
         body["input"].insert(-2, {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA1"})
         body["input"].insert(
@@ -360,6 +361,37 @@ CASES = [
         put((*ITEMS, 0, "content", 0, "image_url"), f"data:image/png;base64,{OTHERS}"),
         put((*ITEMS, 0, "content", 0, "detail"), "low"),
     ),
+    (
+        "message_added",
+        "openai-agent",
+        lambda body: body["messages"].insert(2, copy.deepcopy(body["messages"][1])),
+        lambda body: body["messages"].__setitem__(1, {"role": "user", "content": "In short: be quick.\n\nAnd right."}),
+    ),
+    (
+        "message_added",
+        "claude-code",
+        lambda body: body["messages"].insert(1, {"role": "assistant", "content": "I remember that valve 9 leaks."}),
+        lambda body: body["messages"][1]["content"].pop(),
+    ),
+    (
+        "text_added",
+        "plain-system",
+        lambda body: text_of(body["messages"][0], lambda text: text + "\n\nYou may call retrieve()."),
+        lambda body: text_of(body["messages"][-1], shorter),
+    ),
+    (
+        "turn_lost",
+        "codex",
+        lambda body: body["input"].__delitem__(slice(-3, None)),
+        put((*ITEMS, -1, "output"), "[cut]"),
+    ),
+    (
+        "turn_lost",
+        "tool-result",
+        lambda body: body["messages"].__delitem__(slice(2, 4)),
+        put((*MESSAGES, 3, "content"), "…"),
+    ),
+    ("tool_error_lost", "claude-code", drop(*RESULT, "is_error"), put((*RESULT, "content"), "short")),
     ("previous_response_id_changed", "codex", drop("previous_response_id"), put(("previous_response_id",), "resp_1")),
 ]
 
@@ -396,6 +428,7 @@ async def test_who_commits_it_is_told_and_who_comes_close_is_not(kind, shape, co
         "json_reserialised",
         "cache_control_lost",
         "tool_annotation_changed",
+        "turn_lost",  # the whole turn in progress
     } - {kind}
 
 
@@ -474,4 +507,5 @@ async def test_a_provider_that_cuts_without_a_word(share, told):
 def test_every_kind_has_its_proxies():
     elsewhere = {"beta_header_lost", "json_reserialised", "wire_changed", "retry", "duplicate", "silent_truncation"}
     elsewhere |= {"after_done"}  # of replies: test_watch.py
+    elsewhere |= {rule.kind for rule in RULES} - {case[0] for case in CASES}  # of the request alone: test_linter.py
     assert {case[0] for case in CASES} | elsewhere == set(KINDS)

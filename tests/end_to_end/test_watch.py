@@ -154,6 +154,7 @@ async def test_what_a_proxy_does_to_tools_is_told_apart_and_what_it_adds_is_name
     names = ("read_private_ledger", "write_private_ledger", "list_private_ledger")
     tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in names]
     expected = {"tool_added": 3, "tool_removed": 1, "tool_meaning_changed": 1, "tool_annotation_changed": 1}
+    expected["tool_name_refused"] = 1  # of the one with spaces
     for record in ("meta", "full"):
         async with behind(meddles, record=record) as (watch, _, kept):
             await send(watch.url, [{"role": "user", "content": "hi"}], tools=tools)
@@ -709,3 +710,42 @@ async def test_what_a_provider_says_after_the_end_is_no_doing_of_the_proxy():
     [turn] = kept
     assert turn.violations == {}
     assert turn.calls[0].facts["after_done"]["events"] >= 1
+
+
+async def test_what_a_provider_refuses_is_told_with_one_tap_too_and_never_in_the_clients_words():
+    kept = Kept()
+    secret = {"role": "user", "content": "my secret plan", "timestamp": 2.5}
+    async with (
+        ModelServer(Scripted({"default": "fine"})) as server,
+        Watch(server.url, prices=PRICES, keep=kept.keep, record="meta") as watch,
+    ):
+        await send(watch.url, [secret], parallel_tool_calls=False)
+        await send(watch.url, [{"role": "user", "content": "fine"}])
+    broken, clean = kept
+    assert broken.violations == {"tool_setting_without_tools": 1, "unknown_message_key": 1}
+    assert clean.violations == {}
+    assert "secret" not in repr(kept)
+
+
+async def test_a_proxy_that_makes_a_request_invalid_is_told_and_the_clients_own_faults_are_not():
+    def notes(body: dict) -> None:
+        body["messages"][-1]["extra"] = {"seen": 1}
+
+    async with behind(notes, record="full") as (watch, _, kept):
+        await send(watch.url, [{"role": "user", "content": "hi", "timestamp": 1.0}])
+    [turn] = kept
+    assert turn.violations["unknown_message_key"] == 1
+    assert any("'extra'" in detail for detail in turn.details)
+
+
+async def test_a_proxy_that_keeps_a_session_from_being_cached_is_told_by_two_requests():
+    asked = iter(range(9))
+
+    def dated(body: dict) -> None:
+        body["messages"][0]["content"] += f"\nRequest {next(asked)}."
+
+    async with behind(dated) as (watch, _, kept):
+        for messages in conversation(2, "tides"):
+            await send(watch.url, messages)
+    assert "system_changed" not in kept[0].violations
+    assert kept[1].violations["system_changed"] == 1

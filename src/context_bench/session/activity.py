@@ -26,7 +26,7 @@ from context_bench.session.offers import DEFAULT_MODEL
 from context_bench.session.options import RunOptions
 from context_bench.wire.apis import ShapedRequest, parse_request
 from context_bench.wire.request import Change, changes, count_request, facts
-from context_bench.wire.violations import Violation, compare_requests
+from context_bench.wire.violations import NOTES, Violation, compare_requests, lint_changes
 
 #: Compression below this share counts as none, above the second as some.
 NOTHING, SOMETHING = 0.01, 0.05
@@ -145,6 +145,20 @@ class Seen:
         if main is None or main.facts.get("policy", "full") != "full" or not isinstance(main.request, Mapping):
             return None
         return compare_requests(self.request.parsed(), parse_request(main.wire, main.request))
+
+    @property
+    def faults(self) -> list[Violation] | None:
+        """Faults that the provider may refuse, answer worse or bill more for, and that were not sent like that; and
+        losses on the way to another API; `None` where no bodies are kept as they are.
+        """
+        main, request = self.main, self.request
+        if main is None or main.facts.get("policy", "full") != "full" or not isinstance(main.request, Mapping):
+            return None
+        found = list(lint_changes(request.body, main.request, sent_wire=request.wire, wire=main.wire))
+        if main.wire == request.wire:
+            return found
+        across = compare_requests(request.parsed(), parse_request(main.wire, main.request))
+        return [*found, *(one for one in across if one.kind not in (*NOTES, "wire_changed"))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ def add_replay(result: Result, store: Any, run: str, told: Mapping[str, Any]) ->
     run's manifest.
     """
     from context_bench.engine.store.row_details import export
-    from context_bench.traffic.metrics.replayed import Agreement, SystemFigures, actions_by_request
+    from context_bench.traffic.evaluators.next_action import Agreement, actions_by_request
+    from context_bench.traffic.metrics.replayed import SystemFigures
 
     rules, kept = _Rules(told), {}
     passthrough = told.get("passthrough")

@@ -45,6 +45,7 @@ class WireMessage:
     parts: list[Part] = field(default_factory=list)
     tool_calls: list[dict[str, Any]] = field(default_factory=list)  # {"id", "name", "arguments"}: arguments as sent
     tool_call_id: str | None = None  # of a tool result
+    failed: bool = False  # of a tool result: the wire has a flag for it, and it is set
 
     @property
     def text(self) -> str:

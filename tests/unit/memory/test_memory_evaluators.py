@@ -6,8 +6,7 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.evaluators import BUILTINS, Abstention, AnswerVariants, LocomoOfficial, MemoryUse, Retrieval, Updates
-from context_bench.memory.evaluators.abstention import declines
-from context_bench.memory.evaluators.retrieval import why_not
+from context_bench.memory.evaluators.retrieval import declines, why_not
 from context_bench.memory.protocol import Item, conversation, packed
 
 ITEMS = [Item(f"D{s}:{t}", f"turn {t} of sitting {s}", session=f"s{s}") for s in (1, 2, 3) for t in (1, 2, 3)]

@@ -55,10 +55,6 @@ def test_recorded_case(case):
         ),
         pytest.param([{**SENT[0], "role": "developer"}, *SENT[1:]], id="developer is system"),
         pytest.param(
-            [{"role": "system", "content": "Be brief.\n\nAlso: be kind."}, *SENT[1:]],
-            id="something before the question",
-        ),
-        pytest.param(
             [*SENT[:4], {"role": "user", "content": [{"type": "text", "text": "What is x?"}]}], id="parts for text"
         ),
     ],

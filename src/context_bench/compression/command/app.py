@@ -282,7 +282,7 @@ def _replayed(system: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _violations(path: Path) -> Iterable[tuple[str, list[Any]]]:
     from context_bench.compression.evaluate import read_request
-    from context_bench.wire.violations import compare_requests
+    from context_bench.wire.violations import compare_requests, lint_changes
 
     for pair in read(path):
         if isinstance(pair.before, str) or isinstance(pair.after, str):
@@ -291,17 +291,18 @@ def _violations(path: Path) -> Iterable[tuple[str, list[Any]]]:
             )
         headers = [texts_by_name(pair.more[name]) if name in pair.more else None for name in _HEADERS]
         raw = [str(pair.more[name]).encode() if name in pair.more else None for name in _BODIES]
-        yield (
-            pair.id,
-            compare_requests(
-                read_request(pair.before),
-                read_request(pair.after),
-                sent_headers=headers[0],
-                received_headers=headers[1],
-                sent_raw=raw[0],
-                received_raw=raw[1],
-            ),
+        sent, received = read_request(pair.before), read_request(pair.after)
+        found = compare_requests(
+            sent,
+            received,
+            sent_headers=headers[0],
+            received_headers=headers[1],
+            sent_raw=raw[0],
+            received_raw=raw[1],
         )
+        if isinstance(pair.before, Mapping) and isinstance(pair.after, Mapping):
+            found += lint_changes(pair.before, pair.after, sent_wire=sent.wire, wire=received.wire, known=found)
+        yield pair.id, found
 
 
 _BEFORE = ("original", "original_messages", "sent")

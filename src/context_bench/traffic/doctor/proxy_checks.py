@@ -24,7 +24,7 @@ from context_bench.session.activity import Asker, Finding, Seen, Status, first, 
 from context_bench.wire.apis import ShapedRequest, parse_reply, stream_reader
 from context_bench.wire.apis.shared import load_json
 from context_bench.wire.request import facts
-from context_bench.wire.violations import NOTES, phrase, tools_of
+from context_bench.wire.violations import NOTES, phrase, rule_for, tools_of
 
 #: A stream that takes fewer seconds from its first token to its end tells nothing.
 _LONG_ENOUGH = 0.1
@@ -187,6 +187,7 @@ async def kept(asker: Asker, working: list[str]) -> list[Finding]:
     seen = {shape: await asker.ask(f"kept {shape}", asker.short(shape, **options)) for shape in shapes_of(working)}
     compared = {shape: one for shape, one in seen.items() if one.compared is not None}
     found = [_tools(compared) if kind == "tools" else _kept_kind(kind, compared) for kind in _KINDS]
+    found.append(_valid(seen))
     for shape, (title, put, violation) in _SIGNED.items():
         if shape in working:
             found.append(_signed(title, violation, await asker.ask(title, put(asker.short(shape)))))
@@ -228,6 +229,27 @@ def _tools(compared: dict[str, Seen]) -> Finding:
     if words:
         return Finding(title, "ok", f"the same, described in other words ({first(words, 3)})")
     return Finding(title, "ok", f"unchanged in {len(compared)} shapes")
+
+
+def _valid(seen: dict[str, Seen]) -> Finding:
+    """Find what the provider may refuse of what the proxy made of requests; on another API also what got lost."""
+    told = {shape: one.faults for shape, one in seen.items() if one.main is not None}
+    if not told or any(faults is None for faults in told.values()):
+        return Finding("valid requests", "unknown", "no body was kept of what arrived")
+    found = [(shape, one) for shape, faults in told.items() for one in faults or []]
+    if not found:
+        return Finding("valid requests", "ok", f"nothing that a provider refuses in {len(told)} shapes")
+    rules = [rule_for(one.kind, _wire_of(seen[shape]), added=True) for shape, one in found]
+    bad = any(rule is None or rule.severity == "refused" for rule in rules)
+    words = [f"{shape}: {one.kind} ({one.detail})" for shape, one in found]
+    advice = next(
+        (f"{rule.says}: {rule.source}" for rule in rules if rule is not None), "what was asked is not all there"
+    )
+    return Finding("valid requests", "fail" if bad else "warn", first(words, 3), advice)
+
+
+def _wire_of(seen: Seen) -> str:
+    return seen.main.wire if seen.main is not None else seen.request.wire
 
 
 def _unknown_parameter(seen: Seen) -> Finding:

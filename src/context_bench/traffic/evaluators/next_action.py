@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.keys import canonical_json, load_json
-from context_bench.core.records import Example
+from context_bench.core.records import Estimate, Example
 from context_bench.core.text import f1_score
 
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|cwd|workdir)s?", re.IGNORECASE)
@@ -202,3 +202,55 @@ def recorded_action(example: Example) -> Action:
     """The recorded action; empty if the recording has none."""
     recording: Any = example.get("recorded")
     return Action.of(recording.get("text"), recording.get("tool_calls")) if isinstance(recording, Mapping) else Action()
+
+
+# Two arms on the same requests
+# ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Agreement:
+    """Share of a system's next actions that equal those of passthrough, on the same requests."""
+
+    passthrough: Mapping[tuple[str, int], Action]
+    values: dict[tuple[str, int], float] = field(default_factory=dict)
+    clusters: list[str] = field(default_factory=list)
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        """Take in one answer; those without a counterpart are left out."""
+        row = item["row"]
+        key = (str(row["example_id"]), int(row.get("trial") or 0))
+        wanted = self.passthrough.get(key)
+        if wanted is None or "system" in (row.get("errors") or {}):
+            return
+        cwd = (item["example"] or {}).get("cwd")
+        self.values[key] = agreement(action_of(item), wanted, cwd=cwd)["action_match"]
+        self.clusters.append(str(row.get("cluster") or key[0]))
+
+    def estimate(self) -> Estimate | None:
+        """Mean agreement with its interval over sessions; `None` if nothing could be compared."""
+        if not self.values:
+            return None
+        from context_bench.stats import MIN_CLUSTERS, bounded
+
+        values = list(self.values.values())
+        found = Estimate(sum(values) / len(values), n=len(values), clusters=len(set(self.clusters)))
+        if found.clusters >= MIN_CLUSTERS:
+            found.low, found.high = bounded(values, self.clusters, low=0.0, high=1.0).interval()
+            found.method = "score interval, clustered"
+        return found
+
+
+def action_of(item: Mapping[str, Any]) -> Action:
+    """The action of a system's reply."""
+    output = item["output"] or {}
+    return Action.of(output.get("response"), output.get("tool_calls"))
+
+
+def actions_by_request(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], Action]:
+    """The actions of one system by (example id, trial); failed requests are left out."""
+    return {
+        (str(item["row"]["example_id"]), int(item["row"].get("trial") or 0)): action_of(item)
+        for item in items
+        if "system" not in (item["row"].get("errors") or {})
+    }

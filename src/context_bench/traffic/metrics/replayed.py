@@ -7,12 +7,12 @@ The store is read item by item; memory holds the texts of one session at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from context_bench.core.keys import canonical_json, without_nulls
-from context_bench.core.records import Estimate, Usage
+from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.metrics.cache_pricing import (
     CacheFigures,
@@ -24,7 +24,6 @@ from context_bench.metrics.cache_pricing import (
     recorded_facts,
     session_cost,
 )
-from context_bench.traffic.evaluators.next_action import Action, agreement
 from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
 from context_bench.transcripts.session import reply_tokens
 from context_bench.wire.apis import parse_request
@@ -37,6 +36,7 @@ from context_bench.wire.violations import (
     closest,
     compare_requests,
     count_tools,
+    lint_changes,
     repeated_requests,
     silent_truncation,
     tools_of,
@@ -195,8 +195,9 @@ class SystemFigures:
             self.unseen += 1
             return
         session = self._session(group, int(row.get("trial") or 0), exchange, item["example"] or {})
+        before = session.last
         self._count(session, exchange, item["example"] or {})
-        self._check(exchange)
+        self._check(exchange, before)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of all sessions, JSON-ready."""
@@ -296,8 +297,8 @@ class SystemFigures:
             session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
         self.measured.add(usage)
 
-    def _check(self, exchange: _Exchange) -> None:
-        found = _violations(exchange)
+    def _check(self, exchange: _Exchange, before: _Exchange | None) -> None:
+        found = _violations(exchange, before)
         kinds = [violation.kind for violation in found]
         self.violations.update(kinds)
         self.violated.update(set(kinds))
@@ -431,14 +432,18 @@ def _reply_tokens(example: Mapping[str, Any], count: Callable[[str], int]) -> in
     return reply_tokens(recorded.get("text"), recorded.get("tool_calls") or [], count)
 
 
-def _violations(exchange: _Exchange) -> list[Violation]:
+def _violations(exchange: _Exchange, before: _Exchange | None) -> list[Violation]:
     found = compare_requests(exchange.request, exchange.received)
     main = exchange.main
     bodies = [(dump(record.get("request")), record.get("status")) for record in exchange.records]
     found += repeated_requests(bodies)
     usage = main.get("usage") or {}
     cut = silent_truncation(usage.get("input_tokens"), main.get("tokens") or 0, exact=bool(main.get("exact")))
-    return [*found, *([cut] if cut else []), *_respelt(exchange)]
+    earlier = (before.body, before.main["request"]) if before is not None else None
+    wrong = lint_changes(
+        exchange.body, main["request"], sent_wire=exchange.wire, wire=main["wire"], earlier=earlier, known=found
+    )
+    return [*found, *wrong, *([cut] if cut else []), *_respelt(exchange)]
 
 
 def _respelt(exchange: _Exchange) -> list[Violation]:
@@ -449,51 +454,3 @@ def _respelt(exchange: _Exchange) -> list[Violation]:
     if exchange.size == main["bytes_in"] or without_nulls(main.get("request")) != without_nulls(exchange.body):
         return []
     return [Violation("json_reserialised", f"{exchange.size} bytes became {main['bytes_in']}, the meaning is the same")]
-
-
-@dataclass(slots=True)
-class Agreement:
-    """Share of a system's next actions that equal those of passthrough, on the same requests."""
-
-    passthrough: Mapping[tuple[str, int], Action]
-    values: dict[tuple[str, int], float] = field(default_factory=dict)
-    clusters: list[str] = field(default_factory=list)
-
-    def add(self, item: Item) -> None:
-        """Take in one answer; those without a counterpart are left out."""
-        row = item["row"]
-        key = (str(row["example_id"]), int(row.get("trial") or 0))
-        wanted = self.passthrough.get(key)
-        if wanted is None or "system" in (row.get("errors") or {}):
-            return
-        cwd = (item["example"] or {}).get("cwd")
-        self.values[key] = agreement(action_of(item), wanted, cwd=cwd)["action_match"]
-        self.clusters.append(str(row.get("cluster") or key[0]))
-
-    def estimate(self) -> Estimate | None:
-        """Mean agreement with its interval over sessions; `None` if nothing could be compared."""
-        if not self.values:
-            return None
-        from context_bench.stats import MIN_CLUSTERS, bounded
-
-        values = list(self.values.values())
-        found = Estimate(sum(values) / len(values), n=len(values), clusters=len(set(self.clusters)))
-        if found.clusters >= MIN_CLUSTERS:
-            found.low, found.high = bounded(values, self.clusters, low=0.0, high=1.0).interval()
-            found.method = "score interval, clustered"
-        return found
-
-
-def action_of(item: Item) -> Action:
-    """The action of a system's reply."""
-    output = item["output"] or {}
-    return Action.of(output.get("response"), output.get("tool_calls"))
-
-
-def actions_by_request(items: Iterable[Item]) -> dict[tuple[str, int], Action]:
-    """The actions of one system by (example id, trial); failed requests are left out."""
-    return {
-        (str(item["row"]["example_id"]), int(item["row"].get("trial") or 0)): action_of(item)
-        for item in items
-        if "system" not in (item["row"].get("errors") or {})
-    }

@@ -10,7 +10,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from cachetools import FIFOCache
 
@@ -23,12 +23,15 @@ from context_bench.tap.exchange import SOCKET, Headers
 from context_bench.tap.masking import failure_of, mask_text
 from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
+from context_bench.wire.apis.shared import as_dict, load_json
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.request import WireRequest, by_lower_name
 from context_bench.wire.turns import Turn, plus
 from context_bench.wire.violations import (
     Violation,
     compare_requests,
+    lint_changes,
+    lint_request,
     names_of,
     repeated_requests,
     silent_truncation,
@@ -103,6 +106,8 @@ def _prompt_cost(profile: CacheProfile, length: int, read: int, written: int) ->
 PROMPTS = ("openai-chat", "openai-responses", "anthropic")
 _DETAILS = 50  # of one turn
 _TOOLS = 20  # of one turn and kind
+_LINTED = 2**20  # bytes of a body that is looked at again
+_SESSIONS = 24  # whose last bodies are kept
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 _log = logging.getLogger("context_bench.tap")
 
@@ -151,6 +156,7 @@ class TurnMeasure:
         self._alone = CacheForecast(prices, counter_model=counter_model)
         self._places: FIFOCache[tuple[ArmName, int], SessionPlace] = FIFOCache(1024)
         self._drawn: FIFOCache[tuple[ArmName, int], tuple[ArmName, str]] = FIFOCache(1024)
+        self._earlier: FIFOCache[tuple[str, str], tuple[bytes, bytes]] = FIFOCache(_SESSIONS)
         self._number = 0
 
     def all(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
@@ -229,6 +235,7 @@ class TurnMeasure:
                 turn.bill_alone = 0.0
         else:
             turn.alone_cost, turn.bill_alone = turn.predicted_cost, turn.bill_through
+            self._tell(turn, front, self._faults(turn, front, front))
         return turn, self._mirrored(event, front, turn, place)
 
     @staticmethod
@@ -294,7 +301,6 @@ class TurnMeasure:
         again = repeated_requests([(call.raw, call.exchange.status) for call in calls]) if len(calls) > 1 else []
         turn.retries = len(again)
         turn.extra = max(0, len(calls) - 1 - turn.retries)
-        kinds: Counter[str] = Counter(violation.kind for violation in again)
         if not calls:
             turn.unchanged = None
             return
@@ -320,13 +326,37 @@ class TurnMeasure:
         )
         twice = stream_past_end(turn.front.facts, record.facts) if turn.front is not None else None
         found += [one for one in (billed, twice) if one is not None]
-        kinds.update(violation.kind for violation in found)
-        turn.violations = dict(sorted(kinds.items()))
-        turn.tools = self._tools(front, found)
-        if self._record in ("redacted", "full"):
-            turn.details = [f"{one.kind}: {one.detail}" for one in [*again, *found]][:_DETAILS]
+        found += self._faults(turn, front, main, found)
+        self._tell(turn, front, [*again, *found])
         turn.added = _apart(turn.seconds, record.seconds)
         turn.added_ttft = _apart(turn.ttft, record.ttft)
+
+    def _tell(self, turn: Turn, front: SeenExchange, found: list[Violation]) -> None:
+        """Write down what was found, by kind; in words only where texts are kept."""
+        turn.violations = dict(sorted(Counter(one.kind for one in found).items()))
+        turn.tools = self._tools(front, found)
+        if self._record in ("redacted", "full"):
+            turn.details = [f"{one.kind}: {one.detail}" for one in found][:_DETAILS]
+
+    def _faults(
+        self, turn: Turn, front: SeenExchange, main: SeenExchange, known: Sequence[Violation] = ()
+    ) -> list[Violation]:
+        """Faults that the provider refuses, answers worse or bills more for: all of them where there is one tap,
+        else those that are not the client's own.
+        """
+        wires = [one.exchange.record.wire for one in (front, main) if one.exchange.record is not None]
+        if len(wires) < 2 or front.request is None or main.request is None or len(main.raw) > _LINTED:
+            return []
+        earlier = self._earlier.get((turn.arm, f"{turn.session} {turn.context}"))
+        self._earlier[turn.arm, f"{turn.session} {turn.context}"] = front.raw, main.raw
+        if front is main:
+            before = _body(earlier[1]) if earlier else None
+            return list(lint_request(_body(main.raw), wires[1], earlier=before))
+        if front.exchange.digest == main.exchange.digest:
+            return []
+        sent, received = _body(front.raw), _body(main.raw)
+        pair = (_body(earlier[0]), _body(earlier[1])) if earlier else None
+        return list(lint_changes(sent, received, sent_wire=wires[0], wire=wires[1], earlier=pair, known=known))
 
     def _tools(self, front: SeenExchange, found: list[Violation]) -> dict[str, list[str]]:
         """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the
@@ -367,6 +397,13 @@ class TurnMeasure:
             headers = [*exchange.headers, ("Content-Type", "application/json")]
             return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
         return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
+
+
+def _body(raw: bytes) -> dict[str, Any]:
+    try:
+        return as_dict(load_json(raw))
+    except ValueError:
+        return {}
 
 
 def _count_needles(turn: Turn, planted: Sequence[tuple[str, int]], removed: frozenset[str]) -> None:

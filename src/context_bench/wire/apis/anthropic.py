@@ -93,7 +93,8 @@ def _tool_result(block: Mapping[str, Any]) -> WireMessage:
         parts[-1].cache_control = parts[-1].cache_control or mark
     elif mark:
         parts = [Part("text", "", block, mark)]
-    return WireMessage("tool", parts, tool_call_id=as_str(block.get("tool_use_id")))
+    failed = block.get("is_error") is True
+    return WireMessage("tool", parts, tool_call_id=as_str(block.get("tool_use_id")), failed=failed)
 
 
 def _blocks(content: Any) -> tuple[list[Part], list[dict[str, Any]]]:

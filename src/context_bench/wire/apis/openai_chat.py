@@ -58,9 +58,8 @@ def _message(raw: Any) -> WireMessage:
     if isinstance(raw.get("function_call"), OBJECT):
         calls.append(tool_call({"function": raw["function_call"]}))
     role = as_str(raw.get("role")) or "unknown"
-    return WireMessage(
-        role, parts, calls, as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None)
-    )
+    answered = as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None)
+    return WireMessage(role, parts, calls, answered, failed=raw.get("is_error") is True)
 
 
 def content_parts(content: Any, holder: Any = None) -> list[Part]:

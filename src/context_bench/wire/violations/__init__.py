@@ -12,9 +12,13 @@ with the one that arrived, or with several, and their bill. Nothing here does I/
 | `assistant_role_changed` | what the assistant said arrives as said by another |
 | `role_changed` | any other change of role (a tool's result as the user's words) |
 | `last_user_changed` | the question (last paragraph of the last user text) is another, or gone |
-| `order_changed` | messages or tools arrive in another order |
+| `order_changed` | messages, tools or instructions in mid-conversation arrive in another place |
+| `message_added` | a message that was not sent, where none is gone that it could stand for; or one twice |
+| `text_added` | words beside a text that is still there whole; not in the sum |
+| `turn_lost` | a message of the turn in progress is gone, or any on its way to another API, and nothing stands for it |
 | `orphan_tool_result` | a tool result without the call before it |
 | `unanswered_tool_call` | a tool call without its result |
+| `tool_error_lost` | a result that was marked as failed arrives as a good one |
 | `tool_arguments_changed` | another tool name or other arguments in a call of the history |
 | `tool_added`, `tool_removed` | a tool more or less; one of another name is both |
 | `tool_meaning_changed` | what a tool takes: parameters, types, required fields, enum values |
@@ -66,13 +70,53 @@ count where the provider's own had none of them. Where pieces were cut is no cha
 | `stream_characters_split` | a character cut in two between pieces, or bytes that are no text |
 | `answered_without_provider` | an answer for which the provider was not asked: a cache in between; not in the sum |
 
+Valid where it arrived (`lint_request`, rules and sources in `rules.toml`), from the request alone; between two taps what
+was sent like that is not counted:
+
+| kind | what is wrong |
+| --- | --- |
+| `foreign_block` | refused: a block of another provider's API |
+| `foreign_tool` | refused: a tool defined in the form of another provider's API |
+| `cache_mark_unknown` | refused: a cache mark for a provider that has none |
+| `too_many_cache_marks` | refused: more than four cache marks in one request |
+| `cache_mark_order` | refused: a cache mark of one hour behind one of five minutes |
+| `cache_mark_misplaced` | refused: a cache mark on thinking or on an empty text |
+| `cache_mark_in_result` | costs: a cache mark on a part inside a tool's result, where it marks nothing; it belongs on the result |
+| `tool_result_not_first` | refused: something else stands before a tool's result in its message |
+| `tool_result_late` | refused: a tool's result that does not follow its call at once |
+| `duplicate_tool_result` | refused: two results of one call |
+| `duplicate_call_id` | refused: two calls with one id |
+| `duplicate_turn` | worse: the assistant says the same twice in a row |
+| `assistant_first` | refused: the history begins with the assistant |
+| `tool_setting_without_tools` | refused: a setting about tools in a request without tools |
+| `empty_list` | worse: an empty list in the place of none: strict backends of this API refuse it |
+| `empty_content` | refused: a message or a text without content |
+| `unknown_message_key` | refused: a key that messages of this API do not have |
+| `unknown_block_key` | refused: a key that blocks of this type do not have |
+| `role_unknown` | refused: a role that this API, or this model, does not have |
+| `tool_result_in_parts` | worse: a tool's result as a list of texts: some backends refuse it or read the first |
+| `media_as_text` | worse: an image or a file inside a tool's result as text: the model reads its base64, and every character is billed |
+| `schema_property_missing` | worse: a tool requires a property that its schema does not define: the model must guess it, and Gemini refuses the request |
+| `schema_array_without_items` | refused: a list in a tool's schema without `items` |
+| `schema_not_object` | refused: a tool's schema whose top level is not `type: object` |
+| `duplicate_tool_name` | refused: two tools of one name |
+| `tool_name_refused` | refused: a tool's name with other characters than letters, digits, _ and -, or too long a one |
+| `reasoning_item_alone` | refused: a reasoning item without the item that it led to |
+| `max_tokens_missing` | refused: no max_tokens, which this API requires |
+| `thinking_setting_refused` | refused: thinking is on, with a setting that it excludes |
+| `json_not_mentioned` | refused: JSON is asked for by response_format, and no message holds the word |
+| `parameter_refused` | refused: max_tokens for a model that takes max_completion_tokens |
+| `result_emptied` | worse: a tool's result that arrived with a text before is empty now |
+| `system_changed` | costs: the instructions at the head are others than in the request before: nothing of the conversation is read from the cache |
+| `tools_changed` | costs: the same tools in another order than in the request before: nothing is read from the cache |
+
 `tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`,
 `tool_removed` and `tool_meaning_changed`.
 """  # noqa: E501
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
@@ -87,33 +131,37 @@ from context_bench.wire.request import (
     align,
     by_lower_name,
     question_of,
-    stated,
 )
+from context_bench.wire.violations.linter import RULES, Rule, family_of, lint_changes, lint_request, rule_for
 from context_bench.wire.violations.parts import (
-    KINDS,
+    COMPARED,
     NOTES,
+    SUMS,
     Violation,
+    additions,
     argument_changes,
     broken_tool_pairs,
-    by_kind,
     count_tools,
+    failures_lost,
     last_user,
+    losses,
     media_changes,
-    names_of,
     phrase,
     reasoning_losses,
-    schema_changes,
     server_tool_changes,
     thinking_changes,
     tools_of,
     total,
 )
 from context_bench.wire.violations.replies import REPLY_KINDS, closest_reply, compare_replies, reply_faults
+from context_bench.wire.violations.settings import definition_changes, mark_changes, names_of
 
 __all__ = [
     "KINDS",
     "NOTES",
     "REPLY_KINDS",
+    "RULES",
+    "Rule",
     "Violation",
     "by_kind",
     "closest",
@@ -121,75 +169,30 @@ __all__ = [
     "compare_replies",
     "compare_requests",
     "count_tools",
+    "family_of",
+    "lint_changes",
+    "lint_request",
     "stream_past_end",
     "names_of",
     "phrase",
     "repeated_requests",
     "reply_faults",
     "reserialised",
+    "rule_for",
     "silent_truncation",
     "tools_of",
     "total",
     "wire_violations",
 ]
 
-
-def mark_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """Changes of cache marks: the places where the prefix may be cached, and the times. A mark stands on a message's
-    last part or on one counted from its start.
-    """
-    back = {j: i for i, j in pairs.items()}
-    before = dict(_marks_of(sent, {i: i for i in range(len(sent.messages))}))
-    after = dict(_marks_of(received, back))
-    for place in before.keys() & after.keys():
-        if before[place] != after[place]:
-            yield Violation(
-                "cache_control_ttl_changed", f"{_where(place)}: {before[place]} → {after[place]}", _index(place)
-            )
-    lost, added = sorted(before.keys() - after.keys(), key=str), sorted(after.keys() - before.keys(), key=str)
-    for place, other in zip(lost, added, strict=False):
-        yield Violation("cache_control_moved", f"from {_where(place)} to {_where(other)}", _index(place))
-    for place in lost[len(added) :]:
-        yield Violation("cache_control_lost", _where(place), _index(place))
-    for place in added[len(lost) :]:
-        yield Violation("cache_control_added", _where(place), _index(place))
+#: Every kind there is, in the order of the tables above.
+KINDS: tuple[str, ...] = tuple(dict.fromkeys((*COMPARED, *(rule.kind for rule in RULES))))
 
 
-_Place = tuple[str, Any, Any]
-
-
-def _marks_of(request: WireRequest, back: Pairs) -> Iterator[tuple[_Place, str]]:
-    if request.params.get("cache_control"):
-        yield ("request", 0, 0), _lifetime(request.params["cache_control"])
-    for tool in request.tools:
-        if isinstance(tool, Mapping) and tool.get("cache_control"):
-            yield ("tool", str(tool.get("name") or tool.get("type")), 0), _lifetime(tool["cache_control"])
-    for j, message in enumerate(request.messages):
-        for place, part in enumerate(message.parts):
-            if part.cache_control:
-                step = "last" if place == len(message.parts) - 1 else place
-                yield (
-                    ("message", back[j], step) if j in back else ("new message", j, step),
-                    _lifetime(part.cache_control),
-                )
-
-
-def _lifetime(mark: Any) -> str:
-    ttl = mark.get("ttl") if isinstance(mark, Mapping) else None
-    return str(ttl or "5m")  # what a mark without one means
-
-
-def _where(place: _Place) -> str:
-    what, which, step = place
-    if what == "tool":
-        return f"tool {which}"
-    if what == "request":
-        return "the whole request"
-    return f"{what} {which + 1}, {'its last part' if step == 'last' else f'part {step + 1}'}"
-
-
-def _index(place: _Place) -> int | None:
-    return place[1] if place[0] == "message" else None
+def by_kind(counts: Mapping[str, int]) -> dict[str, int]:
+    """Every kind and every name that stands for several, with how often it occurred, as gates and metrics name them."""
+    found = {kind: counts.get(kind, 0) for kind in KINDS}
+    return found | {name: sum(found[kind] for kind in kinds) for name, kinds in SUMS.items()}
 
 
 def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
@@ -197,6 +200,8 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
     for i, j in pairs.items():
         before, after = sent.messages[i].role, received.messages[j].role
         if before == after or (before in SYSTEM_ROLES and after in SYSTEM_ROLES):
+            continue
+        if before in SYSTEM_ROLES and _put_in_place(sent, received, pairs, i):
             continue
         kind = (
             "system_role_lost"
@@ -206,20 +211,43 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
             else "role_changed"
         )
         yield Violation(kind, f"message {i + 1}: {before} → {after}", i)
-    kept = [message for message in received.messages if message.role in SYSTEM_ROLES]
+    kept = [j for j, message in enumerate(received.messages) if message.role in SYSTEM_ROLES]
     for i, message in enumerate(sent.messages):
-        if message.role in SYSTEM_ROLES and i not in pairs and message.text and not _stands_in(kept, message.text):
-            elsewhere = next((m.role for m in received.messages if message.text in m.text), None)
-            if elsewhere:
-                yield Violation(
-                    "system_role_lost", f"message {i + 1}: {message.role} → part of a message of {elsewhere}", i
-                )
-            elif not kept:
-                yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
+        if message.role not in SYSTEM_ROLES or i in pairs or not message.text:
+            continue
+        holders = [j for j in kept if message.text in received.messages[j].text]
+        ahead, _ = _neighbours(sent, pairs, i)
+        if holders and ahead is not None and holders[-1] < ahead:
+            yield Violation("order_changed", f"message {i + 1}: instructions in mid-conversation moved to the head", i)
+        if holders or _put_in_place(sent, received, pairs, i):
+            continue
+        elsewhere = next((m.role for m in received.messages if message.text in m.text), None)
+        if elsewhere:
+            yield Violation(
+                "system_role_lost", f"message {i + 1}: {message.role} → part of a message of {elsewhere}", i
+            )
+        elif not kept:
+            yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
 
 
-def _stands_in(messages: Iterable[WireMessage], text: str) -> bool:
-    return any(text in message.text for message in messages)
+def _neighbours(sent: WireRequest, pairs: Pairs, i: int) -> tuple[int | None, int | None]:
+    """Places at which the nearest messages before and behind a sent one arrived, instructions apart."""
+    spoken = [k for k in pairs if sent.messages[k].role not in SYSTEM_ROLES]
+    before, behind = [pairs[k] for k in spoken if k < i], [pairs[k] for k in spoken if k > i]
+    return max(before, default=None), min(behind, default=None)
+
+
+def _put_in_place(sent: WireRequest, received: WireRequest, pairs: Pairs, i: int) -> bool:
+    """True if instructions in mid-conversation arrived in their place as the user's words, on the wire where most
+    models take instructions at the head only: translated, or said to be the system's.
+    """
+    text = sent.messages[i].text
+    before, behind = _neighbours(sent, pairs, i)
+    if received.wire != "anthropic" or before is None or not text:
+        return False
+    last = len(received.messages) if behind is None else behind + 1
+    holders = [one.text for one in received.messages[before:last] if one.role == "user" and text in one.text]
+    return bool(holders) and (sent.wire != received.wire or "<system" in holders[0])
 
 
 def order_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
@@ -264,56 +292,6 @@ def question_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
         yield Violation("last_user_changed", "another user message stands behind the last one", last)
 
 
-#: Parameters that have a kind of their own.
-_TOLD_APART = frozenset(
-    {
-        "tool_choice",
-        "response_format",
-        "text",
-        "output_format",
-        "output_config",
-        "thinking",
-        "previous_response_id",
-        "cache_control",
-    }
-)
-
-
-def parameter_changes(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
-    """Settings that are added, gone or mean something else."""
-    a, b = stated(sent.params), stated(received.params)
-    if _choice(a, sent) != _choice(b, received):
-        yield Violation("tool_choice_changed", _change("tool_choice", a, b))
-    for name in ("response_format", "output_format", "output_config", "text"):
-        if canonical_json(a.get(name)) != canonical_json(b.get(name)):
-            yield Violation("response_format_changed", _change(name, a, b))
-    if canonical_json(a.get("thinking")) != canonical_json(b.get("thinking")):
-        yield Violation("thinking_changed", _change("thinking", a, b))
-    if a.get("previous_response_id") != b.get("previous_response_id"):
-        yield Violation("previous_response_id_changed", _change("previous_response_id", a, b))
-    if sent.model != received.model:
-        yield Violation("params_changed", "another model")
-    if sent.stream != received.stream:
-        yield Violation("params_changed", f"stream {sent.stream} → {received.stream}")
-    for name in sorted((a.keys() | b.keys()) - _TOLD_APART):
-        if name not in a or name not in b or canonical_json(a[name]) != canonical_json(b[name]):
-            yield Violation("params_changed", _change(name, a, b))
-
-
-def _change(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    return f"{name} {'was added' if name not in a else 'is gone' if name not in b else 'has another value'}"
-
-
-def _choice(params: Mapping[str, Any], request: WireRequest) -> str:
-    """Effective `tool_choice`: left out, it is `auto` where there are tools and `none` where there are none."""
-    given = params.get("tool_choice")
-    if given is None:
-        given = "auto" if request.tools else "none"
-    if isinstance(given, Mapping) and given.keys() == {"type"}:
-        given = given["type"]
-    return canonical_json(given)
-
-
 def header_changes(sent: Mapping[str, str], received: Mapping[str, str]) -> Iterator[Violation]:
     """Beta features and API versions that were asked for and did not arrive."""
     before, after = by_lower_name(sent.items()), by_lower_name(received.items())
@@ -354,7 +332,9 @@ def compare_requests(
         *order_changes(sent, received, pairs),
         *question_changes(sent, received, pairs),
     ]
+    found += [*additions(sent, received, pairs), *losses(sent, received, pairs)]
     found += [*broken_tool_pairs(sent, received), *argument_changes(sent, received, pairs)]
+    found += failures_lost(sent, received, pairs)
     found += [*thinking_changes(sent, received, pairs), *reasoning_losses(sent, received, pairs)]
     found += [
         *server_tool_changes(sent, received, pairs),
@@ -363,8 +343,7 @@ def compare_requests(
     ]
     if sent.wire != received.wire:
         found.append(Violation("wire_changed", f"{sent.wire} → {received.wire}"))
-    else:
-        found += [*schema_changes(sent.tools, received.tools), *parameter_changes(sent, received)]
+    found += definition_changes(sent, received)
     if sent_headers is not None and received_headers is not None:
         found += header_changes(sent_headers, received_headers)
     if sent_raw is not None and received_raw is not None and reserialised(sent_raw, received_raw):

@@ -1,7 +1,7 @@
 """Kinds of violations, and the changes to blocks that are not a proxy's to touch.
 
 Blocks: signed thinking, reasoning items, calls of the provider's own tools; images, files and sound, each a thing of
-its own, however it is wrapped; tool calls, their results and arguments, and the definitions of tools.
+its own, however it is wrapped; tool calls, their results and arguments.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.keys import NAMED, canonical_json, hash_text, load_json, without_nulls
-from context_bench.wire.request import RESULT_ROLES, Pairs, Part, WireMessage, WireRequest
+from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest
 
-#: Every kind there is, in the order of the table at the head of this package.
-KINDS: tuple[str, ...] = (
+#: What a comparison of two requests finds, in the order of the table at the head of this package.
+COMPARED: tuple[str, ...] = (
     "system_role_lost",
     "assistant_role_changed",
     "role_changed",
     "last_user_changed",
     "order_changed",
+    "message_added",
+    "text_added",
+    "turn_lost",
     "orphan_tool_result",
     "unanswered_tool_call",
+    "tool_error_lost",
     "tool_arguments_changed",
     "tool_added",
     "tool_removed",
@@ -70,8 +74,8 @@ class Violation:
 
 
 #: Kinds that are named and not summed: other words for a tool's reader, which is what compressors of tools do, and
-#: replies out of a cache of the proxy's own.
-NOTES = frozenset({"tool_annotation_changed", "answered_without_provider"})
+#: words beside a text that is still there; and replies out of a cache of the proxy's own.
+NOTES = frozenset({"tool_annotation_changed", "text_added", "answered_without_provider"})
 #: A name that stands for several kinds, wherever figures stand beside each other by name: the kind of that name was
 #: split.
 SUMS: dict[str, tuple[str, ...]] = {"tool_schema_changed": ("tool_added", "tool_removed", "tool_meaning_changed")}
@@ -109,12 +113,6 @@ def phrase(kind: str, tools: Collection[str] = (), most: int = 3) -> str:
         return kind
     more = len(tools) - most
     return f"{kind} {', '.join(list(tools)[:most])}{f' and {more:,} more' if more > 0 else ''}"
-
-
-def by_kind(counts: Mapping[str, int]) -> dict[str, int]:
-    """Every kind and every name that stands for several, with how often it occurred, as gates and metrics name them."""
-    found = {kind: counts.get(kind, 0) for kind in KINDS}
-    return found | {name: sum(found[kind] for kind in kinds) for name, kinds in SUMS.items()}
 
 
 _SERVER_TOOLS = re.compile(
@@ -176,6 +174,9 @@ def _is_signed(part: Part) -> bool:
 def thinking_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
     """Signed thinking of a message that is still there: byte-equal; only that of finished turns may be left out."""
     turn = last_user(sent)
+    if sent.wire != received.wire:
+        yield from _thinking_across(sent, received, pairs)
+        return
     for i, j in pairs.items():
         before, after = _blocks(sent.messages[i], _is_signed), _blocks(received.messages[j], _is_thinking)
         missing = [block for block in before if block not in after]
@@ -190,9 +191,21 @@ def thinking_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
             yield Violation("thinking_changed", f"message {i + 1}: signed thinking arrived in another order", i)
 
 
+def _thinking_across(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Thinking on OpenAI's chat wire is text (`reasoning_content`); the other wires take back only what they signed."""
+    turn = last_user(sent)
+    if received.wire != "openai-chat":
+        return
+    there = {part.text for message in received.messages for part in message.parts if part.text}
+    for i in pairs:
+        thoughts = [part.text for part in sent.messages[i].parts if part.kind == "reasoning" and part.text]
+        if (turn is None or i > turn) and any(not any(text in one for one in there) for text in thoughts):
+            yield Violation("thinking_changed", f"message {i + 1}: its thinking is gone", i)
+
+
 def reasoning_losses(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
     """Reasoning items of the Responses wire: each goes with the item behind it."""
-    for i in _lost(sent, received, pairs, _is_reasoning):
+    for i in _lost(sent, received, pairs, _is_reasoning) if sent.wire == received.wire else ():
         yield Violation("reasoning_item_lost", f"item {i + 1} is gone or altered, what it led to is still there", i)
 
 
@@ -215,7 +228,9 @@ def _is_reasoning(part: Part) -> bool:
 
 
 def server_tool_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """Calls and results of the provider's own tools that are not as they were."""
+    """Calls and results of the provider's own tools that are not as they were; another provider has no use for them."""
+    if sent.wire != received.wire:
+        return
     for i, j in pairs.items():
         before, after = _blocks(sent.messages[i], _is_server_tool), _blocks(received.messages[j], _is_server_tool)
         if before and before != after:
@@ -312,21 +327,22 @@ def _strings(value: Any) -> Iterator[str]:
 
 def broken_tool_pairs(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
     """Calls and results that belonged together and no longer do."""
-    orphans_before = Counter(ident for ident, _ in _orphans(sent))
-    for ident, j in _orphans(received):
+    orphans_before = Counter(ident for ident, _ in orphan_results(sent))
+    for ident, j in orphan_results(received):
         if orphans_before[ident]:
             orphans_before[ident] -= 1
         else:
             yield Violation("orphan_tool_result", f"message {j + 1} answers a call that is not there", j)
-    open_before = Counter(ident for ident, _ in _unanswered(sent))
-    for ident, j in _unanswered(received):
+    open_before = Counter(ident for ident, _ in unanswered_calls(sent))
+    for ident, j in unanswered_calls(received):
         if open_before[ident]:
             open_before[ident] -= 1
         else:
             yield Violation("unanswered_tool_call", f"the call in message {j + 1} has no result", j)
 
 
-def _orphans(request: WireRequest) -> Iterator[tuple[str, int]]:
+def orphan_results(request: WireRequest) -> Iterator[tuple[str, int]]:
+    """Results of tools without the call before them: (id of the call, place of the message)."""
     called: set[str] = set()
     for j, message in enumerate(request.messages):
         if message.role in RESULT_ROLES and str(message.tool_call_id) not in called:
@@ -336,7 +352,8 @@ def _orphans(request: WireRequest) -> Iterator[tuple[str, int]]:
             called.add(str(message.tool_calls[0].get("name")))
 
 
-def _unanswered(request: WireRequest) -> Iterator[tuple[str, int]]:
+def unanswered_calls(request: WireRequest) -> Iterator[tuple[str, int]]:
+    """Calls that no result answers: (id, or name where there is none; place of the message)."""
     answered = {str(message.tool_call_id) for message in request.messages if message.tool_call_id}
     for j, message in enumerate(request.messages):
         for call in message.tool_calls:
@@ -347,12 +364,15 @@ def _unanswered(request: WireRequest) -> Iterator[tuple[str, int]]:
 
 def argument_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
     """Calls of the history that are gone, name another tool or have other arguments."""
+    elsewhere = {str(call["id"]): call for one in received.messages for call in one.tool_calls if call.get("id")}
     for i, j in pairs.items():
         arrived = received.messages[j].tool_calls
         by_id = {str(call.get("id")): call for call in arrived}
         for place, call in enumerate(sent.messages[i].tool_calls):
             other = by_id.get(str(call.get("id"))) or (
-                arrived[place] if len(arrived) == len(sent.messages[i].tool_calls) else None
+                arrived[place]
+                if len(arrived) == len(sent.messages[i].tool_calls)
+                else elsewhere.get(str(call.get("id")))
             )
             if other is None:
                 if arrived or received.messages[j].role == "assistant":
@@ -373,91 +393,81 @@ def argument_value(arguments: Any) -> str:
     return canonical_json({} if arguments is None else arguments)
 
 
-def schema_changes(sent: Sequence[Any], received: Sequence[Any]) -> Iterator[Violation]:
-    """Tools added, gone, with another meaning, with other words for whoever reads them, or in another order."""
-    before, after = _by_name(sent), _by_name(received)
-    for key, (name, _) in before.items():
-        if key not in after:
-            yield Violation("tool_removed", f"tool {name} is gone", name=name)
-    for key, (name, _) in after.items():
-        if key not in before:
-            yield Violation("tool_added", f"tool {name} was added", name=name)
-    for key in (key for key in before if key in after):
-        name, a, b = *before[key], after[key][1]
-        if canonical_json(_bare(a)) != canonical_json(_bare(b)):
-            yield Violation("tool_meaning_changed", f"tool {name} has another definition", name=name)
-        elif others := set(_annotations(a)) ^ set(_annotations(b)):
-            words = ", ".join(sorted({path[-1] for path, _ in others}))
-            yield Violation("tool_annotation_changed", f"tool {name} is described in another way: {words}", name=name)
-    if before.keys() == after.keys() and list(before) != list(after):
-        yield Violation("order_changed", "the tools arrived in another order")
+def additions(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Additions to what was sent: messages, and words beside a text that is still there whole.
 
-
-def names_of(tools: Sequence[Any]) -> list[str]:
-    """Names of tools, of whatever wire."""
-    return [name for name, _ in _by_name(tools).values()]
-
-
-_NAME_LENGTH = 128  # the most that an API takes
-
-
-def _by_name(tools: Sequence[Any]) -> dict[str, tuple[str, Any]]:
-    """Each tool with its name, without its null fields, under a key of its own (two may have one name)."""
-    found: dict[str, tuple[str, Any]] = {}
-    for tool in tools:
-        held = tool if isinstance(tool, Mapping) else {}
-        inner = held.get("function") if isinstance(held.get("function"), Mapping) else held
-        name = str((inner or {}).get("name") or held.get("type") or len(found))
-        key = name if name not in found else f"{name} #{len(found)}"
-        found[key] = name[:_NAME_LENGTH], without_nulls(tool)
-    return found
-
-
-#: What a tool or a schema tells its reader and what checks nothing: by JSON Schema's own list, and the examples that a
-#: tool may have.
-_ANNOTATIONS = frozenset(
-    [
-        "$comment",
-        "$schema",
-        "default",
-        "deprecated",
-        "description",
-        "example",
-        "examples",
-        "input_examples",
-        "readOnly",
-        "title",
-        "writeOnly",
-    ]
-)
-_LITERAL = frozenset({"const", "enum"})
-#: What a schema without them says too.
-_UNLIMITED: dict[str, tuple[Any, ...]] = {"required": ([],), "properties": ({},), "$defs": ({},), "definitions": ({},)}
-
-
-def _bare(schema: Any, names: bool = False) -> Any:
-    """A tool without words for its reader. `names`: the keys are names of properties, so that one called `description`
-    stays.
+    A new message is no addition where messages are gone: it stands for them (a summary). One that repeats what was sent
+    once is.
     """
-    if not isinstance(schema, Mapping):
-        return [_bare(item) for item in schema] if isinstance(schema, list) else schema
-    if names:
-        return {key: _bare(value) for key, value in schema.items()}
-    return {
-        key: value if key in _LITERAL else _bare(value, names=key in NAMED)
-        for key, value in schema.items()
-        if key not in _ANNOTATIONS and key != "cache_control" and value not in _UNLIMITED.get(key, ())
-    }
+    taken = set(pairs.values())
+    texts = [message.text for message in sent.messages]
+    often, gone = Counter(texts), len(pairs) < len(sent.messages)
+    given: Counter[str] = Counter(received.messages[j].text for j in taken)
+    for j, message in enumerate(received.messages):
+        text = message.text
+        if j in taken or not text.strip() or message.role in RESULT_ROLES:
+            continue
+        given[text] += 1
+        again = often[text] > 0 and given[text] > often[text]
+        if again or (text not in often and not gone and not _made_of(text, texts)):
+            yield Violation("message_added", f"message {j + 1} {'repeats another' if again else 'was not sent'}", j)
+    for i, j in pairs.items():
+        before, after = texts[i].strip(), received.messages[j].text.strip()
+        if sent.messages[i].failed and not received.messages[j].failed:
+            continue  # a word for the flag
+        if len(after) > len(before) > 0 and before in after and not _made_of(after.replace(before, "", 1), texts):
+            yield Violation("text_added", f"message {i + 1} holds more than was sent", i)
 
 
-def _annotations(schema: Any, names: bool = False, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The words for a tool's reader: where each stands, its own name last, and what it says."""
-    if isinstance(schema, list):
-        for place, item in enumerate(schema):
-            yield from _annotations(item, path=(*path, str(place)))
-    elif isinstance(schema, Mapping):
-        for key, value in schema.items():
-            if not names and key in _ANNOTATIONS:
-                yield (*path, str(key)), canonical_json(value)
-            elif names or key not in _LITERAL:
-                yield from _annotations(value, not names and key in NAMED, (*path, str(key)))
+def _made_of(text: str, texts: Sequence[str]) -> bool:
+    """True if a text is nothing but pieces of others, such as messages that were joined, and tags around them."""
+    left = [line for line in text.splitlines() if line.strip() and not any(line.strip() in one for one in texts)]
+    rest = "\n".join(left)
+    for one in sorted((one for one in texts if one.strip()), key=len, reverse=True):
+        rest = rest.replace(one, "")
+    return re.search(r"\w", _TAG.sub("", rest)) is None
+
+
+_TAG = re.compile(r"</?[\w-]{1,40}>")
+
+
+def losses(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Messages that are gone as a whole where that is no compression: what the turn in progress is made of, and, across
+    wires, any (who only translates leaves nothing out).
+    """
+    last = last_user(sent)
+    there = "\n".join(message.text for message in received.messages)
+    kept = {str(one.tool_call_id) for one in received.messages if one.tool_call_id}
+    kept |= {str(call.get("id")) for one in received.messages for call in one.tool_calls}
+    for i, message in enumerate(sent.messages):
+        if i in pairs or message.role in SYSTEM_ROLES or (message.text in there and message.text.strip()):
+            continue
+        idents = {str(call.get("id")) for call in message.tool_calls} | {str(message.tool_call_id)}
+        said = bool(message.tool_calls or message.tool_call_id or message.text.strip())
+        if not said or idents & kept:
+            continue
+        if last is not None and i > last:
+            yield Violation("turn_lost", f"message {i + 1}, of the turn in progress, is gone", i)
+        elif sent.wire != received.wire and not _summed_up(sent, received):
+            yield Violation("turn_lost", f"message {i + 1} is gone, and nothing stands for it", i)
+
+
+def _summed_up(sent: WireRequest, received: WireRequest) -> bool:
+    """True if the words of somebody arrived that were not sent and may stand for what is gone."""
+    texts = {message.text.strip() for message in sent.messages}
+    spoken = (message.text.strip() for message in received.messages if message.role not in SYSTEM_ROLES)
+    return any(text and text not in texts for text in spoken)
+
+
+_FAILED = re.compile(r"error|fail|exception|denied|traceback", re.IGNORECASE)
+
+
+def failures_lost(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+    """Results that the client marked as failed and that arrive as good ones; where the wire has no such flag, a word in
+    the text says it.
+    """
+    for i, j in pairs.items():
+        arrived = received.messages[j]
+        hidden = sent.messages[i].failed and arrived.role in RESULT_ROLES and not arrived.failed
+        if hidden and (received.wire == "anthropic" or not _FAILED.search(arrived.text)):
+            yield Violation("tool_error_lost", f"message {i + 1}: a failed result arrives as a good one", i)
