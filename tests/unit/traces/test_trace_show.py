@@ -164,10 +164,12 @@ def test_the_command_with_and_without_gold(place: Path, capsys: pytest.CaptureFi
 
 
 def test_the_run_is_named_where_there_are_several(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("two.jsonl") == 2
+    assert run("two.jsonl --gold gold.jsonl") == 2
     assert "2 runs: name one with --instance. There are: acme__widget-1, acme__widget-2" in words(
         capsys.readouterr().err
     )
+    assert run("two.jsonl") == 0
+    assert "What was read, by repository" in capsys.readouterr().out
     assert run("two.jsonl --instance acme__widget-2") == 0
     assert capsys.readouterr().out.startswith("acme__widget-2\n")
     assert run("two.jsonl --instance other") == 2

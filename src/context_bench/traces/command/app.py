@@ -19,6 +19,7 @@ from context_bench.traces.command.score import on_terminal, score
 if TYPE_CHECKING:
     from context_bench.traces import Repositories
     from context_bench.traces.gold import Gold, GoldSet
+    from context_bench.traces.reading import Reading
     from context_bench.traces.trace_rows import TraceRow
     from context_bench.transcripts.trace import Trace
 
@@ -86,11 +87,16 @@ def compare(
     output: str,
     out: Path | None,
 ) -> int:
-    """B minus A on the instances both have: paired bootstrap over repositories, McNemar for solved."""
+    """B minus A on the instances both have: paired bootstrap over repositories, McNemar for solved.
+
+    Of two folders of agents' logs, without gold: what the runs of each read.
+    """
     from context_bench.traces import compare_traces
 
     if output not in ("table", "json", "markdown"):
         raise BadInput(f"--output is {output!r}, expected table, json or markdown")
+    if _are_logs(a) and _are_logs(b):
+        return _compare_logs(a, b, output, out)
     (first, run_a), (second, run_b) = _one_set(a), _one_set(b)
     found = compare_traces(first, second, run_a=run_a, run_b=run_b)
     write_out(_compared(found, output, out), out, "report")
@@ -105,6 +111,38 @@ def _one_set(text: str) -> tuple[str, str | None]:
     return path, run
 
 
+def _are_logs(text: str) -> bool:
+    """True for a log or a folder of logs; rows of `trace score` are none."""
+    path = Path(text)
+    if not path.exists() or (path.is_dir() and (path / "rows.jsonl").exists()):
+        return False
+    from context_bench.transcripts.format import LogSource
+
+    if path.is_dir():
+        return True
+    first = next(iter(LogSource(path).sample()), None)
+    return not (isinstance(first, dict) and {"run", "instance_id"} <= first.keys())
+
+
+def _compare_logs(a: str, b: str, output: str, out: Path | None) -> int:
+    from context_bench.reports.table import as_markdown, as_table
+    from context_bench.traces.reading import compare_readings, comparison_grid
+
+    sides = [_readings(Path(a), None), _readings(Path(b), None)]
+    told = compare_readings(*sides)
+    if output == "json":
+        text = json_text({"schema": "context-bench/trace-reading-compared/1", "a": a, "b": b, "figures": told})
+    else:
+        grid = [comparison_grid(told, (len(sides[0]), len(sides[1])))]
+        text = (
+            as_markdown(grid)
+            if output == "markdown"
+            else as_table(grid, color=out is None and bool(terminal()["color"]))
+        )
+    write_out(text, out, "report")
+    return 0
+
+
 def _compared(found: Any, output: str, out: Path | None) -> str:
     if output == "json":
         return json_text(found.to_json())
@@ -115,6 +153,7 @@ def _compared(found: Any, output: str, out: Path | None) -> str:
 
 
 _MOST_NAMES = 10
+_WIDTH = 100
 
 
 @takes(
@@ -123,6 +162,7 @@ _MOST_NAMES = 10
     repo=own("The files before the run: a folder, a git clone (PATH@COMMIT), zip, tar, snapshot.json.", unit=None),
     instance=own("Which run, where there are several; or the task it is about, where the log does not say."),
     policy=own("strict, or contextbench-v1 (the original's figures)."),
+    output=own("table or json (what was read; without --gold)."),
 )
 def show(
     trace: Annotated[Path, typer.Argument(help="An agent's log, or a folder of logs; the format is recognised.")],
@@ -131,11 +171,27 @@ def show(
     instance: str | None,
     policy: str,
     width: int | None,
+    output: str,
 ) -> int:
     """One run: its steps, what each read and how that is known, coverage as it grew, and the gold that was missed.
 
-    Without --gold it shows what was read and edited. Without --repo, lines are as the log tells them.
+    Without --gold it shows what was read and edited, the tokens of each file, what was read again unchanged or never
+    used, searches that found nothing; of several runs, the same by repository. Without --repo, lines are as the log
+    tells them.
     """
+    if output not in ("table", "json"):
+        raise BadInput(f"--output is {output!r}, expected table or json")
+    if gold is None and trace.exists():
+        found = _readings(trace, instance)
+        if output == "json":
+            sys.stdout.write(
+                json_text({"schema": "context-bench/trace-reading/1", "runs": [r.as_dict() for r in found]})
+            )
+            return 0
+        if len(found) > 1 and instance is None:
+            return _by_repository(found, width)
+    elif output == "json":
+        raise BadInput("--output json shows what was read without gold; `trace score --out-dir` keeps rows with gold")
     from context_bench.traces import Repositories
     from context_bench.traces.gold import load_gold
     from context_bench.traces.reports.run_details import render
@@ -146,7 +202,35 @@ def show(
     with Repositories([str(repo)] if repo is not None else []) as repos:
         rows = _rows(trace, golds, repos, repo, instance, policy)
     drawn = terminal()
-    sys.stdout.write("\n".join(render(row, width=width or drawn["width"], color=drawn["color"]) for row in rows))
+    size = {"width": width or drawn["width"], "color": drawn["color"]}
+    sys.stdout.write("\n".join(render(row, **size) for row in rows))
+    if gold is None:
+        from context_bench.reports.table import as_table
+        from context_bench.traces.reading import reading_grids
+
+        size["width"] = size["width"] or _WIDTH
+        sys.stdout.write("".join("\n" + as_table(reading_grids(one), **size) for one in found))
+    return 0
+
+
+def _readings(path: Path, instance: str | None) -> list[Reading]:
+    """What was read in each run of a log, or in those of one name."""
+    from context_bench.traces.reading import readings
+    from context_bench.transcripts.harness_results import id_forms
+
+    wanted = set(id_forms(instance)) if instance is not None else None
+    found = readings(path, on_skip=lambda why: say(f"passed over: {str(why).splitlines()[0]:.300}"))
+    return [one for one in found if wanted is None or wanted & set(id_forms(one.run))]
+
+
+def _by_repository(found: list[Reading], width: int | None) -> int:
+    """Print what several runs read, summed by repository."""
+    from context_bench.reports.table import as_table
+    from context_bench.traces.reading import by_repository, reading_grids, repository_grid
+
+    drawn, groups = terminal(), by_repository(found)
+    grids = [repository_grid(groups), *(grid for one in groups[:_MOST_NAMES] for grid in reading_grids(one))]
+    sys.stdout.write(as_table(grids, width=width or drawn["width"] or _WIDTH, color=drawn["color"]))
     return 0
 
 

@@ -6,12 +6,13 @@ A file is recognised by its content, never by its name alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.format import CALLS, LogSource, read_each
+from context_bench.transcripts.format import CALLS, LogSource, View, read_each
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session_files import name_of, opened
 from context_bench.transcripts.trace import Trace
@@ -103,15 +104,19 @@ def _rooted(trace: Trace, place: RunWorkspace) -> None:
         trace.notes.append(f"paths outside the repository, or of another place: {len(outside)}")
 
 
-def transcripts_in(path: Path, on_skip: Callable[[BadInput], None] | None = None) -> Iterator[Transcript]:
-    """The runs of a file, or of a folder (see `load_traces`), with their calls."""
-    return _folder(path, on_skip) if path.is_dir() else transcripts(path)
+def transcripts_in(
+    path: Path, on_skip: Callable[[BadInput], None] | None = None, view: View = "trace"
+) -> Iterator[Transcript]:
+    """The runs of a file, or of a folder (see `load_traces`), with their calls; with the view `whole` also with what
+    was said.
+    """
+    return _folder(path, on_skip, view) if path.is_dir() else transcripts(path, view)
 
 
-def transcripts(path: Path) -> Iterator[Transcript]:
+def transcripts(path: Path, view: View = "trace") -> Iterator[Transcript]:
     """The runs of one file, in its own format, with their calls. `BadInput` for a file of none."""
     found, source = opened(path, lambda one: one.calls, "not a trace that can be read")
-    source.view = "trace"
+    source.view = view
     last: Transcript | None = None
     number = 0
     for one in (found.beside or found.read)(source):
@@ -169,10 +174,10 @@ def _in_folder(path: Path) -> Callable[[Path], Transcript] | None:
     return None
 
 
-def _of_unit(unit: Path) -> Iterator[Transcript]:
+def _of_unit(unit: Path, view: View = "trace") -> Iterator[Transcript]:
     """The runs of a file, or the one run of a folder that `units` takes for one."""
     if not unit.is_dir():
-        yield from transcripts(unit)
+        yield from transcripts(unit, view)
         return
     reader = next(
         reader for path in sorted(unit.iterdir()) if path.is_file() and (reader := _in_folder(path)) is not None
@@ -182,6 +187,6 @@ def _of_unit(unit: Path) -> Iterator[Transcript]:
     yield one
 
 
-def _folder(folder: Path, on_skip: Callable[[BadInput], None] | None) -> Iterator[Transcript]:
+def _folder(folder: Path, on_skip: Callable[[BadInput], None] | None, view: View = "trace") -> Iterator[Transcript]:
     refusal = f"no traces in the folder {folder}"
-    return read_each(units(folder), _of_unit, refusal, endings=ENDINGS, on_skip=on_skip)
+    return read_each(units(folder), partial(_of_unit, view=view), refusal, endings=ENDINGS, on_skip=on_skip)
