@@ -152,7 +152,8 @@ async def test_a_relay_that_asks_plainly_behind_is_compared_by_what_it_says():
                 ) as reply:
                     response = await reply.json()
                 history[response["id"]] = [*items, *response["output"]]
-                await socket.send_json({"type": "response.completed", "response": response})
+                for event in ("response.created", "response.completed"):
+                    await socket.send_json({"type": event, "response": response})
         return socket
 
     back = free_port()

@@ -26,7 +26,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import MOST_BYTES
 from context_bench.core.ledger import BaselinePairing, Mark
 from context_bench.core.records import Forwarded
-from context_bench.wire.apis import wire_of
+from context_bench.wire.apis import Reply, wire_of
 from context_bench.wire.request import WireRequest
 
 _log = logging.getLogger("context_bench.tap")
@@ -242,6 +242,7 @@ class Exchange:
     apart: bool = False  # it is read in a process of its own, from which `request` does not come back
     request: WireRequest | None = None  # as read for the record; kept for an observer only, and never written down
     words: frozenset[str] | None = None  # of a request that was read apart
+    answer: Reply | None = None  # as the request: for an observer only
     digest: bytes = b""  # of the body as it came, for an observer
     meaning: bytes = b""  # of what the body says, whatever the order of its keys, for an observer
     whole: bytes = b""  # the full request, where the body is an increment, for an observer

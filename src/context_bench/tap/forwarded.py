@@ -37,17 +37,24 @@ from context_bench.tap.masking import (
 )
 from context_bench.tap.prefix import Joining, Prefixes
 from context_bench.wire.apis import (
+    Ending,
     Reply,
     StreamReader,
     parse_reply,
     parse_request,
+    read_reply,
     render_reply,
+    seen_at,
+    seen_body,
+    seen_stream,
     stream_reader,
+    timed,
 )
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.cache import segments
 from context_bench.wire.needles import shown
-from context_bench.wire.request import WireRequest, count_request, facts
+from context_bench.wire.request import WireRequest, by_lower_name, count_request, facts
+from context_bench.wire.violations import cost_stated, reply_faults
 
 POLICIES = ("meta", "hashes", "redacted", "full")
 #: Messages, parts, calls and tools of one request that are read; each takes more than its JSON does.
@@ -188,6 +195,8 @@ class RecordWriter:
         body, why = _read(exchange.reply, encoding)
         if why:
             record.facts["reply_unread"] = why
+        elif record.wire in _PROMPTS:
+            self._keep_answer(record, exchange, _answer(exchange, body))
         if exchange.status is not None and exchange.status >= 400:
             record.error = record.error or _provider_error(
                 exchange.status, body if self.policy in ("redacted", "full") else None
@@ -232,7 +241,7 @@ class RecordWriter:
             _, record.facts["reply_unread"] = _read(exchange.reply, encoding)
             return
         try:
-            reader, decoder = stream_reader(record.wire), Decoder(encoding)
+            reader, decoder = stream_reader(record.wire, grammar=True), Decoder(encoding)
             for at, piece in exchange.reply.pieces:
                 reader.feed(decoder.feed(piece))
                 if record.ttft is None and reader.started:
@@ -241,6 +250,7 @@ class RecordWriter:
             self._bill(record, exchange, reader.reply)
             record.facts["reply_complete"] = reader.complete
             self._tell_of_the_end(record, exchange, reader)
+            self._keep_answer(record, exchange, seen_stream(reader, _ending(exchange)))
             if reader.error:
                 mark_failed(record, "error in the stream")
             elif not reader.complete:
@@ -265,6 +275,15 @@ class RecordWriter:
         if self.policy in ("redacted", "full"):
             after["text"] = mask_private(text) if self.policy == "redacted" else text
         record.facts["after_done"] = after
+
+    def _keep_answer(self, record: Forwarded, exchange: Exchange, reply: Reply) -> None:
+        """Keep the answer for an observer, and what it shows to be wrong by itself for the record."""
+        seen_at(reply, record.wire, exchange.status, by_lower_name(exchange.reply_headers))
+        exchange.answer = timed(reply, [at for at, _ in exchange.reply.pieces], exchange.arrived)
+        if kinds := sorted({one.kind for one in reply_faults(reply)}):
+            record.facts["reply_faults"] = kinds
+        if (cost := cost_stated(reply.headers)) is not None:
+            record.facts["cost_stated"] = cost
 
     # What is kept, by policy
 
@@ -404,6 +423,18 @@ def _meaning(body: Mapping[str, Any]) -> bytes:
         return stable_hash(asked).encode()
     except RecursionError:
         return b""
+
+
+def _ending(exchange: Exchange) -> Ending:
+    """The side that ended the answer, if it ended early."""
+    return "whole" if exchange.error is None else "left" if client_left(exchange.error) else "broken"
+
+
+def _answer(exchange: Exchange, body: Any) -> Reply:
+    """An answer that did not come as a stream, or that did not say so."""
+    if isinstance(body, str):
+        return read_reply(exchange.wire, body.encode(), status=exchange.status, ended=_ending(exchange))
+    return seen_body(exchange.wire, body, exchange.status, _ending(exchange))
 
 
 def _streamed(exchange: Exchange) -> bool:

@@ -138,7 +138,7 @@ def _held(row: Row) -> int:
 
 Sink = Callable[[Forwarded], None]
 #: What an observer sees of an exchange that could not be read.
-_UNSEEN = {"request": None, "words": None, "digest": b"", "meaning": b"", "whole": b""}
+_UNSEEN = {"request": None, "answer": None, "words": None, "digest": b"", "meaning": b"", "whole": b""}
 _AT_ONCE = 8
 #: Bytes from which on an exchange is read in another process; and of a packed body that can unpack to so many.
 _LARGE, _LITTLE = LARGE, 1024
@@ -195,7 +195,9 @@ class Work:
 
 def _seen(exchange: Exchange) -> dict[str, Any]:
     """The fields of an exchange that an observer sees and that reading it has filled in."""
-    found: dict[str, Any] = {name: getattr(exchange, name) for name in ("digest", "meaning", "whole", "request")}
+    found: dict[str, Any] = {
+        name: getattr(exchange, name) for name in ("digest", "meaning", "whole", "request", "answer")
+    }
     if exchange.apart and exchange.request is not None:  # it is read again where it is compared
         found |= {"request": None, "words": words(exchange.request)}
     return found
@@ -330,7 +332,7 @@ class ExchangeReader:
                 self._observer.finished(exchange)
             except Exception as error:  # as for sinks
                 self._failed("sink_errors", f"what the tap saw cannot be handed on: {type(error).__name__}: {error}")
-        exchange.request, exchange.words, exchange.whole = None, None, b""
+        exchange.request, exchange.answer, exchange.words, exchange.whole = None, None, None, b""
         exchange.body.drop()
         exchange.reply.drop()
         self._deliver(reading.record, exchange, reading.packed)

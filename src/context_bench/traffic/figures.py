@@ -104,7 +104,8 @@ def session_counts(store: Any, run: str, told: Mapping[str, Any], name: str) -> 
         facts = figures.as_dict()
         whole = facts["priced"] and not facts["failed"] and not facts["unseen"]
         alone, through = (facts["cost"].get(key) if whole else None for key in ("alone_usd", "through_usd"))
-        yield SessionCounts(group, facts["requests"], violated, alone, through)
+        kinds = dict(figures.violated)
+        yield SessionCounts(group, facts["requests"], violated, alone, through, kinds=kinds)
 
 
 def _masked(body: Any) -> Any:

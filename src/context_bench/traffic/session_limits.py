@@ -26,7 +26,7 @@ from context_bench.stats.anytime import (
     share_step,
 )
 from context_bench.wire.turns import Turn
-from context_bench.wire.violations import total
+from context_bench.wire.violations import KINDS, REPLY_KINDS, total
 
 #: Channels, and what the number of each limits.
 CHANNELS = {
@@ -36,6 +36,8 @@ CHANNELS = {
     "violations": "share of a session's requests with a wire violation; 0: the first one is the alarm",
 }
 MONEY = ("bill", "typical")
+#: A kind of violation is a channel, too: the share of a session's requests with it.
+_KINDS = frozenset((*KINDS, *REPLY_KINDS))
 #: Chance of a false alarm, over all channels of a certificate and all of its horizon.
 ALPHA = 0.05
 #: Sessions that set what one may weigh in the bill: this percentile of their own bills. They are no steps themselves.
@@ -57,8 +59,8 @@ def declared_limits(texts: Sequence[str]) -> dict[str, float]:
         name = name.strip()
         if not equals:
             raise BadInput(f"--limit {text!r} names no number; expected CHANNEL=NUMBER, such as bill=0.9. {_listed()}")
-        if name not in CHANNELS:
-            raise UnknownName("channel of --limit", name, CHANNELS)
+        if name not in CHANNELS and name not in _KINDS:
+            raise UnknownName("channel of --limit", name, [*CHANNELS, *(sorted(_KINDS) if "_" in name else [])])
         if name in found:
             raise BadInput(f"--limit {name} is given twice; give each channel once")
         try:
@@ -66,11 +68,11 @@ def declared_limits(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             value = math.nan
         most = _HIGHEST if name in MONEY else 1.0
-        if not (0 < value < most or (value == 0 and name == "violations")):
-            least = "0 (none at all) or more" if name == "violations" else "more than 0"
-            raise BadInput(
-                f"--limit {text}: {told!r} is no limit of {name}; expected {least}, below {most:g} ({CHANNELS[name]})"
-            )
+        at_once = name == "violations" or name in _KINDS
+        if not (0 < value < most or (value == 0 and at_once)):
+            least = "0 (none at all) or more" if at_once else "more than 0"
+            what = CHANNELS.get(name, "share of a session's requests with this violation")
+            raise BadInput(f"--limit {text}: {told!r} is no limit of {name}; expected {least}, below {most:g} ({what})")
         found[name] = value
     return found
 
@@ -84,8 +86,8 @@ class SessionCounts:
     """A session as limits read it; it is counted once, when it is finished.
 
     `alone`, `through`: US dollars without and with the system, by the same cache rules; `None`: not known. `violated`:
-    requests with a violation, of `requests`. `lost`: needles that did not arrive, of `planted`; 0 where there are none.
-    `last`: when it was seen last, in seconds since the epoch.
+    requests with a violation, of `requests`; `kinds`: requests by kind of violation. `lost`: needles that did not
+    arrive, of `planted`; 0 where there are none. `last`: when it was seen last, in seconds since the epoch.
     """
 
     session: str
@@ -96,13 +98,16 @@ class SessionCounts:
     planted: int = 0
     lost: int = 0
     last: float = 0.0
+    kinds: dict[str, int] = field(default_factory=dict)
 
     def add(self, turn: Turn) -> None:
         """Count in a turn of a watch, or calls that came late."""
         self.last = max(self.last, turn.at + (turn.seconds or 0.0))
         if turn.kind == "turn":
             self.requests += 1
-            self.violated += violates(turn)
+            self.violated += total(violations_of(turn)) > 0
+            for kind in turn.violations:
+                self.kinds[kind] = self.kinds.get(kind, 0) + 1
             self.planted += turn.needles_planted
             self.lost += turn.needles_lost
         bills = turn.bill_alone, turn.bill_through
@@ -111,9 +116,9 @@ class SessionCounts:
         )
 
 
-def violates(turn: Turn) -> bool:
-    """True if the request was changed beyond being shortened. One that could not be measured is none of these."""
-    return total({kind: count for kind, count in turn.violations.items() if kind != "not_measured"}) > 0
+def violations_of(turn: Turn) -> dict[str, int]:
+    """Changes to a request beyond shortening it, and to its reply. What could not be measured is none of these."""
+    return {kind: count for kind, count in turn.violations.items() if kind != "not_measured"}
 
 
 @dataclass
@@ -215,7 +220,9 @@ class Channel:
                 self.unknown += 1
                 return None
             return (through, alone) if alone > 0 else None
-        part, whole = (counts.lost, counts.planted) if self.name == "needles" else (counts.violated, counts.requests)
+        part, whole = counts.kinds.get(self.name, 0), counts.requests
+        if self.name in CHANNELS:
+            part, whole = (counts.lost, counts.planted) if self.name == "needles" else (counts.violated, whole)
         return (min(part, whole), whole) if whole else None
 
     def _step(self, above: float, below: float) -> float | None:
@@ -336,11 +343,12 @@ class Certificate:
         found = [channel.add(counts, now) for channel in self.channels.values()]
         return [alarm for alarm in found if alarm is not None]
 
-    def violated(self, session: str, now: float) -> list[dict[str, Any]]:
-        """A request of a session was violated; returns the alarm that this is where none is allowed."""
-        channel = self.channels.get("violations")
-        alarm = channel.violated(session, now) if channel is not None else None
-        return [] if alarm is None else [alarm]
+    def violated(self, session: str, now: float, kinds: Mapping[str, int]) -> list[dict[str, Any]]:
+        """A request of a session was violated, by `kinds`; returns the alarms that this is where none is allowed."""
+        crossed = [*kinds, *(["violations"] if total(kinds) else [])]
+        channels = [self.channels[name] for name in crossed if name in self.channels]
+        found = [channel.violated(session, now) for channel in channels]
+        return [alarm for alarm in found if alarm is not None]
 
     @property
     def alarms(self) -> list[dict[str, Any]]:

@@ -31,10 +31,12 @@ class Turn:
     dollars) are the provider's, summed over `calls`; `guessed` is our own sum for answered calls whose usage nobody
     told. `extra`: calls beyond the client's own, `retries`: the same request again, `refusals`: how attempts failed
     that were made again. `pending`: calls that may be its own and were still being answered when all patience was
-    over; they are told of as late. Times in seconds; `added` is the client's time without the provider's.
-    `violations` counts what was done to the request by kind (see `core.violations`); `details` tells each, where
-    bodies may be kept. `tools` names the tools that some kinds are about. `needles_planted`: facts put into the
-    request's tool results, `needles_lost`: those that did not arrive behind, of `needle_ages` by the turns since
+    over; they are told of as late. Times in seconds; `added` is the client's time without the provider's, `first_byte`
+    the client's to the first byte of the answer, `pause` its longest wait between two pieces of a stream, with what was
+    added to each. `cost_stated`: US dollars that what stands in between told in a header.
+    `violations` counts what was done to the request and to its reply by kind (see `wire.violations`); `details` tells
+    each, where bodies may be kept. `tools` names the tools that some kinds are about. `needles_planted`: facts put into
+    the request's tool results, `needles_lost`: those that did not arrive behind, of `needle_ages` by the turns since
     their result came; `needles_without`: why there are none; `needles_damaged`: pieces that were taken out behind;
     `needles_shown`: such markers in the reply.
     `predicted_*`: what the cache rules say of the prompts as forwarded; `alone_*`: of the prompts as sent, had
@@ -69,6 +71,11 @@ class Turn:
     added: float | None = None
     ttft: float | None = None
     added_ttft: float | None = None
+    first_byte: float | None = None
+    added_first_byte: float | None = None
+    pause: float | None = None
+    added_pause: float | None = None
+    cost_stated: float | None = None
     extra: int = 0
     retries: int = 0
     pending: int = 0
@@ -110,10 +117,22 @@ _PLAIN = (
         "compared",
         "added",
         "added_ttft",
+        "added_first_byte",
+        "added_pause",
     ),
 )
 _NEEDLES = ("needles_planted", "needles_lost", "needles_damaged", "needles_shown")
-_SUMS = ("sent", "forwarded", "cost", "guessed", "predicted_read", "predicted_write", "predicted_cost", "alone_cost")
+_SUMS = (
+    "sent",
+    "forwarded",
+    "cost",
+    "guessed",
+    "cost_stated",
+    "predicted_read",
+    "predicted_write",
+    "predicted_cost",
+    "alone_cost",
+)
 
 
 @dataclass(slots=True)
@@ -124,6 +143,7 @@ class Figures:
     `refusals` the failed attempts of what stands in between. `answered`: calls that a model answered; `untold` of these
     told no usage, so that they are in `guessed` and not in `cost`. `uncounted`: images and other parts of what clients
     sent that no tokenizer of ours counts. `silent`: turns that were answered though no call of theirs was seen behind;
+    `cost_stated`: what the thing in between says, `stated_for`: what the same turns cost by the provider's usage.
     `pending`: turns whose call was seen and still being answered when they were written down. `oversized`: bodies that
     were too large to be read. `needles_*` as in turns: each needle counts once for each request that it was in.
     """
@@ -143,6 +163,8 @@ class Figures:
     usage: Usage | None = None
     cost: float | None = None
     guessed: float | None = None
+    cost_stated: float | None = None
+    stated_for: float | None = None
     unpriced: int = 0
     extra: int = 0
     retries: int = 0
@@ -169,6 +191,8 @@ class Figures:
     models: Counter[str] = field(default_factory=Counter)
     _added: list[float] = field(default_factory=list)
     _added_ttft: list[float] = field(default_factory=list)
+    _added_first_byte: list[float] = field(default_factory=list)
+    _added_pause: list[float] = field(default_factory=list)
 
     def add(self, turn: Turn) -> None:
         """Count one record in."""
@@ -219,10 +243,11 @@ class Figures:
             self.unchanged += turn.unchanged
         if turn.model:
             self.models[turn.model] += 1
-        if turn.added is not None:
-            self._added.append(turn.added)
-        if turn.added_ttft is not None:
-            self._added_ttft.append(turn.added_ttft)
+        if turn.cost_stated is not None:
+            self.stated_for = plus(self.stated_for, turn.cost if turn.cost is not None else turn.guessed)
+        for name in ("added", "added_ttft", "added_first_byte", "added_pause"):
+            if (seconds := getattr(turn, name)) is not None:
+                getattr(self, f"_{name}").append(seconds)
 
     def _add_needles(self, turn: Turn) -> None:
         for name in _NEEDLES:
@@ -259,6 +284,16 @@ class Figures:
         return _median(self._added_ttft)
 
     @property
+    def added_first_byte(self) -> float | None:
+        """Median seconds added before the first byte of a reply."""
+        return _median(self._added_first_byte)
+
+    @property
+    def added_pause(self) -> float | None:
+        """Median seconds that a client's longest wait between two pieces was longer than the provider's own."""
+        return _median(self._added_pause)
+
+    @property
     def prompt_cost_ratio(self) -> float | None:
         """Predicted prompt cost as forwarded over that as sent: above 1, what stands in between makes prompts
         dearer.
@@ -291,6 +326,8 @@ class Figures:
         if self.needles_planted or self.needles_without or self.needles_shown:
             found["needles"] = {name.removeprefix("needles_"): getattr(self, name) for name in _NEEDLES}
             found["needles"] |= {"ages": self.needle_ages, "without": dict(sorted(self.needles_without.items()))}
+        if self.cost_stated is not None:
+            found["cost_stated"] = {"told": self.cost_stated, "by_usage": self.stated_for}
         if self.tools:
             found["tools"] = dict(sorted(self.tools.items()))
         for name in ("failures", "repeated_after", "refusals", "violations", "models"):

@@ -57,6 +57,7 @@ def plain(certificate):
         (["needles=0"], "expected more than 0, below 1"),
         (["needles=1"], "below 1"),
         (["violations=-0.1"], "expected 0 (none at all) or more, below 1"),
+        (["stream_broken=2"], "expected 0 (none at all) or more, below 1 (share of a session's requests with this"),
         (["bill=0.9", "bill=0.8"], "--limit bill is given twice"),
     ],
 )
@@ -70,6 +71,8 @@ def test_an_unknown_channel_is_named_with_the_known_ones():
     with pytest.raises(UnknownName) as refused:
         declared_limits(["bil=0.9"])
     assert "Unknown channel of --limit 'bil'. Did you mean bill?" in str(refused.value)
+    with pytest.raises(UnknownName, match="Did you mean stream_broken"):
+        declared_limits(["stream_brokn=0"])
     assert "bill, needles, typical, violations" in str(refused.value)
 
 
@@ -322,3 +325,18 @@ async def test_a_command_that_fails_is_a_warning(tmp_path, monkeypatch, command,
     sentences, [warning] = await alarmed(tmp_path, command)
     assert sentences
     assert said in warning
+
+
+def test_a_kind_of_violation_is_a_channel_at_once_and_by_its_share():
+    limits = declared_limits(["stream_broken=0", "answered_without_provider=0.2", "violations=0.5"])
+    certificate = Certificate.of(plain(Certificate.new(limits)))
+    assert certificate.violated("a", 1.0, {"finish_reason_changed": 1}) == []
+    [alarm] = certificate.violated("b", 2.0, {"stream_broken": 2})
+    assert (alarm["channel"], alarm["weighed_most"]) == ("stream_broken", [{"session": "b"}])
+    counts = SessionCounts("c")
+    for number, kinds in enumerate([{"answered_without_provider": 1}, {}, {"answered_without_provider": 1}, {}]):
+        counts.add(turn(number, "c", violations=kinds))
+    assert (counts.kinds, counts.violated) == ({"answered_without_provider": 2}, 0)  # a note is not in the sum
+    certificate.add(counts, 3.0)
+    told = certificate.as_dict()["channels"]
+    assert (told["answered_without_provider"]["value"], told["violations"]["value"]) == (0.5, 0.0)

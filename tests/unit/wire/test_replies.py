@@ -238,7 +238,7 @@ _BROKEN: list[tuple[str, Callable[[list[bytes]], list[bytes]], str]] = [
     ("openai-responses", lambda e: [*e[:-1], e[6], e[-1]], "stream_order_wrong"),
     ("openai-responses", lambda e: _renumbered(e, b'"output_index":1', b'"output_index":0'), "stream_index_wrong"),
     ("openai-responses", lambda e: _renumbered(e, b'"output_index":', b'"output_index":1'), "stream_index_wrong"),
-    ("openai-responses", lambda e: _without(e, b'output_text.delta"'), "stream_order_wrong"),
+    ("openai-responses", lambda e: _without(e, b'"delta":"He"'), "stream_order_wrong"),
 ]
 
 
@@ -277,10 +277,14 @@ def _failing(body: Any, **more: Any) -> Reply:
     [
         (_failing(_ERROR, **_LIMITED), []),
         (_failing({"error": {**_ERROR["error"], "message": "proxy: Number of requests exceeded"}}, **_LIMITED), []),
-        (_failing(_ERROR, **{**_LIMITED, "headers": [("x-gateway-request-id", "req_1")]}), ["header_lost"]),
-        (_failing(_ERROR, **{**_LIMITED, "headers": [("retry-after", "60"), ("request-id", "a")]}), ["header_changed"]),
+        (_failing(_ERROR, **{**_LIMITED, "headers": [("x-gateway-request-id", "req_1")]}), ["retry_after_lost"]),
+        (
+            _failing(_ERROR, **{**_LIMITED, "headers": [("retry-after", "60"), ("request-id", "a")]}),
+            ["retry_after_lost"],
+        ),
         (_failing(_ERROR, **{**_LIMITED, "status": 500}), ["error_changed"]),
         (_failing(b"Internal error", **_LIMITED), ["error_changed"]),
+        (_failing(_ERROR, **{**_LIMITED, "status": 200}), ["error_changed"]),
         (
             _failing({"error": {"type": "api_error", "message": "Number of requests exceeded"}}, **_LIMITED),
             ["error_changed"],

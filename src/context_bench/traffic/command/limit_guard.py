@@ -29,8 +29,8 @@ class LimitedReplay(ReplayOptions):
     """The options of `context-bench replay`, with limits. These are about no run: its manifest has none of them."""
 
     limit: Many = flag(
-        "Alarm when sessions cross this, valid whenever one looks: bill=0.9, typical=0.9, violations=0, needles=0.01; "
-        "repeatable.",
+        "Alarm when sessions cross this, valid whenever one looks: bill=0.9, typical=0.9, violations=0, needles=0.01, "
+        "or a kind of violation, stream_broken=0; repeatable.",
         [],
         unit="CHANNEL=X",
         secret=True,
@@ -130,13 +130,13 @@ class LimitGuard:
 
     def see(self, turn: Turn) -> None:
         """Take in a turn; sessions that are finished by then are counted."""
-        from context_bench.traffic.session_limits import violates
+        from context_bench.traffic.session_limits import violations_of
 
         self._seen = turn.number
         for counts in self._open.add(turn):
             self.count(counts)
-        if turn.arm == "main" and turn.kind == "turn" and violates(turn):
-            self._raise(self.certificate.violated(turn.session or "no session", self._clock.now()))
+        if turn.arm == "main" and turn.kind == "turn" and (kinds := violations_of(turn)):
+            self._raise(self.certificate.violated(turn.session or "no session", self._clock.now(), kinds))
 
     def look(self) -> None:
         """Count the sessions that are finished by now."""

@@ -144,9 +144,6 @@ def _reply_faults(asked: ProbeExchange, direct: Heard) -> Iterator[GradeFault]:
     yield from (one(found.kind, found.detail) for found in changes)
     if heard.status < 400 <= (direct.status or 0) and not any(found.kind == "error_hidden" for found in changes):
         yield one("error_hidden", f"HTTP {direct.status} became HTTP {heard.status}")  # the body may still tell of it
-    wanted = direct.headers.get("retry-after")
-    if wanted is not None and heard.status >= 400 and heard.headers.get("retry-after") != wanted:
-        yield one("retry_after_lost", f"retry-after {wanted} became {heard.headers.get('retry-after', 'nothing')}")
     if asked.request.stream and front.streamed and back.complete and _held_back(heard, direct):
         yield one("stream_held_back", "the client's first words come when the provider's last have")
     if again := repeated_requests([(each.raw, direct.status) for each in asked.arrived]):

@@ -351,6 +351,8 @@ def _more(figures: Figures, brief: bool) -> Iterator[str]:
         told.append(f"added {_seconds(figures.added)}")
     if figures.added_ttft is not None:
         told.append(f"to first token {_seconds(figures.added_ttft)}")
+    if figures.added_pause is not None:
+        told.append(f"longest pause {_seconds(figures.added_pause)}")
     counts = (
         (figures.extra, "extra calls", ""),
         (figures.retries, "sent again", _kinds("after", figures.refusals)),
@@ -410,6 +412,9 @@ def _left_out(figures: Figures) -> Iterator[str]:
             "" if figures.guessed is None else f": ≈ ${figures.guessed:.4f} is predicted, tokens counted here × price"
         )
         yield f"{told}{guess or ' and is not in the money'}"
+    if figures.cost_stated is not None:
+        usage = "" if figures.stated_for is None else f", by the provider's usage it is ${figures.stated_for:.4f}"
+        yield f"told in headers: ${figures.cost_stated:.4f}{usage}"
     if figures.unpriced:
         calls = plural(figures.unpriced, "call")
         yield (

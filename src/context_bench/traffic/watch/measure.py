@@ -29,7 +29,9 @@ from context_bench.wire.request import WireRequest, by_lower_name
 from context_bench.wire.turns import Turn, plus
 from context_bench.wire.violations import (
     Violation,
+    closest_reply,
     compare_requests,
+    cost_stated,
     lint_changes,
     lint_request,
     names_of,
@@ -301,8 +303,11 @@ class TurnMeasure:
         again = repeated_requests([(call.raw, call.exchange.status) for call in calls]) if len(calls) > 1 else []
         turn.retries = len(again)
         turn.extra = max(0, len(calls) - 1 - turn.retries)
+        turn.cost_stated = cost_stated(front.answer.headers) if front.answer is not None else None
         if not calls:
             turn.unchanged = None
+            if _answered(front.exchange.record) and not turn.pending:
+                turn.violations = {"answered_without_provider": 1}
             return
         main = max(
             calls,
@@ -324,9 +329,9 @@ class TurnMeasure:
         billed = silent_truncation(
             record.usage.input_tokens if record.usage else None, record.tokens or 0, exact=record.exact
         )
-        twice = stream_past_end(turn.front.facts, record.facts) if turn.front is not None else None
-        found += [one for one in (billed, twice) if one is not None]
+        found += [] if billed is None else [billed]
         found += self._faults(turn, front, main, found)
+        found += self._reply_changes(turn, front, calls, record)
         self._tell(turn, front, [*again, *found])
         turn.added = _apart(turn.seconds, record.seconds)
         turn.added_ttft = _apart(turn.ttft, record.ttft)
@@ -357,6 +362,24 @@ class TurnMeasure:
         sent, received = _body(front.raw), _body(main.raw)
         pair = (_body(earlier[0]), _body(earlier[1])) if earlier else None
         return list(lint_changes(sent, received, sent_wire=wires[0], wire=wires[1], earlier=pair, known=known))
+
+    @staticmethod
+    def _reply_changes(
+        turn: Turn, front: SeenExchange, calls: list[SeenExchange], record: Forwarded
+    ) -> list[Violation]:
+        """Changes to the reply on its way back, and what was added to its times. Replies too large to be read are
+        compared by what the taps noted.
+        """
+        answers = [call.answer for call in calls]
+        if front.answer is None or not (backs := [answer for answer in answers if answer is not None]):
+            twice = stream_past_end(turn.front.facts, record.facts) if turn.front is not None else None
+            return [] if twice is None else [twice]
+        place, found = closest_reply(front.answer, backs, asked=front.request)
+        turn.first_byte, turn.pause = front.answer.first_byte, front.answer.longest_pause
+        turn.added_first_byte = _apart(turn.first_byte, backs[place].first_byte)
+        if front.answer.streamed and backs[place].streamed:
+            turn.added_pause = _apart(turn.pause, backs[place].longest_pause)
+        return found
 
     def _tools(self, front: SeenExchange, found: list[Violation]) -> dict[str, list[str]]:
         """The tools that were touched, by kind. Where no text is kept: what was added, if it is a word and not the

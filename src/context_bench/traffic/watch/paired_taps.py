@@ -19,7 +19,7 @@ from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, header
 from context_bench.tap.record_writer import Observer, Sink, words
 from context_bench.traffic.watch.front_steering import BackSteering, FrontSteering
 from context_bench.traffic.watch.session_context import SessionPlace
-from context_bench.wire.apis import parse_request
+from context_bench.wire.apis import Reply, parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest
 
@@ -45,12 +45,15 @@ class SeenExchange:
     raw: bytes
     reply: bytes = b""  # its beginning
     words: frozenset[str] | None = None  # of a request that was read apart
+    answer: Reply | None = None
 
     @classmethod
     def of(cls, exchange: Exchange) -> SeenExchange:
         """Facts to keep of an exchange that a tap has just finished."""
         reply = exchange.reply.pieces[0][1][:4096] if exchange.reply.pieces else b""
-        return cls(exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words)
+        return cls(
+            exchange, exchange.request, exchange.whole or exchange.body.data, reply, exchange.words, exchange.answer
+        )
 
     def share(self, other: SeenExchange) -> None:
         """Hold one copy of a body that went on as it came."""

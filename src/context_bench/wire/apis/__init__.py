@@ -32,6 +32,7 @@ from context_bench.wire.request import Part, WireMessage, WireRequest, by_lower_
 
 __all__ = [
     "EndOfStream",
+    "Ending",
     "Reply",
     "ShapedRequest",
     "StreamReader",
@@ -41,7 +42,11 @@ __all__ = [
     "read_reply",
     "render_reply",
     "render_stream",
+    "seen_at",
+    "seen_body",
+    "seen_stream",
     "stream_reader",
+    "timed",
     "wire_of",
 ]
 

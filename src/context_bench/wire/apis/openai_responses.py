@@ -169,13 +169,11 @@ class ResponsesStream(StreamReader):
             final.blocks, final.signatures = pieces.blocks, pieces.signatures
             if final.tool_calls and final.finish_reason == "stop":
                 final.finish_reason = "tool_calls"
-        if self.grammar is not None and (final.text or "") != "".join(each["text"] for each in self._in_order()):
+        said = "".join(self._items[index]["text"] for index in sorted(self._items))
+        if self.grammar is not None and said and said != final.text:
             self.grammar.fault("final", "the whole response at the end has another text than the pieces")
         final.reasoning = final.reasoning if final.reasoning is not None else pieces.reasoning
         return final
-
-    def _in_order(self) -> list[dict[str, Any]]:
-        return [self._items[index] for index in sorted(self._items)]
 
     def _item_of(self, index: int) -> dict[str, Any]:
         """A whole item if one was sent, else the pieces in an item's form."""

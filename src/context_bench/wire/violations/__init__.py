@@ -59,7 +59,8 @@ count where the provider's own had none of them. Where pieces were cut is no cha
 | `reply_usage_lost`, `reply_usage_changed` | tokens that the provider told: input, output, cache read and write, reasoning |
 | `error_changed` | an error of another status, type or form, or without the provider's words |
 | `error_hidden`, `error_added` | an error shown as a reply; a reply shown as an error |
-| `header_lost`, `header_changed` | `retry-after`, rate limits, request id; `content-type` of a stream |
+| `retry_after_lost` | how long to wait after an error is another time, or gone |
+| `header_lost`, `header_changed` | rate limits and request id (not in the sum); `content-type` of a stream |
 | `stream_lost` | the stream that was asked for arrives as one body |
 | `stream_broken` | the reply breaks off before its end, which the provider's own did not |
 | `break_hidden` | the provider's reply broke off, and the client's is shown as finished |
@@ -153,7 +154,7 @@ from context_bench.wire.violations.parts import (
     tools_of,
     total,
 )
-from context_bench.wire.violations.replies import REPLY_KINDS, closest_reply, compare_replies, reply_faults
+from context_bench.wire.violations.replies import REPLY_KINDS, closest_reply, compare_replies, cost_stated, reply_faults
 from context_bench.wire.violations.settings import definition_changes, mark_changes, names_of
 
 __all__ = [
@@ -168,6 +169,7 @@ __all__ = [
     "closest_reply",
     "compare_replies",
     "compare_requests",
+    "cost_stated",
     "count_tools",
     "family_of",
     "lint_changes",

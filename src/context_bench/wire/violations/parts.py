@@ -74,8 +74,9 @@ class Violation:
 
 
 #: Kinds that are named and not summed: other words for a tool's reader, which is what compressors of tools do, and
-#: words beside a text that is still there; and replies out of a cache of the proxy's own.
-NOTES = frozenset({"tool_annotation_changed", "text_added", "answered_without_provider"})
+#: words beside a text that is still there; replies out of a cache of the proxy's own, and headers that tell of the
+#: provider's account.
+NOTES = frozenset({"tool_annotation_changed", "text_added", "answered_without_provider", "header_lost"})
 #: A name that stands for several kinds, wherever figures stand beside each other by name: the kind of that name was
 #: split.
 SUMS: dict[str, tuple[str, ...]] = {"tool_schema_changed": ("tool_added", "tool_removed", "tool_meaning_changed")}

@@ -7,11 +7,13 @@ does I/O.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from context_bench.core.numbers import money
 from context_bench.wire.apis.shared import Fault, Reply, arguments_value
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations.parts import Violation, argument_value
@@ -39,6 +41,7 @@ REPLY_KINDS: tuple[str, ...] = (
     "error_changed",
     "error_hidden",
     "error_added",
+    "retry_after_lost",
     "header_lost",
     "header_changed",
     "stream_lost",
@@ -191,8 +194,8 @@ def _error_changes(front: Reply, back: Reply) -> Iterator[Violation]:
 
 
 def _other_error(front: Reply, back: Reply) -> Iterator[Violation]:
-    statuses = front.status or 200, back.status or 200
-    if front.status != back.status and min(statuses) >= 400 and not _same_answer(front, back):
+    within = front.streamed and (front.status or 200) < 400  # a stream that had begun can only tell of it
+    if front.status != back.status and (back.status or 200) >= 400 and not within and not _same_answer(front, back):
         yield Violation("error_changed", f"status {back.status} → {front.status}")
     ours, theirs = front.error or {}, back.error or {}
     forms = ({fault.code for fault in reply.faults} for reply in (front, back))
@@ -224,9 +227,9 @@ def _header_changes(front: Reply, back: Reply) -> Iterator[Violation]:
     wait = next((name for name in _WAIT if name in back.headers), None)
     if wait is not None and _failed(back) and _failed(front):
         if wait in front.headers and front.headers[wait] != back.headers[wait]:
-            yield Violation("header_changed", f"{wait} has another value")
+            yield Violation("retry_after_lost", f"{wait} has another value")
         elif not any(name in front.headers for name in _WAIT):
-            yield Violation("header_lost", f"{wait} is gone")
+            yield Violation("retry_after_lost", f"{wait} is gone")
     if not front.headers:
         return
     for names, what in (_LIMITS, "the rate limits are gone"), (_IDS, "the request id is gone"):
@@ -237,6 +240,22 @@ def _header_changes(front: Reply, back: Reply) -> Iterator[Violation]:
 def _any(headers: Mapping[str, str], names: Sequence[str]) -> bool:
     """One of the names stands there, also behind a prefix of the gateway's own."""
     return any(name in header for header in headers for name in names)
+
+
+_COST = re.compile(r"(?:^|-)(?:response-)?cost(?:-usd)?$")
+
+
+def cost_stated(headers: Mapping[str, str]) -> float | None:
+    """US dollars that what stands in between says a reply has cost, by a header such as `x-litellm-response-cost`
+    (names in lower case).
+    """
+    for name in sorted(headers):
+        if _COST.search(name):
+            try:
+                return money(float(headers[name]))
+            except ValueError:
+                continue
+    return None
 
 
 # Content
