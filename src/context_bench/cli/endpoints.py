@@ -49,7 +49,7 @@ async def _serve_proxy(system: str, upstream: str, port: int, client: list[str])
     from context_bench.reports.visible_text import visible
     from context_bench.session.run_parts import started_upstream
     from context_bench.systems.serve import Served
-    from context_bench.traffic.command.client import run_client
+    from context_bench.traffic.client import run_client
 
     console = Console(stderr=True, highlight=False)
     async with started_upstream(upstream) as url, Served(system, url, port=port) as served:

@@ -7,7 +7,7 @@ import pytest
 from context_bench.memory.protocol import Item, date_limit, dated_within
 from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25_memory import BM25
-from context_bench.memory.systems.vector_memories import Embedding, Hybrid
+from context_bench.memory.systems.built_memories import Embedding, Hybrid
 
 TALK = [
     Item("old", "Mara lives in Oslo.", time="2023-05-08T09:00:00"),

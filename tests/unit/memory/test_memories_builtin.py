@@ -18,8 +18,13 @@ from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Item
 from context_bench.memory.systems.baselines import FullContext, Oracle, RandomPick, Recency
 from context_bench.memory.systems.bm25_memory import BM25, _words
-from context_bench.memory.systems.summary_memory import AnchoredSummary, RegenerativeSummary, _numbers
-from context_bench.memory.systems.vector_memories import Embedding, Hybrid
+from context_bench.memory.systems.built_memories import (
+    AnchoredSummary,
+    Embedding,
+    Hybrid,
+    RegenerativeSummary,
+    _numbers,
+)
 
 TALK = [
     Item("D1:1", "I bought a red bike in Oslo.", speaker="Ann", time="2023-05-08", session="1"),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from context_bench.traffic.command.client import prepare, run_client
+from context_bench.traffic.client import prepare, run_client
 
 TAP = "http://127.0.0.1:8080"
 

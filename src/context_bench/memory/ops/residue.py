@@ -18,7 +18,7 @@ from context_bench.llm.servers import ModelServer
 from context_bench.memory.ops import SuiteReport, share
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace
 from context_bench.memory.protocol import Hit, Memory, NotSupported
-from context_bench.memory.systems.vector_memories import bundled
+from context_bench.memory.systems.built_memories import bundled
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
 

@@ -24,7 +24,7 @@ from context_bench.llm.embedder import DIMENSIONS
 from context_bench.llm.servers import ModelServer, ResponderError
 from context_bench.memory.protocol import Capability, Hit, Item, NotSupported, Receipt
 from context_bench.memory.systems.baselines import Isolated, dated_text, spoken
-from context_bench.memory.systems.vector_memories import bundled
+from context_bench.memory.systems.built_memories import bundled
 from context_bench.sandbox.vendors import Vendor, VendorProcess, deadline, versioned
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest

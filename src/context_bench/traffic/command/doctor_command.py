@@ -1,18 +1,32 @@
-"""`context-bench doctor`: what does this proxy speak, keep and change? Before a benchmark is blamed for it."""
+"""`context-bench doctor`: examine a proxy, an MCP proxy or a client before a benchmark is blamed for what it does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
+from context_bench.core.errors import BadInput
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
-from context_bench.session.flags import own, takes
+from context_bench.session.flags import flag, own, takes
 from context_bench.session.options import Common
+
+if TYPE_CHECKING:
+    from context_bench.session.activity import Finding
+
+
+class DoctorOptions(Common):
+    """The options of `context-bench doctor` that no other command has."""
+
+    mcp: str | None = flag("An MCP proxy, its command or URL; {behind} in it is our server's command.", unit="COMMAND")
+    behind: str | None = flag("With --mcp: the server behind it, if it is not ours.", unit="COMMAND")
+    client: str | None = flag("A client, started with our addresses and dummy keys.", names="--command", unit="COMMAND")
 
 
 @takes(
-    Common,
-    proxy=own("Base URL of the proxy.", default=None),
+    DoctorOptions,
+    proxy=own("Base URL of the proxy.", default=None, note=""),
     tap=own("A port to start a tap on (the proxy's upstream), or the URL of a running tap.", note=""),
     upstream=own(
         "What stands behind the tap: echo (free), embedded, scripted:FILE or a URL.", unit=None, default="echo"
@@ -20,15 +34,42 @@ from context_bench.session.options import Common
     model=own("Model name to send.", default="gpt-4o-mini"),
     api_key_env=own(rare=False),
 )
-def command(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:
+def command(
+    proxy: str | None,
+    mcp: str | None,
+    behind: str | None,
+    client: str | None,
+    tap: str | None,
+    upstream: str,
+    model: str,
+    api_key_env: str,
+    json: bool,
+) -> int:
     """Examine a proxy: routes, key, headers, roles, cache marks, thinking, streaming, and which request shapes it
-    shrinks.
+    shrinks. Or an MCP proxy (--mcp), against the server behind it; or a client (--command), against a provider of ours
+    that sends odd and broken streams. Exit code 1 if something is wrong.
     """
-    return interrupts.run(_examine(proxy, tap, upstream, model, api_key_env, json))
+    given = [name for name, value in (("--proxy", proxy), ("--mcp", mcp), ("--command", client)) if value is not None]
+    if len(given) != 1 or (behind is not None and mcp is None):
+        raise BadInput(
+            f"doctor examines one thing, found {' and '.join(given) or 'none'}: give --proxy URL, "
+            "--mcp COMMAND (with --behind COMMAND or without) or --command COMMAND"
+        )
+    if proxy is not None:
+        findings = interrupts.run(_proxy(proxy, tap, upstream, model, api_key_env))
+    elif mcp is not None:
+        from context_bench.traffic.doctor.mcp_checks import examine_mcp
+
+        findings = interrupts.run(examine_mcp(mcp, behind))
+    else:
+        from context_bench.traffic.doctor.client_checks import examine_client
+
+        findings = interrupts.run(examine_client(client or ""))
+    _print(findings, json)
+    return 1 if any(finding.status == "fail" for finding in findings) else 0
 
 
-async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str, json: bool) -> int:
-
+async def _proxy(proxy: str, tap: str | None, upstream: str, model: str, api_key_env: str) -> list[Finding]:
     from context_bench.llm.responders import SlowEcho
     from context_bench.llm.servers import ModelServer
     from context_bench.session.options import RunOptions
@@ -41,12 +82,10 @@ async def _examine(proxy: str, tap: str | None, upstream: str, model: str, api_k
             own = await stack.enter_async_context(ModelServer(SlowEcho())) if upstream == "echo" else None
             options.upstream = upstream if own is None else own.url
         environment = await stack.enter_async_context(run_environment(options))
-        findings = await examine(proxy, recorder=environment.tap, model=model, api_key=key_in(api_key_env))
-    _print(findings, json)
-    return 1 if any(finding.status == "fail" for finding in findings) else 0
+        return await examine(proxy, recorder=environment.tap, model=model, api_key=key_in(api_key_env))
 
 
-def _print(findings: list, json: bool) -> None:  # type: ignore[type-arg]
+def _print(findings: Sequence[Finding], json: bool) -> None:
     if json:
         import json as library
 

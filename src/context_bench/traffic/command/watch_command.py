@@ -330,7 +330,7 @@ class WatchRun:
         """
         import asyncio
 
-        from context_bench.traffic.command.client import run_client
+        from context_bench.traffic.client import run_client
 
         waits = [asyncio.ensure_future(event.wait()) for event in (events[2:] if self.client else events)]
         client = run_client("watch", self.client, watch.url, quiet=self.options.quiet) if self.client else None

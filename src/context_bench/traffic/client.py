@@ -52,7 +52,7 @@ async def run_client(by: str, command: Sequence[str], url: str, *, quiet: bool =
     loop = asyncio.get_running_loop()
     prepared = prepare(command, url, os.environ)
     if prepared.note and not quiet:
-        print(prepared.note, file=sys.stderr)
+        sys.stderr.write(f"{prepared.note}\n")
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     try:
         client = await asyncio.create_subprocess_exec(
