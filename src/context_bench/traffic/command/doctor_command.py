@@ -26,6 +26,7 @@ class DoctorOptions(Common):
 
 @takes(
     DoctorOptions,
+    command=own("A client, started with our addresses and dummy keys.", default=None, unit="COMMAND"),
     proxy=own("Base URL of the proxy.", default=None, note=""),
     tap=own("A port to start a tap on (the proxy's upstream), or the URL of a running tap.", note=""),
     upstream=own(
@@ -34,11 +35,11 @@ class DoctorOptions(Common):
     model=own("Model name to send.", default="gpt-4o-mini"),
     api_key_env=own(rare=False),
 )
-def command(
+def doctor(
     proxy: str | None,
     mcp: str | None,
     behind: str | None,
-    client: str | None,
+    command: str | None,
     tap: str | None,
     upstream: str,
     model: str,
@@ -49,7 +50,7 @@ def command(
     shrinks. Or an MCP proxy (--mcp), against the server behind it; or a client (--command), against a provider of ours
     that sends odd and broken streams. Exit code 1 if something is wrong.
     """
-    given = [name for name, value in (("--proxy", proxy), ("--mcp", mcp), ("--command", client)) if value is not None]
+    given = [name for name, value in (("--proxy", proxy), ("--mcp", mcp), ("--command", command)) if value is not None]
     if len(given) != 1 or (behind is not None and mcp is None):
         raise BadInput(
             f"doctor examines one thing, found {' and '.join(given) or 'none'}: give --proxy URL, "
@@ -64,7 +65,7 @@ def command(
     else:
         from context_bench.traffic.doctor.client_checks import examine_client
 
-        findings = interrupts.run(examine_client(client or ""))
+        findings = interrupts.run(examine_client(command or ""))
     _print(findings, json)
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 

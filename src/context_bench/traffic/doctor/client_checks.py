@@ -93,8 +93,12 @@ def _indexed(place: Callable[[int], int]) -> _Events:
 def _packed(events: list[bytes]) -> Iterator[bytes]:
     """Each call of a chat in one event: its id, name and all of its arguments; other APIs have no such form."""
     whole: dict[int, str] = {}
-    for each in _json_events(events, lambda data: [_collect(call, whole) for call in _chat_calls(data)]):
-        assert each
+
+    def collect(data: dict[str, Any]) -> None:
+        for call in _chat_calls(data):
+            whole[call["index"]] = whole.get(call["index"], "") + (call["function"].get("arguments") or "")
+
+    list(_json_events(events, collect))
 
     def change(data: dict[str, Any]) -> bool:
         calls = _chat_calls(data)
@@ -103,10 +107,6 @@ def _packed(events: list[bytes]) -> Iterator[bytes]:
         return not calls or "id" in calls[0]
 
     yield from _json_events(events, change)
-
-
-def _collect(call: Mapping[str, Any], whole: dict[int, str]) -> None:
-    whole[call["index"]] = whole.get(call["index"], "") + (call["function"].get("arguments") or "")
 
 
 def _half(events: list[bytes]) -> list[bytes]:
@@ -272,8 +272,8 @@ async def _started(case: ClientCase, words: Sequence[str], seconds: float) -> Cl
             return ClientRun(None, "", "", provider.requests)
         except Failed as error:
             raise BadInput(f"--command: {describe(error)}") from None
-    texts = [data.decode("utf-8", "replace") for data in (ended.out, ended.err)]
-    return ClientRun(ended.status, *texts, provider.requests)
+    out, err = (data.decode("utf-8", "replace") for data in (ended.out, ended.err))
+    return ClientRun(ended.status, out, err, provider.requests)
 
 
 def _judged(case: ClientCase, run: ClientRun) -> Finding:

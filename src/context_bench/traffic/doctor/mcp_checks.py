@@ -113,8 +113,8 @@ def _served(method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         version = params.get("protocolVersion", "2024-11-05")
         return {"protocolVersion": version, "capabilities": offered, "serverInfo": about}
     if method == "tools/call":
-        name = params["name"]
-        echoed = {"content": [_text(json.dumps(params.get("arguments"), ensure_ascii=False, sort_keys=True))]}
+        name = str(params["name"])
+        echoed: dict[str, Any] = {"content": [_text(json.dumps(params.get("arguments"), ensure_ascii=False, sort_keys=True))]}
         return _RESULTS.get(name, echoed)
     if method == "resources/read":
         uri = str(params["uri"])
@@ -237,7 +237,7 @@ def _finding(name: str, number: int, faults: Sequence[str], fine: str) -> Findin
 
 
 async def _listed(client: Any, kind: str) -> dict[str, Any] | str:
-    """What is listed, by name; the reason why there is no listing."""
+    """Everything listed, by name; or the reason why there is no listing."""
     method, part, key = _LISTS[kind]
     found: dict[str, Any] = {}
     cursor = None
