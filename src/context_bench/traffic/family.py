@@ -65,7 +65,7 @@ FAMILY = Family(
             after="watch",
         ),
         "doctor": Command(
-            "context_bench.traffic.command.doctor_command:command",
+            "context_bench.traffic.command.doctor_command:doctor",
             "What a proxy speaks, keeps and changes.",
             after="serve",
         ),

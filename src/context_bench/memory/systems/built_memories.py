@@ -16,12 +16,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, Protocol
 
-<<<<<<< HEAD:src/context_bench/memory/systems/summary_memory.py
-from context_bench.core.errors import Failed, describe
-=======
 from context_bench.core.errors import BadInput, Failed, describe
-from context_bench.core.iterables import by_size
->>>>>>> c8e9a1c5 (Examine MCP proxies and clients: doctor --mcp and doctor --command):src/context_bench/memory/systems/built_memories.py
 from context_bench.core.protocols import Prices
 from context_bench.core.rows import by_size
 from context_bench.core.tokens import counter_for

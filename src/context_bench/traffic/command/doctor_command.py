@@ -21,7 +21,6 @@ class DoctorOptions(Common):
 
     mcp: str | None = flag("An MCP proxy, its command or URL; {behind} in it is our server's command.", unit="COMMAND")
     behind: str | None = flag("With --mcp: the server behind it, if it is not ours.", unit="COMMAND")
-    client: str | None = flag("A client, started with our addresses and dummy keys.", names="--command", unit="COMMAND")
 
 
 @takes(

@@ -105,7 +105,7 @@ def _served(method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
     if method in listed:
         name, items = listed[method]
         start = int(params.get("cursor") or 0)
-        more = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(items) else {}
+        more: dict[str, Any] = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(items) else {}
         return {name: items[start : start + _PAGE], **more}
     if method == "initialize":
         offered: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
@@ -113,9 +113,9 @@ def _served(method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         version = params.get("protocolVersion", "2024-11-05")
         return {"protocolVersion": version, "capabilities": offered, "serverInfo": about}
     if method == "tools/call":
-        name = str(params["name"])
-        echoed: dict[str, Any] = {"content": [_text(json.dumps(params.get("arguments"), ensure_ascii=False, sort_keys=True))]}
-        return _RESULTS.get(name, echoed)
+        if params["name"] in _RESULTS:
+            return _RESULTS[params["name"]]
+        return {"content": [_text(json.dumps(params.get("arguments"), ensure_ascii=False, sort_keys=True))]}
     if method == "resources/read":
         uri = str(params["uri"])
         parts = _RESOURCES.get(uri, [{"mimeType": "text/plain", "text": f"this is {uri}"}])
