@@ -98,6 +98,7 @@ FAMILY = Family(
     metrics=DeclaredNames("context_bench.memory.metrics", f"{_FOLDER}/metrics", "METRICS"),
     notes=_notes,
     setup_totals=deferred("context_bench.memory.figures:setup_figures"),
+    checks={"memory": "context_bench.memory.ops:grade_checks"},
     in_order=frozenset(("full_context", "oracle")),  # what they hand over is in the order of the conversation
     by_cluster=True,
     large_controls=True,

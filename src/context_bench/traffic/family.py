@@ -88,5 +88,7 @@ FAMILY = Family(
     checks={
         "proxy": "context_bench.traffic.probes:proxy_checks",
         "system": "context_bench.traffic.probes:proxy_checks",
+        "agent-log": "context_bench.traffic.probes.agent_requests:agent_checks",
+        "command": "context_bench.traffic.probes.agent_requests:agent_checks",
     },
 )

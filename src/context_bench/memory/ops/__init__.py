@@ -13,11 +13,13 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, Stop, TimedOut, UnknownName, describe
+from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault, GradeTarget
 from context_bench.core.lazy import DeclaredNames
 from context_bench.core.plugins import load_object
 from context_bench.llm.redact import redact
@@ -33,6 +35,7 @@ __all__ = [
     "SuiteFinding",
     "SuiteProbe",
     "SuiteResult",
+    "grade_checks",
     "run_suites",
 ]
 
@@ -302,3 +305,48 @@ async def _one(workspace: SuiteWorkspace, *, first: bool) -> SuiteResult:
         workspace.seed,
         workspace.scale,
     )
+
+
+#: Suite → the headings of a grade that it is asked for; the others are measurements, or need a reader.
+GRADED: dict[str, tuple[str, ...]] = {
+    "isolation": ("privacy",),
+    "owners": ("privacy",),
+    "delete": ("privacy",),
+    "residue": ("privacy",),
+    "update": ("faithful replies",),
+    "relations": ("faithful replies",),
+    "concurrency": ("concurrency",),
+    "crash": ("errors",),
+    "robust": ("errors",),
+}
+
+
+@asynccontextmanager
+async def grade_checks(target: GradeTarget) -> AsyncIterator[Sequence[GradeCheck]]:
+    """The checks of a memory: one for each suite whose probes pass or fail."""
+    yield [
+        GradeCheck(
+            f"memory, {suite}", headings, f"Does it pass the suite {suite}?", partial(_suite, target.value, suite)
+        )
+        for suite, headings in GRADED.items()
+    ]
+
+
+async def _suite(spec: str, suite: str) -> GradeAnswer:
+    """A failed probe is a fault of the suite's kind; a suite of which nothing could be tried was not asked."""
+    [result] = await run_suites(spec, [suite])
+    tests = [probe for probe in result.probes if probe.kind == "test"]
+    faults = [
+        GradeFault(
+            f"memory_{suite}",
+            f"{probe.name}: {probe.sentence}",
+            arrived="\n".join(finding.what for finding in probe.findings),
+        )
+        for probe in tests
+        if probe.outcome in ("fail", "error")
+    ]
+    passed = [probe.name for probe in tests if probe.outcome == "pass"]
+    if not faults and not passed:
+        why = next((probe.sentence for probe in tests), "the suite has no test for it")
+        return GradeAnswer(not_asked=f"not applicable: {why}")
+    return GradeAnswer(tuple(faults), detail=f"passed: {', '.join(passed)}" if passed else "")
