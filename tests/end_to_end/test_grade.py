@@ -305,3 +305,86 @@ def test_a_run_that_is_no_grade_has_none(tmp_path, monkeypatch, capsys):
     assert main(["run", "--dataset", "one.jsonl", "--upstream", "echo", "--controls", "full", "--quiet"]) == 0
     assert main(["gate", "last", "--min-grade", "B"]) == 2
     assert "is no grade" in capsys.readouterr().err
+
+
+AGENT = """
+import json, os, sys, urllib.request
+
+def ask(messages):
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    body = json.dumps({"model": "gpt-4o-mini", "messages": messages}).encode()
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+
+mark = str(os.getpid()) if "random" in sys.argv else ""
+turns = [{"role": "user", "content": "List the files. " + mark}]
+for number in range(3):
+    turns.append({"role": "assistant", "content": ask(turns)})
+    if "rewriting" in sys.argv:
+        turns[0] = {"role": "user", "content": f"List {number} files."}
+    turns.append({"role": "user", "content": f"And {number}?"})
+if "orphan" in sys.argv:
+    ask([turns[0], {"role": "tool", "tool_call_id": "call_gone", "content": "ferry.txt"}])
+"""
+
+
+def letters_of(capsys, *words):
+    assert main(["grade", *words, "--quiet", "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("habit", "heading", "kind"),
+    [
+        ("", "", ""),
+        ("random", "determinism", "bytes_differ"),
+        ("orphan", "faithful requests", "orphan_tool_result"),
+    ],
+)
+def test_an_agent_is_started_twice_and_graded_by_what_it_sends(tmp_path, monkeypatch, capsys, habit, heading, kind):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-real-key-that-no-agent-may-get")
+    (tmp_path / "agent.py").write_text(AGENT)
+    document = letters_of(capsys, "--command", shlex.join([sys.executable, "agent.py", habit]))
+    if kind:
+        assert kind in kinds(document)
+        assert letters(document)[heading] > "A"
+    else:
+        assert set(letters(document).values()) == {"A"}, document["findings"]
+    assert "real-key" not in json.dumps(document)
+
+
+def test_recorded_sessions_of_agents_are_graded(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    document = letters_of(capsys, "--agent-log", "bundled:sessions")
+    assert set(letters(document).values()) == {"A"}, document["findings"]
+    assert main(["grade", "--agent-log", "nowhere.jsonl"]) == 2
+
+
+LEAKY = """
+from context_bench.memory.systems import make_memory
+
+class Leaky:
+    # every namespace is the same store
+    name = "leaky"
+    inner = make_memory("bm25")
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def namespace(self, name):
+        return self
+"""
+
+
+def test_a_memory_is_graded_by_its_suites(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "leaky.py").write_text(LEAKY)
+    some = ["--check", "memory, isolation", "--check", "memory, update"]
+    document = letters_of(capsys, "--memory", "bm25", *some)
+    assert letters(document) == {"faithful replies": "A", "privacy": "A"}
+    assert kinds(document) == set()
+    document = letters_of(capsys, "--memory", "py:leaky:Leaky", *some)
+    assert letters(document)["privacy"] == "F"
+    assert "memory_isolation" in kinds(document)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from context_bench.agents.datasets import folder, harbor, swe_bench
+from context_bench.agents.datasets import folder, published_tasks
 from context_bench.agents.datasets.folder import NotHere, RefusedTask, Tasks
 from context_bench.core.errors import BadInput, BadSpec, UnknownName
 from context_bench.core.records import Example
@@ -101,14 +101,16 @@ def _in_folder(path: Path) -> Iterator[_Made]:
     for place in places:
         yield (
             place.name,
-            partial(harbor.read, place) if harbor.is_harbor(place) else partial(folder.read, place / "task.toml"),
+            partial(published_tasks.read_harbor, place)
+            if published_tasks.is_harbor(place)
+            else partial(folder.read, place / "task.toml"),
         )
 
 
 def _rows(path: Path, repos: str | Path | None, test_command: str) -> Iterator[_Made]:
     for number, row in enumerate(rows_of(path), start=1):
         where = f"{path}:{number}"
-        yield str(row.get("instance_id") or where), partial(swe_bench.read, row, where, repos, test_command)
+        yield str(row.get("instance_id") or where), partial(published_tasks.read_row, row, where, repos, test_command)
 
 
 def _distinct(tasks: Iterable[Example]) -> None:

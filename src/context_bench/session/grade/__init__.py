@@ -76,11 +76,21 @@ class GradeRules:
 
 @lru_cache(maxsize=1)
 def grade_rules() -> GradeRules:
-    """The rules of `rules.toml`."""
+    """The rules of `rules.toml`, and those of the linter with the headings that it gives them."""
     import tomllib
 
+    from context_bench.wire.violations.linter import RULES
+
     read = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
-    kinds = {}
+    kinds = {
+        rule.kind: KindRule(
+            read["linted"][rule.severity],
+            rule.severity,
+            read["severities"][rule.severity],
+            f"{'400' if rule.severity == 'refused' else '200'}: {rule.says}",
+        )
+        for rule in reversed(RULES)  # of one kind the first counts
+    }
     for kind, rule in read["kinds"].items():
         if rule["heading"] not in read["headings"] or rule["severity"] not in read["severities"]:
             raise BadInput(f"grade/rules.toml: {kind} names heading {rule['heading']!r}, severity {rule['severity']!r}")

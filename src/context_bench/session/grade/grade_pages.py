@@ -175,7 +175,7 @@ def sarif_page(document: Mapping[str, Any], version: str) -> str:
 
 def json_page(document: Mapping[str, Any]) -> str:
     """The document itself."""
-    return json.dumps(json_ready(dict(document)), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def badge(document: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from context_bench.core.errors import BadInput
@@ -23,7 +24,7 @@ from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault, Gra
 from context_bench.core.keys import canonical_json
 from context_bench.llm.redact import redact
 from context_bench.llm.servers import ModelServer
-from context_bench.traffic.command.client import prepare
+from context_bench.traffic.client import prepare
 from context_bench.traffic.probes import KEY, WIRES, ProbeProvider, dummy_environment
 from context_bench.wire.apis import parse_request
 from context_bench.wire.violations import lint_request, repeated_requests
@@ -66,17 +67,14 @@ async def agent_checks(target: GradeTarget) -> AsyncIterator[Sequence[GradeCheck
         partial(_answer_twice, first.requests, second.requests),
     )
     checks = [*_checks([first.requests]), repeated]
-    if first.failure:
-        checks.append(
-            GradeCheck("agent, its end", ("errors",), "Does it end well?", partial(_failed, first.failure))
-        )
-    yield checks
+    how = GradeCheck("agent, its end", ("errors",), "Does it end well?", partial(_ending, first.failure))
+    yield [*checks, how]
 
 
 def _recorded(place: str) -> list[AgentSession]:
     from context_bench.datasets.recorded import RecordedSessions
 
-    sessions = [
+    sessions: list[AgentSession] = [
         [AgentRequest(request.wire, request.body) for request in session.requests]
         for _, session in RecordedSessions([place], agents=True).sessions()
     ]
@@ -87,7 +85,11 @@ def _recorded(place: str) -> list[AgentSession]:
 
 def _checks(sessions: Sequence[AgentSession]) -> list[GradeCheck]:
     asked = {
-        "agent, its requests are valid": (("faithful requests", "cache and money"), "Would the provider take them?", _valid),
+        "agent, its requests are valid": (
+            ("faithful requests", "cache and money"),
+            "Would the provider take them?",
+            _valid,
+        ),
         "agent, a session keeps its beginning": (
             ("determinism", "cache and money"),
             "Does what was sent before stay the beginning of what is sent now?",
@@ -112,7 +114,9 @@ async def _over_all(sessions: Sequence[AgentSession], answer: Any) -> GradeAnswe
     numbered = [
         GradeFault(
             kind,
-            fault.detail if (times := sum(each.kind == kind for each in found)) == 1 else f"{fault.detail}; {times} times",
+            fault.detail
+            if (times := sum(each.kind == kind for each in found)) == 1
+            else f"{fault.detail}; {times} times",
             fault.sent,
             fault.arrived,
             fault.tokens,
@@ -142,7 +146,7 @@ def _tokens(request: AgentRequest) -> int:
 def _grown(session: AgentSession) -> list[GradeFault]:
     """Messages that are another now, where the history did not become shorter: that is a compaction, and meant."""
     faults: list[GradeFault] = []
-    for number, (before, now) in enumerate(zip(session, session[1:], strict=False), 2):
+    for number, (before, now) in enumerate(pairwise(session), 2):
         a, b = (
             [canonical_json([one.role, one.text]) for one in parse_request(each.wire, each.body).messages]
             for each in (before, now)
@@ -153,7 +157,9 @@ def _grown(session: AgentSession) -> list[GradeFault]:
         if place < len(a) - 1:  # the last message may change when it is the last no more
             detail = f"request {number}: message {place + 1} of the {len(a):,} that were sent is another now"
             tokens = _tokens(now)
-            faults += [GradeFault(kind, detail, a[place], b[place], tokens) for kind in ("prefix_broken", "history_rewritten")]
+            faults += [
+                GradeFault(kind, detail, a[place], b[place], tokens) for kind in ("prefix_broken", "history_rewritten")
+            ]
     return faults
 
 
@@ -182,8 +188,8 @@ async def _answer_twice(first: AgentSession, second: AgentSession) -> GradeAnswe
     return GradeAnswer(tuple(found[:3]), detail=f"{len(first)} requests in each start")
 
 
-async def _failed(why: str) -> GradeAnswer:
-    return GradeAnswer((GradeFault("agent_failed", why),))
+async def _ending(failure: str) -> GradeAnswer:
+    return GradeAnswer((GradeFault("agent_failed", failure),) if failure else ())
 
 
 @dataclass(frozen=True, slots=True)

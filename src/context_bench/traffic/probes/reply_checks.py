@@ -265,7 +265,7 @@ async def _broken(rig: ProbeRig, wire: str, cut: bool) -> GradeAnswer:
 
 _ERRORS = {
     "429 with retry-after": ResponderError(
-        429, "Rate limit reached for grade: try again in 7 s", headers={"retry-after": "7"}
+        429, "Rate limit reached for grade: try again in 1 s", headers={"retry-after": "1"}
     ),
     "400": ResponderError(400, "messages.1: grade says that this request is not valid"),
     "401": ResponderError(401, "grade says that this key is not valid"),
