@@ -470,3 +470,18 @@ def test_a_tap_that_keeps_no_bodies_is_named_as_the_reason(recorded, tmp_path):
     assert "net_cost_ratio" not in facts["cost"]
     assert any("--record full" in note for note in report["notes"])
     assert 0.3 < report["summary"]["halves"]["compression_ratio"] < 0.7  # counted by the tap all the same
+
+
+def test_a_stored_replay_is_explained_by_what_arrived_behind_the_system(tmp_path, recorded):
+    with behind("halves") as arms:
+        figures = replay(tmp_path, recorded, [*arms, "--upstream", "echo"])["replay"]["systems"]["halves"]
+    out = tmp_path / "explained.json"
+    line = ["explain", "replay", "--store", str(tmp_path / "store.db"), "--output", "json", "--out", str(out)]
+    assert main(line) == 0
+    told = json.loads(out.read_text())
+    assert (told["sessions"], told["turns"]) == (2, figures["requests"])
+    assert told["by_kind"]["results"]["new"] > 0
+    stated = sum(turn["input"] for session in told["by_session"] for turn in session["by_turn"])
+    assert told["total"]["input"] == pytest.approx(stated)
+    assert main([*line, "--system", "nobody"]) == 2
+    assert main(["explain", "no-such-run", "--store", str(tmp_path / "store.db")]) == 2

@@ -64,6 +64,11 @@ FAMILY = Family(
             "Recorded sessions again, through each proxy.",
             after="watch",
         ),
+        "explain": Command(
+            "context_bench.traffic.command.explain_command:command",
+            "Where tokens and money went, and what could be saved.",
+            after="replay",
+        ),
         "doctor": Command(
             "context_bench.traffic.command.doctor_command:doctor",
             "What a proxy speaks, keeps and changes.",

@@ -30,6 +30,7 @@ from context_bench.transcripts.sources import TokenSource
 from context_bench.wire.cache import LiveCache
 
 MISSING = TokenSource("missing")
+_SOME = 1_000  # tokens whose price is asked for: few enough for the lowest step of every model
 
 
 @dataclass(slots=True)
@@ -112,23 +113,31 @@ class _Rates:
     output: float = 0.0
 
     @classmethod
-    def of(cls, usage: Usage, model: str, prices: Prices) -> tuple[_Rates, float | None]:
-        """The rates of one turn, such that they give exactly what it cost, and that cost."""
+    def of(
+        cls, usage: Usage, model: str, prices: Prices, known: dict[tuple[str, bool], _Rates]
+    ) -> tuple[_Rates, float | None]:
+        """The rates of one turn, such that they give exactly what it cost, and that cost.
+
+        Where prices go by steps, the rates are to one another as they are for a short prompt.
+        """
         cost = prices.cost(usage, model)
         if cost is None:
             return cls(), None
+        hour = bool(usage.cache_write_1h)
+        base = known.get((model, hour))
+        if base is None:
+            single = (
+                Usage(_SOME, 0),
+                Usage(_SOME, 0, _SOME, 0),
+                Usage(_SOME, 0, 0, _SOME, cache_write_1h=_SOME if hour else None),
+                Usage(0, _SOME),
+            )
+            base = known[model, hour] = cls(*((prices.cost(each, model) or 0.0) / _SOME for each in single))
         read, written, output = usage.cache_read or 0, usage.cache_write or 0, usage.output_tokens or 0
         plain = (usage.input_tokens or 0) - read - written
-        single = (
-            Usage(plain, 0),
-            Usage(read, 0, read, 0),
-            Usage(written, 0, 0, written, cache_write_1h=usage.cache_write_1h),
-            Usage(0, output),
-        )
-        costs = [prices.cost(each, model) or 0.0 for each in single]
-        factor = cost / sum(costs) if sum(costs) else 0.0
-        counts = (plain, read, written, output)
-        return cls(*(factor * usd / n if n else 0.0 for usd, n in zip(costs, counts, strict=True))), cost
+        total = plain * base.plain + read * base.read + written * base.written + output * base.output
+        factor = cost / total if total else 0.0
+        return cls(base.plain * factor, base.read * factor, base.written * factor, base.output * factor), cost
 
 
 class _Billing:
@@ -142,7 +151,7 @@ class _Billing:
         self.opened: list[tuple[float, float]] = []  # `_scales` and `_reads` when it was pushed
         self.kinds: defaultdict[str, int] = defaultdict(int)
         self.cache = LiveCache(made.rules.profile)
-        self.lengths: list[int] = []
+        self.rates: dict[tuple[str, bool], _Rates] = {}
         self._scales = self._reads = 0.0  # sums over turns of the scale, and of scale times the price of a read
 
     def run(self) -> None:
@@ -151,7 +160,7 @@ class _Billing:
         for number, (turn, request) in enumerate(zip(made.turns, self.session.requests, strict=True)):
             self._move(number, turn)
             predicted = self._predicted(number, turn, stated_usage(self.session, request))
-            rates, turn.usd = _Rates.of(turn.usage, turn.model or made.model, self.prices)
+            rates, turn.usd = _Rates.of(turn.usage, turn.model or made.model, self.prices, self.rates)
             made.unpriced += turn.usd is None
             self._share(number, turn, rates, sources[MISSING])
             self._reply(number, turn, rates, sources)
@@ -212,22 +221,24 @@ class _Billing:
         return read
 
     def _by_rules(self, number: int, turn: BilledTurn, total: int) -> tuple[int, int]:
-        made = self.made
-        head = round(turn.missing)
+        """Tokens that the cache rules would read and write, counted as ours are, then in the turn's scale."""
+        made, head = self.made, self.made.account.head
 
         def shared(s: int) -> int:
             """Tokens at the start that stood there since turn s."""
-            whole = bisect_right(self.since, s)
             more = turn.shared if s == number - 1 else 0
-            return min(total, head + round(turn.scale * (self.ends[whole] + more)))
+            return head + self.ends[bisect_right(self.since, s)] + more
 
-        stops = None
+        def billed(ours: int) -> int:
+            return min(total, round(turn.missing + turn.scale * (ours - head))) if ours > head else min(total, ours)
+
+        stops, length = None, head + turn.ours
         if made.rules.rule.trigger == "marked" and self.session.wire == "anthropic":
-            marks = [head + round(turn.scale * self.ends[place]) for place in turn.marks]
-            stops = sorted({*marks} if made.exact else {head, total} - {0})
+            stops = sorted({head + self.ends[place] for place in turn.marks} if made.exact else {head, length} - {0})
         at = turn.at if turn.at is not None and made.timed else 0.0
-        warm = 0 if number else round(made.account.warm * made.account.scale)
-        return self.cache.add(total, shared, at=at, stops=stops, warm=warm, falling=True)
+        warm = 0 if number else made.account.warm
+        read, written = self.cache.add(length, shared, at=at, stops=stops, warm=warm, falling=True)
+        return billed(read), billed(read + written) - billed(read)
 
     def _share(self, number: int, turn: BilledTurn, rates: _Rates, missing: Amounts) -> None:
         """Share the prompt's bill out over its items: what is read is booked for all, and taken back of the rest."""

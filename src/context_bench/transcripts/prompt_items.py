@@ -30,6 +30,9 @@ _NOT_SETTINGS = frozenset(
 )
 
 
+_SYSTEM, _TALK = object(), object()  # stand between the tools, the system prompt and the conversation
+
+
 @dataclass(slots=True)
 class Amounts:
     """Billed tokens, and what they cost in US dollars (0 where no price is known). `new + carried` = `read + written +
@@ -118,9 +121,11 @@ class PromptItems:
         self.turns: list[BilledTurn] = []
         self.items: list[PromptItem] = []
         self.stack: list[int] = []  # places in `items` of the latest prompt
-        self.ends: list[int] = []  # items after each unit of it
+        self._ends: list[int] = []  # items after each unit of it
+        self._marks: list[list[int]] = []  # of each unit, after how many items it marks the prompt
         self._texts, self._kept_texts = texts, dict[int, str]()
-        self._units: list[int] = []
+        self._made_up_tools = "tools" in (session.meta.get("assumed") or ())  # definitions that no log held
+        self._units: list[Any] = []
         self._read: dict[int, tuple[Any, list[SourcedPart]]] = {}
         self._hashes: dict[int, str] = {}
         self._ours = 0
@@ -133,17 +138,12 @@ class PromptItems:
         """Take the next request in."""
         body = request.body
         turn = BilledTurn(request.at, str(body.get("model") or ""))
-        tools, given = body.get("tools"), body.get("instructions" if request.wire == "openai-responses" else "system")
+        tools = None if self._made_up_tools else body.get("tools")
+        given = body.get("instructions" if request.wire == "openai-responses" else "system")
         messages = body.get(ITEMS.get(request.wire, "")) or []
-        units: list[tuple[int, Any, Any]] = []
-        for raw in tools if isinstance(tools, list) else []:
-            units.append((self._id(raw), self.reader.tool, raw))
-        blocks = given if isinstance(given, list) else [given] if given else []
-        units += [(self._id(raw), self.reader.system, [raw] if isinstance(given, list) else raw) for raw in blocks]
-        units += [
-            (self._id(raw), self.reader.message, raw)
-            for raw in (messages if isinstance(messages, list) else [{"role": "user", "content": messages}])
-        ]
+        units: list[Any] = [*(tools if isinstance(tools, list) else ()), _SYSTEM]
+        units += given if isinstance(given, list) else [given] if given else []
+        units += [_TALK, *(messages if isinstance(messages, list) else [{"role": "user", "content": messages}])]
         turn.settings = stable_hash({key: value for key, value in body.items() if key not in _NOT_SETTINGS}, 16)
         self._take(turn, units)
         turn.head = self._head(tools, given)
@@ -162,58 +162,45 @@ class PromptItems:
         for at, text in self._kept_texts.items():
             self.items[at].text = text
 
-    def _id(self, raw: Any) -> int:
-        """A number for a unit: that of the object, which is kept; of a text, of the text."""
-        known = self._read.get(id(raw))
-        if known is None or known[0] is not raw:
-            self._read[id(raw)] = (raw, [])
-        return id(raw)
-
-    def _pieces(self, unit: tuple[int, Any, Any]) -> list[SourcedPart]:
-        raw, pieces = self._read[unit[0]]
-        if not pieces:
-            found = unit[1](unit[2])
-            pieces = [found] if isinstance(found, SourcedPart) else found
-            self._read[unit[0]] = (raw, pieces)
-        return pieces
-
-    def _take(self, turn: BilledTurn, units: list[tuple[int, Any, Any]]) -> None:
-        numbers = [unit[0] for unit in units]
-        same = common_prefix(self._units, numbers)
-        kept = self.ends[same - 1] if same else 0
-        coming = [(place, piece) for place in range(same, len(units)) for piece in self._pieces(units[place])]
-        at = 0
-        while at < len(coming) and kept < len(self.stack):
-            if self._key(coming[at][1]) != self._keys[self.stack[kept]]:
-                break
+    def _take(self, turn: BilledTurn, units: list[Any]) -> None:
+        system, talk = units.index(_SYSTEM), units.index(_TALK)
+        same = common_prefix(self._units, units)
+        del self._ends[same:], self._marks[same:]
+        end = self._ends[-1] if same else 0
+        coming: list[SourcedPart] = []
+        for place in range(same, len(units)):
+            parts = self._parts(units[place], place, system, talk)
+            coming += parts
+            self._ends.append(end + len(coming))
+            self._marks.append([self._ends[-1] - len(parts) + n + 1 for n, part in enumerate(parts) if part.marked])
+        kept, at = end, 0
+        while at < len(coming) and kept < len(self.stack) and self._key(coming[at]) == self._keys[self.stack[kept]]:
             kept, at = kept + 1, at + 1
         turn.kept, turn.dropped = kept, self.stack[kept:]
         turn.shared = self._partly(turn.dropped, coming[at:])
-        for place in turn.dropped:
-            self._standing[self._keys[place]] -= 1
+        for item in turn.dropped:
+            self._standing[self._keys[item]] -= 1
         del self.stack[kept:]
-        turn.added = [self._push(piece) for _, piece in coming[at:]]
-        self._units = numbers
-        self._note_ends(units, same, coming)
-        turn.marks = self._marks(units)
+        turn.added = [self._push(part) for part in coming[at:]]
+        self._units = units
+        turn.marks = [mark for marks in self._marks if marks for mark in marks]
         self._ours += sum(self.items[n].tokens for n in turn.added) - sum(self.items[n].tokens for n in turn.dropped)
         turn.ours = self._ours
 
-    def _note_ends(self, units: list[Any], same: int, coming: list[tuple[int, SourcedPart]]) -> None:
-        counts = Counter(place for place, _ in coming)
-        del self.ends[same:]
-        end = self.ends[-1] if self.ends else 0
-        for place in range(same, len(units)):
-            end += counts[place]
-            self.ends.append(end)
-
-    def _marks(self, units: list[tuple[int, Any, Any]]) -> list[int]:
-        found = []
-        for place, unit in enumerate(units):
-            pieces = self._read[unit[0]][1]
-            start = self.ends[place - 1] if place else 0
-            found += [start + n + 1 for n, piece in enumerate(pieces) if piece.marked]
-        return found
+    def _parts(self, raw: Any, place: int, system: int, talk: int) -> list[SourcedPart]:
+        """The parts of a tool, a block of the system prompt or a message; of each object once."""
+        if place in (system, talk):
+            return []
+        known = self._read.get(id(raw))
+        if known is None or known[0] is not raw:
+            if place < system:
+                found = [self.reader.tool(raw)]
+            elif place < talk:
+                found = self.reader.system(raw if isinstance(raw, str) else [raw])
+            else:
+                found = self.reader.message(raw)
+            known = self._read[id(raw)] = (raw, found)
+        return known[1]
 
     def _key(self, piece: SourcedPart) -> tuple[TokenSource, bytes]:
         return piece.source, digest_of(piece.source.kind, piece.text if piece.text is not None else piece.digest)
@@ -236,14 +223,14 @@ class PromptItems:
         self.stack.append(place)
         return place
 
-    def _partly(self, dropped: list[int], coming: list[tuple[int, SourcedPart]]) -> int:
+    def _partly(self, dropped: list[int], coming: list[SourcedPart]) -> int:
         """Tokens of the beginning that the first item that differs shares with the one that stood there."""
-        if not dropped or not coming or coming[0][1].text is None:
+        if not dropped or not coming or coming[0].text is None:
             return 0
         old = self._kept_texts.get(dropped[0])
-        if old is None or self.items[dropped[0]].source.kind != coming[0][1].source.kind:
+        if old is None or self.items[dropped[0]].source.kind != coming[0].source.kind:
             return 0
-        text = str(coming[0][1].text)
+        text = str(coming[0].text)
         return self.count(text[:same]) if (same := common_characters(old, text)) else 0
 
     def _head(self, tools: Any, given: Any) -> tuple[tuple[str, ...], str]:

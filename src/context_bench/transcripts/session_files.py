@@ -26,7 +26,7 @@ from context_bench.transcripts.format import (
     text,
 )
 from context_bench.transcripts.formats import formats
-from context_bench.transcripts.formats.pairs import Pair as Pair
+from context_bench.transcripts.formats.tap_records import Pair as Pair
 from context_bench.transcripts.session import (
     Compaction,
     RecordedReply,
@@ -298,7 +298,8 @@ def read_sessions(
     a folder such a file is told to `on_skip` instead; only a folder without any session raises. What was passed over
     inside a file is counted in `session.meta["skipped"]`.
     """
-    for path in [Path(paths)] if isinstance(paths, str | Path) else map(Path, paths):
+    for given in [paths] if isinstance(paths, str | Path) else paths:
+        path = given if isinstance(given, Path) else Path(given)
         if path.is_dir():
             yield from _folder(path, agents, on_skip)
         else:
@@ -309,14 +310,14 @@ def read_pairs(path: str | Path) -> Iterator[Pair]:
     """The recorded pairs in a file: what a compressor was given, and what it made of it. Raises `BadInput` for any
     other file.
     """
-    from context_bench.transcripts.formats import pairs
+    from context_bench.transcripts.formats.tap_records import has_pairs, pairs
 
     peek = peek_at(LogSource(Path(path)))
-    if not pairs.sniff(peek):
+    if not has_pairs(peek):
         raise BadInput(
             f"{path}: no recorded pairs: {sample_text(peek.sample)}; expected objects with 'original' and 'compressed'"
         )
-    return pairs.pairs(peek.source)
+    return pairs(peek.source)
 
 
 def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Read, LogSource]:
@@ -325,12 +326,19 @@ def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Re
     return recognised(peek, {name: one for name, one in formats().items() if wanted(one)}, refusal)[1], peek.source
 
 
-def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
-    files = sorted(
+def log_files(folder: Path, *, agents: bool = False) -> list[Path]:
+    """Files of a folder that may be logs, at any depth, by name. `agents`: those of logs that hold tool calls alone
+    too.
+    """
+    return sorted(
         path
         for path in folder.rglob("*")
         if path.name.lower().endswith(CALLS if agents else ENDINGS) and path.is_file() and not is_note(path)
     )
+
+
+def _folder(folder: Path, agents: bool, on_skip: Callable[[BadInput], None] | None) -> Iterator[Session]:
+    files = log_files(folder, agents=agents)
     refusal = f"no recorded sessions in the folder {folder}"
     seen: set[tuple[str, int]] = set()
     for one in read_each(files, lambda path: _file(path, agents), refusal, endings=ENDINGS, on_skip=on_skip):

@@ -37,6 +37,8 @@ KINDS = {
     "waterfall": "bars:draw_waterfall",
     "failures": "bars:draw_failures",
     "strategies": "bars:draw_strategies",
+    "areas": "bars:draw_areas",
+    "amounts": "bars:draw_amounts",
 }
 #: Modules whose charts Vega-Lite draws.
 _BY_VEGA = frozenset({"plots"})

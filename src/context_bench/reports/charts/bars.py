@@ -318,3 +318,55 @@ def _scale(values: Sequence[float], rows: Rows) -> tuple[Axis, list[float]]:
         return Axis(low, high, rows.plot, log=True), ticks
     low, high, ticks = nice(*extent(values, zero=True), 4 if rows.narrow else 6)
     return Axis(low, high, rows.plot), ticks
+
+
+_COLORS = (*PALETTE, GREY, "#5b6ee1", "#a0522d")  # of areas; kinds beyond repeat them
+
+
+def draw_areas(chart: Chart, width: int) -> Drawing:
+    """Layers one above the other over equal steps, in the order of the parts: `name` is the layer, `part` the step."""
+    parts = chart.of(BarPart)
+    layers = ShownNames(dict.fromkeys(part.name for part in parts))
+    steps = {step: place for place, step in enumerate(dict.fromkeys(part.part for part in parts))}
+    values: dict[str, list[float]] = {part.name: [0.0] * len(steps) for part in parts}
+    for part in parts:
+        values[part.name][steps[part.part]] += part.amount.value
+    sums = [sum(column) for column in zip(*values.values(), strict=True)] or [0.0]
+    plot, height = width - _LEFT - 24, 260
+    _, high, ticks = nice(0.0, max(sums) or 1.0, 4)
+    across, up = Axis(0.0, float(max(1, len(steps) - 1)), plot), Axis(0.0, high, height)
+    drawing = Drawing(plot, height)
+    drawing.margins(left=_LEFT, right=24, top=SIZE + 26)
+    drawing.beside(up, ticks, shortened, chart.y)
+    drawing.below(across, [], plain, chart.x)
+    colors = dict(zip(values, cycled(len(values), _COLORS), strict=True))
+    below = [0.0] * len(steps)
+    for layer, heights in values.items():
+        above = [low + value for low, value in zip(below, heights, strict=True)]
+        points = [(across.at(step), height - up.at(value)) for step, value in _wide(above)]
+        points += [(across.at(step), height - up.at(value)) for step, value in reversed(_wide(below))]
+        drawing.area(points, colors[layer], f"{layers[layer]}: {heights[-1]:,.0f} at the end")
+        below = above
+    drawing.legend([("square", colors[layer], layers[layer]) for layer in values], width)
+    return drawing
+
+
+def _wide(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Steps with their values; a single one is drawn from end to end."""
+    if len(values) == 1:
+        return [(0.0, values[0]), (1.0, values[0])]
+    return [(float(step), value) for step, value in enumerate(values)]
+
+
+def draw_amounts(chart: Chart, width: int) -> Drawing:
+    """One bar for each name, in the order given, with its amount beside it."""
+    parts = chart.of(BarPart)[:MOST]
+    names = ShownNames([part.name for part in parts])
+    rows = Rows([ChartRow(names[part.name], part.amount.text) for part in parts], width)
+    low, high, ticks = nice(0.0, max((part.amount.value for part in parts), default=0.0) or 1.0, 4)
+    axis = Axis(low, high, rows.plot)
+    drawing = rows.drawing()
+    drawing.below(axis, ticks, shortened, chart.x)
+    for part, at in zip(parts, rows.at, strict=True):
+        drawing.rect(0, at - 8, axis.at(part.amount.value), 16, PALETTE[0], f"{names[part.name]}: {part.amount.text}")
+    return drawing

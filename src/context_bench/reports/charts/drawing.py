@@ -89,6 +89,11 @@ class Drawing:
             **{"stroke-opacity": opacity, **more},
         )
 
+    def area(self, points: Sequence[tuple[float, float]], fill: str, tip: str = "") -> None:
+        """The area within these corners."""
+        corners = "L".join(f"{_number(x)},{_number(y)}" for x, y in points)
+        self._add("path", tip, d=f"M{corners}Z", fill=fill)
+
     def mark(
         self,
         shape: str,

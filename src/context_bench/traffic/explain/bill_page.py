@@ -1,0 +1,279 @@
+"""The bill by source, as tables for a terminal and as one HTML page that needs no server, network or script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from context_bench.reports.charts import svg
+from context_bench.reports.page import BarPart, Chart, Figure
+from context_bench.reports.table import Grid, share
+from context_bench.reports.visible_text import visible
+from context_bench.traffic.explain import AMOUNTS, Explained
+from context_bench.traffic.sections.watch_board import plural
+from context_bench.transcripts.cache_breaks import CAUSES
+from context_bench.transcripts.itemised import MISSING
+from context_bench.transcripts.sources import KINDS, TokenSource
+
+_LINES = 40  # of a terminal that everything is to fit
+_SOURCES, _BREAKS = 8, 4
+_DEAREST = 15  # sources in the picture of bars
+_WEB = "Drop a log here, or choose one. It goes to this process only; nothing is written, nothing leaves this machine."
+
+
+def tokens(value: float) -> str:
+    """A number of tokens in few characters."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.1f}{unit}"
+    return f"{value:,.0f}"
+
+
+def money(value: float) -> str:
+    """US dollars."""
+    return f"{value:,.2f}" if value >= 100 else f"{value:,.4f}"
+
+
+def title_of(kind: str, name: str = "") -> str:
+    """A source as it is shown; kinds that have names are shortened where one stands."""
+    source = TokenSource(kind, name)
+    short = {"tools": "definition", "results": "result", "calls": "call", "memory": "", "images": "image"}
+    return f"{short.get(kind, KINDS[kind])} {name}".strip() if name else source.title
+
+
+def grids(told: Explained) -> list[Grid]:
+    """The tables for a terminal: at most about 40 lines of 80 columns."""
+    total = told.total
+    found = [_kinds(told, total)]
+    breaks = _breaks(told)
+    reach = _reach(told, total)
+    left = _LINES - len(found[0].rows) - 5 - sum(len(grid.rows) + 5 for grid in (*breaks, *reach))
+    found.append(_sources(told, total, max(3, min(_SOURCES, left - 3))))
+    return [*found, *breaks, *reach]
+
+
+def _row(row: Mapping[str, float], total: Mapping[str, float]) -> tuple[str, ...]:
+    billed = row["read"] + row["written"] + row["plain"]
+    return (
+        tokens(row["new"]),
+        f"×{row['carried'] / row['new']:,.1f}" if row["new"] >= 1 else "–",
+        tokens(billed),
+        share(row["read"] / billed if billed else None),
+        tokens(row["output"]),
+        money(row["usd"]),
+        share(row["usd"] / total["usd"] if total["usd"] else None),
+    )
+
+
+_COLUMNS = ("source", "new", "again", "billed", "cached", "reply", "$", "of $")
+
+
+def _kinds(told: Explained, total: Mapping[str, float]) -> Grid:
+    rows: list[Sequence[str]] = [(KINDS[kind], *_row(row, total)) for kind, row in told.by_kind().items()]
+    rows.append(("all", *_row(total, total)))
+    return Grid(f"Where the tokens went: {headline(told)}", _COLUMNS, rows, _about(told))
+
+
+def headline(told: Explained) -> str:
+    """The sessions and their bill, in one line."""
+    parts = ", ".join(f"{row['sessions']:,.0f} {name}" for name, row in told.parts.items() if name != "main")
+    aside = f" ({parts})" if parts else ""
+    mark = "≈" if told.approximate else ""
+    sessions, requests = plural(told.sessions, "session"), plural(told.turns, "request")
+    return f"{told.sessions:,} {sessions}{aside}, {told.turns:,} {requests}, {mark}${money(told.total['usd'])}"
+
+
+def _about(told: Explained) -> str:
+    found = "new: first sent; again: sent again per new token; billed: prompt tokens over all requests."
+    if told.approximate:
+        found += " Shares ≈: our count, scaled to the bill."
+    if told.stated < told.turns:
+        found += f" {told.turns - told.stated:,} requests state no usage: predicted by the cache rules."
+    if told.outputs_counted and told.stated:
+        found += f" {told.outputs_counted:,} replies state no tokens: counted."
+    if told.unpriced:
+        found += f" {told.unpriced:,} requests of models without a known price are in no dollars."
+    return found
+
+
+def _sources(told: Explained, total: Mapping[str, float], most: int) -> Grid:
+    rows = [(visible(title_of(*key), 26), *_row(row, total)) for key, row in told.ranked() if key[0] != MISSING.kind]
+    return Grid("Dearest sources", _COLUMNS, list(rows[:most]))
+
+
+def _breaks(told: Explained) -> list[Grid]:
+    if not told.breaks:
+        return []
+    rows = [
+        (cause, f"{row['breaks']:,.0f}", tokens(row["lost"]), money(row["usd"]))
+        for cause, row in sorted(told.breaks.items(), key=lambda pair: (-pair[1]["usd"], -pair[1]["lost"]))
+    ]
+    first = rows[0][0]
+    return [Grid("Why the cache broke", ("cause", "breaks", "tokens", "$"), list(rows[:_BREAKS]), _advice(told, first))]
+
+
+def _advice(told: Explained, cause: str) -> str:
+    hour = ""
+    if told.cache.get("hour_costs"):
+        saves, costs = told.cache.get("hour_saves", 0.0), told.cache["hour_costs"]
+        hour = f" Entries of an hour would have saved ${money(saves)} and cost ${money(costs)} more to write."
+    return f"{cause}: {CAUSES[cause]}{hour}{_reads(told)}"
+
+
+def _reads(told: Explained) -> str:
+    cache = told.cache
+    if not cache.get("prompt"):
+        return ""
+    stated, predicted = (share(cache[name] / cache["prompt"]) for name in ("stated", "predicted"))
+    return f" From the cache: {stated} stated, {predicted} by the rules."
+
+
+def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
+    if not told.reach:
+        return []
+    rows: list[Sequence[str]] = []
+    for name, row in told.reach.items():
+        turns = row["turns_weighed"] / row["standing"] if row["standing"] else None
+        rows.append(
+            (
+                *(visible(name, 30), f"{row['items']:,.0f}", tokens(row["tokens"] + row["output"])),
+                *(share(row["tokens"] / total["input"] if total["input"] else None), money(row["usd"])),
+                share(row["usd"] / total["usd"] if total["usd"] else None),
+                "–" if turns is None else f"{turns:,.0f}",
+            )
+        )
+    columns = ("reach", "items", "tokens", "of input", "$", "of $", "turns")
+    about = (
+        "The most that a tool could save which takes these away whole and costs nothing. It pays at once where they "
+        "come in; taken out of a history that the cache holds, after so many further turns."
+    )
+    return [Grid("What a tool could save at most", columns, rows, about)]
+
+
+# Pictures and the page
+# ------------------------------------------------------------------------
+
+
+def areas(told: Mapping[str, Any]) -> Chart:
+    """Prompt tokens by kind over the turns of one session."""
+    series: Mapping[str, Sequence[float]] = told["series"]
+    parts = [
+        BarPart(KINDS[kind], str(place), Figure(value, "count"))
+        for kind, values in series.items()
+        for place, value in enumerate(values)
+    ]
+    about = "What stood in each prompt, by source, from the first request to the last."
+    title = "The prompt, turn by turn"
+    return Chart("areas", "areas", title, about, x=f"{told['turns']:,} requests", y="tokens", data=parts)
+
+
+def bars(told: Explained) -> Chart:
+    """Money by source, the dearest first; tokens where no price is known."""
+    priced = told.total["usd"] > 0
+    parts: list[BarPart] = []
+    for key, row in told.ranked()[:_DEAREST]:
+        value = row["usd"] if priced else row["read"] + row["written"] + row["plain"] + row["output"]
+        parts.append(BarPart(visible(title_of(*key), 40), "", Figure(value, "usd" if priced else "count")))
+    unit = "US dollars" if priced else "tokens"
+    return Chart("amounts", "amounts", "Dearest sources", f"{unit}, all requests together.", x=unit, y="", data=parts)
+
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
+    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}div{overflow-x:auto}"
+    "th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}"
+    "th:first-child,td:first-child,.words td{text-align:left}svg{max-width:100%;height:auto}"
+    "#drop{border:2px dashed #8888;border-radius:.5rem;padding:2rem;text-align:center}"
+)
+
+
+def html(told: Explained, *, texts: bool = False) -> str:
+    """The page. Names and texts must have been taken out of `told` where they are not to be in it (`nameless`)."""
+    total = told.total
+    parts = [f"<p>{_safe(headline(told))}. {_safe(_about(told))}</p>"]
+    if told.longest.get("series"):
+        parts.append(f"<h2>The dearest session, turn by turn</h2><div>{svg(areas(told.longest))}</div>")
+    parts.append(f"<h2>Dearest sources</h2><div>{svg(bars(told))}</div>")
+    parts += [_table(_kinds(told, total)), _table(_sources(told, total, 40)), _table(_items(told, texts))]
+    for grid in _breaks(told):
+        parts.append(_table(grid))
+        parts.append(_table(_causes(told)))
+    parts += [_table(grid) for grid in _reach(told, total)]
+    if told.sessions > 1:
+        parts.append(_table(_sessions(told)))
+    return page("Where the tokens went", "".join(parts))
+
+
+def page(title: str, body: str, script: str = "", policy: str = "") -> str:
+    """One HTML document. Without `policy` nothing but its own style is allowed."""
+    rules = policy or "default-src 'none'; style-src 'unsafe-inline'"
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{_safe(title)}</title>'
+    secure = f'<meta http-equiv="Content-Security-Policy" content="{rules}">'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}{secure}<style>{_STYLE}</style></head>'
+        f"<body><h1>{_safe(title)}</h1>{body}{script}</body></html>\n"
+    )
+
+
+def drop_page(script: str, policy: str) -> str:
+    """The page that takes a log."""
+    form = f'<p id="drop"><label>{_WEB}<br><input type="file" id="file"></label></p><div id="found"></div>'
+    return page("Where do the tokens go?", form, script, policy)
+
+
+def _items(told: Explained, texts: bool) -> Grid:
+    """The dearest items, each with what the bill would have been without it."""
+    whole = told.total
+    rows: list[Sequence[str]] = []
+    for item in told.dearest:
+        without = whole["usd"] - item["usd"]
+        row = [
+            *(visible(title_of(item["kind"], item["name"]), 48), f"{item['turn']:,}", tokens(item["tokens"])),
+            *(f"{item['times']:,}", tokens(item["input"]), money(item["usd"])),
+            f"{money(without)} ({share(item['usd'] / whole['usd'] if whole['usd'] else None)} less)",
+        ]
+        rows.append([*row, visible(item.get("text", ""), 120)] if texts else row)
+    columns = ("item", "first in turn", "tokens", "sent", "billed", "$", "all without it, $")
+    about = "Without it: the same session, the item never sent; what the model would have done then is not known."
+    return Grid("Ten dearest items", (*columns, "begins") if texts else columns, rows, about)
+
+
+def _causes(told: Explained) -> Grid:
+    rows = [(cause, CAUSES[cause]) for cause in told.breaks]
+    return Grid("What follows", ("cause", "advice"), list(rows), words=True)
+
+
+def _sessions(told: Explained) -> Grid:
+    rows = [
+        (
+            *(visible(row["id"], 40), row["part"], visible(row["model"], 40)),
+            *(f"{row['turns']:,}", tokens(row["input"]), tokens(row["output"]), money(row["usd"])),
+        )
+        for row in told.listed
+    ]
+    return Grid("Dearest sessions", ("session", "part", "model", "requests", "prompts", "replies", "$"), list(rows))
+
+
+def _table(grid: Grid) -> str:
+    head = "".join(f"<th>{_safe(column)}</th>" for column in grid.columns)
+    body = "".join("<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
+    about = f"<p>{_safe(grid.about)}</p>" if grid.about else ""
+    kind = ' class="words"' if grid.words else ""
+    title = f"<h2>{_safe(grid.title)}</h2>"
+    return f"{title}<div><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{about}"
+
+
+def _safe(text: str) -> str:
+    return escape(visible(text, 2_000))
+
+
+def sums(told: Explained) -> Iterator[tuple[str, float]]:
+    """Figures for `--min` and `--max`."""
+    total = told.total
+    yield from ((name, total[name]) for name in (*AMOUNTS, "input"))
+    yield "cache_breaks", sum(row["breaks"] for row in told.breaks.values())
+    if total["input"]:
+        yield "cached_share", total["read"] / total["input"]
+        missing = told.by_kind().get("missing", {})
+        yield "missing_share", sum(missing.get(name, 0.0) for name in ("read", "written", "plain")) / total["input"]

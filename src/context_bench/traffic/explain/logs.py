@@ -1,0 +1,340 @@
+"""Sessions to be explained: of logs, whose summaries are kept in an index, and of stored runs.
+
+Folders of logs are read by two processes, and the next call reads only what has changed.
+
+The index is a file of JSON lines in the user's cache folder, one line for each log: a hash of its path, its size and
+time, and the summaries of its sessions. It holds hashes, counts and the names of tools and programs, and no text. A
+line is written as soon as a log is read, so that a call that was broken off goes on where it ended; a line that is torn
+or of another version is read as if it were not there. The file can be removed at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import groupby
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from context_bench import __version__
+from context_bench.core.errors import BadInput
+from context_bench.core.keys import hash_text
+from context_bench.core.machine import cache_folder
+from context_bench.core.records import Usage
+from context_bench.llm.prices import GenaiPrices
+from context_bench.traffic.explain import bounds, needs_texts, reach_of, summary
+from context_bench.transcripts.itemised import itemised
+from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
+from context_bench.transcripts.session_files import log_files, read_sessions
+from context_bench.wire.apis import parse_request
+from context_bench.wire.violations import closest
+
+FORM = 1  # of a line of the index
+_PROCESSES = 2
+_FEW = 8 * 2**20  # bytes of logs up to which another process is not worth its start
+_WAITING = 4  # logs that are handed out ahead of time
+Summaries = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log with what tells whether it has changed."""
+
+    path: str
+    size: int
+    changed: int
+
+    @property
+    def key(self) -> str:
+        """Name of the log in the index."""
+        return hash_text(str(Path(self.path).absolute()), 24)
+
+
+@dataclass(slots=True)
+class LogScan:
+    """A pass over logs. `on_progress` is told (files read, files in all, bytes read, bytes in all). `skipped` counts
+    files that are no logs; `reread` those that were not in the index.
+    """
+
+    reaches: Sequence[str] = ()
+    index: Path | None = None
+    on_progress: Callable[[int, int, int, int], None] | None = None
+    processes: int = _PROCESSES
+    texts: bool = False
+    skipped: int = 0
+    reread: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def summaries(self, paths: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+        """Summaries of every session in files and folders. Raises `BadInput` where there is none."""
+        files = [_stated(path) for path in _every_log(paths)]
+        total, done, read = sum(file.size for file in files), 0, 0
+        found = False
+        known = _Index(self.index, self.reaches) if self.index is not None else None
+        for file, told in self._each(files, known):
+            done, read = done + 1, read + file.size
+            if self.on_progress is not None:
+                self.on_progress(done, len(files), read, total)
+            if isinstance(told, str):
+                self.skipped += 1
+                self.faults += [told] if told and len(self.faults) < 5 else []
+                continue
+            found = True
+            yield from told
+        if not found:
+            why = "\n".join(f"  - {fault}" for fault in self.faults) or "  - no file of a known ending in it"
+            raise BadInput(f"no recorded sessions in {', '.join(map(str, paths))}:\n{why}")
+
+    def _each(self, files: list[LogFile], known: _Index | None) -> Iterator[tuple[LogFile, Summaries | str]]:
+        """Each log with its summaries, or why it has none; those of the index first."""
+        left = []
+        for file in files:
+            told = known.get(file) if known is not None else None
+            if told is None:
+                left.append(file)
+            else:
+                yield file, told
+        self.reread = len(left)
+        left.sort(key=lambda file: -file.size)
+        alone = len(left) < 2 or self.processes < 2 or sum(file.size for file in left) <= _FEW
+        for file, told in self._here(left) if alone else self._apart(left):
+            if known is not None:
+                known.put(file, told)
+            yield file, told
+
+    def _here(self, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, Summaries | str]]:
+        for file in files:
+            yield file, summaries_of(file.path, self.reaches, self.texts)
+
+    def _apart(self, files: Sequence[LogFile]) -> Iterator[tuple[LogFile, Summaries | str]]:
+        waiting: dict[Future[Summaries | str], LogFile] = {}
+        rest = iter(files)
+        with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
+            try:
+                while True:
+                    while len(waiting) < _WAITING and (file := next(rest, None)) is not None:
+                        waiting[pool.submit(summaries_of, file.path, tuple(self.reaches), self.texts)] = file
+                    if not waiting:
+                        return
+                    for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                        yield waiting.pop(done), done.result()
+            finally:
+                for each in waiting:
+                    each.cancel()
+
+
+def summaries_of(path: str, reaches: Sequence[str] = (), texts: bool = False) -> Summaries | str:
+    """Summaries of the sessions of one log, or why it has none."""
+    try:
+        return [summarised(session, reaches, texts=texts) for session in read_sessions(path)]
+    except BadInput as error:
+        return str(error).partition(". Formats tried")[0] or "no log"
+
+
+def summarised(
+    session: Session, reaches: Sequence[str] = (), *, turns: bool = False, texts: bool = False
+) -> dict[str, Any]:
+    """The summary of one session, with the bounds of some reaches."""
+    made = itemised(session, _prices(), texts=texts or needs_texts(reaches))
+    told = summary(made, turns=turns, texts=texts)
+    if reaches:
+        told["reach"] = bounds(made, {name: reach_of(name) for name in reaches})
+    return told
+
+
+_TABLE: list[GenaiPrices] = []
+
+
+def _prices() -> GenaiPrices:
+    """One price table for all sessions of a process."""
+    if not _TABLE:
+        _TABLE.append(GenaiPrices())
+    return _TABLE[0]
+
+
+def _every_log(paths: Iterable[str | Path]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield from log_files(path)
+        elif path.exists():
+            yield path
+        else:
+            raise BadInput(f"no file or folder {path}")
+
+
+def _stated(path: Path) -> LogFile:
+    about = path.stat()
+    return LogFile(str(path), about.st_size, about.st_mtime_ns)
+
+
+def index_file() -> Path:
+    """The file of the index."""
+    return cache_folder() / f"explain-{FORM}.jsonl"
+
+
+class _Index:
+    """The index in memory, and the file that grows with it."""
+
+    def __init__(self, path: Path, reaches: Sequence[str]) -> None:
+        self._path = path
+        # What depends on other things than the log is not taken from the index: other code, prices, reaches.
+        self._made = hash_text("\n".join([__version__, version("genai-prices"), GenaiPrices().date[:7], *reaches]), 12)
+        self._keep = not any(spec.startswith("py:") for spec in reaches)
+        self._lines: dict[tuple[str, str], dict[str, Any]] = {}
+        stale = 0
+        with suppress(OSError), path.open("rb") as file:
+            for line in file:
+                with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+                    told = orjson.loads(line)
+                    stale += (told["key"], told["made"]) in self._lines
+                    self._lines[told["key"], told["made"]] = told
+        if stale > len(self._lines):
+            self._rewrite()
+
+    def get(self, file: LogFile) -> Summaries | str | None:
+        """Summaries of a log that has not changed since; `None` for any other."""
+        told = self._lines.get((file.key, self._made))
+        if told is None or (told.get("size"), told.get("changed")) != (file.size, file.changed):
+            return None
+        found = told.get("sessions")
+        return "" if found is None else found if isinstance(found, list) else None
+
+    def put(self, file: LogFile, told: Summaries | str) -> None:
+        """Keep what was read of a log. A full or closed disk costs only the index."""
+        if not self._keep:
+            return
+        line = {"key": file.key, "made": self._made, "size": file.size, "changed": file.changed}
+        line["sessions"] = None if isinstance(told, str) else told
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(handle, orjson.dumps(line) + b"\n")
+            finally:
+                os.close(handle)
+
+    def _rewrite(self) -> None:
+        """Write each line once."""
+        part = self._path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):
+            part.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in self._lines.values()))
+            part.chmod(0o600)
+            part.replace(self._path)
+
+
+class ProgressLine:
+    """Files and megabytes read so far, on one line of a terminal."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.monotonic()
+        self._shown = False
+
+    def __call__(self, done: int, files: int, read: int, total: int) -> None:
+        """Show how far it is, at most five times a second."""
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self._last < 0.2:
+            return
+        self._last, self._shown = now, True
+        rate = read / max(now - self._begun, 1e-9) / 1e6
+        text = f"\r{done:,} of {files:,} logs, {read / 1e6:,.0f} of {total / 1e6:,.0f} MB, {rate:,.0f} MB/s "
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+# Stored runs
+# ------------------------------------------------------------------------
+
+_CHAT = ("openai-chat", "openai-responses", "anthropic")
+
+
+def sessions_of_run(store: str, run: str, systems: Sequence[str] | None) -> Iterator[Session]:
+    """The sessions of a stored run as they reached the provider, or as they were sent where no tap saw them. Raises
+    `BadInput` or `UnknownName`.
+    """
+    from context_bench.session.runs import found_in, opened_store
+
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
+        known = record.systems
+        for name in systems or ():
+            if name not in known:
+                raise BadInput(f"--system {name}: the run has {', '.join(known)}")
+        empty = True
+        for name in systems or known:
+            for sent, arrived in sessions_of(opened, record.id, name):
+                empty = False
+                yield arrived or sent
+        if empty:
+            raise BadInput(f"{record.name}: no request was kept; keep them with --record full or redacted")
+
+
+def sessions_of(store: Any, run: str, system: str) -> Iterator[tuple[Session, Session | None]]:
+    """Each session of one system, as sent, and as it arrived behind it (`None` where not all of it was seen)."""
+    from context_bench.engine.store.row_details import export
+
+    items = export(store, run, system)
+    for group, members in groupby(items, _group):
+        pairs = [pair for item in members if (pair := _pair(item)) is not None]
+        if not pairs:
+            continue
+        sent, arrived = [one for one, _ in pairs], [other for _, other in pairs if other is not None]
+        meta: dict[str, Any] = {"format": "stored run"}
+        first = sent[0]
+        whole = len(arrived) == len(sent)
+        yield (
+            Session(group[0], system, first.wire, sent, meta),
+            Session(f"{group[0]} through {system}", system, arrived[0].wire, arrived, meta) if whole else None,
+        )
+
+
+def _group(item: Mapping[str, Any]) -> tuple[str, int]:
+    row = item["row"]
+    return str(row.get("group") or row["example_id"]), int(row.get("trial") or 0)
+
+
+def _pair(item: Mapping[str, Any]) -> tuple[SessionRequest, SessionRequest | None] | None:
+    calls = [call for call in item["calls"] if call["account"] == "system" and isinstance(call.get("request"), Mapping)]
+    recorded = (item["example"] or {}).get("request") or {}
+    if not calls:
+        return None
+    call = calls[-1]
+    body, wire = dict(call["request"]), str(recorded.get("wire") or "openai-chat")
+    at = (item["example"] or {}).get("at")
+    sent = verbatim(wire, body, recorded_reply=_reply(item, call), at=at)
+    landed = [
+        record
+        for record in item["forwarded"]
+        if record["wire"] in _CHAT and isinstance(record.get("request"), Mapping) and record.get("error") is None
+    ]
+    if not landed:
+        return sent, None
+    best = closest(parse_request(wire, body), [parse_request(one["wire"], one["request"]) for one in landed])
+    record = landed[best]
+    return sent, verbatim(str(record["wire"]), dict(record["request"]), recorded_reply=_reply(item, record), at=at)
+
+
+def _reply(item: Mapping[str, Any], call: Mapping[str, Any]) -> RecordedReply:
+    output = item["output"] or {}
+    text, calls = output.get("response"), output.get("tool_calls")
+    usage = call.get("usage")
+    return RecordedReply(
+        text if isinstance(text, str) else None,
+        [one for one in calls if isinstance(one, dict)] if isinstance(calls, list) else [],
+        Usage(**{name: usage.get(name) for name in Usage.__dataclass_fields__}) if isinstance(usage, Mapping) else None,
+        finish_reason="stop",
+    )

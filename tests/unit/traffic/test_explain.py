@@ -1,0 +1,261 @@
+"""`context-bench explain`: sums, bounds, the index, pages that hold none of a session's texts, the loopback page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_bench.core.errors import BadInput
+from context_bench.reports.table import as_table
+from context_bench.traffic.explain import Explained, as_csv, as_toon, public_name, reach_of, shareable
+from context_bench.traffic.explain.bill_page import grids, html
+from context_bench.traffic.explain.logs import LogScan, summarised
+from context_bench.transcripts import read_sessions
+
+PROMPT = "Grandmother's recipe for quince jelly wants nine silver spoons and a wooden ladle."
+RESULT = json.dumps([{"id": n, "name": f"row {n}", "price": n / 4} for n in range(60)], indent=2)
+SECRET_TOOL = "mcp__orchard-ledger__fetch_apricot_prices"
+
+
+def write_log(path: Path, name: str, turns: int = 6) -> list[dict[str, int]]:
+    """A session as Claude Code logs it; returns the usage of each answer."""
+    lines: list[dict[str, Any]] = []
+    usages: list[dict[str, int]] = []
+    held, context = 0, 15_000
+
+    def line(kind: str, content: Any, **more: Any) -> None:
+        lines.append(
+            {
+                **{"type": kind, "uuid": f"{name}-{len(lines)}", "sessionId": name, "version": "2.1.197"},
+                **{"parentUuid": lines[-1]["uuid"] if lines else None, "isSidechain": False, "cwd": "/work"},
+                **{"timestamp": f"2026-01-05T10:{len(lines) // 60:02}:{len(lines) % 60:02}.000Z"},
+                "message": {"role": kind, "content": content, **more},
+            }
+        )
+
+    line("user", PROMPT)
+    for turn in range(turns):
+        usage = {"input_tokens": 3, "cache_read_input_tokens": held, "output_tokens": 90}
+        usage["cache_creation_input_tokens"] = context - held
+        usages.append(usage)
+        tool, given = [
+            ("Read", {"file_path": "/work/a.py"}),
+            (SECRET_TOOL, {"q": 1}),
+            ("Bash", {"command": "git log --stat"}),
+        ][turn % 3]
+        call = {"type": "tool_use", "id": f"t{turn}", "name": tool, "input": given}
+        about = {"id": f"m{turn}", "model": "claude-sonnet-4-5", "usage": usage, "stop_reason": "tool_use"}
+        line("assistant", [{"type": "text", "text": f"Looking, step {turn}."}, call], **about)
+        line("user", [{"type": "tool_result", "tool_use_id": f"t{turn}", "content": RESULT}])
+        held, context = context, context + 1_900
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    return usages
+
+
+def explained(path: Path, reaches: list[str] | None = None, *, texts: bool = False) -> Explained:
+    told = Explained()
+    for session in read_sessions(path):
+        told.add(summarised(session, reaches or [], turns=True, texts=texts))
+    return told
+
+
+def test_the_sums_are_the_providers_usage(tmp_path: Path) -> None:
+    usages = write_log(tmp_path / "a.jsonl", "s1")
+    total = explained(tmp_path / "a.jsonl").total
+    assert total["read"] == pytest.approx(sum(usage["cache_read_input_tokens"] for usage in usages))
+    assert total["written"] == pytest.approx(sum(usage["cache_creation_input_tokens"] for usage in usages))
+    assert total["input"] == pytest.approx(
+        total["read"] + total["written"] + sum(usage["input_tokens"] for usage in usages)
+    )
+    assert total["new"] + total["carried"] == pytest.approx(total["input"])
+    assert total["output"] == pytest.approx(sum(usage["output_tokens"] for usage in usages))
+
+
+def test_results_are_told_apart_by_tool_and_command_and_made_up_tools_are_not_shown(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "s1")
+    told = explained(tmp_path / "a.jsonl")
+    assert {("results", "Read"), ("results", "Bash: git log"), ("results", SECRET_TOOL)} <= told.sources.keys()
+    assert not [key for key in told.sources if key[0] == "tools"]
+    assert told.by_kind()["missing"]["read"] > 0
+
+
+def test_the_terminal_has_at_most_40_lines_of_80_columns(tmp_path: Path) -> None:
+    for number in range(3):
+        write_log(tmp_path / f"{number}.jsonl", f"s{number}", turns=9)
+    told = Explained()
+    for one in LogScan(["bash", "history"]).summaries([tmp_path]):
+        told.add(one)
+    lines = as_table(grids(told), width=80).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_bounds_of_reaches_are_what_the_items_were_billed(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "s1")
+    names = ["bash", "mcp", "mcp:orchard-ledger", "mcp:other", "tool-results>500", "tool-results>900k", "reread", "csv"]
+    told = explained(tmp_path / "a.jsonl", [*names, "toon", "minify", "history", "thinking"])
+    reach, sources = told.reach, told.sources
+    bash = sources["results", "Bash: git log"]
+    assert reach["bash"]["usd"] == pytest.approx(bash["usd"])
+    assert reach["bash"]["tokens"] == pytest.approx(bash["new"] + bash["carried"])
+    server = [row for (_, name), row in sources.items() if name == SECRET_TOOL]
+    inputs = sum(row["read"] + row["written"] + row["plain"] for row in server)
+    assert reach["mcp"]["tokens"] == reach["mcp:orchard-ledger"]["tokens"] == pytest.approx(inputs)
+    assert reach["mcp:other"]["tokens"] == reach["tool-results>900k"]["tokens"] == reach["thinking"]["tokens"] == 0
+    results = sum(row["new"] + row["carried"] for (kind, _), row in sources.items() if kind == "results")
+    assert reach["tool-results>500"]["tokens"] == pytest.approx(results)
+    assert 0 < reach["reread"]["tokens"] < reach["tool-results>500"]["tokens"]
+    assert 0.3 * results < reach["minify"]["tokens"] < reach["toon"]["tokens"] < reach["csv"]["tokens"] < results
+    assert reach["history"]["turns_weighed"] >= 0
+
+
+def keeps_long_ones(item: Any) -> bool:
+    """A predicate of one's own."""
+    return bool(item.tokens > 500)
+
+
+def test_a_predicate_of_ones_own_bounds_like_the_built_in_one(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "s1")
+    reach = explained(tmp_path / "a.jsonl", [f"py:{__file__}:keeps_long_ones", "tool-results>500"]).reach
+    own, built_in = reach.values()
+    assert own["tokens"] == pytest.approx(built_in["tokens"])
+
+
+@pytest.mark.parametrize("spec", ["", "bush", "tool-results>", "mcp:", "py:no_such_module_at_all:f", "tool-results>2q"])
+def test_a_reach_that_cannot_be_meant_is_refused(spec: str) -> None:
+    with pytest.raises(BadInput):
+        reach_of(spec)
+
+
+def test_tables_without_loss() -> None:
+    rows = [{"id": 1, "name": "a, b"}, {"id": 2, "name": "true"}]
+    assert as_csv(rows) == 'id,name\n1,"a, b"\n2,true\n'
+    assert as_toon({"items": rows}) == 'items[2]{id,name}:\n  1,"a, b"\n  2,"true"'
+    assert as_csv([{"id": 1}, {"other": 2}]) is None
+    assert as_toon([{"id": 1, "in": {}}, {"id": 2, "in": {}}]) is None
+
+
+def test_the_index_reads_only_what_has_changed_and_holds_no_text(tmp_path: Path) -> None:
+    logs, index = tmp_path / "logs", tmp_path / "index.jsonl"
+    for number in range(4):
+        write_log(logs / f"{number}.jsonl", f"s{number}")
+    (logs / "other.jsonl").write_text('{"no": "log"}\n')
+
+    def read() -> tuple[dict[str, float], int, int]:
+        told, reading = Explained(), LogScan(["bash"], index)
+        for one in reading.summaries([logs]):
+            told.add(one)
+        return told.total, reading.reread, reading.skipped
+
+    total, reread, skipped = read()
+    assert (reread, skipped) == (5, 1)
+    assert read() == (pytest.approx(total), 0, 1)
+    with index.open("ab") as file:
+        file.write(b'{"key": "torn')
+    write_log(logs / "2.jsonl", "s2", turns=9)
+    again, reread, _ = read()
+    assert reread == 1
+    assert again["input"] > total["input"]
+    assert not any(text in index.read_text() for text in _pieces(PROMPT, RESULT))
+
+
+def test_a_reading_that_was_broken_off_goes_on_where_it_ended(tmp_path: Path) -> None:
+    logs, index = tmp_path / "logs", tmp_path / "index.jsonl"
+    for number in range(4):
+        write_log(logs / f"{number}.jsonl", f"s{number}")
+    begun = LogScan(index=index).summaries([logs])
+    next(begun)
+    next(begun)
+    begun.close()
+    reading = LogScan(index=index)
+    assert len(list(reading.summaries([logs]))) == 4
+    assert reading.reread == 2
+
+
+def test_two_processes_give_what_one_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        write_log(tmp_path / f"{number}.jsonl", f"s{number}")
+    monkeypatch.setattr("context_bench.traffic.explain.logs._FEW", 0)
+    alone, apart = (
+        sorted(LogScan(processes=count).summaries([tmp_path]), key=lambda one: str(one["id"])) for count in (1, 2)
+    )
+    assert alone == apart
+
+
+def test_a_folder_without_a_log_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"no": "log"}\n')
+    with pytest.raises(BadInput, match=r"no recorded sessions in .*\n.*x\.jsonl"):
+        list(LogScan().summaries([tmp_path]))
+
+
+def _pieces(*texts: str) -> list[str]:
+    """Every run of 12 characters, but those of white space and digits alone."""
+    return [
+        text[n : n + 12] for text in texts for n in range(len(text) - 11) if re.search("[a-z]{3}", text[n : n + 12])
+    ]
+
+
+def test_a_shared_page_has_no_12_characters_of_a_prompt_and_no_name_of_ones_own(tmp_path: Path) -> None:
+    write_log(tmp_path / "a.jsonl", "private-session-name")
+    told = explained(tmp_path / "a.jsonl", ["mcp:orchard-ledger"], texts=True)
+    page = html(shareable(told))
+    assert not [text for text in _pieces(PROMPT, RESULT) if text in page]
+    for name in ("orchard", "apricot", "private-session", str(tmp_path)):
+        assert name not in page
+    assert "Bash: git log" in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    with_texts = html(told, texts=True)
+    assert SECRET_TOOL in with_texts
+    assert "row 1" in with_texts
+
+
+def test_names_of_ones_own_are_numbered_alike() -> None:
+    assert public_name("Bash: git log") == "Bash: git log"
+    assert public_name("Bash: ./deploy-orchard") == public_name("Bash: ./deploy-orchard") != "Bash: ./deploy-orchard"
+    assert "orchard" not in public_name(SECRET_TOOL)
+    assert public_name(SECRET_TOOL).startswith("mcp__#")
+
+
+def test_the_loopback_page_takes_a_log_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    from context_bench.traffic.explain.web import DropPage
+
+    write_log(tmp_path / "a.jsonl", "s1")
+    data = (tmp_path / "a.jsonl").read_bytes()
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(work))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(work / "cache"))
+
+    async def ask() -> None:
+        async with DropPage() as page, aiohttp.ClientSession() as client:
+            own = {"Origin": page.url}
+
+            async def post(headers: dict[str, str], body: bytes = data) -> tuple[int, str]:
+                async with client.post(f"{page.url}/explain", data=body, headers=headers) as answer:
+                    return answer.status, await answer.text()
+
+            async with client.get(page.url) as front:
+                assert front.status == 200
+                assert "Drop a log here" in await front.text()
+                assert "connect-src 'self'" in front.headers["Content-Security-Policy"]
+            status, text = await post(own)
+            assert status == 200
+            assert "Bash: git log" in text
+            assert PROMPT[:12] not in text
+            assert (await post({}))[0] == 403
+            assert (await post({"Origin": "http://example.org"}))[0] == 403
+            assert (await post({**own, "Host": "example.org"}))[0] == 403
+            assert (await post({**own, "Sec-Fetch-Site": "cross-site"}))[0] == 403
+            assert (await post(own, b'{"no": "log"}\n'))[0] == 400
+
+    asyncio.run(ask())
+    assert [path for path in work.rglob("*") if path.is_file() and "prices-" not in path.name] == []
