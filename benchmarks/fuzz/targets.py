@@ -71,7 +71,7 @@ from context_bench.tap import exchange, masking
 from context_bench.tap.exchange import SOCKET, Exchange
 from context_bench.tap.prefix import Joining
 from context_bench.tap.tap_relay import Talk
-from context_bench.traces import editloc, gold, symbols
+from context_bench.traces import edits as editloc, gold, symbols
 from context_bench.traffic.evaluators import next_action as actions
 from context_bench.transcripts import (
     harness_results as answers,

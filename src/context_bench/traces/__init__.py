@@ -23,7 +23,7 @@ from context_bench.core.lazy import lazy
 if TYPE_CHECKING:
     from context_bench.shell import read_shell as read_shell
     from context_bench.shell.repo import open_repo as open_repo
-    from context_bench.traces.editloc import edit_location as edit_location
+    from context_bench.traces.edits import edit_location as edit_location
     from context_bench.traces.figures import TraceComparison as TraceComparison, compare_traces as compare_traces
     from context_bench.traces.gold import (
         Gold as Gold,
@@ -63,7 +63,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     [
-        "context_bench.traces.editloc:edit_location",
+        "context_bench.traces.edits:edit_location",
         "context_bench.traces.gold:Gold",
         "context_bench.traces.gold:gold_of_row",
         "context_bench.transcripts.trace:Event",

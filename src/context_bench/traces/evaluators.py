@@ -64,7 +64,7 @@ class Trajectory(TraceFigures):
 
 
 class EditPlace(TraceFigures):
-    """Does the patch edit where the gold does (`traces.editloc`)?"""
+    """Does the patch edit where the gold does (`traces.edits`)?"""
 
     name = "edit_location"
 

@@ -31,8 +31,7 @@ from context_bench.traces.coverage import (
     selections,
     step_statistics,
 )
-from context_bench.traces.editloc import anchors, deleted_lines, parse_patch
-from context_bench.traces.funnel import funnel
+from context_bench.traces.edits import anchors, deleted_lines, funnel, parse_patch
 from context_bench.traces.gold import Gold, clean_path, content_drift
 from context_bench.traces.symbols import CodeFiles
 from context_bench.traces.trace_rows import CallView, FileMap, StepView, TraceRow

@@ -5,7 +5,7 @@ import difflib
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.traces.editloc import (
+from context_bench.traces.edits import (
     anchors,
     deleted_lines,
     edit_location,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from context_bench.traces.coverage import Resolver
-from context_bench.traces.funnel import Stage, funnel, summed
+from context_bench.traces.edits import Stage, funnel, summed
 from context_bench.transcripts.trace import Event, Trace
 
 

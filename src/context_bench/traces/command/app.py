@@ -214,7 +214,7 @@ def show(
 
 
 def _readings(path: Path, instance: str | None) -> list[Reading]:
-    """What was read in each run of a log, or in those of one name."""
+    """Readings of the runs of a log, or of those of one name."""
     from context_bench.traces.reading import readings
     from context_bench.transcripts.harness_results import id_forms
 

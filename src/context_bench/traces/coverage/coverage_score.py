@@ -20,7 +20,7 @@ from context_bench.traces.coverage.selection import (
     Selection,
     Symbol,
 )
-from context_bench.traces.editloc import edit_location, upstream_edit_location
+from context_bench.traces.edits import edit_location, upstream_edit_location
 from context_bench.traces.gold import Gold
 
 Figures = dict[str, float | None]  # by level

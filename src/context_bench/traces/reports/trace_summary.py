@@ -27,8 +27,8 @@ from context_bench.core.spans import size
 from context_bench.reports.visible_text import csv_cell
 from context_bench.stats.solving import Case, Solving, solving
 from context_bench.traces.coverage import LEVELS, POLICIES, Score
+from context_bench.traces.edits import summed
 from context_bench.traces.figures import Means, means, means_by
-from context_bench.traces.funnel import summed
 from context_bench.traces.reports.views import course
 from context_bench.traces.trace_rows import FileMap, TraceRow
 from context_bench.transcripts.trace import utf8_clean
