@@ -1,10 +1,9 @@
-"""Figures of a run over probes: retention, lift, size, curves, front, rubric, drift, variance. Everything from rows
-alone.
-"""
+"""Figures of a run over probes, from rows alone: retention, lift, size, curves, front, rubric, drift, variance."""
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -317,7 +316,7 @@ def _of_system(own: SystemRows, found: Mapping[str, SystemRows], scale: float, s
         "contradictions": own.contradictions.mean(),
         "retention": _index(own, found, scale, seed),
         "size": _size(own, seed),
-        "compress_seconds": sorted(own.seconds.values())[len(own.seconds) // 2] if own.seconds else None,
+        "compress_seconds": statistics.median(own.seconds.values()) if own.seconds else None,
         "rubric": _rubric(own, seed),
         "drift": _drift(own, found, scale, seed),
         "variance": _variance(own),

@@ -35,7 +35,7 @@ from context_bench.memory.audit_rules import (
     value_of,
 )
 from context_bench.memory.ranking import NEAR
-from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.distributions import percentile
 
 _MOST_COMPARED = 2_000_000  # pairs looked at; beyond, the count of near-duplicates is a lower bound and says so
 _QUOTED_CHARACTERS, _QUOTED_WORDS = 24, 5
@@ -291,7 +291,7 @@ def _ages(records: Sequence[Record], until: datetime | None) -> dict[str, float 
     if not ages:
         return {}
     named = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "oldest": 1.0}
-    return {name: nearest_rank(ages, of) for name, of in named.items()}
+    return {name: percentile(ages, of) for name, of in named.items()}
 
 
 def _per_day(records: Sequence[Record]) -> tuple[tuple[str, int, int], ...]:

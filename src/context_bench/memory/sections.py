@@ -200,7 +200,7 @@ _TAKEN = columns(
         "number",
         "of the report's score; read it beside the score: little text can lead here",
     ),
-    ("search_p50", "search p50, ms", "ms", "single searches by nearest rank, without each haystack's first"),
+    ("search_p50", "search p50, ms", "ms", "single searches, without each haystack's first"),
     ("search_p95", "search p95, ms", "ms", ""),
     ("search_p99", "search p99, ms", "ms", ""),
     ("search_n", "searches", "count", "searches behind the percentiles"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from context_bench.core.rows import Fold, OnePass, latency, ordered, ttft
-from context_bench.stats.distributions import interpolated
+from context_bench.stats.distributions import percentile
 
 METRICS = {"latency": "Latency"}
 MEASURES = {
@@ -43,11 +43,11 @@ class Latency(OnePass):
             values = ordered(whole) or [0.0]
             numbers = {
                 "latency_mean": math.fsum(values) / len(values),
-                "latency_median": interpolated(values, 0.5),
-                "latency_p95": interpolated(values, 0.95),
-                "latency_p99": interpolated(values, 0.99),
+                "latency_median": percentile(values, 0.5),
+                "latency_p95": percentile(values, 0.95),
+                "latency_p99": percentile(values, 0.99),
             }
         if to_first:
             values = ordered(to_first)
-            numbers |= {"ttft_median": interpolated(values, 0.5), "ttft_p95": interpolated(values, 0.95)}
+            numbers |= {"ttft_median": percentile(values, 0.5), "ttft_p95": percentile(values, 0.95)}
         return numbers

@@ -16,7 +16,7 @@ from typing import Any
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import in_pieces, ordered
-from context_bench.stats.distributions import interpolated
+from context_bench.stats.distributions import percentile
 
 #: A line of a table: a system under one request shape (`None` where shapes play no part). Shapes are never averaged
 #: together.
@@ -277,7 +277,7 @@ def quantile(values: array[float], share: float) -> float | None:
     """The `share` quantile, linear between neighbours; `None` of nothing."""
     if not values:
         return None
-    return interpolated(ordered(values), share)
+    return percentile(ordered(values), share)
 
 
 def aggregated(rows: Iterable[EvalRow]) -> Aggregates:

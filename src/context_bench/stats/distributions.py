@@ -197,13 +197,12 @@ def _interpolated(last: float, at_last: float, here: float, at_here: float, acro
         return math.inf
 
 
-def nearest_rank(ordered: Sequence[float], share: float) -> float:
-    """The ⌈`share` · n⌉-th smallest of sorted values (0 ≤ `share` ≤ 1, n ≥ 1): always a value that was measured."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` of the sorted values lie (0 ≤ `share` ≤ 1, n ≥ 1), linear between neighbours.
 
-
-def interpolated(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of the sorted values lie (0 ≤ `share` ≤ 1, n ≥ 1), linear between neighbours."""
+    The one meaning of a percentile or median of measured values in all figures (Hyndman & Fan 1996, type 7; the default
+    of NumPy, R and spreadsheets).
+    """
     place = (len(ordered) - 1) * share
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)

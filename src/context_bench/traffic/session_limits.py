@@ -25,6 +25,7 @@ from context_bench.stats.anytime import (
     ratio_step,
     share_step,
 )
+from context_bench.stats.distributions import percentile
 from context_bench.wire.turns import Turn
 from context_bench.wire.violations import KINDS, REPLY_KINDS, total
 
@@ -233,7 +234,7 @@ class Channel:
         if self.cap is None:
             self.reference.append(below)
             if len(self.reference) == REFERENCE:
-                self.cap, self.reference = sorted(self.reference)[math.ceil(CAP * REFERENCE) - 1], []
+                self.cap, self.reference = percentile(sorted(self.reference), CAP), []
             return None
         return bill_step(above, below, self.limit, cap=self.cap, floor=self.limit / 2)
 

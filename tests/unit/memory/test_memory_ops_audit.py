@@ -309,7 +309,7 @@ def test_ages_and_growth_per_day(tmp_path):
     entries = [{"text": "ten bytes.", "created_at": f"2024-01-{day:02}T12:00:00Z"} for day in (1, 1, 5, 11)]
     found = audit(written(tmp_path, entries), now=datetime(2024, 1, 11, 12, tzinfo=UTC))
     assert found.per_day == (("2024-01-01", 2, 20), ("2024-01-05", 1, 10), ("2024-01-11", 1, 10))
-    assert found.ages == {"p50": 6.0, "p90": 10.0, "p99": 10.0, "oldest": 10.0}
+    assert found.ages == {"p50": 8.0, "p90": 10.0, "p99": 10.0, "oldest": 10.0}
     assert (found.items, found.bytes, found.dated) == (4, 40, 4)
     assert audit(written(tmp_path, [{"text": "undated thing"}])).ages == {}
 

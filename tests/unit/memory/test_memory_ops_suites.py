@@ -352,7 +352,7 @@ async def test_results_as_rows_and_json():
 
 
 @pytest.mark.parametrize(
-    ("values", "of", "expected"), [([], 0.5, None), ([3, 1, 2], 0.5, 2), ([1, 2, 3, 4], 0.95, 4), ([5], 0.01, 5)]
+    ("values", "of", "expected"), [([], 0.5, None), ([3, 1, 2], 0.5, 2), ([4, 1, 3, 2], 0.95, 3.85), ([5], 0.01, 5)]
 )
-def test_percentiles_by_percentile(values, of, expected):
-    assert percentile(values, of) == expected
+def test_percentiles_lie_between_the_values_around_them(values, of, expected):
+    assert percentile(values, of) == (expected if expected is None else pytest.approx(expected))

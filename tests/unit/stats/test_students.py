@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from context_bench.stats.distributions import quantile, upper_tail
+from context_bench.stats.distributions import percentile, quantile, upper_tail
 
 DEGREES = [1, 2, 3, 4, 5, 9, 19, 29.5, 39, 99, 300, 998, 999, 1000, 1001, 5000, 1e5, 1e7]
 PROBABILITIES = [1e-10, 1e-6, 0.001, 0.025, 0.05, 0.1, 0.3, 0.6, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.9999]
@@ -57,3 +58,16 @@ def test_what_lies_at_the_ends():
         0.0,
     )
     assert math.isnan(upper_tail(math.nan, 5))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.floats(0, 1))
+def test_percentiles_are_those_of_numpy_within_what_was_measured(values, share):
+    ordered = sorted(values)
+    found = percentile(ordered, share)
+    assert ordered[0] <= found <= ordered[-1]
+    assert found == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-6)
+
+
+def test_of_twenty_values_a_high_percentile_lies_between_the_last_two():
+    ordered = [float(number) for number in range(1, 21)]
+    assert [percentile(ordered, share) for share in (0, 0.5, 0.95, 1)] == [1, 10.5, pytest.approx(19.05), 20]

@@ -6,6 +6,7 @@ Losses are listed by kind of fact and one by one: the fact, its place, and wheth
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -181,12 +182,15 @@ def _seconds(report: ReportContext, name: str, own: dict[str, Any]) -> float | N
     """As the rows tell; else as the set-ups of the groups took."""
     if own.get("compress_seconds") is not None:
         return float(own["compress_seconds"])
-    spent = sorted(
-        float(value)
-        for each in report.result.setups
-        if each.system == name and isinstance(value := each.output.get("seconds_compress"), int | float)
+    spent = array(
+        "d",
+        (
+            float(value)
+            for each in report.result.setups
+            if each.system == name and isinstance(value := each.output.get("seconds_compress"), int | float)
+        ),
     )
-    return spent[len(spent) // 2] if spent else None
+    return quantile(spent, 0.5)
 
 
 def _front(place: dict[str, Any]) -> Cell:

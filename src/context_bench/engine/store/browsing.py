@@ -24,7 +24,7 @@ from context_bench.engine.store import BUSY_TIMEOUT, Store, database_of, schema
 from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.reading import _eval_rows, _plan_query
 from context_bench.engine.store.run_records import COPYING, RUNNING, arms_of, newest_first, status_of
-from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.distributions import percentile
 
 _ARM, _POSITION = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << _POSITION
@@ -239,7 +239,7 @@ def _median(connection: Connection, run: int, arm: int) -> float | None:
     query = select(o.c.latency).select_from(p.join(o, o.c.id == p.c.output))
     query = query.where(p.c.run == run, p.c.arm == arm, o.c.latency.is_not(None)).order_by(o.c.latency)
     latencies = connection.scalars(query).all()
-    return nearest_rank(latencies, 0.5) if latencies else None
+    return percentile(latencies, 0.5) if latencies else None
 
 
 # --- rows

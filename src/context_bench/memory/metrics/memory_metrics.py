@@ -1,7 +1,7 @@
 """Metrics of a memory's answers: declining as a decision, cost and time, and the spread of repeated runs.
 
 Declining is right where nothing can be known, wrong where it can. Costs are context, seconds and money; percentiles are
-by nearest rank, the ⌈p · n⌉-th smallest of single calls. Spread is told apart by the stage at which it arises.
+of single calls. Spread is told apart by the stage at which it arises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from context_bench.core.records import EvalRow
 from context_bench.core.rows import Fold, OnePass, cost_usd, score
-from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.distributions import percentile
 
 METRICS = {
     "abstention": "AbstentionRates",
@@ -89,7 +89,7 @@ _TIMES = ("search", "search_first", "answer", "overhead")
 @dataclass
 class MemoryCost(OnePass):
     """`retrieved_tokens` and `context_share` (means); `search_p50`, `_p95`, `_p99` and `answer_…` in seconds of single
-    calls, by nearest rank, with `search_n`; `search_first_…` the same of each haystack's first search, which the others
+    calls, with `search_n`; `search_first_…` the same of each haystack's first search, which the others
     leave out; `overhead_…` of what this tool itself took for a question, which is in neither. `score_per_1k_tokens`:
     `score_field` summed over the tokens found, in thousands.
 
@@ -135,7 +135,7 @@ class MemoryCost(OnePass):
             numbers["score_per_1k_tokens"] = 1000 * judged / judged_tokens
         for name in _TIMES:
             if ordered := sorted(values[name]):
-                numbers |= {f"{name}_{label}": nearest_rank(ordered, share) for label, share in _SHARES}
+                numbers |= {f"{name}_{label}": percentile(ordered, share) for label, share in _SHARES}
                 numbers[f"{name}_n"] = float(len(ordered))
         if facts is not None:
             numbers["facts_used"] = facts

@@ -27,7 +27,7 @@ from context_bench.llm.servers import ModelServer
 from context_bench.memory.ops.suite_workspace import SuiteWorkspace, check_empty
 from context_bench.memory.protocol import NotSupported
 from context_bench.memory.systems.adapting import as_memory, make_memory
-from context_bench.stats.distributions import nearest_rank
+from context_bench.stats import distributions
 
 __all__ = [
     "DEFAULT",
@@ -187,9 +187,9 @@ def share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def percentile(values: Sequence[float], of: float) -> float | None:
-    """The `of` percentile (0 to 1) by nearest rank; `None` of nothing."""
-    return nearest_rank(sorted(values), of) if values else None
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """As `stats.distributions.percentile`, of values in any order; `None` of nothing."""
+    return distributions.percentile(sorted(values), share) if values else None
 
 
 def _short(text: str) -> str:

@@ -138,7 +138,7 @@ class Bridge:
 
         `items` of the group, `parts` handed over, `acknowledged`, `failed`, `errors` (the first few), `call_count`
         calls of `batch` parts (`None` = all at once), `seconds_add`, `seconds_flush`, `seconds_first` (the first call)
-        and `seconds_each` (the others: n, p50, p95, p99 by nearest rank), `granularity`, `bytes` and `stored` as the
+        and `seconds_each` (the others: n, p50, p95, p99), `granularity`, `bytes` and `stored` as the
         memory tells. `SetupFailed` if more than 5 % of the parts were not stored or the flush did not end.
         """
         text = example.get("items")

@@ -24,7 +24,7 @@ from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter
 from context_bench.memory.protocol import Hit, Item, Memory, Receipt, dated, iter_packed
 from context_bench.memory.systems.baselines import dated_text
-from context_bench.stats.distributions import nearest_rank
+from context_bench.stats.distributions import percentile
 
 
 async def timed(clock: Clock, function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:
@@ -67,11 +67,10 @@ class _Storing:
 
 
 def _percentiles(seconds: Sequence[float]) -> dict[str, float | int] | None:
-    """By nearest rank: the ⌈p · n⌉-th smallest."""
     if not seconds:
         return None
     ordered = sorted(seconds)
-    return {"n": len(ordered), **{f"p{p}": nearest_rank(ordered, p / 100) for p in (50, 95, 99)}}
+    return {"n": len(ordered), **{f"p{p}": percentile(ordered, p / 100) for p in (50, 95, 99)}}
 
 
 class Ingest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -331,8 +332,7 @@ def _mean(values: Sequence[float]) -> Figure | None:
 def _median(values: Sequence[float]) -> Figure | None:
     if not values:
         return None
-    ordered = sorted(values)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    middle = statistics.median(values)
     return Figure(middle, "number", digits=0 if middle == int(middle) else 1)
 
 
