@@ -7,14 +7,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.numbers import real
 from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
-from context_bench.core.roles import CANDIDATE, ArmRole, of_kind, second_answer
+from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, second_answer
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
 from context_bench.engine.estimates import costs_rest_on_few, estimates_of
@@ -22,6 +24,9 @@ from context_bench.engine.looks import decided, is_looking, level_now
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
 from context_bench.stats.tests import unequal_shares
+
+if TYPE_CHECKING:
+    from context_bench.engine.run_comparison import Comparer
 
 #: Scores with these beginnings are a model's opinion: without a calibration against people no verdict rests on them.
 _JUDGED = ("judge_", "memory_judge", "false_memory", "rubric_")
@@ -149,6 +154,7 @@ def summarise(
             )
             found.notes += comparer.untouched(found.wire)
             found.notes += comparer.beside("evidence_all", "What arrived of the evidence, beside the answers", margin)
+            found.notes += _beside_nothing(comparer)
             if comparer.second_answer is not None:
                 found.notes.append(
                     f"{comparer.second_answer} is the second answer of {against}, as declared before the run: the "
@@ -164,6 +170,44 @@ def summarise(
     found.failures = {system: sources for system, sources in found.failures.items() if sources}
     found.wire = {system: facts for system, facts in found.wire.items() if facts}
     return found
+
+
+def _beside_nothing(comparer: Comparer) -> list[str]:
+    """The verdict on each system under test against what its price buys without it: the whole context for some
+    examples, none for the others. One family for Holm's correction. None without these two arms, or without costs.
+    """
+    from context_bench.stats.lift import at_price
+    from context_bench.stats.verdict import VerdictQuestion, judge, weigh
+
+    there = {name: comparer.roles.get(name, CANDIDATE) for name in comparer.columns}
+    full, none = (of_kind(there, *kinds) for kinds in (WHOLE, NOTHING))
+    asked: list[VerdictQuestion] = []
+    for system in [name for name, role in there.items() if role.role == "candidate" and not role.is_control]:
+        if full is None or none is None or system in (full, none):
+            continue
+        scores, costs, clusters = _of_all(comparer, (system, full, none))
+        bought = at_price(scores, costs)
+        if bought is not None:
+            of_them = f"{full} for {bought.share * 100:.0f} % of the examples, {none} for the rest"
+            first, second = bought.mixed + bought.gains, bought.mixed
+            evidence = weigh(first, second, clusters, margin=comparer.margin, seed=comparer.seed)
+            instead = f"doing nothing at its price ({of_them})"
+            if evidence.low is not None:  # too few examples say nothing here
+                asked.append(VerdictQuestion(system, instead, comparer.score_field, evidence, judged=comparer.judged))
+    return [one.sentence for one in judge(asked, level=comparer.level)]
+
+
+def _of_all(comparer: Comparer, names: Sequence[str]) -> tuple[list[Any], list[Any], Any]:
+    """Scores and costs of several systems on the rows of which all have both, and the clusters of these rows."""
+    own = [comparer.columns[name] for name in names]
+    keys = reduce(partial(np.intersect1d, assume_unique=True), [each.keys for each in own])
+    places = [np.argsort(each.keys)[np.searchsorted(np.sort(each.keys), keys)] for each in own]
+    scores, costs = (
+        np.array([values[at] for values, at in zip(found, places, strict=True)])
+        for found in ([each.numbers(comparer.score_field) for each in own], [each.measure("cost") for each in own])
+    )
+    known = ~np.isnan(scores).any(axis=0) & ~np.isnan(costs).any(axis=0)
+    return list(scores[:, known]), list(costs[:, known]), own[0].clusters[places[0]][known]
 
 
 def _with_assumption(one: Comparison, wire: Mapping[str, Mapping[str, Any]]) -> Comparison:

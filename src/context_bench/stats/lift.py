@@ -30,7 +30,7 @@ from context_bench.stats.verdict import Assay, VerdictQuestion, judge, shows_inf
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 else:
     np = LazyModule("numpy")
 
@@ -461,3 +461,34 @@ def _measures(sums: NDArray[Any], up_to: float) -> tuple[float, float]:
     qualities = [found[fold] for fold in folds]
     reach = min(up_to, folds[-1])
     return aurq(folds, qualities, base, up_to=reach), fold_at(SHARE, folds, qualities, base) or 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AtPrice:
+    """A system beside what its price buys without it: the whole context for a `share` of the examples, none for the
+    others. `gains`: for each example what the system's mean score less the mixture's rests on; their mean is that
+    difference, their spread that of it, the mixture's share being estimated too.
+    """
+
+    share: float
+    mixed: NDArray[np.float64]
+    gains: NDArray[np.float64]
+
+
+def at_price(scores: Sequence[ArrayLike], costs: Sequence[ArrayLike]) -> AtPrice | None:
+    """Scores and costs of a system, of the whole context and of none, each of the same examples in the same order.
+
+    A mixture of two arms lies on the line between them, whatever the examples are; its share is (c − c₀) / (c₁ − c₀).
+    The gains are the influence values of the difference (delta method). `None` where the whole context costs no more
+    than none, or the system no more than none. A system that is dearer than the whole context is held against that.
+    """
+    (system, full, none), (paid, most, least) = (
+        [np.asarray(each, dtype=float) for each in three] for three in (scores, costs)
+    )
+    spent, whole = paid - least, most - least
+    if not len(system) or whole.mean() <= 0 or spent.mean() <= 0:
+        return None
+    share = min(1.0, float(spent.mean() / whole.mean()))
+    mixed = none + share * (full - none)
+    moved = (spent - share * whole) / whole.mean() if share < 1 else 0.0
+    return AtPrice(share, mixed, system - mixed - (full.mean() - none.mean()) * moved)

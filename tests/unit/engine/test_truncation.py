@@ -118,3 +118,39 @@ def test_the_card_says_it_first_and_json_keeps_it():
     again = EvalResult.from_json(render(page))
     assert again.lifts == told.lifts
     assert not again.filter(system="mine").lifts
+
+
+def priced(**systems):
+    """The notes on a run whose systems have `(score, cost)`; of 200 examples, in one family."""
+    by = {name: rows(name, score) for name, (score, _) in systems.items()}
+    for name, (_, cost) in systems.items():
+        for row in by[name]:
+            row.usage = {} if cost is None else {"cost": cost}
+    told = summarise(
+        by.__getitem__,
+        list(by),
+        [MeanScore("f1")],
+        score_field="f1",
+        roles={name: role_of(name) if name in ("full", "none") else CANDIDATE for name in by},
+    )
+    return [note for note in told.notes if "doing nothing at its price" in note]
+
+
+def test_a_system_is_held_against_what_its_price_buys_without_it():
+    notes = priced(full=(1, 5.0), none=(0, 1.0), good=(most, 3.0), bad=(most, 4.8))
+    assert len(notes) == 2
+    assert notes[0].startswith(
+        "good: better than doing nothing at its price (full for 50 % of the examples, none "
+        "for the rest): f1 +25.0 points"
+    )
+    assert "Holm-corrected over 2 systems" in notes[0]
+    assert notes[1].startswith("bad: ")
+    assert "full for 95 % of the examples" in notes[1]
+    assert "better than" not in notes[1]
+
+
+@pytest.mark.parametrize("missing", ["full", "none", "good"])
+def test_without_all_three_prices_nothing_is_said_of_doing_nothing(missing):
+    costs = {"full": 5.0, "none": 1.0, "good": 3.0} | {missing: None}
+    scores = {"full": 1, "none": 0, "good": most}
+    assert not priced(**{name: (scores[name], cost) for name, cost in costs.items()})
