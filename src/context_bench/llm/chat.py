@@ -36,6 +36,7 @@ from context_bench.wire.apis import (
     chat_request,
     parse_reply,
     parse_request,
+    seen_stream,
     stream_reader,
 )
 from context_bench.wire.apis.shared import dump, load_body
@@ -340,7 +341,7 @@ class ChatClient:
             response.close()
 
     async def _streamed(self, response: Response, sending: _Sending, call: Call, start: float) -> Reply | Failure:
-        reader = stream_reader(sending.request.wire)
+        reader = stream_reader(sending.request.wire, grammar=True)
         size = 0
         while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
             for at in range(0, len(chunk), _LONG_TO_FEED):
@@ -365,7 +366,7 @@ class ChatClient:
             return failures.of_exception(
                 broken, where=sending.where, seconds=None, deadline=False, secrets=sending.secrets
             )
-        return reader.reply
+        return seen_stream(reader)
 
     def _read(self, body: bytes, response: Response, sending: _Sending) -> Reply | Failure:
         """The reply in a whole body."""

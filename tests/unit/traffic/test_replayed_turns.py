@@ -60,3 +60,31 @@ def test_where_some_replies_are_silent_all_bars_are_by_the_rules():
 def test_parts_of_a_prompt_never_exceed_it():
     facts = figures({"input_tokens": 10, "cache_read": 50}, {"input_tokens": 0, "cache_read": 0})
     assert facts["by_turn_told"] == [[1, 50, 0, 0]]
+
+
+def test_replies_are_compared_with_what_the_tap_kept_of_them():
+    call = {"id": "call_1", "type": "function", "function": {"name": "run", "arguments": '{"command": "ls"}'}}
+    message = {"role": "assistant", "content": "Let me look.", "tool_calls": [call]}
+    kept = {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    kept["usage"] = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}}
+    usage = {"input_tokens": 100, "output_tokens": 9, "cache_read": 64}
+    called = [{"id": "call_1", "name": "run", "arguments": '{"command":"ls"}'}]
+    whole = {"response": "Let me look.", "tool_calls": called, "finish_reason": "tool_calls"}
+
+    def kinds(output, usage=usage, facts=None):
+        found = SystemFigures(lambda _, hour: CacheRules(PROFILE))
+        one = item(0, ["list the files"], {})
+        one["output"], one["calls"][0]["usage"] = output, usage
+        one["forwarded"][0] |= {"reply": kept, "facts": facts or {}}
+        found.add(one)
+        return {kind: counts["times"] for kind, counts in found.as_dict()["violations"].items()}
+
+    assert kinds(whole) == {}
+    assert kinds({**whole, "tool_calls": []}) == {"tool_call_lost": 1}
+    assert kinds({**whole, "finish_reason": "stop"}) == {"finish_reason_changed": 1}
+    assert kinds({**whole, "response": "Let me"}) == {"reply_text_changed": 1}
+    assert kinds(whole, {**usage, "cache_read": None}) == {"reply_usage_lost": 1}
+    assert kinds({**whole, "reply_faults": ["stream_index_wrong"]}) == {"stream_index_wrong": 1}
+    assert (
+        kinds({**whole, "reply_faults": ["stream_index_wrong"]}, facts={"reply_faults": ["stream_index_wrong"]}) == {}
+    )

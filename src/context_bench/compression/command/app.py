@@ -271,12 +271,13 @@ def _wire_of_proxies(told: dict[str, Any], minimum: list[str], maximum: list[str
 
 def _replayed(system: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of one proxy as a document for gates: violations by kind, cache, saving, loss."""
-    from context_bench.wire.violations import by_kind, total
+    from context_bench.wire.violations import REPLAYED_KINDS, by_kind, total
 
     times = {kind: told["times"] for kind, told in facts["violations"].items()}
     shares = {**facts["cache"], **facts["cost"], **facts["fidelity"], "forwarded": facts["tokens"]["forwarded"]}
     figures = {name: value for name, value in shares.items() if isinstance(value, int | float)}
-    metrics = {**figures, "violations": total(times), **by_kind(times)}
+    replies = {kind: times.get(kind, 0) for kind in REPLAYED_KINDS}
+    metrics = {**figures, "violations": total(times), **by_kind(times), **replies}
     return {"system": system, "metrics": metrics}
 
 

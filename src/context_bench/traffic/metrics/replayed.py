@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.errors import BadReply
 from context_bench.core.keys import canonical_json, without_nulls
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
@@ -26,7 +27,7 @@ from context_bench.metrics.cache_pricing import (
 )
 from context_bench.transcripts.account import STAND_IN, Account, made_text, weighing
 from context_bench.transcripts.session import reply_tokens
-from context_bench.wire.apis import parse_request
+from context_bench.wire.apis import Reply, parse_reply, parse_request, seen_at
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
 from context_bench.wire.fidelity import AtomCounts, Fidelity, Summary, fidelity, summarise
@@ -34,6 +35,7 @@ from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import (
     Violation,
     closest,
+    closest_reply,
     compare_requests,
     count_tools,
     lint_changes,
@@ -94,6 +96,7 @@ class _Exchange:
     received: WireRequest
     extra: Sequence[Mapping[str, Any]]
     records: Sequence[Mapping[str, Any]]
+    output: Mapping[str, Any]  # what the client made of the reply, its usage as `usage`
 
 
 @dataclass(slots=True)
@@ -254,7 +257,8 @@ class SystemFigures:
         best = closest(request, [received for _, received in landed])
         main, received = landed[best]
         extra = [record for place, (record, _) in enumerate(landed) if place != best]
-        return _Exchange(wire, body, len(dump(sent["request"])), request, main, received, extra, records)
+        output = {**self.clean(item["output"] or {}), "usage": sent.get("usage")}
+        return _Exchange(wire, body, len(dump(sent["request"])), request, main, received, extra, records, output)
 
     def _session(self, group: str, trial: int, exchange: _Exchange, example: Mapping[str, Any]) -> _Session:
         found = self._open.get((group, trial))
@@ -443,7 +447,38 @@ def _violations(exchange: _Exchange, before: _Exchange | None) -> list[Violation
     wrong = lint_changes(
         exchange.body, main["request"], sent_wire=exchange.wire, wire=main["wire"], earlier=earlier, known=found
     )
-    return [*found, *wrong, *([cut] if cut else []), *_respelt(exchange)]
+    return [*found, *wrong, *([cut] if cut else []), *_respelt(exchange), *_reply_changes(exchange)]
+
+
+def _reply_changes(exchange: _Exchange) -> list[Violation]:
+    """Changes to the reply on its way to the client: to what the output and the tap's record both hold of it."""
+    output, usage = exchange.output, exchange.output["usage"]
+    backs = [reply for record in (exchange.main, *exchange.extra) if (reply := _reply_of(record)) is not None]
+    if not backs or "response" not in output:
+        return []
+    front = Reply(
+        text=output["response"] or None,
+        tool_calls=list(output.get("tool_calls") or []),
+        finish_reason=output.get("finish_reason"),
+        usage=Usage(**usage) if usage else None,
+        streamed=exchange.request.stream,
+    )
+    found = closest_reply(seen_at(front, exchange.wire, 200, {}), backs, asked=exchange.request)[1]
+    own = (exchange.main.get("facts") or {}).get("reply_faults") or []
+    faults = [kind for kind in output.get("reply_faults") or [] if kind not in {*own, *(one.kind for one in found)}]
+    return found + [Violation(kind, "shown by the reply itself") for kind in faults]
+
+
+def _reply_of(record: Mapping[str, Any]) -> Reply | None:
+    """A reply as a tap kept it: what a client's output holds of it, too."""
+    try:
+        reply = parse_reply(record["wire"], record.get("reply"))
+    except BadReply:
+        return None
+    reply.text, reply.refusal, reply.reasoning = reply.text or None, None, None
+    reply.stop, reply.signatures, reply.blocks = None, [], []
+    reply.streamed = bool(record.get("stream"))
+    return seen_at(reply, record["wire"], 200, {})
 
 
 def _respelt(exchange: _Exchange) -> list[Violation]:

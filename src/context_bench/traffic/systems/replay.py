@@ -12,15 +12,17 @@ from context_bench.systems.openai_proxy import WIRES, WireSystem, rewired
 from context_bench.wire.apis import Reply, ShapedRequest
 from context_bench.wire.conversation import PATHS
 from context_bench.wire.request import sendable
+from context_bench.wire.violations import reply_faults
 
 
 class Replay(WireSystem):
     """Sends each example's recorded `request` to `base_url` as it is: body, path and headers; only the key is our own.
 
-    The output has `response` (empty if the model only called tools), `tool_calls`, `finish_reason`, `api_usage`; no
-    tool is executed. `model` takes the place of the recorded one. Requests of one session are sent in order under one
-    key (`stateful`). An example without `request` (such as a check before a run) is asked in plain words over `wire`.
-    The other arguments are those of `OpenAIProxy`.
+    The output has `response` (empty if the model only called tools), `tool_calls`, `finish_reason`, `api_usage`, and
+    `reply_faults`, the kinds of what the reply itself shows to be wrong; no tool is executed. `model` takes the place
+    of the recorded one. Requests of one session are sent in order under one key (`stateful`). An example without
+    `request` (such as a check before a run) is asked in plain words over `wire`. The other arguments are those of
+    `OpenAIProxy`.
     """
 
     stateful = True
@@ -66,6 +68,8 @@ def _outputs(reply: Reply) -> dict[str, Any]:
     outputs: dict[str, Any] = {"response": reply.text or "", "tool_calls": reply.tool_calls}
     if reply.finish_reason is not None:
         outputs["finish_reason"] = reply.finish_reason
+    if kinds := sorted({fault.kind for fault in reply_faults(reply)}):
+        outputs["reply_faults"] = kinds
     if reply.usage is not None:
         outputs["api_usage"] = {
             "prompt_tokens": reply.usage.input_tokens,

@@ -154,12 +154,20 @@ from context_bench.wire.violations.parts import (
     tools_of,
     total,
 )
-from context_bench.wire.violations.replies import REPLY_KINDS, closest_reply, compare_replies, cost_stated, reply_faults
+from context_bench.wire.violations.replies import (
+    REPLAYED_KINDS,
+    REPLY_KINDS,
+    closest_reply,
+    compare_replies,
+    cost_stated,
+    reply_faults,
+)
 from context_bench.wire.violations.settings import definition_changes, mark_changes, names_of
 
 __all__ = [
     "KINDS",
     "NOTES",
+    "REPLAYED_KINDS",
     "REPLY_KINDS",
     "RULES",
     "Rule",

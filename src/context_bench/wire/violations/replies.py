@@ -55,6 +55,15 @@ REPLY_KINDS: tuple[str, ...] = (
     "answered_without_provider",
 )
 
+#: Those that show in what a replay keeps of replies: their content and the form of their streams, neither headers nor
+#: failures.
+REPLAYED_KINDS = tuple(
+    kind
+    for kind in REPLY_KINDS
+    if kind.startswith(("reply_text", "reply_usage", "finish_", "tool_call", "stream_"))
+    and kind not in ("stream_lost", "stream_broken")
+)
+
 #: Kinds of violations by the codes of faults in a reply's form.
 _FORMS = {
     "cut": "stream_broken",
