@@ -53,6 +53,8 @@ def streamed():
         raise SystemExit("the stream broke off")
     return text, calls
 
+if fault == "notes of its own":
+    turns[0]["timestamp"] = 1.5
 if fault == "asks nobody":
     raise SystemExit
 if fault == "silent":
@@ -94,7 +96,7 @@ def statuses(found, *wanted):
 @pytest.mark.parametrize("manner", ["executes calls", "shows calls"])
 async def test_a_client_that_reads_all_of_it_is_found_to(examined, manner):
     found = await examined(manner)
-    assert list(found) == [case.name for case in CASES]
+    assert list(found) == [*(case.name for case in CASES), "requests"]
     assert statuses(found, "ok") == set(found), found
 
 
@@ -105,6 +107,7 @@ async def test_a_client_that_reads_all_of_it_is_found_to(examined, manner):
         ("by index", {"calls: one index twice"}),
         ("drops packed", {"calls: packed arguments"}),
         ("ignores errors", {"error in the stream"}),
+        ("notes of its own", {"requests"}),
     ],
 )
 async def test_a_careless_client_is_found_by_its_case(examined, fault, failed):
@@ -115,8 +118,8 @@ async def test_a_careless_client_is_found_by_its_case(examined, fault, failed):
 
 async def test_what_a_client_does_not_do_cannot_be_asked(examined):
     found = await examined("plain")
-    assert statuses(found, "ok") == {"whole reply", "error status", "calls"}
-    assert statuses(found, "unknown") == set(found) - {"whole reply", "error status", "calls"}
+    assert statuses(found, "ok") == {"whole reply", "error status", "calls", "requests"}
+    assert statuses(found, "unknown") == set(found) - {"whole reply", "error status", "calls", "requests"}
     found = await examined("no tools")
     assert statuses(found, "unknown") == {case.name for case in CASES if case.tools}
 

@@ -31,6 +31,7 @@ from context_bench.traffic.client import prepare
 from context_bench.wire.apis import render_stream
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
+from context_bench.wire.violations.linter import lint_request, rule_for
 
 _ANSWER = "The gate code is naïve-käse-7319 \U0001f642, and the last word of this answer is zanzibar."
 _DONE = "All calls were made, and the last word is quetzal."
@@ -211,6 +212,7 @@ class ClientRun:
     out: str
     err: str
     requests: Sequence[WireRequest]
+    bodies: Sequence[tuple[str, Mapping[str, Any]]] = ()  # API and body of each request as it arrived
 
     @property
     def streamed(self) -> bool:
@@ -231,7 +233,8 @@ class ClientRun:
 
 
 async def examine_client(command: str, *, seconds: float = 30.0) -> list[Finding]:
-    """Start the client once for each case and judge what it makes of the replies; about 14 starts.
+    """Start the client once for each case and judge what it makes of the replies, and the requests that it sends; about
+    14 starts.
 
     `command`: its command line, started without a shell. `seconds`: time for one start. `BadInput` for a command that
     cannot be started.
@@ -248,16 +251,40 @@ async def examine_client(command: str, *, seconds: float = 30.0) -> list[Finding
         return [Finding("whole reply", "fail", f"the answer is not on standard output; {plain.end}", advice)]
     limit = asyncio.Semaphore(_AT_ONCE)
 
+    runs = [plain]
+
     async def judged(case: ClientCase) -> Finding:
         if case.streams and not plain.streamed:
             return Finding(case.name, "unknown", "cannot be asked: the client does not stream")
         if case.tools and not _Provider.expected(plain.requests[0]):
             return Finding(case.name, "unknown", "cannot be asked: the client offers no tools")
         async with limit:
-            return _judged(case, await _started(case, words, seconds))
+            run = await _started(case, words, seconds)
+        runs.append(run)
+        return _judged(case, run)
 
     first = _judged(CASES[0], plain)
-    return [first, *await asyncio.gather(*(judged(case) for case in CASES[1:]))]
+    others = await asyncio.gather(*(judged(case) for case in CASES[1:]))
+    return [first, *others, _linted(runs)]
+
+
+def _linted(runs: Sequence[ClientRun]) -> Finding:
+    """Faults of the requests that the client sent, by the rules of `wire.violations.linter`."""
+    faults: dict[str, str] = {}
+    refused = False
+    for run in runs:
+        earlier = None
+        for wire, body in run.bodies:
+            for fault in lint_request(body, wire, earlier=earlier):
+                rule = rule_for(fault.kind, wire, model=str(body.get("model") or ""))
+                faults.setdefault(fault.kind, fault.detail)
+                refused |= rule is not None and rule.severity == "refused"
+            earlier = body
+    number = sum(len(run.bodies) for run in runs)
+    if not faults:
+        return Finding("requests", "ok", f"{number} requests hold nothing that a provider refuses or reads otherwise")
+    told = "; ".join(f"{kind}: {detail}" for kind, detail in faults.items())
+    return Finding("requests", "fail" if refused else "warn", f"of {number} requests some have faults: {told}")
 
 
 async def _started(case: ClientCase, words: Sequence[str], seconds: float) -> ClientRun:
@@ -272,8 +299,9 @@ async def _started(case: ClientCase, words: Sequence[str], seconds: float) -> Cl
             return ClientRun(None, "", "", provider.requests)
         except Failed as error:
             raise BadInput(f"--command: {describe(error)}") from None
+        bodies = [(each.wire, each.body) for each in server.requests if isinstance(each.body, Mapping)]
     out, err = (data.decode("utf-8", "replace") for data in (ended.out, ended.err))
-    return ClientRun(ended.status, out, err, provider.requests)
+    return ClientRun(ended.status, out, err, provider.requests, bodies)
 
 
 def _judged(case: ClientCase, run: ClientRun) -> Finding:
