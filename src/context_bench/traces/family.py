@@ -40,7 +40,12 @@ FAMILY = Family(
             "context_bench.traces.command.app:app", "Did an agent read the right code: score, compare.", after="judge"
         )
     },
-    offers={"gold_of_row": "context_bench.traces.gold:gold_of_row"},
+    offers={
+        "gold_of_row": "context_bench.traces.gold:gold_of_row",
+        "readings": "context_bench.traces.reading:readings",
+        "readings_by_repository": "context_bench.traces.reading:by_repository",
+        "reading_grids": "context_bench.traces.reading:reading_grids",
+    },
     complete=_complete,
     sections=Sections(
         build=_build, facts=_facts, unit="Recorded runs", apart=_apart, replaces=("tokens", "time"), alone=""

@@ -15,6 +15,7 @@ from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
     from context_bench.traffic.explain import Explained
+    from context_bench.traffic.meters import Meter
 
 
 class ExplainOptions(StoredOptions):
@@ -25,6 +26,12 @@ class ExplainOptions(StoredOptions):
         "minify, csv, toon, py:MODULE:FUNCTION; repeatable.",
         unit="WHAT",
     )
+    meter: list[str] | None = flag(
+        "What a tool says of itself, beside these sessions: FILE, URL or COMMAND that gives JSON; repeatable.",
+        unit="SOURCE",
+    )
+    compactions: bool = flag("Also recorded compactions: size, money, what was lost and missed afterwards.", False)
+    reading: bool = flag("Also files that were read: tokens, read again, never used.", False)
     html: Path | None = flag("A page with pictures, to open from disk or to share.", unit="FILE")
     web: bool = flag("A page on loopback that takes a log; nothing is written, nothing leaves this machine.", False)
     texts: bool = flag("Names of your own and beginnings of texts in pages too.", False)
@@ -49,6 +56,9 @@ def command(
     ] = None,
     *,
     reach: list[str] | None,
+    meter: list[str] | None,
+    compactions: bool,
+    reading: bool,
     html: Path | None,
     web: bool,
     texts: bool,
@@ -69,6 +79,7 @@ def command(
     `missing_share` (billed, but not in the log).
     """
     from context_bench.traffic.explain import reach_of
+    from context_bench.traffic.meters import read_meter
 
     reaches = list(dict.fromkeys(reach or []))
     for spec in reaches:
@@ -84,14 +95,69 @@ def command(
         return 0
     if not paths:
         raise BadInput("nothing to explain: give logs, a folder of logs or a stored run, or --web")
+    meters = [read_meter(source) for source in meter or []]
     told, each = _explained(paths, store, system, reaches, texts=texts, index=not no_index, quiet=quiet)
-    _publish(told, each, html, texts, output, out, minimum, maximum)
+    more = _meters(meters, told)
+    more |= _compactions(paths, store, system) if compactions else {}
+    more |= _reading(paths) if reading else {}
+    _publish(told, each, more, html, texts, output, out, minimum, maximum)
     return 0
+
+
+#: Sections beside the bill: key in JSON → (its value, its tables).
+More = dict[str, tuple[Any, list[Any]]]
+
+
+def _meters(meters: list[Meter], told: Explained) -> More:
+    """What tools say beside the sessions: usage beside that of the logs, savings as shares of the prompts."""
+    from context_bench.core.records import Usage
+    from context_bench.reports.table import Grid, share
+    from context_bench.traffic.explain.bill_page import sums
+    from context_bench.traffic.meters import DENOMINATORS, explained_usage, meter_grids, shares_of
+
+    if not meters:
+        return {}
+    known = {name: round(value) for name, value in dict(sums(told)).items() if name != "usd"}
+    logged = Usage(known["input"], known["output"], known["read"], known["written"])
+    reports = [explained_usage(one, logged) for one in meters if one.spent is not None]
+    savings = [one for one in meters if one.saved is not None]
+    rows = []
+    for one in savings:
+        shares = shares_of(one.saved or 0.0, passed=one.before or 0.0, results=None, prompts=known["input"])
+        rows.append((one.name, f"{one.saved:,.0f}", share(shares.get("passed")), share(shares.get("prompts"))))
+    head = ("meter", "claims saved", DENOMINATORS["passed"], DENOMINATORS["prompts"])
+    about = "As claimed; a prompt carries what was saved again at each later turn, which no meter of commands counts."
+    grids = [*meter_grids(reports), *([Grid("Savings that tools claim", head, list(rows), about)] if rows else [])]
+    return {"meters": ([*(one.as_dict() for one in reports), *(one.as_dict() for one in savings)], grids)}
+
+
+def _compactions(paths: list[str], store: str, system: list[str] | None) -> More:
+    """Recorded compactions of the sessions, audited."""
+    from context_bench.core.families import offered
+    from context_bench.llm.prices import GenaiPrices
+    from context_bench.transcripts import read_sessions
+
+    prices, audits = GenaiPrices(), []
+    for path in paths:
+        for session in read_sessions(path) if Path(path).exists() else _sessions(path, store, system):
+            audits += offered("compactions")(session, prices=prices)
+    return {"compactions": ([one.as_dict() for one in audits], offered("compaction_grids")(audits))}
+
+
+def _reading(paths: list[str]) -> More:
+    """Files that the runs of the logs read; of several runs by repository."""
+    from context_bench.core.families import offered
+
+    found = [one for path in paths if Path(path).exists() for one in offered("readings")(path)]
+    groups = offered("readings_by_repository")(found) if len(found) > 1 else found
+    grids = [grid for one in groups[:_IN_FULL] for grid in offered("reading_grids")(one)]
+    return {"reading": ([one.as_dict() for one in groups], grids)}
 
 
 def _publish(
     told: Explained,
     each: list[dict[str, Any]],
+    more: More,
     page: Path | None,
     texts: bool,
     output: str,
@@ -109,7 +175,9 @@ def _publish(
         write_out(html(told if texts else shareable(told), texts=texts), page, "page")
     metrics = dict(sums(told))
     document = {**told.document(each), "metrics": metrics, "known": list(metrics), "less_is_better": list(metrics)[:-2]}
-    publish(document, lambda: grids(told), output, out, minimum, maximum)
+    document |= {name: value for name, (value, _) in more.items()}
+    tables = [grid for _, own in more.values() for grid in own]
+    publish(document, lambda: [*grids(told), *tables], output, out, minimum, maximum)
 
 
 def _explained(
