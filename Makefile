@@ -9,7 +9,7 @@ AXE := tests/browser/node_modules/.ready
 # `make clients ONLY='-m short'`: one of each kind of case.
 ONLY ?=
 
-.PHONY: words demo test clients model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
+.PHONY: words demo test clients wheels model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -25,6 +25,9 @@ test: $(READY) model $(AXE)  ## set up everything and run the whole test suite
 # They are started one after another: several at once only wait for the machine. Recordings are left in build/clients.
 clients: vendors  ## real clients (Claude Code, Codex, opencode, aider, mini-swe-agent, Gemini CLI) behind a watch, on loopback
 	$(BIN)/python -m pytest tests/clients $(ONLY)
+
+wheels: $(READY)  ## the wheel in clean environments: 3.11, 3.12, 3.13, with the highest and the lowest versions of what it needs
+	$(BIN)/python scripts/wheels.py $(ONLY)
 
 model: $(READY)  ## fetch the model that everything here can run on offline, unless it is there
 	@$(BIN)/context-bench model fetch --quiet

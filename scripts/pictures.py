@@ -121,6 +121,20 @@ def tour(browser: Browser) -> None:
     page.close()
 
 
+def headline() -> None:
+    """What the tour's replay shows, as a picture: fewer tokens, a higher bill."""
+    Path("headline").mkdir()
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for block in blocks(ROOT / "docs" / "tour.md"):
+        if block.heading.startswith("2. ") and block.language == "sh":
+            subprocess.run(
+                ["bash", "-euc", block.text], cwd="headline", env=environment, check=True, stdout=subprocess.DEVNULL
+            )
+    store = str(Path("headline") / DEFAULT_STORE)
+    out = str(OUT / "headline.svg")
+    assert main(["plot", "replayed", "--store", store, "--kind", "headline", "--out", out]) == 0
+
+
 def copy_compared() -> None:
     """Two runs compared, as the tests took them."""
     for window in WINDOWS:
@@ -155,6 +169,7 @@ def go(store: Path) -> None:
             )
             take(browser, viewer, Path("report.html").resolve())
             tour(browser)
+            headline()
             browser.close()
     check()
 

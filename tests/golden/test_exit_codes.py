@@ -104,7 +104,7 @@ def test_an_interrupted_command_ends_with_130(tmp_path, monkeypatch):
     assert main(["run", "--dataset", "houses.jsonl", "--system", "py:interrupting:System", "--quiet"]) == 130
 
 
-def test_the_codes_are_those_that_the_readme_promises():
-    promised = re.search(r"Exit codes: (.*?)\.\n", (HERE.parents[1] / "README.md").read_text("utf-8"), re.S)[1]
+def test_the_codes_are_those_that_the_documentation_promises():
+    promised = re.search(r"Exit codes: (.*?)\.\n", (HERE.parents[1] / "docs/commands.md").read_text("utf-8"), re.S)[1]
     found = {line.split()[0] for line in (HERE / "exit-codes.txt").read_text("utf-8").splitlines()}
     assert found | {"6", "130"} == set(re.findall(r"(?:^|· )(\d+) ", promised.replace("\n", " ")))

@@ -33,6 +33,7 @@ from context_bench.reports.page import (
     Mark,
     Point,
     Section,
+    Sentence,
     Spread,
     Table,
     Tone,
@@ -217,6 +218,36 @@ def add_charts(report: ReportContext, sections: Iterable[Section]) -> None:
             section.charts = [*section.charts, *(chart for chart in make(report, section) if chart.data)]
         for chart in section.charts:
             chart.names = chart.names or [report.label(line) for line, _ in report.lines]
+
+
+def headline(sentences: Iterable[Sentence]) -> Chart | None:
+    """What of the prompt tokens and of the bill is left behind each system of the user: the two often part. `None`
+    unless both are known of one.
+    """
+    known = {
+        each.system: each.saved for each in sentences if not each.control and {"tokens", "money"} <= set(each.saved)
+    }
+    left = (("prompt tokens", "tokens"), ("bill", "money"))
+    parts = [
+        BarPart(name, what, Figure(1 - saved[key].value, "share"))
+        for name, saved in known.items()
+        for what, key in left
+    ]
+    about = (
+        "What is left of the prompt tokens and of the bill, as shares of sending everything as it was. The dashed line "
+        "is 1. A bill beyond it with fewer tokens: the cache no longer holds what was changed in the prompts."
+    )
+    title = "Tokens saved, against the bill"
+    if len(parts) == len(left):
+        tokens, bill = (1 - part.amount.value for part in parts)
+        title = (
+            f"{parts[0].name}: {_change(tokens, 'fewer tokens', 'more tokens')}, {_change(bill, 'cheaper', 'dearer')}"
+        )
+    return Chart("headline", "strategies", title, about, "share of as sent", "", parts) if parts else None
+
+
+def _change(saved: float, less: str, more: str) -> str:
+    return f"{abs(saved):.0%} {less if saved >= 0 else more}".replace("%", " %")
 
 
 # Quality

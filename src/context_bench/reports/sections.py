@@ -29,7 +29,15 @@ from context_bench.reports.declared import (
     section_of,
 )
 from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Sentence, SystemChanges, Table
-from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, add_charts, comparisons, difference, quality
+from context_bench.reports.plotting import (
+    AGAINST_TRUNCATION,
+    TONES,
+    add_charts,
+    comparisons,
+    difference,
+    headline,
+    quality,
+)
 from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
 from context_bench.stats.verdict.evidence import is_headline
 
@@ -128,6 +136,8 @@ def setup(facts: dict[str, dict[str, Any]]) -> Section | None:
     return section_of("setup", "Set-up", declared_table("setup", _SETUP, facts.items(), about=about))
 
 
+#: Sections with the picture of tokens against the bill, as far as a page has them.
+_MONEY = ("replay-cost", "money")
 MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 #: Place of a number → the table of all metrics that has it; numbers of other places are with quality.
 _GROUPS = {"tokens": "tokens", "money": "tokens", "time": "latency", "setup": "set-up"}
@@ -157,14 +167,17 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
     known = [section for section in sections if section is not None]
     lifts = _lifts(report)
     given, without = ([each for each in lifts if (each.verdict == "no verdict") == none] for none in (False, True))
+    verdicts = [*_headlines(report), *given, *_verdicts(report), *_sentences(report), *without]
     add_charts(report, known)
+    if (tokens_and_bill := headline(verdicts)) is not None:
+        next((section for section in known if section.id in _MONEY), known[0]).charts.insert(0, tokens_and_bill)
     return Page(
         title=title,
         facts=_facts(report, manifest),
         systems=report.systems,
         baseline=report.baseline,
         score_field=report.score_field,
-        verdicts=[*_headlines(report), *given, *_verdicts(report), *_sentences(report), *without],
+        verdicts=verdicts,
         sections=known,
         notes=_notes(report),
         rows=result.rows,

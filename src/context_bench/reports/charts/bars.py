@@ -43,6 +43,7 @@ from context_bench.reports.visible_text import visible
 
 _OTHERS = "others"
 _BAR = 10  # pixels of a bar
+_MOST_BESIDE = 3  # figures that stand beside a group of bars
 
 
 def draw_failures(chart: Chart, width: int) -> Drawing:
@@ -102,7 +103,10 @@ def draw_strategies(chart: Chart, width: int) -> Drawing:
     parts = chart.of(BarPart)
     strategies = list(dict.fromkeys(part.name for part in parts))[:MOST]
     names, measures = ShownNames(strategies), ShownNames([part.part for part in parts])
-    rows = Rows([ChartRow(names[name]) for name in strategies], width, thick=_BAR * len(measures.shown) + 4)
+    amounts = {name: [part.amount.short for part in parts if part.name == name] for name in strategies}
+    beside = [" · ".join(amounts[name]) if len(amounts[name]) <= _MOST_BESIDE else "" for name in strategies]
+    labels = [ChartRow(names[name], told) for name, told in zip(strategies, beside, strict=True)]
+    rows = Rows(labels, width, thick=_BAR * len(measures.shown) + 4)
     at = dict(zip(strategies, rows.at, strict=True))
     order = {name: place for place, name in enumerate(measures.shown)}
     colors = [GREY, *cycled(len(measures.shown) - 1)]
