@@ -485,3 +485,26 @@ def test_a_stored_replay_is_explained_by_what_arrived_behind_the_system(tmp_path
     assert told["total"]["input"] == pytest.approx(stated)
     assert main([*line, "--system", "nobody"]) == 2
     assert main(["explain", "no-such-run", "--store", str(tmp_path / "store.db")]) == 2
+
+
+def test_the_same_session_twice_is_compared_byte_by_byte_and_priced(recorded, tmp_path, capsys):
+    asked = iter(range(10_000))
+
+    def dates(body):
+        head = body["messages"][0]
+        head["content"] = f"It is 2026-11-24T10:00:{next(asked) % 60:02}Z. {head['content']}"
+
+    with behind("nothing", dates) as arms:
+        report = replay(tmp_path, recorded, [*arms, "--upstream", "echo", "--repeat", "2"])
+        assert main(["show", "replay", "--store", str(tmp_path / "store.db")]) == 0
+    systems = report["replay"]["systems"]
+    same, dated = systems["nothing"]["repeats"], systems["dates"]["repeats"]
+    assert (same["differing"], same["causes"], same["lost_tokens"]) == (0, {}, 0)
+    assert "forwarded_differently" not in systems["nothing"]["violations"]
+    assert dated["differing"] == dated["requests"] == same["requests"] == systems["dates"]["requests"] / 2
+    assert dated["causes"] == {"timestamps": dated["requests"]}
+    assert dated["first"]["path"] == "messages[0].content"
+    assert systems["dates"]["violations"]["forwarded_differently"]["times"] == dated["requests"]
+    assert dated["lost_tokens"] > 0.5 * systems["dates"]["tokens"]["forwarded"] / 2
+    assert dated["lost_usd"] > 0
+    assert "The same session twice" in capsys.readouterr().out

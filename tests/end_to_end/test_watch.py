@@ -749,3 +749,32 @@ async def test_a_proxy_that_keeps_a_session_from_being_cached_is_told_by_two_req
             await send(watch.url, messages)
     assert "system_changed" not in kept[0].violations
     assert kept[1].violations["system_changed"] == 1
+
+
+async def test_a_line_and_a_key_of_one_conversation_in_anothers_request():
+    seen: list[dict] = []
+
+    def mixes(request):
+        body = json.loads(request.raw)
+        if seen and body["messages"][-1]["content"].startswith("Second"):
+            body["messages"].insert(0, seen[0])
+            headers = request.headers.copy()
+            headers["Authorization"] = "Bearer sk-first-0123456789"
+            return request.with_headers(headers).with_body(body)
+        seen.append(body["messages"][-1])
+        return request
+
+    first = [{"role": "user", "content": "First: the vault of the harbour office opens with 4711 and a key."}]
+    second = [{"role": "user", "content": "Second: when does the ferry to the island leave tomorrow?"}]
+    kept, back = Kept(), free_port()
+    async with (
+        ModelServer(Scripted({"default": "fine"})) as server,
+        Rewriting(mixes, f"http://127.0.0.1:{back}") as proxy,
+        Watch(server.url, via=proxy.url, back=back, prices=PRICES, keep=kept.keep) as watch,
+    ):
+        await send(watch.url, first, headers={"Authorization": "Bearer sk-first-0123456789"})
+        await send(watch.url, second, headers={"Authorization": "Bearer sk-second-987654321"})
+    assert kept[0].violations == {}
+    assert kept[1].violations["conversation_leaked"] == kept[1].violations["key_leaked"] == 1
+    assert "4711" not in repr(kept)
+    assert "sk-first" not in repr(kept)

@@ -360,7 +360,7 @@ class ReplayOptions(RunOptions):
         "max_workers": own("Sessions in flight.", note="one per system", rare=True),
         "upstream": own("The provider behind the tap: echo (no model, free), a URL, embedded, or scripted:FILE."),
         "margin": own("Loss of agreement that would still be acceptable.", rare=True),
-        "trials": own("Times each session is replayed.", rare=True),
+        "trials": own("Times each session is sent; from 2, what arrives is compared.", names="--trials --repeat"),
         "seed": own(rare=True),
         "wire": own("Render sessions for this API: openai, anthropic, responses.", note="as recorded"),
         "max_failures": own("Share of failures above which the exit code is 1."),

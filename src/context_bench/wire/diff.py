@@ -1,4 +1,5 @@
-"""Changes of a request on its way: pairs of messages, word by word; their roles; parameters and tools.
+"""Changes of a request on its way: pairs of messages, word by word; their roles; parameters and tools. And the first
+difference of two requests that should be the same.
 
 `diff_requests(sent, forwarded)` takes two requests in neutral form (`wire.apis.parse_request`). Which message became
 which is told by `wire.request`; what that leaves over is looked for again: a message that arrived elsewhere was
@@ -9,11 +10,18 @@ I/O.
 from __future__ import annotations
 
 import json
+import re
+import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from context_bench.core.keys import canonical_json, without_nulls
+from context_bench.core.keys import canonical_json, load_json, without_nulls
+from context_bench.core.tokens import counter_for
+from context_bench.wire.apis import parse_request
+from context_bench.wire.apis.shared import dump
+from context_bench.wire.cache import segments
 from context_bench.wire.request import Part, WireMessage, WireRequest, align, stated
 from context_bench.wire.words import Span, count_words, diff_texts, words_of
 
@@ -280,3 +288,148 @@ def _tools(tools: Sequence[Any]) -> dict[str, Any]:
         name = str(inner.get("name") or held.get("type") or "tool")
         found[name if name not in found else f"{name} #{len(found) + 1}"] = tool
     return found
+
+
+# The same request twice
+# ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The place where two bodies part that should be the same. `byte`: its offset in the first as compact JSON; `path`:
+    the field (`messages[2].content`), without its text; `cause`: key order, completion order of tools, order of
+    messages, order of tools, timestamps, hashes or ids, or other text.
+    """
+
+    byte: int
+    path: str
+    cause: str
+
+    def sentence(self) -> str:
+        """The difference as a phrase for people."""
+        return f"byte {self.byte:,}{f', {self.path}' if self.path else ''}: {self.cause}"
+
+
+@dataclass(slots=True)
+class RepeatedRuns:
+    """Bodies of the first run of each session, packed, and how those of later runs differ from them. Of more
+    than `space` bytes the rest is not compared, and counted as such.
+    """
+
+    space: int = 64 * 2**20
+    compared: int = 0
+    left_out: int = 0
+    lost_tokens: int = 0
+    lost_usd: float = 0.0
+    causes: Counter[str] = field(default_factory=Counter)
+    first: dict[str, Any] = field(default_factory=dict)
+    _kept: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, ident: str, run: int, wire: str, body: Any, *, price: float) -> FirstDifference | None:
+        """Take in the body of the request `ident` as it arrived in a run of its session, from 0. `price`: US dollars
+        that a prompt token costs more than one read from the cache.
+        """
+        if not run:
+            data = zlib.compress(dump(body), 1)
+            self.space -= len(data)
+            self._kept |= {ident: data} if self.space >= 0 else {}
+            return None
+        if ident not in self._kept:
+            self.left_out += 1
+            return None
+        self.compared += 1
+        earlier = load_json(zlib.decompress(self._kept[ident]))
+        found = first_difference(earlier, load_json(dump(body)))
+        if found is not None:
+            lost = _uncached(parse_request(wire, earlier), parse_request(wire, body))
+            self.causes[found.cause] += 1
+            self.lost_tokens += lost
+            self.lost_usd += lost * price
+            self.first = self.first or {"request": ident, **asdict(found)}
+        return found
+
+    def as_dict(self, priced: bool) -> dict[str, Any]:
+        """The figures, JSON-ready: requests compared, those that differ, causes, prompt tokens and dollars lost."""
+        found: dict[str, Any] = {"requests": self.compared, "differing": self.causes.total()}
+        found |= {"causes": dict(sorted(self.causes.items())), "lost_tokens": self.lost_tokens}
+        found |= {"lost_usd": self.lost_usd} if priced else {}
+        found |= {"first": self.first} if self.first else {}
+        return found | ({"not_compared": self.left_out} if self.left_out else {})
+
+
+def _uncached(before: WireRequest, now: WireRequest) -> int:
+    """Tokens of a prompt behind what it shares with another: what the other's cache cannot give it."""
+    first, second, count = segments(before), segments(now), counter_for(now.model).count
+    for place, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a != b:
+            same = _shared(a[1], b[1]) if a[0] == b[0] else 0
+            return count(b[1][same:]) + sum(count(text) for _, text in second[place + 1 :])
+    return sum(count(text) for _, text in second[len(first) :])
+
+
+def _shared(a: str | bytes, b: str | bytes) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def first_difference(first: Any, second: Any) -> FirstDifference | None:
+    """The first difference of two bodies, each as it arrived (the order of keys counts), and its cause; `None` if there
+    is none. Where there are several causes, it is that of the first.
+    """
+    a, b = dump(first), dump(second)
+    if a == b:
+        return None
+    byte = _shared(a, b)
+    if canonical_json(first) == canonical_json(second):
+        return FirstDifference(byte, "", "key order")
+    path, one, other = _leaf(first, second)
+    return FirstDifference(byte, path, _cause(path, one, other))
+
+
+def _leaf(a: Any, b: Any) -> tuple[str, Any, Any]:
+    """The first values that differ: lists of the same items in another order as a whole, else the innermost field."""
+    path = ""
+    while True:
+        if isinstance(a, dict) and isinstance(b, dict):
+            key = next((key for key in [*a, *b] if key not in a or key not in b or _other(a[key], b[key])), None)
+            if key is None or key not in a or key not in b:
+                return f"{path}.{str(key)[:40]}".strip("."), a.get(key), b.get(key)
+            path, a, b = f"{path}.{str(key)[:40]}".strip("."), a[key], b[key]
+        elif isinstance(a, list) and isinstance(b, list) and not _reordered(a, b):
+            place = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if _other(x, y)), min(len(a), len(b)))
+            if place >= min(len(a), len(b)):
+                return f"{path}[{place}]", None, None
+            path, a, b = f"{path}[{place}]", a[place], b[place]
+        else:
+            return path, a, b
+
+
+def _other(a: Any, b: Any) -> bool:
+    return canonical_json(a) != canonical_json(b)
+
+
+def _reordered(a: list[Any], b: list[Any]) -> bool:
+    return len(a) == len(b) and sorted(map(canonical_json, a)) == sorted(map(canonical_json, b))
+
+
+_RESULTS = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+    r"|\d\d:\d\d(?::\d\d)?|\b1\d{9}(?:\d{3})?(?:\.\d+)?\b"
+)
+_IDENT = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|(?=[\w-]*\d)[\w-]*[0-9A-Za-z]{8,}")
+_TIMED = re.compile(r"time|date|created|stamp|_at$", re.IGNORECASE)
+
+
+def _cause(path: str, a: Any, b: Any) -> str:
+    if isinstance(a, list) and isinstance(b, list):
+        moved = [x for x, y in zip(a, b, strict=False) if _other(x, y)]
+        if path.endswith("tools"):
+            return "order of tools"
+        results = (isinstance(x, dict) and (x.get("role") == "tool" or x.get("type") in _RESULTS) for x in moved)
+        return "completion order of tools" if all(results) else "order of messages"
+    if isinstance(a, str) and isinstance(b, str):
+        if _TIME.sub("", a) == _TIME.sub("", b):
+            return "timestamps"
+        return "hashes or ids" if _IDENT.sub("", a) == _IDENT.sub("", b) else "other text"
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (a, b))
+    return "timestamps" if numbers and (_TIMED.search(path) or min(abs(a), abs(b)) > 1e9) else "other text"

@@ -3,6 +3,8 @@
 A needle is a line of its own, `cbn-` + 24 hex digits + `-nbc`, and follows from a key, the tool call's id and the
 result's length and ends: the same result holds the same bytes in every turn. It is written into the JSON of a request
 where that stands, so that without it the body is byte for byte what it was. Pure, no I/O.
+
+What conversations say themselves is looked for too: a line of one in another's request (`LineOwners`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import orjson
 
 from context_bench.wire.apis.shared import OBJECT, as_list, load_body, load_json
 from context_bench.wire.cache import common_prefix
+from context_bench.wire.request import SYSTEM_ROLES, WireMessage, WireRequest
+from context_bench.wire.violations.parts import Violation
 
 #: Characters from which on a tool result is worth shortening.
 SHORTEST = 400
@@ -311,3 +315,73 @@ def _texts(holder: dict[str, Any], place: str, call: str, age: int) -> Iterator[
     for part in as_list(content) if isinstance(content, list) else []:
         if isinstance(part, dict) and isinstance(part.get("text"), str):
             yield _Result(call, part, "text", age)
+
+
+# Lines of one conversation in another's request
+# ------------------------------------------------------------------------
+
+_TELLING_LINE = 32  # characters: shorter lines are said in many conversations
+
+
+class LineOwners:
+    """Remembers the long lines and the key that each conversation sent, as numbers that mean nothing outside this
+    process, and finds them in what arrived for another. `most`: lines remembered; the oldest go first.
+
+    A line that more than one conversation sent is nobody's; instructions are not looked at. What a proxy writes into
+    every request was sent by none, and is no leak.
+    """
+
+    def __init__(self, most: int = 200_000) -> None:
+        self._most = most
+        self._owners: OrderedDict[int, str] = OrderedDict()
+        self._keys: dict[int, str] = {}
+        self._read: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+    def leaks(
+        self,
+        conversation: str,
+        sent: WireRequest,
+        received: WireRequest | None,
+        *,
+        keys: tuple[str | None, str | None] = (None, None),
+    ) -> list[Violation]:
+        """Take in a request of a conversation as it was sent, and what is another's in it as it arrived. `received`:
+        `None` if it arrived as it was. `keys`: the client's key as sent, and the one that arrived.
+        """
+        own = {line for message in sent.messages for line in self._learned(conversation, message)}
+        found: list[Violation] = []
+        for j, message in enumerate(received.messages if received is not None else []):
+            others = {line for line in _lines(message) if self._foreign(line, conversation)}
+            if received is not sent and (others - own):
+                what = f"message {j + 1} holds {len(others - own)} lines of another conversation"
+                found.append(Violation("conversation_leaked", what, j))
+        before, after = (hash(key) if key else None for key in keys)
+        if before is not None:
+            self._keys[before] = conversation if self._keys.get(before, conversation) == conversation else ""
+        if after is not None and after != before and after in self._keys and self._keys[after] != conversation:
+            found.append(Violation("key_leaked", "it arrived with the key of another conversation's client"))
+        return found
+
+    def _learned(self, conversation: str, message: WireMessage) -> set[int]:
+        lines = _lines(message)
+        known = (conversation, hash(message.text))
+        if known not in self._read:
+            self._read[known] = None
+            for line in lines:
+                owner = self._owners.setdefault(line, conversation)
+                if owner != conversation:
+                    self._owners[line] = ""
+            while len(self._owners) > self._most:
+                self._owners.popitem(last=False)
+            while len(self._read) > self._most // 10:
+                self._read.popitem(last=False)
+        return lines
+
+    def _foreign(self, line: int, conversation: str) -> bool:
+        return self._owners.get(line, conversation) not in ("", conversation)
+
+
+def _lines(message: WireMessage) -> set[int]:
+    if message.role in SYSTEM_ROLES:
+        return set()
+    return {hash(line) for part in message.text.splitlines() if len(line := part.strip()) >= _TELLING_LINE}

@@ -30,7 +30,9 @@ from context_bench.transcripts.session import reply_tokens
 from context_bench.wire.apis import Reply, parse_reply, parse_request, seen_at
 from context_bench.wire.apis.shared import dump
 from context_bench.wire.cache import CacheProfile
+from context_bench.wire.diff import RepeatedRuns
 from context_bench.wire.fidelity import AtomCounts, Fidelity, Summary, fidelity, summarise
+from context_bench.wire.needles import LineOwners
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import (
     Violation,
@@ -182,6 +184,8 @@ class SystemFigures:
     _accounts: dict[str, Account] = field(default_factory=dict)
     _pairs: list[Fidelity] = field(default_factory=list)
     _open: dict[tuple[str, int], _Session] = field(default_factory=dict)
+    _repeats: RepeatedRuns = field(default_factory=RepeatedRuns)
+    _conversations: LineOwners = field(default_factory=LineOwners)
 
     def add(self, item: Item) -> None:
         """Take in one request of a session."""
@@ -200,7 +204,9 @@ class SystemFigures:
         session = self._session(group, int(row.get("trial") or 0), exchange, item["example"] or {})
         before = session.last
         self._count(session, exchange, item["example"] or {})
-        self._check(exchange, before)
+        received = None if exchange.received == exchange.request else exchange.received
+        leaks = self._conversations.leaks(group, exchange.request, received)
+        self._check(exchange, before, [*leaks, *self._again(row, exchange, session.rules)])
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of all sessions, JSON-ready."""
@@ -228,6 +234,8 @@ class SystemFigures:
             "by_turn": self.by_turn,
             "by_turn_alone": self.by_turn_alone,
         }
+        if self._repeats.compared or self._repeats.left_out:
+            found["repeats"] = self._repeats.as_dict(self.priced)
         if self.measured.requests:
             found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
             found["by_turn_told"] = self.by_turn_measured
@@ -301,12 +309,20 @@ class SystemFigures:
             session.extra_output += (record.get("usage") or {}).get("output_tokens") or 0
         self.measured.add(usage)
 
-    def _check(self, exchange: _Exchange, before: _Exchange | None) -> None:
-        found = _violations(exchange, before)
+    def _check(self, exchange: _Exchange, before: _Exchange | None, again: Sequence[Violation]) -> None:
+        found = [*_violations(exchange, before), *again]
         kinds = [violation.kind for violation in found]
         self.violations.update(kinds)
         self.violated.update(set(kinds))
         count_tools(self.tools, tools_of(found))
+
+    def _again(self, row: Mapping[str, Any], exchange: _Exchange, rules: CacheRules) -> list[Violation]:
+        """The violation if this request arrived otherwise than in the first run of its session."""
+        main, dollars = exchange.main, rules.profile.p_in * (1 - rules.profile.r) / 1e6
+        found = self._repeats.add(
+            str(row["example_id"]), int(row.get("trial") or 0), main["wire"], main["request"], price=dollars
+        )
+        return [] if found is None else [Violation("forwarded_differently", found.sentence())]
 
     def _times(self, kind: str) -> dict[str, Any]:
         """Counts of each kind of change: times, requests, and requests by tool."""

@@ -113,6 +113,15 @@ _VIOLATIONS = columns(
     ("share", "share", "share", ""),
     needs="always",
 )
+_REPEATS = columns(
+    ("requests", "requests", "count", "requests of later runs that were compared"),
+    ("differing", "other bytes", "count", "of them, those that did not arrive as the first time"),
+    ("what", "cause", "text", "of the first difference of each"),
+    ("where", "first at", "text", "in the first request that differs, as compact JSON"),
+    ("lost_tokens", "cache lost", "count", "prompt tokens behind the first difference"),
+    ("lost_usd", "for", "usd", "what they cost more than tokens read from the cache"),
+    needs="always",
+)
 _LOST = columns(
     ("kind", "kind", "text", ""),
     ("atoms", "atoms", "count", ""),
@@ -153,6 +162,7 @@ def replay(report: ReportContext) -> list[Section | None]:
         _cache(systems),
         _cost(systems, figures),
         _violations(systems),
+        _repeats(systems),
         _loss(systems),
         _examples(systems),
         section_of(
@@ -384,6 +394,26 @@ def _violations(systems: dict[str, Any]) -> Section | None:
     about = "What was done to the requests that shortening their texts does not explain."
     table = declared_table("violations", _VIOLATIONS, lines, about=about)
     return section_of("violations", "Changes that are no compression", table)
+
+
+def _repeats(systems: dict[str, Any]) -> Section | None:
+    """The same sessions sent more than once (`--repeat 2`)."""
+    lines = [(name, told) for name, facts in systems.items() for told in _repeated(mapping(facts.get("repeats")))]
+    about = (
+        "What arrived of a session the second time against the first. Behind the first difference nothing is read from "
+        "the cache that the first run wrote."
+    )
+    return section_of("repeats", "The same session twice", declared_table("repeats", _REPEATS, lines, about=about))
+
+
+def _repeated(repeats: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if not repeats:
+        return
+    causes = mapping(repeats.get("causes"))
+    what = ", ".join(f"{cause} {times:,}" for cause, times in causes.items()) or "the same bytes"
+    first = mapping(repeats.get("first"))
+    where = f"byte {first['byte']:,} {first['path']}".strip() if first else ""
+    yield {**repeats, "what": what, "where": where}
 
 
 def _violations_of(facts: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -25,6 +25,7 @@ from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenEx
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.apis.shared import as_dict, load_json
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
+from context_bench.wire.needles import LineOwners
 from context_bench.wire.request import WireRequest, by_lower_name
 from context_bench.wire.turns import Turn, plus
 from context_bench.wire.violations import (
@@ -110,6 +111,7 @@ _DETAILS = 50  # of one turn
 _TOOLS = 20  # of one turn and kind
 _LINTED = 2**20  # bytes of a body that is looked at again
 _SESSIONS = 24  # whose last bodies are kept
+_KEY_HEADERS = ("authorization", "x-api-key", "api-key")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 _log = logging.getLogger("context_bench.tap")
 
@@ -159,6 +161,7 @@ class TurnMeasure:
         self._places: FIFOCache[tuple[ArmName, int], SessionPlace] = FIFOCache(1024)
         self._drawn: FIFOCache[tuple[ArmName, int], tuple[ArmName, str]] = FIFOCache(1024)
         self._earlier: FIFOCache[tuple[str, str], tuple[bytes, bytes]] = FIFOCache(_SESSIONS)
+        self._conversations = LineOwners()
         self._number = 0
 
     def all(self, events: list[tuple[int, PairedEvent]]) -> list[tuple[Turn, Mirror | None]]:
@@ -357,11 +360,16 @@ class TurnMeasure:
         if front is main:
             before = _body(earlier[1]) if earlier else None
             return list(lint_request(_body(main.raw), wires[1], earlier=before))
-        if front.exchange.digest == main.exchange.digest:
-            return []
-        sent, received = _body(front.raw), _body(main.raw)
+        same = front.exchange.digest == main.exchange.digest
+        headers = (by_lower_name(each.exchange.headers) for each in (front, main))
+        keys = [next((told[name] for name in _KEY_HEADERS if name in told), None) for told in headers]
+        arrived = None if same else main.request
+        leaks = self._conversations.leaks(turn.session or "", front.request, arrived, keys=(keys[0], keys[1]))
+        if same:
+            return leaks
         pair = (_body(earlier[0]), _body(earlier[1])) if earlier else None
-        return list(lint_changes(sent, received, sent_wire=wires[0], wire=wires[1], earlier=pair, known=known))
+        bodies = _body(front.raw), _body(main.raw)
+        return [*leaks, *lint_changes(*bodies, sent_wire=wires[0], wire=wires[1], earlier=pair, known=known)]
 
     @staticmethod
     def _reply_changes(

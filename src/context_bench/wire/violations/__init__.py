@@ -38,6 +38,8 @@ with the one that arrived, or with several, and their bill. Nothing here does I/
 | `retry`, `duplicate` | one request sent on more than once, after a failure or without one |
 | `silent_truncation` | the provider billed fewer tokens than it was sent |
 | `after_done` | the reply's stream went on after its last event, which the provider's own did not |
+| `forwarded_differently` | one request sent twice, in two runs of its session, arrives in other bytes the second time |
+| `conversation_leaked`, `key_leaked` | lines that only another conversation sent; the key of another's client |
 
 A reply as the provider gave it is compared with the one that its client got (`compare_replies`), on one API or across
 two: then only what both can say, and ids may be others. Faults that the client's reply shows by itself (`reply_faults`)

@@ -55,6 +55,9 @@ COMPARED: tuple[str, ...] = (
     "duplicate",
     "silent_truncation",
     "after_done",
+    "forwarded_differently",
+    "conversation_leaked",
+    "key_leaked",
 )
 
 
