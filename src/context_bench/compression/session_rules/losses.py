@@ -39,6 +39,7 @@ FactKind = Literal["rule", "decision", "failed", "open", "file", "error"]
 Need = Literal["read again", "tried again", "met again", "violated", "turned round", "asked again"]
 #: Share of a sentence's content words that must come back for the same thing to be said.
 _SAME = 0.6
+_DID = {"part": "changed", "whole": "wrote", "gone": "deleted"}
 _MOST_FACTS = 400
 _LONGEST = 20_000
 
@@ -337,7 +338,7 @@ class _Later:
         for at, act, path in self.acts:
             touched = not all_of and act != "unread" and (act != "read" or reads)
             if touched and any(_is_path(name) and _below_path(path, name) for name in wanted):
-                return Loss(fact.kind, fact.text, need, f"{act} {path}", at)
+                return Loss(fact.kind, fact.text, need, f"{_DID.get(act, act)} {path}", at)
         rest = [name for name in wanted if not _is_path(name)] or ([*wanted] if all_of else [])
         for at, text, _ in self.calls:
             said = SearchableText(text)
