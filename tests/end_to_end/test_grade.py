@@ -15,7 +15,7 @@ from context_bench.__main__ import main
 from context_bench.core.families import GradeTarget
 from context_bench.llm.hop import Hop
 from context_bench.session.grade import grade_document
-from context_bench.testing.hostile import MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
 from context_bench.traffic.probes import proxy_checks
 
 
@@ -388,3 +388,30 @@ def test_a_memory_is_graded_by_its_suites(tmp_path, monkeypatch, capsys):
     document = letters_of(capsys, "--memory", "py:leaky:Leaky", *some)
     assert letters(document)["privacy"] == "F"
     assert "memory_isolation" in kinds(document)
+
+
+def test_a_password_and_a_key_in_a_header_reach_no_report_and_no_store(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    url = f"http://keeper:harbour-pass-4711@127.0.0.1:{free_port()}"
+    words = ["grade", "--proxy", url, "--header", "Authorization: Basic harbour-key-0815", "--back", str(free_port())]
+    for form in ("json", "html", "table"):
+        main([*words, "--check", "error, messages: 4", "--output", form])
+        said = capsys.readouterr()
+        assert "harbour-pass" not in said.out + said.err
+        assert "harbour-key" not in said.out + said.err
+    for file in (tmp_path / ".context-bench").iterdir():
+        assert b"harbour-pass" not in file.read_bytes(), file
+        assert b"harbour-key" not in file.read_bytes(), file
+
+
+def injecting(body):
+    body["tools"] = [
+        *(body.get("tools") or []),
+        {"type": "function", "function": {"name": "retrieve", "parameters": {"type": "object", "properties": {}}}},
+    ]
+
+
+async def test_what_follows_from_another_finding_counts_once():
+    check = "request, chat completions: settings"
+    document = await graded(lambda upstream: Rewriting(in_body(injecting), upstream), check)
+    assert kinds(document) == {"tool_added"}

@@ -6,6 +6,7 @@ be resumed, listed and compared as every run, and `gate --min-grade` reads it fr
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
@@ -19,7 +20,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeTarget, checks_of
 from context_bench.core.records import Example
 from context_bench.core.roles import CANDIDATE, described_cell
-from context_bench.llm.redact import key_in
+from context_bench.llm.redact import key_in, redact
 from context_bench.session import interrupts
 from context_bench.session.flags import Many, flag, options_of, own, takes
 from context_bench.session.gate import Check, as_junit
@@ -168,12 +169,18 @@ async def _asked(
 
 
 def _shown(target: GradeTarget) -> str:
-    return target.value or target.start.split()[0].rpartition("/")[2]
+    return redact(target.value or target.start.split()[0].rpartition("/")[2])
+
+
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+
+
+def _shown_headers(target: GradeTarget) -> dict[str, str]:
+    """The headers for a report: nothing of those that hold a key, or may."""
+    return {name: "[key]" if _SECRET_HEADER.search(name) else redact(value) for name, value in target.headers.items()}
 
 
 def _manifest(options: GradeOptions, target: GradeTarget, name: str) -> dict[str, Any]:
-    from context_bench.llm.redact import redact
-
     return {
         "options": {"seed": 0, "trials": 1, "score_field": "grade", "threshold": 0.7},
         "datasets": [{"name": f"grade:{target.subject}", "source": "built in"}],
@@ -184,7 +191,7 @@ def _manifest(options: GradeOptions, target: GradeTarget, name: str) -> dict[str
             "target": redact(target.value),
             "start": redact(target.start),
             "back": target.back,
-            "headers": {name: redact(value) for name, value in target.headers.items()},
+            "headers": _shown_headers(target),
             "name": options.name[0] if options.name else "",
             "model": target.model or "",
         },
@@ -242,9 +249,9 @@ class GradedTarget:
         return {
             "class": "GradedTarget",
             "subject": target.subject,
-            "value": target.value,
-            "start": target.start,
-            "headers": dict(target.headers),
+            "value": redact(target.value),
+            "start": redact(target.start),
+            "headers": _shown_headers(target),
             "model": target.model,
             "load": target.load,
         }

@@ -13,6 +13,7 @@ import pytest
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import GradeAnswer, GradeFault, GradeTarget
+from context_bench.memory.ops import GRADED, SUITES
 from context_bench.session.grade import (
     LETTERS,
     answer_of,
@@ -39,6 +40,11 @@ def letters(checks):
 
 def test_every_kind_of_change_to_a_request_or_a_reply_has_a_rule():
     assert {*KINDS, *REPLY_KINDS} <= set(grade_rules().kinds)
+
+
+def test_every_suite_of_memories_that_is_graded_has_a_rule_under_its_heading():
+    assert set(GRADED) <= set(SUITES)
+    assert {suite: (grade_rules().of(f"memory_{suite}").heading,) for suite in GRADED} == GRADED
 
 
 def test_every_rule_names_a_heading_a_severity_and_the_likely_answer():

@@ -105,6 +105,7 @@ def request_faults(asked: ProbeExchange) -> list[GradeFault]:
         sent_headers=sent.headers if same else None,  # of one API: on another they mean nothing
         received_headers=main.headers if same else None,
     )
+    found = [one for one in found if not _follows(one, found, sent, same)]
     again = repeated_requests([(each.raw, 200) for each in asked.arrived])
     faults = [fault(one.kind, one.detail, asked, tokens=True) for one in [*found, *again]]
     if own := len(asked.arrived) - 1 - len(again):
@@ -112,6 +113,29 @@ def request_faults(asked: ProbeExchange) -> list[GradeFault]:
     if not any(main.headers.get(name) for name in KEY_HEADERS):
         faults.append(fault("key_lost", "no header of what arrived holds a key", asked))
     return faults
+
+
+def _follows(one: Violation, found: list[Violation], sent: ShapedRequest, same: bool) -> bool:
+    """True for what follows from another finding, or from the other API: it is no fault of its own.
+
+    A tool that was added to a request without any makes `auto` of its choice. An image in a tool's result has to go
+    into a user's message on an API whose results hold only text.
+    """
+    kinds = {each.kind for each in found}
+    if one.kind == "tool_choice_changed":
+        return not sent.body.get("tools") and "tool_added" in kinds
+    apart = one.kind in ("message_added", "last_user_changed") and "media_lost" not in kinds
+    return apart and not same and _media_in_results(sent.body)
+
+
+def _media_in_results(body: Mapping[str, Any]) -> bool:
+    blocks = [
+        block
+        for message in body.get("messages") or []
+        for block in (message["content"] if isinstance(message.get("content"), list) else [])
+        if block.get("type") == "tool_result" and isinstance(block.get("content"), list)
+    ]
+    return any(part.get("type") != "text" for block in blocks for part in block["content"])
 
 
 async def _unknown(rig: ProbeRig, wire: str) -> GradeAnswer:
