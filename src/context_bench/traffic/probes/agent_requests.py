@@ -193,14 +193,14 @@ async def _ending(failure: str) -> GradeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRun:
+class AgentStart:
     """One start of an agent: what it sent, and why it did not end well."""
 
     requests: AgentSession
     failure: str = ""
 
 
-async def _started(line: str) -> AgentRun:
+async def _started(line: str) -> AgentStart:
     """Start an agent with dummy keys and our provider as every provider, and wait for its end."""
     async with ModelServer(ProbeProvider()) as provider:
         prepared = prepare(shlex.split(line), provider.url, dummy_environment())
@@ -220,11 +220,11 @@ async def _started(line: str) -> AgentRun:
                 ) from None
             failure = await _outcome(agent, log.fileno())
         sent = [each for each in provider.requests if each.wire in WIRES and isinstance(each.body, Mapping)]
-    return AgentRun([AgentRequest(each.wire, each.body) for each in sent], failure)
+    return AgentStart([AgentRequest(each.wire, each.body) for each in sent], failure)
 
 
 async def _outcome(agent: asyncio.subprocess.Process, log: int) -> str:
-    """Why it did not end well; empty if it did. It and all that it started are at their end afterwards."""
+    """The reason for which it did not end well; empty if it did. It and all that it started are at their end afterwards."""
     try:
         code = await asyncio.wait_for(agent.wait(), _AGENT_SECONDS)
     except TimeoutError:
