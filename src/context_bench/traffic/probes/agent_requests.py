@@ -224,7 +224,7 @@ async def _started(line: str) -> AgentStart:
 
 
 async def _outcome(agent: asyncio.subprocess.Process, log: int) -> str:
-    """The reason for which it did not end well; empty if it did. It and all that it started are at their end afterwards."""
+    """The reason for a bad end; empty if it ended well. It and all that it started are at their end afterwards."""
     try:
         code = await asyncio.wait_for(agent.wait(), _AGENT_SECONDS)
     except TimeoutError:
