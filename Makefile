@@ -8,8 +8,10 @@ AXE := tests/browser/node_modules/.ready
 
 # `make clients ONLY='-m short'`: one of each kind of case.
 ONLY ?=
+# `make pairs PAIRS=kompact-stream`: some of them.
+PAIRS ?=
 
-.PHONY: words demo test clients wheels model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
+.PHONY: words demo test clients wheels pairs model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -28,6 +30,10 @@ clients: vendors  ## real clients (Claude Code, Codex, opencode, aider, mini-swe
 
 wheels: $(READY)  ## the wheel in clean environments: 3.11, 3.12, 3.13, with the highest and the lowest versions of what it needs
 	$(BIN)/python scripts/wheels.py $(ONLY)
+
+# Versions are installed into the user's cache (CONTEXT_BENCH_PAIRS names another folder), then driven on loopback.
+pairs: $(READY)  ## real bugs: are the affected and the mended version of each package told apart?
+	$(BIN)/python benchmarks/time_machine.py $(PAIRS)
 
 model: $(READY)  ## fetch the model that everything here can run on offline, unless it is there
 	@$(BIN)/context-bench model fetch --quiet

@@ -367,3 +367,24 @@ def test_nonsense_is_a_reply_with_faults_and_never_raises(
         kinds = {one.kind for one in [*compare_replies(front, back), *reply_faults(front)]}
         assert kinds <= {*REPLY_KINDS, "after_done"}
     assert compare_replies(read, read) == []
+
+
+def test_two_calls_that_a_gateway_gives_one_index_are_read_as_two() -> None:
+    """A new id with a name is a new call; pieces without an id, or with the id again, go on with the last one."""
+
+    def piece(**call: object) -> bytes:
+        delta = {"tool_calls": [{"index": 1, **call}]}
+        return sse({"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+    events = [
+        piece(id="c1", type="function", function={"name": "read", "arguments": '{"path":'}),
+        piece(id="c1", function={"arguments": '"a"'}),
+        piece(function={"arguments": "}"}),
+        piece(id="c2", type="function", function={"name": "read", "arguments": '{"path":"b"}'}),
+        sse({"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+        b"data: [DONE]\n\n",
+    ]
+    back = _streamed("openai-chat", events)
+    told = [(call["id"], json.loads(call["arguments"])) for call in back.tool_calls]
+    assert told == [("c1", {"path": "a"}), ("c2", {"path": "b"})]
+    assert "stream_index_wrong" in {one.kind for one in reply_faults(back)}

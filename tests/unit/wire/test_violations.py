@@ -226,3 +226,14 @@ def test_alignment_of_a_long_session_with_turns_left_out():
 def test_the_table_in_the_docs_names_every_kind():
     for kind in KINDS:
         assert f"`{kind}`" in module.__doc__ or f"`{kind.removeprefix('cache_control')}`" in module.__doc__, kind
+
+
+def test_a_question_quoted_by_another_is_under_another_role_and_not_another_question() -> None:
+    question = 'Keep this:\n"1. user: hello"\nDo not rewrite it.'
+    sent = [{"role": "user", "content": question}]
+    quoted = [{"role": "assistant", "content": f"So far: {json.dumps({'role': 'user', 'content': question})}"}]
+    assert [one.kind for one in wire_violations(sent, quoted)] == ["role_changed"]
+    behind = [*quoted, {"role": "user", "content": "Go on."}]
+    assert "last_user_changed" not in {one.kind for one in wire_violations(sent, behind)}
+    rewritten = [{"role": "assistant", "content": "So far: 1. user: hello"}]
+    assert "last_user_changed" in {one.kind for one in wire_violations(sent, rewritten)}

@@ -23,7 +23,7 @@ from context_bench.tap.exchange import SOCKET, Headers
 from context_bench.tap.masking import failure_of, mask_text
 from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
-from context_bench.wire.apis.shared import as_dict, load_json
+from context_bench.wire.apis.shared import Reply, as_dict, load_json
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
 from context_bench.wire.needles import LineOwners
 from context_bench.wire.request import WireRequest, by_lower_name
@@ -312,13 +312,7 @@ class TurnMeasure:
             if _answered(front.exchange.record) and not turn.pending:
                 turn.violations = {"answered_without_provider": 1}
             return
-        main = max(
-            calls,
-            key=lambda call: (
-                _answered(call.exchange.record),
-                likeness(front.request, call.request) if len(calls) > 1 else 0.0,
-            ),
-        )
+        main = _own_call(front, calls)
         record = main.exchange.record
         assert record is not None, "as above"
         _count_needles(turn, front.exchange.steered.planted, main.exchange.steered.removed)
@@ -428,6 +422,25 @@ class TurnMeasure:
             headers = [*exchange.headers, ("Content-Type", "application/json")]
             return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
         return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
+
+
+def _own_call(front: SeenExchange, calls: list[SeenExchange]) -> SeenExchange:
+    """The call that stands for the client's own among those that a proxy made for it: answered, the only one whose
+    reply the client was given, else the one most like the client's request. A call that sums the conversation up is
+    like it too.
+    """
+    given = [call for call in calls if _says_the_same(front.answer, call.answer)]
+    chosen = given if len(given) == 1 else calls
+    if len(chosen) == 1:
+        return chosen[0]
+    return max(chosen, key=lambda call: (_answered(call.exchange.record), likeness(front.request, call.request)))
+
+
+def _says_the_same(a: Reply | None, b: Reply | None) -> bool:
+    if a is None or b is None or not (a.text or a.tool_calls):
+        return False
+    names = [[call.get("name") for call in reply.tool_calls] for reply in (a, b)]
+    return (a.text or "") == (b.text or "") and names[0] == names[1]
 
 
 def _body(raw: bytes) -> dict[str, Any]:

@@ -155,7 +155,8 @@ class ChatStream(StreamReader):
         super().__init__()
         self._reply = Reply()
         self._calls: dict[int, dict[str, Any]] = {}
-        self._last = -1  # the highest index of a call
+        self._last = -1  # the highest place of a call
+        self._moved: dict[int, int] = {}  # places of calls whose index another has, by index
         self._types: dict[str, None] = {}
         self._call_types: dict[int, str] = {}
         self._others: set[int] = set()  # indexes of further choices
@@ -217,13 +218,23 @@ class ChatStream(StreamReader):
             self._reply.finish_reason = choice["finish_reason"]
             self.complete = True
 
+    def _place(self, index: Any, part: Mapping[str, Any]) -> int:
+        """The place of the call that a piece belongs to. Some servers leave the index out, others use one twice: a new
+        id, with a name where the index is another's, is a new call.
+        """
+        if not isinstance(index, int):
+            return self._last + (1 if part["id"] or not self._calls else 0)
+        place = self._moved.get(index, index)
+        known = self._calls.get(place)
+        if known is not None and part["name"] and part["id"] and known["id"] not in (None, part["id"]):
+            place = self._moved[index] = self._last + 1
+        return place
+
     def _call(self, raw: dict[str, Any]) -> None:
-        index = raw.get("index")
-        if not isinstance(index, int):  # some servers leave it out: a new id is a new call
-            index = self._last + (1 if raw.get("id") or not self._calls else 0)
+        part = tool_call(raw)
+        index = self._place(raw.get("index"), part)
         self._last = max(self._last, index)
         known = self._calls.setdefault(index, {"id": None, "name": None, "arguments": ""})
-        part = tool_call(raw)
         self._call_types.setdefault(index, _call_type(raw))
         known["id"] = known["id"] or part["id"]
         known["name"] = known["name"] or part["name"]

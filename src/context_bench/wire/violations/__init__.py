@@ -10,7 +10,7 @@ with the one that arrived, or with several, and their bill. Nothing here does I/
 | --- | --- |
 | `system_role_lost` | instructions arrive under another role, or not at all |
 | `assistant_role_changed` | what the assistant said arrives as said by another |
-| `role_changed` | any other change of role (a tool's result as the user's words) |
+| `role_changed` | any other change of role (a tool's result as the user's words, the question quoted by another) |
 | `last_user_changed` | the question (last paragraph of the last user text) is another, or gone |
 | `order_changed` | messages, tools or instructions in mid-conversation arrive in another place |
 | `message_added` | a message that was not sent, where none is gone that it could stand for; or one twice |
@@ -119,6 +119,7 @@ was sent like that is not counted:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -286,15 +287,21 @@ def _same(a: WireMessage, b: WireMessage) -> bool:
 
 
 def question_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """The last user message: still there, still the last, still ending in the question."""
+    """The last user message: still there, still the last, still ending in the question. Whole in the words of another,
+    as a quotation too, the question is under another role, and not another one.
+    """
     last = last_user(sent)
     if last is None or not (question := question_of(sent.messages[last].text)):
         return
     arrived = received.messages[pairs[last]] if last in pairs else None
-    if arrived is None:
+    there = arrived is not None and arrived.text.rstrip().endswith(question)
+    if not there and (said_by := _quoted_by(sent, received, question)) is not None:
+        if arrived is None or arrived.role == "user":
+            yield Violation("role_changed", f"message {last + 1}: user → inside a message of {said_by}", last)
+    elif arrived is None:
         if not any(message.text.rstrip().endswith(question) for message in received.messages if message.role == "user"):
             yield Violation("last_user_changed", "the last user message is gone", last)
-    elif not arrived.text.rstrip().endswith(question):
+    elif not there:
         yield Violation("last_user_changed", "the question is not the one that was asked", last)
     elif (
         (ends := last_user(received)) is not None
@@ -302,6 +309,16 @@ def question_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
         and received.messages[ends].role == sent.messages[last].role
     ):
         yield Violation("last_user_changed", "another user message stands behind the last one", last)
+
+
+def _quoted_by(sent: WireRequest, received: WireRequest, question: str) -> str | None:
+    """The role, another than the user's, of a new message that holds the question whole, plainly or as a text of
+    JSON.
+    """
+    known = {message.text for message in sent.messages}
+    forms = {question, canonical_json(question)[1:-1], json.dumps(question)[1:-1]}
+    new = (one for one in received.messages if one.role != "user" and one.text not in known)
+    return next((one.role for one in new if any(form in one.text for form in forms)), None)
 
 
 def header_changes(sent: Mapping[str, str], received: Mapping[str, str]) -> Iterator[Violation]:
