@@ -13,7 +13,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -21,8 +21,9 @@ from context_bench.core.keys import canonical_json, load_json, without_nulls
 from context_bench.core.tokens import counter_for
 from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import dump
-from context_bench.wire.cache import segments
+from context_bench.wire.cache import CacheProfile, segments
 from context_bench.wire.request import Part, WireMessage, WireRequest, align, stated
+from context_bench.wire.violations.parts import Violation
 from context_bench.wire.words import Span, count_words, diff_texts, words_of
 
 State = Literal["kept", "changed", "dropped", "added"]
@@ -347,6 +348,17 @@ class RepeatedRuns:
             self.lost_usd += lost * price
             self.first = self.first or {"request": ident, **asdict(found)}
         return found
+
+    def changes(self, ident: str, run: int, record: Mapping[str, Any], rules: CacheProfile) -> list[Violation]:
+        """The same for a tap's record of the request, as a violation if it differs."""
+        dearer = rules.p_in * (1 - rules.r) / 1e6
+        found = self.add(ident, run, record["wire"], record["request"], price=dearer)
+        return [] if found is None else [Violation("forwarded_differently", found.sentence())]
+
+    @property
+    def runs(self) -> int:
+        """1 as long as no later run of a request has come, else 2 or more."""
+        return 2 if self.compared or self.left_out else 1
 
     def as_dict(self, priced: bool) -> dict[str, Any]:
         """The figures, JSON-ready: requests compared, those that differ, causes, prompt tokens and dollars lost."""

@@ -204,9 +204,10 @@ class SystemFigures:
         session = self._session(group, int(row.get("trial") or 0), exchange, item["example"] or {})
         before = session.last
         self._count(session, exchange, item["example"] or {})
-        received = None if exchange.received == exchange.request else exchange.received
-        leaks = self._conversations.leaks(group, exchange.request, received)
-        self._check(exchange, before, [*leaks, *self._again(row, exchange, session.rules)])
+        ident, run = str(row["example_id"]), int(row.get("trial") or 0)
+        found = self._conversations.leaks(group, exchange.request, exchange.received)
+        found += self._repeats.changes(ident, run, exchange.main, session.rules.profile)
+        self._check(exchange, before, found)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of all sessions, JSON-ready."""
@@ -234,8 +235,7 @@ class SystemFigures:
             "by_turn": self.by_turn,
             "by_turn_alone": self.by_turn_alone,
         }
-        if self._repeats.compared or self._repeats.left_out:
-            found["repeats"] = self._repeats.as_dict(self.priced)
+        found |= {"repeats": self._repeats.as_dict(self.priced)} if self._repeats.runs > 1 else {}
         if self.measured.requests:
             found["measured"] = {name: getattr(self.measured, name) for name in _Measured.__slots__}
             found["by_turn_told"] = self.by_turn_measured
@@ -315,14 +315,6 @@ class SystemFigures:
         self.violations.update(kinds)
         self.violated.update(set(kinds))
         count_tools(self.tools, tools_of(found))
-
-    def _again(self, row: Mapping[str, Any], exchange: _Exchange, rules: CacheRules) -> list[Violation]:
-        """The violation if this request arrived otherwise than in the first run of its session."""
-        main, dollars = exchange.main, rules.profile.p_in * (1 - rules.profile.r) / 1e6
-        found = self._repeats.add(
-            str(row["example_id"]), int(row.get("trial") or 0), main["wire"], main["request"], price=dollars
-        )
-        return [] if found is None else [Violation("forwarded_differently", found.sentence())]
 
     def _times(self, kind: str) -> dict[str, Any]:
         """Counts of each kind of change: times, requests, and requests by tool."""
@@ -455,8 +447,7 @@ def _reply_tokens(example: Mapping[str, Any], count: Callable[[str], int]) -> in
 def _violations(exchange: _Exchange, before: _Exchange | None) -> list[Violation]:
     found = compare_requests(exchange.request, exchange.received)
     main = exchange.main
-    bodies = [(dump(record.get("request")), record.get("status")) for record in exchange.records]
-    found += repeated_requests(bodies)
+    found += repeated_requests([(dump(each.get("request")), each.get("status")) for each in exchange.records])
     usage = main.get("usage") or {}
     cut = silent_truncation(usage.get("input_tokens"), main.get("tokens") or 0, exact=bool(main.get("exact")))
     earlier = (before.body, before.main["request"]) if before is not None else None
