@@ -86,20 +86,18 @@ def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dic
     calls, plan, endpoints = schema.calls.c, schema.plan.c, schema.endpoints.c
     number = run_of(store, name).number
     query = (
-        select(endpoints.url, plan.position, func.count(), func.sum(calls.cost))
+        select(endpoints.url, calls.output, func.count(), func.sum(calls.cost))
         .select_from(schema.calls)
         .join(schema.endpoints, endpoints.id == calls.endpoint)
-        .outerjoin(schema.plan, (plan.run == calls.run) & (plan.output == calls.output))
         .where(calls.run == number)
-        .group_by(endpoints.url, plan.position)
+        .group_by(endpoints.url, calls.output)
     )
     found = {name: Books() for name in (*endpoint_of.values(), "tapped")}
     homeless = 0
     failed = (
-        select(endpoints.url, plan.position, calls.started, calls.seconds, calls.status, calls.error)
+        select(endpoints.url, calls.output, calls.started, calls.seconds, calls.status, calls.error)
         .select_from(schema.calls)
         .join(schema.endpoints, endpoints.id == calls.endpoint)
-        .join(schema.plan, (plan.run == calls.run) & (plan.output == calls.output))
         .where(calls.run == number, calls.error.is_not(None), calls.usage.is_(None))
     )
 
@@ -107,12 +105,17 @@ def ledger(store: Store, name: str, endpoint_of: Mapping[str, str]) -> tuple[dic
         return found[next((name for begin, name in endpoint_of.items() if url.startswith(begin)), "tapped")]
 
     with store.reading() as connection:
-        for url, position, started, seconds, status, error in connection.execute(failed):
-            if status in (None, 502):  # 502: what stands in between did not reach the provider either
+        # Put together here: the plan has no index by output, so that a join reads all of it for each call.
+        planned = select(plan.output, plan.position).where(plan.run == number, plan.output.is_not(None))
+        positions = dict(connection.execute(planned).tuples().all())
+        for url, output, started, seconds, status, error in connection.execute(failed):
+            position = positions.get(output)
+            # 502: what stands in between did not reach the provider either
+            if position is not None and status in (None, 502):
                 attempt = Attempt(started, started + seconds, _ADDRESS.sub("…", error)[:90])
                 books_of(url).unanswered.setdefault(position, []).append(attempt)
-        for url, position, count, cost in connection.execute(query):
-            books = books_of(url)
+        for url, output, count, cost in connection.execute(query):
+            position, books = positions.get(output), books_of(url)
             books.booked += cost or 0.0
             if position is None:
                 homeless += count

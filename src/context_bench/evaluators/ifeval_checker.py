@@ -408,11 +408,8 @@ class IFEvalChecker:
     - `ifeval_strict`: 1.0 if the reply follows every instruction (prompt-level strict).
     - `ifeval_instruction_strict`: share of the instructions that it follows.
     - `ifeval_prompt_loose`: 1.0 if it follows every instruction loosely: an instruction counts as followed if the reply
-    does so as it is,
-      without its first line, without its last, without both, or any of these with all asterisks taken out.
-    - `ifeval_loose`: share of the instructions that it follows loosely. This key was always a share per instruction and
-    stays one; what is
-      new is that it reads the reply loosely.
+    does so as it is, without its first line, without its last, without both, or any of these without asterisks.
+    - `ifeval_loose`: share of the instructions that it follows loosely, as this key was always a share.
 
     The example has `instruction_id_list` and, in the same order, `kwargs` (one dict each; parameters that are None are
     not there). Means over a data set of the two prompt-level scores are the published ones; the published
