@@ -26,7 +26,7 @@ from context_bench.core.records import Usage
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.reports.table import as_table
-from context_bench.traffic.meters import GapReport, WorkItem, explained, explained_usage, meter_grids, read_meter
+from context_bench.traffic.meters import GapReport, MeteredWork, explained, explained_usage, meter_grids, read_meter
 from context_bench.transcripts import read_sessions
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ def rtk(tools: Path, home: Path) -> GapReport:
             subprocess.run(argv, capture_output=True, text=True, env=env, cwd=ROOT, check=False).stdout
             for argv in (words, [program, *words])
         ]
-        work.append(WorkItem(line, *texts))
+        work.append(MeteredWork(line, *texts))
     return explained(
         read_meter(_kept(home / "rtk.json", [program, "gain", "--format", "json"], env)), work, model=MODEL
     )
@@ -101,7 +101,7 @@ def llmtrim(tools: Path, home: Path) -> GapReport:
     done = subprocess.run(argv, input=json.dumps(body), capture_output=True, text=True, check=True)
     (home / "llmtrim.json").write_text(done.stdout)
     after = json.loads(done.stdout)["request"]
-    work = [WorkItem("a table of 200 rows", _text(body), _text(after))]
+    work = [MeteredWork("a table of 200 rows", _text(body), _text(after))]
     return explained(read_meter(str(home / "llmtrim.json")), work, model=MODEL, ceiling=10**9)
 
 
@@ -176,7 +176,7 @@ async def headroom(vendor: Path, home: Path) -> GapReport:
             await started.wait()
         arrived = [received.body for received in upstream.requests if received.body]
     work = [
-        WorkItem(f"request {n}", _text(before), _text(after))
+        MeteredWork(f"request {n}", _text(before), _text(after))
         for n, (before, after) in enumerate(zip(sent, arrived, strict=True))
     ]
     told = _kept(home / "headroom.json", [str(vendor / "bin" / "headroom"), "savings", "--json"], env)

@@ -64,8 +64,8 @@ class ResultSize:
 
 
 @dataclass(slots=True)
-class Reading:
-    """Reading of one run, or of several. `tokens`: of all results of tools, `tokens_read` those that showed files.
+class RunReading:
+    """What one run read, or several together. `tokens`: of all results of tools, `tokens_read` those that showed files.
     `empty`: searches that found nothing, with how often; `cut`: results of which a part was missing.
     """
 
@@ -106,7 +106,7 @@ def readings(
     vocabulary: Vocabulary | None = None,
     counter: TokenCounter | None = None,
     on_skip: Callable[[BadInput], None] | None = None,
-) -> Iterator[Reading]:
+) -> Iterator[RunReading]:
     """The reading of every run in a log or a folder of logs. `BadInput` where there is none; a file of a folder that
     cannot be read is told to `on_skip`.
     """
@@ -116,7 +116,7 @@ def readings(
 
 def reading_of(
     one: Transcript, *, vocabulary: Vocabulary | None = None, counter: TokenCounter | None = None
-) -> Reading:
+) -> RunReading:
     """The reading of one run, from its calls."""
     known, count = vocabulary or Vocabulary.load(), (counter or counter_for(one.model)).count
     trace = trace_of(one, known)
@@ -124,7 +124,7 @@ def reading_of(
     for event in trace.events:
         by_step.setdefault(event.step, []).append(event)
     first = (trace.steps or 0) - len(one.calls) + 1
-    found = Reading(one.ident, one.repo or trace.cwd or "", calls=len(one.calls))
+    found = RunReading(one.ident, one.repo or trace.cwd or "", calls=len(one.calls))
     files: dict[str, FileReading] = {}
     shown: dict[str, list[tuple[int, int]]] = {}
     results: list[ResultSize] = []
@@ -155,11 +155,11 @@ def reading_of(
     return found
 
 
-def by_repository(found: Iterable[Reading]) -> list[Reading]:
+def by_repository(found: Iterable[RunReading]) -> list[RunReading]:
     """Readings of many runs summed by repository, those with the most tokens first."""
-    groups: dict[str, Reading] = {}
+    groups: dict[str, RunReading] = {}
     for one in found:
-        own = groups.setdefault(one.repository, Reading(one.repository or "(unknown)", one.repository, runs=0))
+        own = groups.setdefault(one.repository, RunReading(one.repository or "(unknown)", one.repository, runs=0))
         own.runs, own.calls, own.tokens, own.cut = (
             own.runs + one.runs,
             own.calls + one.calls,
@@ -229,7 +229,7 @@ class _Later:
         places = {id(call): place for place, call in enumerate(one.calls)}
         self.last = max((call.turn or 0 for call in one.calls), default=0)
         self.last = max(self.last, one.turns)
-        said: list[tuple[int, str]] = [(place, _arguments(call)) for place, call in enumerate(one.calls)]
+        spoken: list[tuple[int, str]] = [(place, _arguments(call)) for place, call in enumerate(one.calls)]
         at = -1
         boundaries = [context.boundary for context in one.contexts if context.boundary is not None]
         summaries = {id(each.made) for each in boundaries}  # what they name is not used by that
@@ -238,9 +238,9 @@ class _Later:
                 own = [places[id(call)] for call in message.calls if id(call) in places]
                 if message.made and id(message) not in summaries:
                     words = texts(message.content) or texts(list(message.items or ())) or ""
-                    said.append((min(own, default=at + 1), words))
+                    spoken.append((min(own, default=at + 1), words))
                 at = max([at, *own])
-        self.said = sorted(said, key=lambda pair: pair[0])
+        self.said = sorted(spoken, key=lambda pair: pair[0])
 
     def replies(self, call: ToolCall) -> int:
         """Replies of the model after a call."""
@@ -281,7 +281,7 @@ def _bare(line: str) -> str:
 # ------------------------------------------------------------------------
 
 
-def reading_grids(one: Reading) -> list[Grid]:
+def reading_grids(one: RunReading) -> list[Grid]:
     """Tables of one reading: its sums, a bar for each file, the dearest results, searches that found nothing."""
     from context_bench.reports.table import Grid, share
 
@@ -317,7 +317,7 @@ def reading_grids(one: Reading) -> list[Grid]:
     return [table for table in tables if table.rows]
 
 
-def repository_grid(found: Sequence[Reading]) -> Grid:
+def repository_grid(found: Sequence[RunReading]) -> Grid:
     """A line for each repository, its runs summed."""
     from context_bench.reports.table import Grid, share
 
@@ -338,7 +338,7 @@ def repository_grid(found: Sequence[Reading]) -> Grid:
     return Grid("What was read, by repository", head, list(rows))
 
 
-_FIGURES: dict[str, Callable[[Reading], float]] = {
+_FIGURES: dict[str, Callable[[RunReading], float]] = {
     "tokens of results": lambda one: float(one.tokens),
     "tokens that showed files": lambda one: float(one.tokens_read),
     "tokens read again": lambda one: float(one.tokens_again),
@@ -349,7 +349,7 @@ _FIGURES: dict[str, Callable[[Reading], float]] = {
 }
 
 
-def compare_readings(first: Sequence[Reading], second: Sequence[Reading]) -> dict[str, dict[str, Any]]:
+def compare_readings(first: Sequence[RunReading], second: Sequence[RunReading]) -> dict[str, dict[str, Any]]:
     """Means a run of two sets of runs and their difference, second less first, with a 95 % interval (Welch's t) where
     each set has six runs or more.
     """
@@ -357,7 +357,7 @@ def compare_readings(first: Sequence[Reading], second: Sequence[Reading]) -> dic
 
     if not first or not second:
         raise BadInput("no runs on one side; expected logs of agents on both")
-    told: dict[str, dict[str, Any]] = {}
+    compared: dict[str, dict[str, Any]] = {}
     for name, figure in _FIGURES.items():
         sides = [[figure(one) for one in side] for side in (first, second)]
         (a, va), (b, vb) = (_mean_variance(side) for side in sides)
@@ -367,8 +367,8 @@ def compare_readings(first: Sequence[Reading], second: Sequence[Reading]) -> dic
             freedom = sum(terms) ** 2 / sum(t**2 / (len(side) - 1) for t, side in zip(terms, sides, strict=True))
             half = quantile(0.975, freedom) * sum(terms) ** 0.5
             row |= {"low": b - a - half, "high": b - a + half}
-        told[name] = row
-    return told
+        compared[name] = row
+    return compared
 
 
 def _mean_variance(values: Sequence[float]) -> tuple[float, float]:
@@ -376,12 +376,12 @@ def _mean_variance(values: Sequence[float]) -> tuple[float, float]:
     return mean, sum((value - mean) ** 2 for value in values) / (len(values) - 1) if len(values) > 1 else 0.0
 
 
-def comparison_grid(told: Mapping[str, Mapping[str, Any]], runs: tuple[int, int]) -> Grid:
+def comparison_grid(compared: Mapping[str, Mapping[str, Any]], runs: tuple[int, int]) -> Grid:
     """The comparison of two sets as a table."""
     from context_bench.reports.table import Grid
 
     rows = []
-    for name, row in told.items():
+    for name, row in compared.items():
         interval = f" [{row['low']:+,.0f}, {row['high']:+,.0f}]" if "low" in row else ""
         rows.append((name, f"{row['a']:,.1f}", f"{row['b']:,.1f}", f"{row['difference']:+,.1f}{interval}"))
     about = f"Means a run over {runs[0]:,} and {runs[1]:,} runs; intervals (Welch's t, 95 %) from six runs a side on."

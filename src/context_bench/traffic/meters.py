@@ -73,7 +73,7 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkItem:
+class MeteredWork:
     """One thing that a tool shortened: the text before and after, `sent`: it reached the model."""
 
     name: str
@@ -181,19 +181,19 @@ def _printed(command: str) -> bytes:
 
 
 def _meter(name: str, form: Mapping[str, Any], document: Any) -> Meter:
-    told: dict[str, Any] = {key: real(at(document, form.get(key))) for key in _NUMBERS if form.get(key)}
-    if "share" in told and form.get("percent") and told["share"] is not None:
-        told["share"] /= 100
+    stated: dict[str, Any] = {key: real(at(document, form.get(key))) for key in _NUMBERS if form.get(key)}
+    if "share" in stated and form.get("percent") and stated["share"] is not None:
+        stated["share"] /= 100
     if form.get("spent"):
         parts = [real(at(document, path)) for path in form["spent"]]
-        told["spent"] = sum(part for part in parts if part is not None)
+        stated["spent"] = sum(part for part in parts if part is not None)
     return _completed(
         Meter(
             str(form.get("title", name)),
             str(form["denominator"]),
             tokenizer=str(form.get("tokenizer", "")),
             floored=bool(form.get("floored")),
-            **told,
+            **stated,
         )
     )
 
@@ -213,7 +213,7 @@ def _completed(meter: Meter) -> Meter:
 
 def _generic(place: str, paths: str, document: Any) -> Meter:
     """A meter of no known format, by the places that the user names."""
-    told: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     denominator = "passed"
     for pair in paths.split(","):
         name, _, path = pair.partition("=")
@@ -224,10 +224,10 @@ def _generic(place: str, paths: str, document: Any) -> Meter:
         elif (value := real(at(document, path))) is None:
             raise BadInput(f"--meter {redact(place)[:200]}: no number at {path!r} (for {name})")
         else:
-            told[name] = value
+            stated[name] = value
     if denominator not in DENOMINATORS:
         raise BadInput(f"--meter …#of={denominator}: expected one of {', '.join(DENOMINATORS)}")
-    return _completed(Meter(Path(place).name[:60], denominator, **told))
+    return _completed(Meter(Path(place).name[:60], denominator, **stated))
 
 
 def _open_telemetry(document: Mapping[str, Any]) -> Meter:
@@ -271,7 +271,7 @@ def _attribute(point: Mapping[str, Any], name: str) -> str | None:
 
 
 def explained(
-    meter: Meter, work: Sequence[WorkItem], *, model: str | None = None, ceiling: int = CEILING, overhead: int = 0
+    meter: Meter, work: Sequence[MeteredWork], *, model: str | None = None, ceiling: int = CEILING, overhead: int = 0
 ) -> GapReport:
     """The tool's saving beside that of the same work, and the gap by reasons. `overhead`: tokens that the tool itself
     adds to prompts. The recomputed figure takes texts that were sent, as the client would have cut them at `ceiling`
@@ -300,11 +300,11 @@ def explained(
     return report
 
 
-def _saved(work: Sequence[WorkItem], count: Callable[[str], float], ceiling: int | None = None) -> float:
+def _saved(work: Sequence[MeteredWork], count: Callable[[str], float], ceiling: int | None = None) -> float:
     return sum(count(item.before[:ceiling]) - count(item.after) for item in work)
 
 
-def _own_sums(meter: Meter, work: Sequence[WorkItem], count: Callable[[str], float]) -> dict[str, float]:
+def _own_sums(meter: Meter, work: Sequence[MeteredWork], count: Callable[[str], float]) -> dict[str, float]:
     """The rest of the gap by what the meter itself states: texts before and after that are others than the work's, and
     what it makes of losses.
     """
@@ -326,7 +326,7 @@ def _other(tokenizer: str) -> Callable[[str], float] | None:
     return counter_for("gpt-4o").count if tokenizer == "o200k_base" else None
 
 
-def _notes(meter: Meter, work: Sequence[WorkItem], count: Callable[[str], float], ceiling: int) -> list[str]:
+def _notes(meter: Meter, work: Sequence[MeteredWork], count: Callable[[str], float], ceiling: int) -> list[str]:
     notes = []
     sizes = {item.name: count(item.before[:ceiling]) - count(item.after) for item in work}
     whole = sum(max(0, size) for size in sizes.values())

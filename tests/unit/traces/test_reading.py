@@ -9,7 +9,7 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.core.errors import BadInput
 from context_bench.core.tokens import counter_for
-from context_bench.traces.reading import Reading, by_repository, compare_readings, readings
+from context_bench.traces.reading import RunReading, by_repository, compare_readings, readings
 
 FEES = "RATE = 0.02\n\ndef fee_of_a_ferry(amount):\n    return amount * RATE\n"
 TARIFF = "TABLE = {'car': 12, 'bike': 3}\n"
@@ -149,8 +149,8 @@ def test_output_that_show_does_not_know_is_refused(tmp_path, capsys):
 def test_a_difference_has_welchs_interval():
     """Hand-worked: means 2 and 5, variances 2 and 2 of six runs each; se = sqrt(2/3), 10 degrees of freedom."""
     values = [1, 1, 1, 3, 3, 3]
-    first = [Reading("a", calls=1, tokens=value) for value in values]
-    second = [Reading("b", calls=1, tokens=value + 3) for value in values]
+    first = [RunReading("a", calls=1, tokens=value) for value in values]
+    second = [RunReading("b", calls=1, tokens=value + 3) for value in values]
     row = compare_readings(first, second)["tokens of results"]
     half = 2.2281388519649385 * (2 * (6 / 5) / 6) ** 0.5
     assert row["difference"] == 3
@@ -159,4 +159,4 @@ def test_a_difference_has_welchs_interval():
 
 def test_nothing_to_compare_is_refused():
     with pytest.raises(BadInput, match="no runs on one side"):
-        compare_readings([], [Reading("a")])
+        compare_readings([], [RunReading("a")])

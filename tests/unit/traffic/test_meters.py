@@ -14,7 +14,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.traffic.meters import (
     DENOMINATORS,
     Meter,
-    WorkItem,
+    MeteredWork,
     explained,
     explained_usage,
     meter_formats,
@@ -132,7 +132,11 @@ LONG = "pier seven has a fare of eleven; " * 2_000
 
 def test_the_gap_is_told_by_reasons_that_add_up():
     count = counter_for("gpt-4.1").count
-    work = [WorkItem("grep", LONG, "3 hits"), WorkItem("ls", "a", "a b c d e"), WorkItem("cat", LONG, "", sent=False)]
+    work = [
+        MeteredWork("grep", LONG, "3 hits"),
+        MeteredWork("ls", "a", "a b c d e"),
+        MeteredWork("cat", LONG, "", sent=False),
+    ]
     characters = [-(-len(item.before) // 4) - -(-len(item.after) // 4) for item in work]
     meter = Meter(
         "tool", "passed", saved=sum(max(0, each) for each in characters), tokenizer="characters / 4", floored=True
@@ -148,13 +152,13 @@ def test_the_gap_is_told_by_reasons_that_add_up():
 
 
 def test_what_no_reason_explains_is_left_over():
-    told = explained(Meter("tool", "passed", saved=1_000), [WorkItem("x", "a b c", "a")], model="gpt-4.1")
+    told = explained(Meter("tool", "passed", saved=1_000), [MeteredWork("x", "a b c", "a")], model="gpt-4.1")
     assert told.rest == 1_000 - told.recomputed
     assert told.rest_share > 0.9
 
 
 def test_a_meter_that_measures_another_text_says_so():
-    work = [WorkItem("ls", "a b c", "a")]
+    work = [MeteredWork("ls", "a b c", "a")]
     count = counter_for("gpt-4.1").count
     told = explained(Meter("tool", "passed", saved=90, before=100, after=10), work, model="gpt-4.1")
     assert told.reasons["another baseline: its texts before are not the command's"] == 100 - count("a b c")
@@ -167,7 +171,7 @@ def test_a_meter_that_measures_another_text_says_so():
     st.integers(0, 500),
 )
 def test_the_reasons_of_a_meter_that_tells_both_sizes_always_add_up(items, before, after):
-    work = [WorkItem(f"{n}", *item) for n, item in enumerate(items)]
+    work = [MeteredWork(f"{n}", *item) for n, item in enumerate(items)]
     told = explained(Meter("t", "passed", saved=before - after, before=before + 1, after=after), work, model="gpt-4.1")
     assert told.rest == pytest.approx(0)
 
@@ -190,7 +194,7 @@ def test_savings_and_usage_are_not_mixed_up():
 
 def test_every_form_names_a_denominator_and_what_it_is_known_by():
     forms = meter_formats()
-    assert {"rtk", "headroom", "llmtrim", "lean_ctx", "ccusage", "codeburn", "claude_context_cost"} <= forms.keys()
+    assert {"rtk", "headroom", "llmtrim", "ccusage", "codeburn", "claude_context_cost"} <= forms.keys()
     for form in forms.values():
         assert form["denominator"] in DENOMINATORS
         assert form["has"]

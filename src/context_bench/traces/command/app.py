@@ -19,7 +19,7 @@ from context_bench.traces.command.score import on_terminal, score
 if TYPE_CHECKING:
     from context_bench.traces import Repositories
     from context_bench.traces.gold import Gold, GoldSet
-    from context_bench.traces.reading import Reading
+    from context_bench.traces.reading import RunReading
     from context_bench.traces.trace_rows import TraceRow
     from context_bench.transcripts.trace import Trace
 
@@ -213,7 +213,7 @@ def show(
     return 0
 
 
-def _readings(path: Path, instance: str | None) -> list[Reading]:
+def _readings(path: Path, instance: str | None) -> list[RunReading]:
     """Readings of the runs of a log, or of those of one name."""
     from context_bench.traces.reading import readings
     from context_bench.transcripts.harness_results import id_forms
@@ -223,7 +223,7 @@ def _readings(path: Path, instance: str | None) -> list[Reading]:
     return [one for one in found if wanted is None or wanted & set(id_forms(one.run))]
 
 
-def _by_repository(found: list[Reading], width: int | None) -> int:
+def _by_repository(found: list[RunReading], width: int | None) -> int:
     """Print what several runs read, summed by repository."""
     from context_bench.reports.table import as_table
     from context_bench.traces.reading import by_repository, reading_grids, repository_grid
