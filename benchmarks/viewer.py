@@ -23,7 +23,7 @@ import urllib.request
 from http.cookiejar import CookieJar
 from pathlib import Path
 
-from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.records import Call, Usage
 from context_bench.engine import Arm, Store, open_store
 from context_bench.engine.encoding import secrets_of

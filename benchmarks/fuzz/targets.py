@@ -25,9 +25,9 @@ from context_bench.agents.datasets import load_tasks
 from context_bench.cli import judge as judge_label
 from context_bench.compression.compressors import texts as _results
 from context_bench.core import addresses, numbers as usage, plugins, rubric, templates, text
-from context_bench.core.clock import SystemClock
 from context_bench.core.errors import ContextBenchError
 from context_bench.core.keys import load_json
+from context_bench.core.machine import SystemClock
 from context_bench.datasets import load, readers, spec
 from context_bench.engine import encoding
 from context_bench.evaluators import (

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, SameName
 from context_bench.core.families import Stored, families_of
 from context_bench.core.protocols import Evaluator, Metric, System

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, StoreUnusable, UnknownName
+from context_bench.core.machine import ManualClock
 from context_bench.core.records import Forwarded
 from context_bench.engine import copy_replies, copy_watch, list_watches, open_store, open_watch, watch_of, watched
 from context_bench.engine.encoding import Secrets

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.machine import ManualClock
 from context_bench.core.records import Call
 from context_bench.engine import (
     canonical,

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from sqlalchemy import select
 
-from context_bench.core.clock import ManualClock
+from context_bench.core.machine import ManualClock
 from context_bench.engine import Arm, RunSettings, execute, open_store, rows, run_of
 from context_bench.engine.encoding import unpacked
 from context_bench.engine.store import schema

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from context_bench.core.calling import call
 from context_bench.core.errors import BadInput, MissingProgram, TimedOut, Unreachable
+from context_bench.core.protocols import call
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.doctor import examine

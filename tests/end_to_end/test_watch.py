@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from context_bench.__main__ import main
-from context_bench.core.clock import ManualClock
+from context_bench.core.machine import ManualClock
 from context_bench.core.records import Usage
 from context_bench.engine import list_watches, open_store, open_watch, purge, watch_of, watched
 from context_bench.engine.encoding import unpack

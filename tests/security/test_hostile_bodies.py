@@ -25,9 +25,9 @@ import aiohttp
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply
 from context_bench.core.keys import TooLarge, check_size, load_body, load_json
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.records import Forwarded, Usage, not_compared
 from context_bench.core.tokens import MOST_COUNTED, counter_for
 from context_bench.engine.observe import observed

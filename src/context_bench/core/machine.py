@@ -1,13 +1,16 @@
-"""The machine below a command: its C allocator (one heap for all threads, and what is free given back to the system),
-the user's home and cache folders.
+"""The machine below a command: its clock, its C allocator (one heap for all threads, and what is free given back to the
+system), the user's home and cache folders.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from context_bench.core.errors import BadInput
 
@@ -85,3 +88,51 @@ def cache_folder() -> Path:
         raise BadInput(
             "there is no home folder to keep a cache in (HOME is not set); set HOME or XDG_CACHE_HOME"
         ) from error
+
+
+class Clock(Protocol):
+    """The source of time and of waiting."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back; for durations."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a value ≤ 0 only yields to other tasks."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.perf_counter()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class ManualClock:
+    """A clock that only moves when somebody sleeps on it: tests of back-off run in no time and see every wait."""
+
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        self.time = start
+        self.sleeps: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.time += max(0.0, seconds)
+        await asyncio.sleep(0)
+
+
+SYSTEM_CLOCK = SystemClock()

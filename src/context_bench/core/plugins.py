@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, ContextBenchError, UnknownName, describe
 from context_bench.core.families import brought
 from context_bench.core.keys import stable_hash

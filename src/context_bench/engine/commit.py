@@ -12,9 +12,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core import calling
-from context_bench.core.clock import Clock
+from context_bench.core import protocols as calling
 from context_bench.core.errors import Stop
+from context_bench.core.machine import Clock
 from context_bench.core.protocols import Recorder
 from context_bench.core.records import Forwarded
 from context_bench.engine.observe import with_late

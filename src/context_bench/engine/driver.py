@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, Failed, RunTimedOut, Stop
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example
 from context_bench.engine.commit import Executed

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import uuid4
 
-from context_bench.core import calling
-from context_bench.core.clock import Clock
+from context_bench.core import protocols as calling
 from context_bench.core.errors import Stop, describe
+from context_bench.core.machine import Clock
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.tokens import counter_for
 from context_bench.engine.commit import GroupCommit, RunStatistics

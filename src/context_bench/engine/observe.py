@@ -16,7 +16,7 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.keys import keyed_digest, stable_hash
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Prices

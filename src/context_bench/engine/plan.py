@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, NotStored, SameName, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json, hash_bytes, hash_text, seed_of, stable_hash
 from context_bench.core.numbers import bounded_calls, duration

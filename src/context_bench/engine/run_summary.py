@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from context_bench.core.calling import method
 from context_bench.core.errors import BadInput, UnknownName, describe
 from context_bench.core.numbers import real
+from context_bench.core.protocols import method
 from context_bench.core.records import Comparison, Estimate, EvalRow, not_compared
 from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind, second_answer
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks

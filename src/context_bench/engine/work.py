@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core import calling
-from context_bench.core.clock import Clock
+from context_bench.core import protocols as calling
 from context_bench.core.errors import (
     BadReply,
     CostCapReached,
@@ -25,6 +24,7 @@ from context_bench.core.errors import (
     describe,
 )
 from context_bench.core.ledger import BaselinePairing, Ledger, Mark, open_ledger
+from context_bench.core.machine import Clock
 from context_bench.core.numbers import count
 from context_bench.core.protocols import Recorder, Spend
 from context_bench.core.records import Call, Example, Forwarded

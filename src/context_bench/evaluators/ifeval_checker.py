@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import EvaluatorFailed, need
 from context_bench.core.numbers import real
 from context_bench.core.records import Example

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from context_bench.core.clock import Clock
 from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable, PreflightFailed, Refused, SystemFailed
 from context_bench.core.keys import canonical_json, hash_text, stable_hash
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
+from context_bench.core.machine import Clock
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Call, Example
 from context_bench.llm.chat import ChatClient, endpoint

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, EvaluatorFailed, describe
 from context_bench.core.records import Estimate, Example
 from context_bench.core.text import contains, f1_score, tokens

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import EvaluatorFailed, PreflightFailed
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.judge.base import Judge, response_of

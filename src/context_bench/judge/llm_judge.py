@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import EvaluatorFailed, JudgeUnreadable, PreflightFailed
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.evaluators.answer_quality import golds

@@ -11,9 +11,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, PreflightFailed
 from context_bench.core.keys import hash_text, load_json, stable_hash
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.judge.base import Judge, JudgeRequest, response_of

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, EvaluatorFailed, JudgeUnreadable, MissingExtra, PreflightFailed
 from context_bench.core.keys import hash_text, load_json, stable_hash
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Prices, ReplyCache
 from context_bench.core.records import Example
 from context_bench.core.rubric import (

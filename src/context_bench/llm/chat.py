@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 from context_bench.core.addresses import endpoint as endpoint, login_apart
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.keys import TooLarge
 from context_bench.core.ledger import Ledger, current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.numbers import money
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Call

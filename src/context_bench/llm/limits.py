@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 
 #: Below this share of a quota what is left of it is spread over the time until it is full again.
 SCARCE = 0.1

@@ -69,9 +69,9 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadSpec
 from context_bench.core.keys import seed_of, stable_hash
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Usage
 from context_bench.core.templates import load_toml
 from context_bench.llm.responders import Delivery, ResponderError, Staged, counted, prompt_of

@@ -14,10 +14,9 @@ import threading
 from collections.abc import Sequence
 from fractions import Fraction
 
-from context_bench.core.calling import method
 from context_bench.core.errors import CostCapReached
 from context_bench.core.numbers import count
-from context_bench.core.protocols import Prices
+from context_bench.core.protocols import Prices, method
 from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm.limits import Waiters

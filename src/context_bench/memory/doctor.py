@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from context_bench.core.calling import call, method
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, Stop, describe
+from context_bench.core.machine import SYSTEM_CLOCK
+from context_bench.core.protocols import call, method
 from context_bench.core.text import normalise
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.memory.systems.adapting import as_answer

@@ -21,10 +21,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, MissingProgram, Refused, TimedOut, Unreachable
 from context_bench.core.keys import load_json
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.secrets import names_a_secret
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import redact

@@ -10,10 +10,10 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from context_bench.core.calling import function_identity
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
+from context_bench.core.protocols import function_identity
 from context_bench.core.records import Call, Example
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.background import run_sync

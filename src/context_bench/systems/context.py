@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, share
 from context_bench.core.tokens import TokenCounter, counter_for

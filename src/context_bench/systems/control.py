@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, NoBudget
 from context_bench.core.families import built_in_names, offered
 from context_bench.core.lazy import registry

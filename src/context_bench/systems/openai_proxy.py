@@ -15,10 +15,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from context_bench.core.calling import function_identity
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import stable_hash
-from context_bench.core.protocols import Prices
+from context_bench.core.protocols import Prices, function_identity
 from context_bench.core.records import Example, Usage
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync

@@ -12,7 +12,7 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from context_bench.core import calling
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, Failed, describe
 from context_bench.core.families import offered
 from context_bench.core.keys import MOST_BYTES, load_object, stable_hash

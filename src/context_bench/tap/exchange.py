@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import quote
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import MOST_BYTES
 from context_bench.core.ledger import BaselinePairing, Mark
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded
 from context_bench.wire.apis import Reply, wire_of
 from context_bench.wire.request import WireRequest

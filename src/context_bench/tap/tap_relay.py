@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 import aiohttp
 from aiohttp import WSMsgType, hdrs, web
 
-from context_bench.core.clock import Clock
 from context_bench.core.keys import TooLarge
+from context_bench.core.machine import Clock
 from context_bench.llm.relay import (
     BadTarget,
     ClientClosed,

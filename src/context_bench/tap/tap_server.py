@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from context_bench.core.addresses import is_loopback, listening_port
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import BaselinePairing, Mark
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Forwarded
 from context_bench.core.secrets import secrets_in_url
 from context_bench.llm.background import Background

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from context_bench.core.calling import call, method
 from context_bench.core.errors import describe
+from context_bench.core.protocols import call, method
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from context_bench.compression.probes import rendered, tokens_of
-from context_bench.core.calling import call
 from context_bench.core.errors import describe
-from context_bench.core.protocols import Compressed, Compressor
+from context_bench.core.protocols import Compressed, Compressor, call
 from context_bench.core.tokens import counter_for
 from context_bench.llm.background import run_sync
 from context_bench.testing import Finding as Finding, findings, insist

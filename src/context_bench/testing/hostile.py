@@ -49,9 +49,9 @@ from cachetools import LRUCache
 from multidict import CIMultiDict
 
 from context_bench.core.addresses import refusal
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import UnknownName
 from context_bench.core.keys import hash_text, seed_of, stable_hash
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Usage
 from context_bench.llm.background import run_sync
 from context_bench.llm.hop import Change, Hop, HopAnswer, HopRequest, unchanged

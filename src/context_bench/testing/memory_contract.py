@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, get_args
 
-from context_bench.core.calling import call, method
 from context_bench.core.errors import describe
+from context_bench.core.protocols import call, method
 from context_bench.llm.background import run_sync
 from context_bench.memory.protocol import Capability, Hit, Item, Memory, NotSupported, Receipt
 from context_bench.testing import Finding as Finding, findings, insist

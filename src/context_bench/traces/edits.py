@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from context_bench.core.spans import Range, Ranges, holds, merged, size
+from context_bench.core.ledger import Range, Ranges, holds, merged, size
 from context_bench.transcripts.trace import Event, Trace
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from context_bench.core.errors import BadInput
-from context_bench.core.spans import merged, size, without
+from context_bench.core.ledger import merged, size, without
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.transcripts.format import texts
 from context_bench.transcripts.trace import Event

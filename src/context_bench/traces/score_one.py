@@ -11,8 +11,8 @@ from typing import Literal
 import orjson
 
 from context_bench.core.errors import UnknownName
+from context_bench.core.ledger import LineTable, merged, size
 from context_bench.core.numbers import money
-from context_bench.core.spans import LineTable, merged, size
 from context_bench.llm.prices import GenaiPrices
 from context_bench.shell.repo import Repo
 from context_bench.stats.solving import Status

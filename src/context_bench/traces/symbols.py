@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from context_bench.core.spans import LineTable
+from context_bench.core.ledger import LineTable
 from context_bench.shell.repo import Repo
 from context_bench.traces.coverage import Definition, Definitions
 

@@ -22,9 +22,9 @@ from typing import Any
 import orjson
 
 from context_bench.core.errors import BadInput
+from context_bench.core.ledger import Ranges, merged, without
 from context_bench.core.numbers import count, usage_of
 from context_bench.core.records import Usage
-from context_bench.core.spans import Ranges, merged, without
 from context_bench.stats.solving import STATUSES, Status
 from context_bench.traces.coverage import LEVELS, Level, Score
 from context_bench.transcripts.trace import Ranges as EventRanges

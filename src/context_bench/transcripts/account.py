@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.calling import method
+from context_bench.core.protocols import method
 from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter
 from context_bench.transcripts.session import Session, SessionRequest

@@ -25,9 +25,9 @@ from typing import Any, Literal, TypeVar, cast, get_args
 import orjson
 
 from context_bench.core.keys import load_json
+from context_bench.core.ledger import Range, Ranges as LineRanges, common, merged, size, without
 from context_bench.core.numbers import usage_of, whole
 from context_bench.core.records import Usage
-from context_bench.core.spans import Range, Ranges as LineRanges, common, merged, size, without
 
 EventKind = Literal["read", "search", "list", "edit", "exec", "other"]
 #: Where the lines of an event are known from, the most reliable first.

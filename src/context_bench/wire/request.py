@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.calling import method
 from context_bench.core.keys import canonical_json, hash_text, without_nulls
+from context_bench.core.protocols import method
 from context_bench.core.tokens import TokenCounter
 
 #: Who speaks for the developer, by the older name and the newer one.

@@ -33,7 +33,7 @@ def program(text: str) -> str:
 
 
 async def made_by(spec: Any, **options: Any) -> list[dict[str, Any]]:
-    from context_bench.core.calling import call
+    from context_bench.core.protocols import call
 
     made, _ = await call(
         compressor_for(spec).compress, PREFIX, TAIL, state=None, budget=options.get("budget"), query=None
@@ -360,7 +360,7 @@ class Unnamed:
 
 
 async def test_a_class_without_a_name_goes_by_the_name_of_the_class() -> None:
-    from context_bench.core.calling import fingerprint
+    from context_bench.core.protocols import fingerprint
     from context_bench.systems.control import system_of
     from context_bench.systems.serve import Served
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import context_bench
 from context_bench.compression.compressors.trivial_baselines import Full
-from context_bench.core.calling import fingerprint, recorded_name
+from context_bench.core.protocols import fingerprint, recorded_name
 
 ROWS = tomllib.loads((Path(context_bench.__file__).parent / "core" / "recorded_names.toml").read_text("utf-8"))
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
-from context_bench.core.spans import LineTable, common, holds, merged, size, without
+from context_bench.core.ledger import LineTable, common, holds, merged, size, without
 
 ranges = st.lists(st.tuples(st.integers(-3, 40), st.integers(-3, 40)), max_size=8)
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import StoreUnusable
+from context_bench.core.machine import ManualClock
 from context_bench.engine import process as alive, run_of
 
 

@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-from context_bench.core.clock import SystemClock
 from context_bench.core.errors import BadInput, CostCapReached, SystemFailed, TimedOut
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import SystemClock
 from context_bench.core.records import Call, SetupRecord, Usage
 from context_bench.core.rows import note, standing, totals
 from context_bench.engine import export, open_store, purge, rescore, rows, run_of, setups, spent

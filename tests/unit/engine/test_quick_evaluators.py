@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.clock import SYSTEM_CLOCK
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.engine.plan import PlannedEvaluator, WorkItem, WorkOutcome
 from context_bench.engine.scoring import Scorer
 from context_bench.engine.work import WorkerContext, WorkerThread, judge
@@ -77,7 +77,7 @@ def test_one_that_says_it_is_quick_and_works_long_goes_to_a_thread_for_good() ->
 
 @pytest.mark.parametrize("evaluator", [AnswerQuality()])
 def test_saying_so_does_not_change_what_the_evaluator_is(evaluator: Any) -> None:
-    from context_bench.core.calling import fingerprint
+    from context_bench.core.protocols import fingerprint
 
     assert evaluator.quick is True
     assert "quick" not in fingerprint(evaluator)

@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 
 import context_bench
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import JudgeUnreadable
+from context_bench.core.machine import ManualClock
 from context_bench.engine import StoredReplies, open_store, purge, rescore
 from context_bench.engine.encoding import Secrets, secrets_of, unpack
 from context_bench.evaluators import LLMJudge, MemoryJudge

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from context_bench.core import errors
-from context_bench.core.clock import ManualClock
 from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.machine import ManualClock
 from context_bench.core.records import Call
 from context_bench.core.tokens import counter_for
 from context_bench.llm.chat import ChatClient, endpoint

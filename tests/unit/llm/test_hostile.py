@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from context_bench.core import errors
-from context_bench.core.clock import ManualClock
 from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.machine import ManualClock
 from context_bench.core.records import Call
 from context_bench.llm.chat import ChatClient
 from context_bench.llm.limits import AdaptiveLimiter

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from context_bench.core.clock import ManualClock
+from context_bench.core.machine import ManualClock
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Limiter, RequestEnd
 
 

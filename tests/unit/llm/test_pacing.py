@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
+from context_bench.core.machine import ManualClock
 from context_bench.llm.failures import quotas_of
 from context_bench.llm.limits import AdaptiveLimiter, FixedLimiter, Pace, Quota, RequestEnd
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadSpec
+from context_bench.core.machine import ManualClock
 from context_bench.core.records import Usage
 from context_bench.core.tokens import count_tokens
 from context_bench.llm import scripted

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, BadReply, CostCapReached, SetupFailed, SystemFailed, TimedOut
 from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.machine import ManualClock
 from context_bench.core.tokens import count_tokens
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer

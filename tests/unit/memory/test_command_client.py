@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, SystemFailed, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.memory.cortex.containment import Client
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 from context_bench.memory.systems.command import Command, CommandClient, CortexClient, Output, from_spec

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, CostCapReached
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.memory.cortex.containment import Client, recall_at_k, summarize
 from context_bench.memory.cortex.harness import BenchmarkAborted, Pair, random_floor, read_pairs, run_harness
 

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from hypothesis import given, strategies as st
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, BadSpec, Refused, ServerFailed, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, open_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.templates import at, fill, names_in
 from context_bench.memory.protocol import Hit, Item, NotSupported
 from context_bench.memory.systems import make_memory

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Refused, TimedOut, Unreachable
 from context_bench.core.ledger import Ledger, Mark, open_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.systems.claude_cli import ClaudeCLI
 
 EXAMPLE = {"id": 1, "context": "The sky is green.", "question": "What colour is it?"}

@@ -5,9 +5,9 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput
 from context_bench.core.ledger import Mark
+from context_bench.core.machine import ManualClock
 from context_bench.tap.exchange import UNMATCHED, FoundMark, Windows, find_marks, unmarked_target, without_marks
 
 REAL = "sk-real-upstream-key"

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.spans import LineTable
+from context_bench.core.ledger import LineTable
 from context_bench.traces.coverage import (
     LEVELS,
     STRICT,

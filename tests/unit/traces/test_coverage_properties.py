@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.spans import LineTable, merged
+from context_bench.core.ledger import LineTable, merged
 from context_bench.traces.coverage import (
     LEVELS,
     Definition,

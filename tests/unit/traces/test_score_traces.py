@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
-from context_bench.core.spans import size
+from context_bench.core.ledger import size
 from context_bench.traces import (
     Repositories,
     compare_traces,

@@ -2,7 +2,7 @@
 
 import json
 
-from context_bench.core.clock import ManualClock
+from context_bench.core.machine import ManualClock
 from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.watch.paired_taps import Pairing, SeenExchange, alike, likeness
 from context_bench.wire.apis import parse_request

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from context_bench.core.clock import ManualClock
 from context_bench.core.errors import BadInput, LimitCrossed, StoreUnusable, UnknownName
+from context_bench.core.machine import ManualClock
 from context_bench.engine import open_store, open_watch
 from context_bench.engine.store.watches import CertificateLog
 from context_bench.traffic.command import limit_guard

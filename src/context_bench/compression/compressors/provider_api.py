@@ -20,10 +20,10 @@ import aiohttp
 from context_bench.compression.compressors.model_summaries import summary_message
 from context_bench.compression.compressors.texts import Messages
 from context_bench.compression.probes import tokens_of
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
 from context_bench.core.keys import load_body
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.numbers import ANTHROPIC, OPENAI_RESPONSES, usage_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.records import Call, Usage

@@ -13,12 +13,11 @@ from typing import Any
 from context_bench.compression.compressors import ADAPTED, COMPRESSORS, SCHEMES
 from context_bench.compression.compressors.texts import Messages, result_of
 from context_bench.compression.probes import rendered, tokens_of
-from context_bench.core import calling
-from context_bench.core.calling import method
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, BadReply
 from context_bench.core.lazy import registry
 from context_bench.core.plugins import build, load_object, parse_spec
-from context_bench.core.protocols import Compressed, Compressor
+from context_bench.core.protocols import Compressed, Compressor, method
 from context_bench.core.tokens import counter_for
 from context_bench.wire.conversation import message_text
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from context_bench.compression.compressors.texts import Messages, result_of
 from context_bench.compression.probes import tokens_of
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Refused
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.numbers import OPENAI_CHAT, duration, moment, usage_of
 from context_bench.core.protocols import Compressed
 from context_bench.core.records import Call

@@ -18,11 +18,11 @@ from typing import Any
 
 from context_bench.compression.compressors import compressor_of
 from context_bench.compression.probes import messages_of, rendered, session_tools, tokens_of
-from context_bench.core import calling
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadReply, NoBudget, SetupFailed, Stop, describe
 from context_bench.core.keys import canonical_json
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Compressed, Compressor
 from context_bench.core.records import Call, Example
 from context_bench.core.tokens import counter_for

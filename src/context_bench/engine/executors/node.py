@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Stop, describe
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.engine.execution import (
     IsolatedInstance,
     close_instance,

@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.store import TRIES, Store, schema

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import hash_text
 from context_bench.core.ledger import current_ledger
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.numbers import real
 from context_bench.core.records import Call, Forwarded
 from context_bench.engine.encoding import Bodies, Damaged, Secrets, Serializer, dumps, pack, unpacked

@@ -11,10 +11,10 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Row, Table, delete, func, select, union_all, update
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
 from context_bench.core.families import Kept, families
 from context_bench.core.keys import hash_text
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator

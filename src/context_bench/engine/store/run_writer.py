@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, select, update
 
-from context_bench.core.clock import Clock
 from context_bench.core.errors import Stop, StoreUnusable
+from context_bench.core.machine import Clock
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.encoding import Secrets, Serializer, dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem, WorkOutcome

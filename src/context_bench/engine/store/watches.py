@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import Stop, StoreUnusable, UnknownName
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.numbers import forwarded_of, usage_of
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe

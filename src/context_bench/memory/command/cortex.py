@@ -84,7 +84,7 @@ def cortex_eval(
     _no_more(extra, "use --benchmark to select a benchmark")
     if dataset_path is not None and benchmark == "all":
         raise BadInput("--dataset-path needs one --benchmark: a file has the questions of one")
-    from context_bench.core.clock import SYSTEM_CLOCK
+    from context_bench.core.machine import SYSTEM_CLOCK
     from context_bench.memory.cortex.containment import summaries_json
     from context_bench.memory.systems.command import CommandClient
 

@@ -19,9 +19,9 @@ from importlib.resources import files
 from math import comb
 from typing import Any
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, Stop, SystemFailed, UnknownName, describe
 from context_bench.core.ledger import Ledger, current_ledger, open_ledger
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.llm.background import run_sync
 from context_bench.memory.cortex.containment import (
     BENCHMARKS,

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, Stop, TimedOut, UnknownName, describe
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault, GradeTarget
 from context_bench.core.lazy import DeclaredNames
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.plugins import load_object
 from context_bench.llm.redact import redact
 from context_bench.llm.servers import ModelServer

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from context_bench.core.calling import method
+from context_bench.core.protocols import method
 from context_bench.memory.ops import SuiteReport, share
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, says
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt

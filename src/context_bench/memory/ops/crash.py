@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_bench.core.calling import call, method
 from context_bench.core.errors import SystemFailed, TimedOut, describe
+from context_bench.core.protocols import call, method
 from context_bench.memory.ops import SuiteReport, share
 from context_bench.memory.ops.suite_workspace import SuiteWorkspace, whole
 from context_bench.memory.protocol import Item, Memory, NotSupported

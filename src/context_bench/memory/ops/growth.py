@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.calling import method
 from context_bench.core.errors import TimedOut, describe
+from context_bench.core.protocols import method
 from context_bench.memory.ops import SuiteReport, percentile, share
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, TimedCaller, says
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt

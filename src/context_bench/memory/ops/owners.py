@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from context_bench.core.calling import method, misfit
 from context_bench.core.errors import Stop, TimedOut
+from context_bench.core.protocols import method, misfit
 from context_bench.memory.ops import SuiteReport
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, says
 from context_bench.memory.protocol import Item, Memory, NotSupported

@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from context_bench.core.calling import method
 from context_bench.core.errors import BadReply, TimedOut
+from context_bench.core.protocols import method
 from context_bench.memory.ops import SuiteReport, share
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace, says
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt, Relation

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from context_bench.core.calling import method
+from context_bench.core.protocols import method
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.ops import SuiteReport, share
 from context_bench.memory.ops.suite_workspace import StoredFact, SuiteWorkspace

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from context_bench.core.calling import method
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, BadReply, TimedOut
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.protocols import method
 from context_bench.llm.servers import ModelServer
 from context_bench.memory.protocol import Hit, Item, Memory, NotSupported, Receipt
 

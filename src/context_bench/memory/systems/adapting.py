@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from context_bench.core.calling import call, fingerprint, method, misfit, recorded_name
 from context_bench.core.errors import BadInput, BadReply, ContextBenchError, Stop, UnknownName
 from context_bench.core.lazy import registry
 from context_bench.core.numbers import real
 from context_bench.core.plugins import PluginSpec, check_options, load_object, parse_spec
+from context_bench.core.protocols import call, fingerprint, method, misfit, recorded_name
 from context_bench.memory.protocol import Capability, Hit, Item, Memory, NotSupported, Receipt
 from context_bench.memory.systems import BUILTINS, SCHEMES
 from context_bench.memory.systems.baselines import dated_text

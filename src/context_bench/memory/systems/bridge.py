@@ -16,11 +16,11 @@ from heapq import nlargest
 from itertools import islice
 from typing import Any
 
-from context_bench.core import calling
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, BadReply, Failed, SetupFailed, Stop, SystemFailed, describe
 from context_bench.core.keys import hash_text
 from context_bench.core.ledger import current_ledger, open_ledger
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.records import Example
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter, counter_for

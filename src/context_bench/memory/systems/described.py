@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadReply, Failed, Refused, TimedOut, describe
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.templates import at, fill, names_in
 from context_bench.core.text import normalise
 from context_bench.core.tokens import utf8_safe

@@ -16,9 +16,9 @@ from functools import cached_property
 from itertools import groupby, islice
 from typing import Any
 
-from context_bench.core import calling
-from context_bench.core.clock import Clock
+from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, SetupFailed, Stop, describe
+from context_bench.core.machine import Clock
 from context_bench.core.numbers import real
 from context_bench.core.text import normalise
 from context_bench.core.tokens import VocabularyCounter

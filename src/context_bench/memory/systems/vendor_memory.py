@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core import numbers
-from context_bench.core.clock import SYSTEM_CLOCK
 from context_bench.core.errors import BadInput, BadReply, Failed, Refused, TimedOut, Unreachable
+from context_bench.core.machine import SYSTEM_CLOCK
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.background import run_sync
 from context_bench.llm.embedder import DIMENSIONS

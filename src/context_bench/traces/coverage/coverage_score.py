@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from context_bench.core.spans import Ranges, common, size
+from context_bench.core.ledger import Ranges, common, size
 from context_bench.traces.coverage.covers import Cover, Surveyor, UpstreamSurveyor, total
 from context_bench.traces.coverage.selection import (
     LEVELS,

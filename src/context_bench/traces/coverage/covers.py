@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from context_bench.core.spans import LineTable, Range, Ranges, common, size, without
+from context_bench.core.ledger import LineTable, Range, Ranges, common, size, without
 from context_bench.traces.coverage.selection import Definitions, Policy, RepositoryFiles, Resolver, Selection, Symbol
 from context_bench.traces.gold import GoldItem, clean_path, upstream_path
 

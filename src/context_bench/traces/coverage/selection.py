@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, Protocol
 
-from context_bench.core.spans import LineTable, Range
+from context_bench.core.ledger import LineTable, Range
 from context_bench.traces.gold import clean_path
 from context_bench.transcripts.trace import Event, Trace
 

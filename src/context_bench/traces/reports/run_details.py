@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from context_bench.core.spans import size
+from context_bench.core.ledger import size
 from context_bench.reports.page import MISSING, Cell, Column, Figure, Table
 from context_bench.reports.table import drawn, packed
 from context_bench.reports.visible_text import visible

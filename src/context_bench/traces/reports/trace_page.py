@@ -15,7 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from context_bench.core.spans import size
+from context_bench.core.ledger import size
 from context_bench.reports.html_page import environment, policy, template_text
 from context_bench.reports.page import Section
 from context_bench.reports.visible_text import script_json, visible

@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from context_bench.core.spans import size
+from context_bench.core.ledger import size
 from context_bench.reports.visible_text import csv_cell
 from context_bench.stats.solving import Case, Solving, solving
 from context_bench.traces.coverage import LEVELS, POLICIES, Score

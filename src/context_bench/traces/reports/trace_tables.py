@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from context_bench.core.spans import size
+from context_bench.core.ledger import size
 from context_bench.reports.page import Cell, Column, Figure, Section, Sentence, Table
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS, POLICIES

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from context_bench.core.spans import Ranges, size
+from context_bench.core.ledger import Ranges, size
 from context_bench.reports.charts import NARROW, svg
 from context_bench.reports.page import Chart, Figure, LinePoint
 from context_bench.reports.visible_text import visible

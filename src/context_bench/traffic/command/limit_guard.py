@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import BadInput, LimitCrossed, StoreUnusable, UnknownName
 from context_bench.core.keys import stable_hash
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.session.flags import Many, flag, own
 from context_bench.session.options import ReplayOptions, WatchOptions
 

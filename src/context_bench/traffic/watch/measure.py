@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from cachetools import FIFOCache
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Prices
 from context_bench.core.records import Forwarded, Usage
 from context_bench.core.tokens import counter_for

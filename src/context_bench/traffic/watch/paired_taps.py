@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.keys import MOST_BYTES
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.llm.background import WorkProcess
 from context_bench.llm.coding import decode
 from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, header

@@ -21,9 +21,9 @@ from aiohttp import hdrs
 from multidict import CIMultiDict
 from yarl import URL
 
-from context_bench.core.clock import SYSTEM_CLOCK, Clock
 from context_bench.core.errors import CostCapReached
 from context_bench.core.keys import seed_of
+from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.core.protocols import Spend
 from context_bench.llm.background import Apart, Lost, WorkProcess
 from context_bench.llm.relay import end_to_end
