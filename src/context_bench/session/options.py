@@ -42,9 +42,7 @@ class Common(OptionSet):
 
 
 class ProxyOptions(OptionSet):
-    """One proxy under test, in a file. `key_env` names the variable that holds the key which the proxy itself
-    checks.
-    """
+    """One proxy under test, in a file. `key_env`: the variable with the key that the proxy itself is asked with."""
 
     url: Url
     name: str | None = None
