@@ -117,7 +117,7 @@ def install_line(extra: str = "") -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Where the installer found this package, as it noted that; nothing if it came from an index."""
+    """The place where the installer found this package, as it noted that; nothing if it came from an index."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

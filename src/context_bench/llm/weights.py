@@ -212,7 +212,7 @@ def _run_one_of(commands: Iterable[list[str]], package: str, advice: str) -> Non
 
 
 def _commands(place: Path, package: str, *, unpacked: bool = False) -> Iterator[list[str]]:
-    """What pip and uv are told, as far as they are there. pip can leave the wheel; it unpacks it if asked to."""
+    """Commands of pip and uv, as far as they are there. pip can leave the wheel; it unpacks it if asked to."""
     options = ["--no-deps", "--only-binary=:all:", "--quiet"]
     into = ["--target", str(place / "installed")]
     if importlib.util.find_spec("pip") is not None:

@@ -221,7 +221,7 @@ def add_charts(report: ReportContext, sections: Iterable[Section]) -> None:
 
 
 def headline(sentences: Iterable[Sentence]) -> Chart | None:
-    """What of the prompt tokens and of the bill is left behind each system of the user: the two often part. `None`
+    """Shares of the prompt tokens and of the bill left behind each system of the user: the two often part. `None`
     unless both are known of one.
     """
     known = {

@@ -65,7 +65,7 @@ class ResultSize:
 
 @dataclass(slots=True)
 class RunReading:
-    """What one run read, or several together. `tokens`: of all results of tools, `tokens_read` those that showed files.
+    """The reading of a run, or of several. `tokens`: of all results of tools, `tokens_read` those that showed files.
     `empty`: searches that found nothing, with how often; `cut`: results of which a part was missing.
     """
 

@@ -1,4 +1,4 @@
-"""What a compaction lost of a history, by rules of words, and what of that the session was seen to miss.
+"""Losses of a compaction, by rules of words, and those of them that the session was seen to miss.
 
 A fact was *lost* if the history before the compaction had it, and neither the summary nor the messages kept behind it
 name it. A lost fact was *needed* if the session shows it, up to the next compaction: a file was read again unchanged, a
@@ -269,7 +269,7 @@ def _content(text: str) -> set[str]:
 
 
 class _Later:
-    """What a session did after a compaction, ready to be asked whether a fact was missed."""
+    """Acts of a session after a compaction, ready to be asked whether a fact was missed."""
 
     def __init__(
         self, before: Sequence[ChatMessage], after: Sequence[ChatMessage], cwd: str | None, counter: TokenCounter

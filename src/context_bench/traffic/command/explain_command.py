@@ -109,7 +109,7 @@ More = dict[str, tuple[Any, list[Any]]]
 
 
 def _meters(meters: list[Meter], told: Explained) -> More:
-    """What tools say beside the sessions: usage beside that of the logs, savings as shares of the prompts."""
+    """Figures of tools beside the sessions: usage beside that of the logs, savings as shares of the prompts."""
     from context_bench.core.records import Usage
     from context_bench.reports.table import Grid, share
     from context_bench.traffic.explain.bill_page import sums
