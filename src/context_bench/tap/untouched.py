@@ -25,8 +25,11 @@ from context_bench.wire.fidelity import holds_all
 
 #: Hexadecimal digits of a digest: as many bits as a column of numbers holds exactly.
 DIGITS = 13
-#: Bytes of replies that are remembered; of more, the oldest examples' go, and are asked for again.
+#: Bytes that remembered replies take; of more, the oldest examples' go, and are asked for again.
 MOST_BYTES = 64 * 2**20
+#: Bytes of Python's own for an example with its reply, for a header and for a piece, roughly: short replies are mostly
+#: made of them.
+_ENTRY, _HEADER, _PIECE = 1_200, 250, 60
 #: Bytes of a body from which on it is read in a thread.
 _AT_ONCE = 2**20
 #: Headers of a request that choose what the provider does with it.
@@ -42,7 +45,11 @@ class KeptReply:
     status: int
     headers: Headers
     pieces: tuple[bytes, ...]
-    size: int
+
+    @property
+    def held(self) -> int:
+        """Bytes that it takes."""
+        return _ENTRY + _HEADER * len(self.headers) + sum(_PIECE + len(piece) for piece in self.pieces)
 
 
 @dataclass(slots=True)
@@ -94,12 +101,12 @@ class BaselineReplies:
         pieces = tuple(piece for _, piece in exchange.reply.pieces)
         headers = [(name, value) for name, value in exchange.reply_headers if name.lower().startswith(_KEPT)]
         replies = self._replies.setdefault(_place(exchange, pairing), {})
-        self._bytes -= replies[exchange.arrived_as].size if exchange.arrived_as in replies else 0
-        replies[exchange.arrived_as] = KeptReply(status, headers, pieces, exchange.reply.size)
-        self._bytes += exchange.reply.size
+        earlier = replies.get(exchange.arrived_as)
+        kept = replies[exchange.arrived_as] = KeptReply(status, headers, pieces)
+        self._bytes += kept.held - (0 if earlier is None else earlier.held)
         while self._bytes > self.most:
             _, oldest = self._replies.popitem(last=False)
-            self._bytes -= sum(each.size for each in oldest.values())
+            self._bytes -= sum(each.held for each in oldest.values())
 
 
 async def gathered(source: AsyncIterator[bytes], exchange: Exchange) -> AsyncIterator[bytes]:

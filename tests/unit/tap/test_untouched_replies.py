@@ -1,6 +1,7 @@
 """What the tap remembers of the baseline's replies, within its limits."""
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -96,11 +97,25 @@ def test_a_packed_reply_is_for_clients_that_can_read_it(replies):
 
 
 def test_of_too_many_replies_the_oldest_examples_go():
-    replies = BaselineReplies(plain=True, most=1000)
+    replies = BaselineReplies(plain=True, most=4_000)
     for number in range(5):
         remembered(replies, str(number), reply=b"x" * 400)
     kept = [asked(replies, exchange(BaselinePairing(str(n)), b'{"a":1}')) is not None for n in range(5)]
     assert kept == [False, False, False, True, True]
+
+
+def test_short_replies_take_no_more_than_their_room():
+    """Each of ten bytes: what Python needs beside them is counted, and measured here."""
+    replies = BaselineReplies(plain=True, most=400_000)
+    many = (JSON, *((f"x-header-{n}", f"value {n}") for n in range(8)))
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            remembered(replies, f"example {number}", reply=b"0123456789", reply_headers=tuple(many))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.2 * 400_000 < held < 1.5 * 400_000
 
 
 def test_our_own_first_line_is_left_out_once(replies):
