@@ -60,7 +60,7 @@ from context_bench.llm.chat import endpoint
 from context_bench.llm.transport import response as errors
 from context_bench.memory import audit_rules as _exports
 from context_bench.memory.datasets import FILES, load_memory, memory_records as records, overlays
-from context_bench.memory.systems import described as _description, http_memory as http, mcp
+from context_bench.memory.systems import descriptions as _description, http_memory as http, mcp
 from context_bench.reports import visible_text as shown
 from context_bench.results import EvalResult
 from context_bench.sandbox import verification as results, workspace_files as placing

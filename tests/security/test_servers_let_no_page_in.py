@@ -20,6 +20,7 @@ from context_bench.session.runs import result_of
 from context_bench.systems.serve import Served
 from context_bench.tap import Tap
 from context_bench.testing.hostile import Hostile, MisbehavingProxy
+from context_bench.traffic.explain.web import DropPage
 from context_bench.viewer import Viewer
 from minihub import MiniHub
 
@@ -84,7 +85,13 @@ async def viewer(folder):
         yield server.address
 
 
-SERVERS = [tap, model, serve, proxy, hub, hostile, viewer]
+@contextlib.asynccontextmanager
+async def explained(folder):
+    async with DropPage() as server:
+        yield server.url
+
+
+SERVERS = [tap, model, serve, proxy, hub, hostile, viewer, explained]
 
 
 #: Where the package listens, and who of the list above stands for it.
@@ -94,6 +101,7 @@ LISTENING = {
     "tap/tap_server.py": tap,
     "testing/hostile.py": hostile,
     "viewer/server.py": viewer,
+    "traffic/explain/web.py": explained,
 }
 
 
@@ -146,7 +154,11 @@ async def test_no_page_is_let_in_by_any_name_or_way(server, tmp_path):
                 assert status in (400, 403, 405), (head, line, reply)
                 assert b"access-control" not in reply.lower()
         status, _ = await exchange(port, request(b"GET /v1/models HTTP/1.1\r\n", f"Host: localhost:{port}", b""))
-        assert status in (200, 403, 404)  # the hub and the viewer have no such page, and the viewer wants its token
+        assert status in (
+            200,
+            403,
+            404,
+        )  # three have no such page, and the viewer wants its token
 
 
 @pytest.mark.parametrize("server", [tap, model, serve, proxy, hostile])

@@ -4,15 +4,20 @@ system), the user's home and cache folders.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from context_bench.core.errors import BadInput
+from context_bench.core.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = LazyModule("asyncio")  # the help of commands needs the folders and no waiting
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
 _ARENAS, _LARGE_BLOCK = 1, 512 * 1024

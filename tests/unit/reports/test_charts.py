@@ -212,7 +212,16 @@ def test_a_page_has_the_charts_its_data_allow(result: Result) -> None:
         )
     ]
     charts = {chart.id: chart for section in build_page(result).sections for chart in section.charts}
-    assert set(charts) == {"pareto", "pareto-money", "forest", "forest-types", "latency", "ttft", "failures"}
+    assert set(charts) == {
+        "headline",
+        "pareto",
+        "pareto-money",
+        "forest",
+        "forest-types",
+        "latency",
+        "ttft",
+        "failures",
+    }
     assert all(each.about and each.x for each in charts.values())
     [gap] = charts["forest-types"].of(Gap)
     assert (gap.group, gap.difference.value, gap.tone) == ("multi-hop", -0.1, "neutral")
