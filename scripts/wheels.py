@@ -156,9 +156,10 @@ def _viewed(program: Path, place: Path) -> None:
         for line in viewer.stdout:
             said += line
             if address := re.search(r"http://[^\s]+", line):
-                with urllib.request.urlopen(address[0], timeout=60) as page:
-                    if b"halve" not in page.read():
-                        raise Failed("the viewer's first page does not name the system")
+                browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+                with browser.open(address[0], timeout=60) as page:
+                    if b'href="/runs/' not in page.read():
+                        raise Failed("the viewer's first page lists no run")
                 return
         raise Failed(f"the viewer said no address: {said}")
     finally:
