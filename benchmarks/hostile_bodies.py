@@ -1,7 +1,8 @@
 """What bodies cost that were made to cost much: memory, processor time and the waiting of others, for tap, watch, serve
 and run.
 
-    python benchmarks/hostile_bodies.py [--only tap,watch,serve,run] [--cases gzip_a_20mb,...] [--seconds 6]
+    python benchmarks/hostile_bodies.py [--only tap,watch,serve,run] [--cases gzip_a_20mb,...] [--systems head_tail,...]
+    [--seconds 6]
 
 Each command runs as a process of its own between this client and an upstream on loopback. Hostile requests are sent to
 `tap`, `watch` and `serve`, hostile replies to all; meanwhile an ordinary request is sent every 20 ms. `run` asks 300
@@ -19,6 +20,7 @@ import contextlib
 import gzip
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
@@ -66,6 +68,19 @@ def _answered(content: str, more: str = "") -> bytes:
 def _with(request: bool, value: bytes) -> bytes:
     """A request or a reply with one more field."""
     return (_asked("Hi.") if request else _answered("Four."))[:-1] + b',"more":' + value + b"}"
+
+
+def _prose(size: int) -> str:
+    """Lines of which no two are alike, as they stand within JSON: sentences of words of one to four syllables."""
+    draw = random.Random(0)
+    syllables = [first + vowel + last for first in "bdfgklmnprst" for vowel in "aeiou" for last in ("", "n", "r", "st")]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(20_000)]
+    lines: list[str] = []
+    length = 0
+    while length < size:
+        lines.append(" ".join(draw.choices(words, k=draw.randint(6, 18))).capitalize() + ".\\n")
+        length += len(lines[-1])
+    return "".join(lines)
 
 
 def _packed(data: bytes) -> Body:
@@ -116,6 +131,11 @@ CASES: dict[str, Callable[[bool], Body | None]] = {
     "context_16mb": lambda request: (
         Body(_asked("Word and more. \\n" * (16 * MB // 17) + "\\n\\nHow much?")) if request else None
     ),
+    "context_wide_16mb": lambda request: (
+        Body(_asked("\U0001f600" + "Word and more. \\n" * (16 * MB // 17) + "\\n\\nHow much?")) if request else None
+    ),
+    "prose_16mb": lambda request: Body(_asked(_prose(16 * MB) + "\\n\\nHow much?")) if request else None,
+    "prose_1mb": lambda request: Body(_asked(_prose(MB) + "\\n\\nHow much?")) if request else None,
     "small_texts": lambda request: Body(_with(request, b"[" + b'"",' * (5 * MB) + b'""]')),
     "many_messages": lambda request: (
         Body(b'{"model":"gpt-4o-mini","messages":[' + b"{}," * (5 * MB) + b"{}]}") if request else None
@@ -344,7 +364,7 @@ def _post(port: int, path: str, body: Body) -> str:
         there.close()
 
 
-def _arguments(command: str, port: int, upstream: int, folder: Path) -> list[str]:
+def _arguments(command: str, port: int, upstream: int, folder: Path, system: str) -> list[str]:
     to = f"http://127.0.0.1:{upstream}"
     if command == "tap":
         return ["tap", "--port", str(port), "--upstream", to, "--out", str(folder / "tap.jsonl")]
@@ -364,7 +384,7 @@ def _arguments(command: str, port: int, upstream: int, folder: Path) -> list[str
             str(folder / "tap.jsonl"),
             "--quiet",
         ]
-    return ["serve", "--system", "head_tail:keep=0.5", "--upstream", to, "--port", str(port)]
+    return ["serve", "--system", system, "--upstream", to, "--port", str(port)]
 
 
 def _open(port: int) -> None:
@@ -380,14 +400,19 @@ def _environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
 
 
-def served(command: str, name: str, side: str, body: Body, upstream: int, folder: Path, seconds: float) -> Row:
+def served(
+    command: str, name: str, side: str, body: Body, upstream: int, folder: Path, seconds: float, system: str
+) -> Row:
     """A hostile body through a command that serves."""
-    row, port = Row(command, f"{name} ({side})", len(body.data)), _free_port()
+    row, port = (
+        Row(f"{command} {system}" if command == "serve" else command, f"{name} ({side})", len(body.data)),
+        _free_port(),
+    )
     records = folder / "tap.jsonl"
     records.unlink(missing_ok=True)
     with (folder / "words").open("wb") as words:
         running = subprocess.Popen(
-            [sys.executable, "-m", "context_bench", *_arguments(command, port, upstream, folder)],
+            [sys.executable, "-m", "context_bench", *_arguments(command, port, upstream, folder, system)],
             stdout=words,
             stderr=words,
             cwd=folder,
@@ -520,6 +545,7 @@ def main() -> None:
     parser.add_argument("--only", default="tap,tap full,watch,serve,run")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--sides", default="request,reply")
+    parser.add_argument("--systems", default="head_tail:keep=0.5", help="that `serve` serves, separated by commas")
     parser.add_argument(
         "--seconds", type=float, default=6.0, help="for which ordinary requests are sent with each case"
     )
@@ -557,7 +583,9 @@ def _case(name: str, told: argparse.Namespace, upstream: int, folder: Path) -> N
             _post(upstream, f"/bad/{name}/v1/chat/completions", Body(_asked("Hi.")))  # the upstream has read the file
         for command in told.only.split(","):
             if command != "run":
-                print(served(command, name, side, body, upstream, folder, told.seconds).line(), flush=True)
+                for system in told.systems.split(",") if command == "serve" else [""]:
+                    row = served(command, name, side, body, upstream, folder, told.seconds, system)
+                    print(row.line(), flush=True)
             elif side == "reply":
                 print(run(name, body, upstream, folder).line(), flush=True)
 

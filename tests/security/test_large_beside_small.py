@@ -5,6 +5,8 @@ what happens.
 import asyncio
 import contextlib
 import gzip
+import re
+import sys
 import threading
 
 import aiohttp
@@ -17,6 +19,7 @@ from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess
 from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer
 from context_bench.systems import Served
+from context_bench.systems.serve import UNREAD
 from context_bench.tap import Watch
 from context_bench.tap.exchange import Exchange
 from context_bench.testing.hostile import MisbehavingProxy
@@ -233,17 +236,74 @@ async def test_what_is_served_apart_is_what_is_served_here(monkeypatch, system, 
     assert got[0] == got[1]
 
 
-async def test_a_body_that_nobody_can_work_at_is_one_failed_request(monkeypatch):
+async def test_a_body_that_cannot_be_worked_at_is_one_failed_request(monkeypatch):
     do = Apart.do
 
     def lost_once(self, method, work):
         monkeypatch.setattr(Apart, "do", do)
-        raise Lost("the process that read it ended", too_large=True)
+        raise Lost("KeyError")
 
     monkeypatch.setattr(Apart, "do", lost_once)
     async with Provider() as provider, Served("head_tail", provider.url) as served:
-        assert b"the process that read it ended" in await post(served.url, asked(LONG))
+        assert b"head_tail: KeyError" in await post(served.url, asked(LONG))
         assert await post(served.url, asked(LONG)) == ANSWER
+        assert not served.unread
+
+
+LIMITS = {
+    "time": ("_SECONDS", 0.01, "the process that read it took too long"),
+    "memory": ("_MEMORY", 2**20, "the process that read it ended|MemoryError"),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_a_body_that_takes_more_than_it_may_goes_on_as_it_came_and_the_reply_says_so(monkeypatch, limit):
+    name, value, reason = LIMITS[limit]
+    monkeypatch.setattr(f"context_bench.systems.serve.{name}", value)
+    body = asked(LONG + "\\n\\nHow much?")
+    async with ModelServer(Echo()) as model, Served("bm25", model.url) as served, aiohttp.ClientSession() as session:
+        async with session.post(f"{served.url}/v1/chat/completions", data=body) as reply:
+            assert reply.status == 200
+            assert re.fullmatch(f"too large: ({reason})", said := reply.headers[UNREAD])
+        assert model.requests[-1].raw == body
+        assert served.unread == {said: 1}
+        async with session.post(f"{served.url}/v1/chat/completions", data=asked("Hi.")) as reply:
+            assert UNREAD not in reply.headers
+
+
+class Reader:
+    """Notes how often others were let in while it worked; leaves half of what it gets."""
+
+    name, longest_context = "reader", 2 * LARGE + 100
+
+    def __init__(self):
+        self.turns = []
+
+    def compress(self, text: str) -> str:
+        self.turns.append(sys.getswitchinterval())
+        return text[: len(text) // 2]
+
+
+async def test_a_context_longer_than_a_compressor_reads_goes_on_as_it_came_and_the_reply_says_so():
+    reader, fits = Reader(), asked("a" * Reader.longest_context + "\\n\\nHow much?")
+    longer = fits.replace(b"aaa", b"aaaa", 1)
+    async with ModelServer(Echo()) as model, Served(reader, model.url) as served, aiohttp.ClientSession() as session:
+        for body, given, unread in ((fits, 1, 0), (longer, 1, 1)):
+            async with session.post(f"{served.url}/v1/chat/completions", data=body) as reply:
+                assert (UNREAD in reply.headers) == bool(unread)
+            assert (model.requests[-1].raw == body) == bool(unread)
+            assert (len(reader.turns), served.unread.total()) == (given, unread)
+    assert list(served.unread) == [f"too large: a context of more than {Reader.longest_context:,} characters"]
+
+
+async def test_others_are_let_in_more_often_while_a_compressor_of_somebody_else_works_at_a_large_body():
+    usual, reader = sys.getswitchinterval(), Reader()
+    async with Provider() as provider, Served(reader, provider.url) as served:
+        for text in ("Hi.", LONG[: Reader.longest_context]):
+            await post(served.url, asked(text + "\\n\\nHow much?"))
+    assert reader.turns[0] == usual
+    assert reader.turns[1] <= usual / 5
+    assert sys.getswitchinterval() == usual
 
 
 async def test_a_body_that_is_too_large_to_be_read_goes_on_as_it_came_with_its_length(monkeypatch):
@@ -253,6 +313,7 @@ async def test_a_body_that_is_too_large_to_be_read_goes_on_as_it_came_with_its_l
         await post(served.url, body)
         assert model.requests[-1].raw == body
         assert model.requests[-1].headers["content-length"] == str(len(body))
+        assert served.unread == {"too large: more than 20 MiB": 1}
         assert not gate.reached.is_set()
 
 

@@ -57,9 +57,14 @@ async def _serve_proxy(system: str, upstream: str, port: int, client: list[str])
         console.print(
             f"{visible(system)} on {served.url} → {visible(redact(upstream))}; {ends}", markup=False, soft_wrap=True
         )
-        if client:
-            return await run_client("serve", client, served.url)
-        await asyncio.Event().wait()
+        try:
+            if client:
+                return await run_client("serve", client, served.url)
+            await asyncio.Event().wait()
+        finally:
+            for reason, bodies in served.unread.items():
+                came = "body passed on as it" if bodies == 1 else "bodies passed on as they"
+                console.print(f"{bodies:,} {came} came: {reason}", markup=False, soft_wrap=True)
     return 0
 
 

@@ -100,8 +100,8 @@ class Compressor(Protocol):
     text that may be left of the prefix (`None` = the compressor's own choice). Stateless ones return the state they
     got. Optional: `needs_query = True`: it looks at the question; `of_text = True`: it knows texts, not messages, and
     gets a session as one text; `ignores_budget = True` · `deterministic = True`: the same messages give the same result
-    · `async answer(opaque, messages, question) -> {response}`: continues from an opaque result, with what came after
-    the prefix.
+    · `longest_context`: characters beyond which `serve` passes a context on as it came · `async answer(opaque,
+    messages, question) -> {response}`: continues from an opaque result, with what came after the prefix.
     """
 
     @property

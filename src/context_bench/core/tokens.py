@@ -133,13 +133,15 @@ class VocabularyCounter:
 
     def _one(self, vocabulary: Any, special: str, text: str) -> int:
         if _uncountable(text):
-            step = (len(text) - _SAMPLE) / (_SAMPLES - 1)
-            samples = [text[(start := round(number * step)) : start + _SAMPLE] for number in range(_SAMPLES)]
-            return round(
-                sum(self._one(vocabulary, special, sample) for sample in samples) * len(text) / (_SAMPLES * _SAMPLE)
-            )
+            return round(sum(self._sampled(vocabulary, special, text)) * len(text) / (_SAMPLES * _SAMPLE))
         # Four bytes a token are made sooner than a list of them, but special tokens are taken for what they look like.
         return len(vocabulary.encode_ordinary(text)) if special in text else len(vocabulary.encode_flat(text)) // 4
+
+    def _sampled(self, vocabulary: Any, special: str, text: str) -> list[int]:
+        """Tokens of each sample of a text that is too long to be counted."""
+        step = (len(text) - _SAMPLE) / (_SAMPLES - 1)
+        starts = [round(number * step) for number in range(_SAMPLES)]
+        return [self._one(vocabulary, special, text[start : start + _SAMPLE]) for start in starts]
 
     @staticmethod
     def estimates(texts: Iterable[str]) -> bool:
@@ -147,12 +149,33 @@ class VocabularyCounter:
         return any(map(_uncountable, texts))
 
     def truncate(self, text: str, tokens: int) -> str:
-        """The longest prefix of whole characters in the first `tokens` tokens of `text`."""
+        """The longest prefix of whole characters in the first `tokens` tokens of `text`; an estimate where neither the
+        text nor a beginning of it twice as long can be counted.
+        """
         if tokens <= 0:
             return ""
+        if _uncountable(text):
+            reach = self.reach(text, tokens)
+            beginning = text[: 2 * reach + _ENDLESS]
+            if _uncountable(beginning):
+                return text[:reach]
+            text = beginning
         vocabulary, _ = _vocabulary(self.name)
         kept = vocabulary.encode_ordinary(utf8_safe(text))[:tokens]
         return str(vocabulary.decode_bytes(kept), "utf-8", "ignore")  # a character can end in the next token
+
+    def reach(self, text: str, tokens: int, *, from_end: bool = False) -> int:
+        """Characters from the beginning (or end) of a text that is too long to be counted that hold about `tokens`
+        tokens, by the samples from which its tokens are estimated.
+        """
+        sampled = self._sampled(*_vocabulary(self.name), text)
+        stretch, left, reached = len(text) / _SAMPLES, float(tokens), 0.0
+        for count in reversed(sampled) if from_end else sampled:
+            held = count * stretch / _SAMPLE
+            if held >= left:
+                return int(reached + stretch * left / held)
+            reached, left = reached + stretch, left - held
+        return len(text)
 
 
 def _uncountable(text: str) -> bool:

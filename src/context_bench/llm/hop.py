@@ -44,13 +44,14 @@ _NOT_PASSED = frozenset({"host", "content-length", "expect"})
 @dataclass(frozen=True)
 class HopRequest:
     """One request on its way. `target` is path and query as received; `headers` are all but those of the connection
-    itself.
+    itself. `reply_headers` are added to its reply.
     """
 
     method: str
     target: str
     headers: CIMultiDict[str] = field(repr=False)
     raw: bytes = field(repr=False)
+    reply_headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def wire(self) -> str:
@@ -58,9 +59,14 @@ class HopRequest:
         return wire_of(self.method, self.target)
 
     @property
+    def plain(self) -> bytes:
+        """The body, its content coding undone; `ValueError` if it is not what that says."""
+        return decode(self.raw, self.headers.get("Content-Encoding", ""))
+
+    @property
     def document(self) -> str:
         """The body as text, its content coding undone; `ValueError` if it is none."""
-        return decode(self.raw, self.headers.get("Content-Encoding", "")).decode("utf-8")
+        return self.plain.decode("utf-8")
 
     @property
     def body(self) -> dict[str, Any] | None:
@@ -81,6 +87,10 @@ class HopRequest:
     def with_headers(self, headers: CIMultiDict[str]) -> HopRequest:
         """The same request with other headers."""
         return replace(self, headers=headers)
+
+    def with_reply_header(self, name: str, value: str) -> HopRequest:
+        """The same request, whose reply gets one more header."""
+        return replace(self, reply_headers=(*self.reply_headers, (name, value)))
 
     @property
     def outgoing(self) -> Outgoing:
@@ -189,7 +199,10 @@ class _Hopping(Passage):
         changed = await self._hop.change(
             HopRequest(incoming.method, incoming.raw_path, headers, await _whole(incoming))
         )
-        return await _given(incoming, changed) if isinstance(changed, HopAnswer) else changed.outgoing
+        if isinstance(changed, HopAnswer):
+            return await _given(incoming, changed)
+        self.reply_headers = changed.reply_headers
+        return changed.outgoing
 
     def failed(self, failure: RelayFailure) -> web.Response | None:
         if isinstance(failure, ClientClosed):

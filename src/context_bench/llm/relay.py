@@ -1,7 +1,7 @@
 """The relay: a request goes on to one upstream as it came, and the answer goes back as it comes.
 
-It never retries, follows a redirect, adds a header or changes a byte of a body. What it must touch: hop-by-hop headers
-and `Host`; what else goes on in the place of what came is the `Passage`'s to say. A stream that stays open after its
+It never retries, follows a redirect, or changes a byte of a body, and adds no header of its own. What it must touch:
+hop-by-hop headers and `Host`; what else goes on is the `Passage`'s to say. A stream that stays open after its
 last event stays open for the client, too, until one of the two ends it: a relay that closed it would hide what the
 upstream does. The tap, `serve` and the proxies of tests and demonstration stand on it.
 """
@@ -99,6 +99,8 @@ class Passage:
     holds_the_end = False
     #: `whole` is called.
     minds_the_end = False
+    #: Headers that the answer gets besides the upstream's.
+    reply_headers: Sequence[tuple[str, str]] = ()
 
     async def outgoing(self) -> Outgoing | web.StreamResponse:
         """Request for the upstream, or an answer that needs none."""
@@ -263,7 +265,8 @@ class Relay:
 async def _answer(incoming: web.BaseRequest, passage: Passage, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
     raw = raw_headers(upstream)
     passage.answered(upstream.status, raw)
-    response = Untouched(status=upstream.status, reason=upstream.reason or "", headers=CIMultiDict(end_to_end(raw)))
+    headers = CIMultiDict([*end_to_end(raw), *passage.reply_headers])
+    response = Untouched(status=upstream.status, reason=upstream.reason or "", headers=headers)
     response._send_headers_immediately = not upstream.content.is_eof()  # a reply that is all here leaves in one piece
     await _to_client(response.prepare(incoming))
     end = _End(upstream, passage)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput
 from context_bench.core.numbers import count, share
@@ -22,12 +24,12 @@ from context_bench.wire.request import SYSTEM_ROLES
 
 Path = tuple[str | int, ...]
 #: A string, or a sign that opens, closes or continues an object or a list. Between these stand what needs no path.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],]', re.DOTALL)
 
 
-def replace_strings(document: str, texts: Mapping[Path, str]) -> str:
-    """`document` (valid JSON) with the string values at the given paths replaced; everything else stays as it is, byte
-    for byte.
+def replace_strings(document: bytes, texts: Mapping[Path, str]) -> bytes:
+    """`document` (valid JSON in UTF-8) with the string values at the given paths replaced; everything else stays as it
+    is, byte for byte.
 
     A path is keys and positions from the root, as in `("messages", 0, "content")`. `KeyError` for a path that is no
     string value.
@@ -38,35 +40,34 @@ def replace_strings(document: str, texts: Mapping[Path, str]) -> str:
     missing = [path for path in texts if path not in spans]
     if missing:
         raise KeyError(f"no text at {missing[0]} of the document")
-    pieces: list[str] = []
+    pieces: list[bytes] = []
     at = 0
     for path, (start, end) in sorted(spans.items(), key=lambda item: item[1]):
         pieces += [document[at:start], _literal(texts[path])]
         at = end
-    return "".join([*pieces, document[at:]])
+    return b"".join([*pieces, document[at:]])
 
 
-def _literal(text: str) -> str:
+def _literal(text: str) -> bytes:
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(text)  # lone surrogates only exist as escapes
-    return json.dumps(text, ensure_ascii=False)
+        return orjson.dumps(text)
+    except orjson.JSONEncodeError:
+        return json.dumps(text).encode()  # lone surrogates only exist as escapes
 
 
-def _strings(document: str) -> Iterator[tuple[Path, tuple[int, int]]]:
+def _strings(document: bytes) -> Iterator[tuple[Path, tuple[int, int]]]:
     """Every string value: its path, begin and end. No recursion: the depth of a document is not ours to choose."""
     steps: list[str | int | None] = []  # of each open object or list its key or position; None: a key comes next
     for token in _TOKEN.finditer(document):
-        sign = token[0]
-        if sign in ("{", "["):
-            steps.append(None if sign == "{" else 0)
-        elif sign in ("}", "]"):
+        sign = document[token.start()]  # the string itself may be most of the document
+        if sign in b"{[":
+            steps.append(None if sign in b"{" else 0)
+        elif sign in b"}]":
             steps.pop()
-        elif sign == ",":
+        elif sign in b",":
             steps[-1] = steps[-1] + 1 if isinstance(steps[-1], int) else None
         elif steps and steps[-1] is None:
-            steps[-1] = str(json.loads(sign, strict=False))
+            steps[-1] = str(json.loads(token[0].decode("utf-8", "surrogatepass"), strict=False))
         else:
             yield tuple(step for step in steps if step is not None), token.span()
 
@@ -77,6 +78,7 @@ _TEXT_KINDS = ("text", "input_text", "output_text")
 _LABEL = re.compile(r"\A\s*Question:\s*")
 _LABELLED = re.compile(r"\n[ \t]*\n(?=Question:)")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
+_VISIBLE = re.compile(r"\S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,18 @@ def split_question(text: str) -> tuple[str, str]:
     The second part begins with the break, so both join to `text`. A single paragraph is all question.
     """
     end = len(text.rstrip())
-    labelled = [match.start() for match in _LABELLED.finditer(text, 0, end)]
-    cuts = labelled or [match.start() for match in _PARAGRAPH.finditer(text, 0, end)]
-    at = cuts[-1] if cuts and text[: cuts[-1]].strip() else 0
-    return text[:at], text[at:]
+    at = _last(_LABELLED, text, end)
+    if at is None:
+        at = _last(_PARAGRAPH, text, end)
+    return (text[:at], text[at:]) if at and _VISIBLE.search(text, 0, at) else ("", text)
+
+
+def _last(pattern: re.Pattern[str], text: str, end: int) -> int | None:
+    """The begin of a pattern's last match; a long text may have a million."""
+    at = None
+    for found in pattern.finditer(text, 0, end):
+        at = found.start()
+    return at
 
 
 def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None = None) -> RequestContext:
@@ -141,7 +151,7 @@ def context_of(wire: str, body: Mapping[str, Any], counter: TokenCounter | None 
     return RequestContext(slots, question, model if isinstance(model, str) else None)
 
 
-def with_context(document: str, slots: Sequence[Slot], texts: Sequence[str]) -> str:
+def with_context(document: bytes, slots: Sequence[Slot], texts: Sequence[str]) -> bytes:
     """The JSON `document` with the texts of `slots` replaced. Where the wire takes no empty text, `…` stands for
     nothing.
     """

@@ -5,8 +5,11 @@ messages.
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +18,12 @@ from multidict import CIMultiDict
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, Failed, describe
 from context_bench.core.families import offered
-from context_bench.core.keys import MOST_BYTES, load_object, stable_hash
+from context_bench.core.keys import MOST_BYTES, TooLarge, load_body, stable_hash
 from context_bench.core.numbers import OPENAI_CHAT, usage_of
 from context_bench.core.plugins import build
 from context_bench.core.protocols import Compressor, System
 from context_bench.core.records import Usage
-from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess, run_sync
+from context_bench.llm.background import LARGE, Apart, Lost, WorkProcess, run_sync, short_turns
 from context_bench.llm.coding import decode, unpacks_to_more
 from context_bench.llm.hop import Hop, HopAnswer, HopRequest
 from context_bench.llm.responders import ResponderError
@@ -31,8 +34,12 @@ from context_bench.wire.request import WireRequest
 
 Spec = str | Compressor | System
 
-#: Seconds and bytes that work at a large body may take.
-_SECONDS, _MEMORY = 600.0, 2 * 2**30
+#: Seconds and bytes that work at a large body may take in its process; the body is then passed on as it came.
+_SECONDS, _MEMORY = 60.0, 2 * 2**30
+#: In a reply: the reason why its request was passed on as it came.
+UNREAD = "X-Context-Bench-Unread"
+#: The begin of a JSON object in UTF-8; the reader would take other encodings, too.
+_OBJECT = re.compile(rb"[ \t\r\n]*+\{(?!\0)")
 
 
 class Served:
@@ -42,9 +49,12 @@ class Served:
     `spec` names a compressor (`bm25:budget=300`), a registered system or `py:module:Class`, or is such an object. What
     it changes is the context of a request: every text but system texts under 200 tokens and the question, which is the
     last paragraph of the last user text. All else is passed on byte for byte, streams and errors too; with `full` so is
-    the whole request. Keys are passed on, or replaced by `upstream_key` if that is given. A system's `process` gets
-    `{"id", "context", "question"}`: the context that it returns replaces the request's; if it leaves the context alone
-    and returns a `response`, that is the reply and the upstream is not called.
+    the whole request. A body that is too large to be worked at is passed on as it came, too: the header
+    `X-Context-Bench-Unread` of the reply says why, and `unread` counts such bodies by reason.
+
+    Keys are passed on, or replaced by `upstream_key` if that is given. A system's `process` gets `{"id", "context",
+    "question"}`: the context that it returns replaces the request's; if it leaves the context alone and returns a
+    `response`, that is the reply and the upstream is not called.
     """
 
     def __init__(
@@ -52,10 +62,12 @@ class Served:
     ) -> None:
         self.plugin = _plugin(spec)
         self.name = calling.name_of(self.plugin)
+        self.unread: Counter[str] = Counter()
         self._key = upstream_key
         self._hop = Hop(upstream, self._change, port=port, host=host)
         self._process = WorkProcess(_SECONDS, _MEMORY)
-        self._apart = Apart(_Texts(self.plugin if _movable(self.plugin) else None), self._process)
+        self._texts = _Texts(self.plugin if _movable(self.plugin) else None, _longest(self.plugin))
+        self._apart = Apart(self._texts, self._process)
         self._pool: ThreadPoolExecutor | None = None
 
     @property
@@ -98,19 +110,33 @@ class Served:
         if leaves(self.plugin) == "everything" or request.wire not in WIRES:
             return request
         body = _Body(request.wire, request.raw, request.headers.get("Content-Encoding", ""))
-        if not body.coding and len(body.raw) > MOST_BYTES:
-            return request  # nobody reads it
-        large = await self._large(body)
-        if large and _movable(self.plugin):
-            change = await self._do("shortened", body, large=large)
-        else:
-            context = await self._do("context", body, large=large)
-            change = None if context is None else await self._changed(context, body, large=large)
+        change = await self._work(body)
         if isinstance(change, _Fault):
             raise ResponderError(change.status, f"{self.name}: {change.text}")
+        if isinstance(change, _Unread):
+            self.unread[change.reason] += 1
+            return request.with_reply_header(UNREAD, change.reason)
         if isinstance(change, bytes):
             return request.with_raw(change)
         return request if change is None else change
+
+    async def _work(self, body: _Body) -> bytes | HopAnswer | _Fault | _Unread | None:
+        if not body.coding and len(body.raw) > MOST_BYTES:
+            return _Unread(f"too large: more than {MOST_BYTES // 2**20} MiB")
+        large = await self._large(body)
+        try:
+            if large and _movable(self.plugin):
+                change: bytes | _Fault | _Unread | None = await self._do("shortened", body, large=large)
+                return change
+            context: RequestContext | _Unread | None = await self._do("context", body, large=large)
+            if not isinstance(context, RequestContext):
+                return context
+            with short_turns() if large else nullcontext():
+                return await self._changed(context, body, large=large)
+        except Lost as lost:
+            if lost.too_large:
+                return _Unread(f"too large: {lost}")
+            raise ResponderError(500, f"{self.name}: {lost}") from None
 
     async def _large(self, body: _Body) -> bool:
         if body.coding and len(body.raw) <= LARGE:
@@ -132,11 +158,8 @@ class Served:
     async def _do(self, method: str, work: Any, *, large: bool) -> Any:
         """Read or write a body: a large one in another process, for which others do not wait."""
         if not large:
-            return await asyncio.to_thread(getattr(_Texts(), method), work)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, self._do_apart, method, work)
-        except Lost as lost:
-            raise ResponderError(500, f"{self.name}: {lost}") from None
+            return await asyncio.to_thread(getattr(self._texts, method), work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._do_apart, method, work)
 
     def _do_apart(self, method: str, work: Any) -> Any:
         self._apart.away(large=True)
@@ -149,6 +172,12 @@ def _movable(plugin: Any) -> bool:
     return own in offered("compressors").values() and not getattr(plugin, "loads_weights", False)
 
 
+def _longest(plugin: Any) -> int | None:
+    """The characters of context that a compressor reads; `None` where it does not say."""
+    longest = getattr(plugin, "longest_context", None)
+    return longest if isinstance(longest, int) else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Body:
     """The body of a request as it came."""
@@ -158,16 +187,27 @@ class _Body:
     coding: str
 
     @property
-    def document(self) -> str:
-        """Its text; `ValueError` if it is none."""
-        return decode(self.raw, self.coding).decode("utf-8")
+    def plain(self) -> bytes:
+        """Its bytes, unpacked; `ValueError` if it is not what its content coding says."""
+        return decode(self.raw, self.coding)
 
     def read(self) -> dict[str, Any] | None:
-        """The JSON object in it, or `None`."""
+        """The JSON object in it, or `None`; `TooLarge` if it is not read."""
         try:
-            return load_object(self.document)
-        except ValueError:  # not what its content coding says, or no text
+            plain = self.plain
+            found = load_body(plain) if _OBJECT.match(plain) else None
+        except TooLarge:
+            raise
+        except ValueError:  # not what its content coding says, or no JSON
             return None
+        return found if isinstance(found, dict) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """The reason why a body is passed on as it came."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +219,25 @@ class _Fault:
 
 
 class _Texts:
-    """Finds the texts of bodies and replaces them. `plugin`: a compressor that makes them shorter here."""
+    """Finds the texts of bodies and replaces them. `plugin`: a compressor that makes them shorter here. `longest`:
+    characters of context that are read.
+    """
 
-    def __init__(self, plugin: Any = None) -> None:
-        self._plugin = plugin
+    def __init__(self, plugin: Any = None, longest: int | None = None) -> None:
+        self._plugin, self._longest = plugin, longest
 
-    def context(self, body: _Body) -> RequestContext | None:
+    def context(self, body: _Body) -> RequestContext | _Unread | None:
         """The context; `None` if there is none."""
-        read = body.read()
+        try:
+            read = body.read()
+        except TooLarge as error:
+            return _Unread(str(error))
         context = context_of(body.wire, read) if read is not None else None
-        return context if context is not None and context.slots else None
+        if context is None or not context.slots:
+            return None
+        if self._longest is not None and sum(len(slot.text) for slot in context.slots) > self._longest:
+            return _Unread(f"too large: a context of more than {self._longest:,} characters")
+        return context
 
     def parsed(self, body: _Body) -> WireRequest:
         """The request."""
@@ -197,13 +246,13 @@ class _Texts:
     def replaced(self, work: tuple[_Body, Sequence[Slot], Sequence[str]]) -> bytes:
         """The body with other texts in the place of its context."""
         body, slots, texts = work
-        return with_context(body.document, slots, texts).encode("utf-8")
+        return with_context(body.plain, slots, texts)
 
-    def shortened(self, body: _Body) -> bytes | _Fault | None:
+    def shortened(self, body: _Body) -> bytes | _Fault | _Unread | None:
         """The body with its context made shorter by the compressor; `None` if that leaves it as it is."""
         context = self.context(body)
-        if context is None:
-            return None
+        if not isinstance(context, RequestContext):
+            return context
         shortened = asyncio.run(_shortened(self._plugin, context))
         if isinstance(shortened, _Fault):
             return shortened

@@ -450,7 +450,7 @@ def _rewrites_history(proxy: MisbehavingProxy) -> Change:
             if len(slot.path) > 1 and int(slot.path[1]) < turns - 1 and not slot.after
         ]
         texts = [f"{slot.text[: len(slot.text) * 2 // (turns + 1)]} [cut at message {turns}]" for slot in old]
-        return request.with_document(with_context(request.document, old, texts)) if old else request
+        return request.with_raw(with_context(request.plain, old, texts)) if old else request
 
     return change
 
@@ -473,7 +473,7 @@ def _each_text(request: HopRequest, shorten: Callable[[str], str]) -> HopRequest
     texts = [shorten(slot.text) for slot in slots]
     if texts == [slot.text for slot in slots]:
         return request
-    return request.with_document(with_context(request.document, slots, texts))
+    return request.with_raw(with_context(request.plain, slots, texts))
 
 
 HABITS: dict[str, Callable[[MisbehavingProxy], Change]] = {

@@ -10,6 +10,7 @@ from context_bench.compression.compressors import COMPRESSORS, compressor_of
 from context_bench.compression.compressors.ranked_sentences import bm25_scores
 from context_bench.compression.compressors.texts import LONGEST, sentences
 from context_bench.compression.compressors.trivial_baselines import MARKER
+from context_bench.core import tokens
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.protocols import Compressor
 from context_bench.core.tokens import counter_for, utf8_safe
@@ -252,3 +253,62 @@ def test_options_can_be_added_to_a_spec():
     both = compressor_of("random_drop:keep=0.25", seed=7)
     assert (both.keep, both.seed) == (0.25, 7)
     assert compressor_of(both) is both
+
+
+LINES = "".join(f"Line {number * 7919 % 100_003} says {number % 97} of {number % 13}.\n" for number in range(60_000))
+KINDS = {  # of text: one all through, one whose ends are denser than its middle, one whose words never end
+    "lines": LINES,
+    "dense ends": "1 2 3 4 5 6 7 8 9\n" * 20_000 + LINES[:1_000_000] + "1 2 3 4 5 6 7 8 9\n" * 20_000,
+    "one word": "a" * 3_000_000,
+}
+
+
+@pytest.fixture
+def tokenized(monkeypatch):
+    """Characters that the tokenizer was given."""
+    total = [0]
+    vocabulary_of = tokens._vocabulary
+
+    class Noted:
+        def __init__(self, vocabulary):
+            self._vocabulary = vocabulary
+
+        def __getattr__(self, name):
+            return getattr(self._vocabulary, name)
+
+        def encode_ordinary(self, text):
+            total[0] += len(text)
+            return self._vocabulary.encode_ordinary(text)
+
+        def encode_flat(self, text):
+            total[0] += len(text)
+            return self._vocabulary.encode_flat(text)
+
+    def noted(encoding):
+        vocabulary, special = vocabulary_of(encoding)
+        return Noted(vocabulary), special
+
+    monkeypatch.setattr(tokens, "_vocabulary", noted)
+    return total
+
+
+@pytest.mark.parametrize("name", SHORTENERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_of_a_text_too_long_to_be_counted_is_kept_by_few_samples_of_it(tokenized, name, kind):
+    text = KINDS[kind]
+    before = COUNT(text)
+    _, (kept,) = shorten(f"{name}:keep=0.5", text, query="Line 5 says?")
+    size = COUNT(kept)
+    assert size <= before // 2
+    assert size >= 0.4 * before
+    assert tokenized[0] <= 16 * tokens.MOST_COUNTED  # and not as often as the text is long
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_small_budget_of_a_text_too_long_to_be_counted_is_kept_to_exactly(tokenized, kind):
+    text = KINDS[kind]
+    _, (kept,) = shorten("head_tail", text, budget=300)
+    assert 250 <= COUNT(kept) <= 300
+    assert tokenized[0] <= len(text)
+    if kind != "one word":
+        assert kept == shorten("head_tail", text[:100_000] + text[-100_000:], budget=300)[1][0]

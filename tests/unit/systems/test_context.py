@@ -24,7 +24,7 @@ def test_the_context_of_every_shape_is_found_and_the_question_left_alone(shape):
     found = context_of(request.wire, request.body)
     assert CONTEXT in found.text
     assert found.question == EXAMPLE["question"]
-    document = json.dumps(request.body)
+    document = json.dumps(request.body).encode()
     changed = json.loads(with_context(document, found.slots, ["short" for _ in found.slots]))
     assert json.dumps(changed).count("Paragraph") == 0
     assert json.dumps(changed).count(EXAMPLE["question"]) == json.dumps(request.body).count(EXAMPLE["question"])
@@ -38,7 +38,7 @@ def test_the_context_of_every_shape_is_found_and_the_question_left_alone(shape):
 def test_emptied_texts_never_become_what_a_provider_refuses(shape):
     request = build(shape, EXAMPLE, "m")
     found = context_of(request.wire, request.body)
-    changed = json.loads(with_context(json.dumps(request.body), found.slots, ["" for _ in found.slots]))
+    changed = json.loads(with_context(json.dumps(request.body).encode(), found.slots, ["" for _ in found.slots]))
     for message in type(request)(request.wire, request.path, {}, changed).parsed().messages:
         for part in message.parts:
             if part.kind == "text" and request.wire == "anthropic" and message.role != "tool":

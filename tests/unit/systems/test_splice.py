@@ -1,17 +1,22 @@
 """Texts inside a JSON document are replaced; every other byte stays."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from context_bench.systems.context import replace_strings
+from context_bench.systems import context
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
     max_leaves=20,
 )
+
+
+def replace_strings(document, texts):
+    return context.replace_strings(document.encode(), texts).decode()
 
 
 def paths_of(value, path=()):
@@ -79,3 +84,13 @@ def test_depth_is_no_problem():
 def test_a_path_that_is_no_text_is_an_error():
     with pytest.raises(KeyError, match="content"):
         replace_strings('{"content":null}', {("content",): "x"})
+
+
+def test_a_long_text_is_replaced_without_copies_of_it():
+    document = b'{"a":"' + b"line \\n" * 600_000 + b'","b":"x"}'
+    tracemalloc.start()
+    changed = context.replace_strings(document, {("b",): "y"})
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert changed == document[:-4] + b'"y"}'
+    assert most <= 2.5 * len(document)

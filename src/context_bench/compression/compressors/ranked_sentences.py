@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 from context_bench.compression.compressors.texts import Messages, PlacedSentence, compressed, keep_best
@@ -24,6 +25,7 @@ COMPRESSORS = {
 }
 
 # Words, and each character of scripts that are written without spaces.
+_NO_WORDS: Mapping[str, int] = {}
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+")
 
 
@@ -59,7 +61,7 @@ class BM25:
 
         def rank(found: Sequence[PlacedSentence]) -> list[int]:
             scores = bm25_scores([sentence.text for sentence in found], asked, self.k1, self.b)
-            return sorted(range(len(found)), key=lambda position: (-scores[position], position))
+            return sorted(range(len(found)), key=lambda position: -scores[position])  # equal ones in their order
 
         limit = self.budget if budget is None else budget
         return compressed(
@@ -71,17 +73,23 @@ def bm25_scores(documents: Sequence[str], query: str, k1: float = 1.5, b: float 
     """Okapi BM25 of each document for `query` (Robertson & Zaragoza 2009), all ≥ 0: idf = ln(1 + (N − n + 0.5) / (n +
     0.5)).
     """
-    bags = [Counter(_words(document)) for document in documents]
-    lengths = [sum(bag.values()) for bag in bags]
-    mean = sum(lengths) / len(lengths) if lengths else 0.0
     wanted = set(_words(query))
+    bags: list[Mapping[str, int]] = []
+    lengths: list[int] = []
+    for document in documents:
+        words = _words(document)
+        lengths.append(len(words))
+        shared = [word for word in words if word in wanted]
+        bags.append(Counter(shared) if shared else _NO_WORDS)
+    mean = sum(lengths) / len(lengths) if lengths else 0.0
     holding = {word: sum(word in bag for bag in bags) for word in wanted}
     idf = {word: math.log(1 + (len(bags) - n + 0.5) / (n + 0.5)) for word, n in sorted(holding.items()) if n}
-    norms = [k1 * (1 - b + b * length / mean) if mean else k1 for length in lengths]
-    return [
-        sum(weight * bag[word] * (k1 + 1) / (bag[word] + norm) for word, weight in idf.items() if word in bag)
-        for bag, norm in zip(bags, norms, strict=True)
-    ]
+
+    def score(bag: Mapping[str, int], length: int) -> float:
+        norm = k1 * (1 - b + b * length / mean)
+        return sum(weight * bag[word] * (k1 + 1) / (bag[word] + norm) for word, weight in idf.items() if word in bag)
+
+    return [score(bag, length) if bag else 0.0 for bag, length in zip(bags, lengths, strict=True)]
 
 
 def _words(text: str) -> list[str]:
@@ -117,6 +125,7 @@ class Extractive:
     of_text = True
     deterministic = True
     loads_weights = True  # a copy in another process would load them again
+    longest_context = 2**20  # characters; sentences of so many take a processor about a minute
 
     def __init__(
         self,
@@ -186,11 +195,15 @@ class Extractive:
         return sorted(range(len(texts)), key=lambda at: (again[at], -near[texts[at]], at))
 
     def _embeds(self) -> SentenceEmbedder:
-        if self._embedder is None:
-            from context_bench.llm.embedder import Embedder
+        return _bundled_embedder() if self._embedder is None else self._embedder
 
-            self._embedder = Embedder()
-        return self._embedder
+
+@cache
+def _bundled_embedder() -> SentenceEmbedder:
+    """One for all: a compressor is copied for each model that it counts tokens for."""
+    from context_bench.llm.embedder import Embedder
+
+    return Embedder()
 
 
 def _cover(vectors: Any, sizes: Sequence[int]) -> Any:

@@ -41,6 +41,7 @@ class SimpleCompressor:
         self.needs_query = bool(getattr(made, "needs_query", "query" in self._named))
         self.ignores_budget = bool(getattr(made, "ignores_budget", "budget" not in self._named))
         self.deterministic = bool(getattr(made, "deterministic", False))
+        self.longest_context = getattr(made, "longest_context", None)
 
     def fingerprint(self) -> dict[str, Any]:
         """That of the object."""

@@ -7,11 +7,10 @@ filter, service or system.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,13 +72,17 @@ def sentences(text: str) -> list[str]:
     Whitespace belongs to the piece that follows it. A line that starts with a small letter continues the sentence
     before it, so prose wrapped at a fixed width stays whole. No piece is longer than `LONGEST` characters.
     """
-    cuts = [0]
+    return [piece for sentence in _without_blanks(_cut_at_ends(text)) for piece in _not_too_long(sentence)]
+
+
+def _cut_at_ends(text: str) -> Iterator[str]:
+    start = 0
     for found in _END.finditer(text):
-        if found.end() > cuts[-1] and _ends_here(text, found):
-            cuts.append(found.end())
-    cuts.append(len(text))
-    whole = [text[a:b] for a, b in itertools.pairwise(cuts) if b > a]
-    return [piece for sentence in _without_blanks(whole) for piece in _not_too_long(sentence)]
+        if found.end() > start and _ends_here(text, found):
+            yield text[start : found.end()]
+            start = found.end()
+    if start < len(text):
+        yield text[start:]
 
 
 def _ends_here(text: str, found: re.Match[str]) -> bool:
@@ -98,7 +101,7 @@ def _first_visible(text: str, start: int) -> str:
     return ""
 
 
-def _without_blanks(pieces: list[str]) -> Iterator[str]:
+def _without_blanks(pieces: Iterable[str]) -> Iterator[str]:
     """Pieces of nothing but whitespace go in front of the next one (the last ones, behind)."""
     held: list[str] = []
     last: str | None = None
@@ -201,10 +204,12 @@ def keep_best(
     """The texts with only their best sentences left, at most `budget` tokens in all.
 
     `rank` gives all sentence positions, best first. One that no longer fits is passed over for the next that does. If
-    not even one fits, the best that begins in the budget is cut short.
+    not even one fits, the best that begins in the budget is cut short. Where tokens are estimated, what is left fits by
+    the estimate.
     """
     found = [PlacedSentence(slot, piece) for slot, text in enumerate(texts) for piece in sentences(text)]
-    costs = [counter.count(sentence.text) for sentence in found]
+    costs = counter.totals((sentence.text,) for sentence in found)
+    rough = counter.estimates(texts)
     order = list(rank(found))
     waiting = order
     kept: list[int] = []
@@ -215,11 +220,13 @@ def keep_best(
         shown = _render(found, kept, len(texts))
         total = sum(map(counter.count, shown))
         while total > budget and kept:  # tokens of joined text can be more than the sum: rare, and never by much
-            kept.pop()
+            over = total - budget - costs[kept.pop()]
+            while rough and over > 0 and kept:  # but an estimate can be
+                over -= costs[kept.pop()]
             shown = _render(found, kept, len(texts))
             total = sum(map(counter.count, shown))
             waiting = []
-        if not added or not waiting:
+        if not added or not waiting or rough:
             break
     return shown if kept or not found or budget <= 0 else _first_words(found, order, budget, counter, len(texts))
 
@@ -237,10 +244,10 @@ def _fill(waiting: list[int], costs: list[int], room: int) -> tuple[list[int], l
 
 
 def _render(found: Sequence[PlacedSentence], kept: list[int], slots: int) -> list[str]:
-    shown = ["" for _ in range(slots)]
+    shown: list[list[str]] = [[] for _ in range(slots)]
     for position in sorted(kept):
-        shown[found[position].slot] += found[position].text
-    return [text.strip() for text in shown]
+        shown[found[position].slot].append(found[position].text)
+    return ["".join(pieces).strip() for pieces in shown]
 
 
 def _first_words(
@@ -257,9 +264,49 @@ def head(text: str, tokens: int, counter: VocabularyCounter) -> str:
     if tokens <= 0:
         return ""
     at = word_end(text, len(counter.truncate(text, tokens)))
-    while at > 0 and counter.count(text[:at]) > tokens:
-        at = word_end(text, at - 1)
+    less = 1
+    while at > 0 and (size := counter.count(text[:at])) > tokens:
+        if counter.estimates((text[:at],)):
+            less = max(2 * less, at - at * tokens // size)
+        at = word_end(text, at - less)
     return text[:at].rstrip()
+
+
+def tail(text: str, tokens: int, counter: VocabularyCounter) -> str:
+    """The longest end of `text` of at most `tokens` tokens that begins at a word's start where one is near."""
+    if tokens <= 0:
+        return ""
+    if counter.estimates((text,)):
+        reach = counter.reach(text, tokens, from_end=True)
+        end = text[-2 * reach - LONGEST :]
+        if counter.estimates((end,)):
+            return _estimated_tail(text, reach, tokens, counter)
+        text = end
+    reach = min(len(text), 4 * tokens)
+    while reach < len(text) and counter.count(text[-reach:]) <= tokens:
+        reach = min(len(text), 2 * reach)
+    fits, too_long = len(text), len(text) - reach
+    while fits - too_long > 1:
+        middle = (fits + too_long) // 2
+        if counter.count(text[middle:]) <= tokens:
+            fits = middle
+        else:
+            too_long = middle
+    start = word_start(text, fits)
+    while start < len(text) and counter.count(text[start:].lstrip()) > tokens:
+        start = word_start(text, start + 1)
+    return text[start:].lstrip()
+
+
+def _estimated_tail(text: str, reach: int, tokens: int, counter: VocabularyCounter) -> str:
+    less = 0
+    while reach > 0:
+        end = text[word_start(text, len(text) - reach) :].lstrip()
+        if (size := counter.count(end)) <= tokens:
+            return end
+        less = max(2 * less, 1, reach - reach * tokens // size)
+        reach -= less
+    return ""
 
 
 def result_of(value: Any, who: str) -> Messages:

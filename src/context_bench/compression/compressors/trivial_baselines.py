@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from context_bench.compression.compressors.texts import Messages, compressed, head, keep_best, word_start
+from context_bench.compression.compressors.texts import Messages, compressed, head, keep_best, tail
 from context_bench.compression.probes import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import seed_of
@@ -152,15 +152,17 @@ class HeadTail:
 def _both_ends(texts: list[str], budget: int, counter: VocabularyCounter) -> list[str]:
     if budget < 12:
         return _from_the_front(texts, budget, counter)[0]
-    marker = counter.count(MARKER)
-    for spare in range(0, budget, 1):
+    marker, spare = counter.count(MARKER), 0
+    while spare < budget:
         room = budget - marker - spare
         front, cut = _from_the_front(texts, room - room // 2, counter)
         room -= sum(map(counter.count, front))
         back, end_cut = _from_the_back(texts, room, counter)
         shown = _with_marker(front, back, cut, end_cut)
-        if sum(map(counter.count, shown)) <= budget:
+        over = sum(map(counter.count, shown)) - budget
+        if over <= 0:
             return shown
+        spare += max(spare, over) if counter.estimates(shown) else 1
     return _from_the_front(texts, budget, counter)[0]
 
 
@@ -190,31 +192,11 @@ def _from_the_back(texts: list[str], room: int, counter: VocabularyCounter) -> t
     for position in range(len(texts) - 1, -1, -1):
         cost = counter.count(texts[position])
         if cost > room:
-            kept[position] = _end_of(texts[position], room, counter)
+            kept[position] = tail(texts[position], room, counter)
             return kept, position
         kept[position] = texts[position]
         room -= cost
     return kept, 0
-
-
-def _end_of(text: str, tokens: int, counter: VocabularyCounter) -> str:
-    """The longest end of `text` of at most `tokens` tokens, by bisection over its start."""
-    if tokens <= 0:
-        return ""
-    reach = min(len(text), 4 * tokens)
-    while reach < len(text) and counter.count(text[-reach:]) <= tokens:
-        reach = min(len(text), 2 * reach)
-    fits, too_long = len(text), len(text) - reach
-    while fits - too_long > 1:
-        middle = (fits + too_long) // 2
-        if counter.count(text[middle:]) <= tokens:
-            fits = middle
-        else:
-            too_long = middle
-    start = word_start(text, fits)
-    while start < len(text) and counter.count(text[start:].lstrip()) > tokens:
-        start = word_start(text, start + 1)
-    return text[start:].lstrip()
 
 
 class RandomDrop:
