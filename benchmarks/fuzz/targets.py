@@ -365,9 +365,12 @@ def _weights(path: Path) -> object:
 
 def _spliced(data: bytes) -> object:
     """Every text of a document in the place of itself: what comes of it is the same document."""
-    document = _text(data)
+    document = _text(data).encode()
     value = load_json(document)
-    places = {path: f"{document[start:end][1:40]} new" for path, (start, end) in splice._strings(document)}
+    places = {
+        path: f"{document[start:end][1:40].decode('utf-8', 'replace')} new"
+        for path, (start, end) in splice._strings(document)
+    }
     made = load_json(splice.replace_strings(document, places))
     assert type(made) is type(value)
     return made
