@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -109,7 +110,9 @@ def install_line(extra: str = "") -> str:
         return f"pip install '.{named}' in a checkout of context-bench"
     if address := origin.get("url"):
         vcs = str((origin.get("vcs_info") or {}).get("vcs") or "")
-        wanted = f"{DISTRIBUTION}{named} @ {f'{vcs}+' if vcs else ''}{address}"
+        # An index's or a repository's address may hold a password, though the standard says that it must not.
+        shown = re.sub(r"(?<=//)[^/@]*@", "", str(address))
+        wanted = f"{DISTRIBUTION}{named} @ {f'{vcs}+' if vcs else ''}{shown}"
     else:
         wanted = DISTRIBUTION + named
     installer = "pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from context_bench.core.errors import BadInput, PreflightFailed
+from context_bench.core.errors import BadInput, MissingExtra, PreflightFailed
+from context_bench.llm import weights
 from context_bench.llm.weights import SMOLLM2, VARIABLE, Weights, cache_folder, fetch_weights, find_weights
 
 MODEL = b"GGUF" + bytes(range(256)) * 40
@@ -113,3 +115,32 @@ def test_a_file_of_ones_own_goes_first(index: Path, monkeypatch: pytest.MonkeyPa
 def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert cache_folder() == Path.home() / ".cache" / "context-bench"
+
+
+def put_engine(folder: Path) -> Path:
+    wheel = folder / "cb_tiny_engine-2026.5-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("cb_tiny_engine.py", "ANSWER = 42\n")
+        info = "cb_tiny_engine-2026.5.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: cb-tiny-engine\nVersion: 2026.5\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def test_what_runs_the_model_is_fetched_once_and_loaded_from_the_cache(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "ENGINE", "cb_tiny_engine")
+    monkeypatch.setattr("sys.path", sys.path[:])
+    with pytest.raises(MissingExtra, match="local"):
+        weights.load_engine()
+    with pytest.raises(PreflightFailed, match=r"could not fetch cb_tiny_engine.*pip install"):
+        weights.fetch_engine()
+    assert not [path for path in cache_folder().iterdir() if path.name.startswith("cb_tiny_engine")]
+    wheel, said = put_engine(index), list[str]()
+    weights.fetch_engine(said.append)
+    wheel.unlink()
+    weights.fetch_engine(said.append)  # offline from now on
+    assert len(said) == 1
+    assert weights.load_engine().ANSWER == 42

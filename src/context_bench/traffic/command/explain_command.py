@@ -96,7 +96,7 @@ def command(
     if not paths:
         raise BadInput("nothing to explain: give logs, a folder of logs or a stored run, or --web")
     meters = [read_meter(source) for source in meter or []]
-    told, each = _explained(paths, store, system, reaches, texts=texts, index=not no_index, quiet=quiet)
+    told, each = _explained(_summaries(paths, store, system, reaches, texts=texts, index=not no_index, quiet=quiet))
     more = _meters(meters, told)
     more |= _compactions(paths, store, system) if compactions else {}
     more |= _reading(paths) if reading else {}
@@ -104,6 +104,7 @@ def command(
     return 0
 
 
+_IN_FULL = 4  # sessions whose turns stand in the JSON
 #: Sections beside the bill: key in JSON → (its value, its tables).
 More = dict[str, tuple[Any, list[Any]]]
 
@@ -180,27 +181,15 @@ def _publish(
     publish(document, lambda: [*grids(told), *tables], output, out, minimum, maximum)
 
 
-def _explained(
-    paths: list[str],
-    store: str,
-    system: list[str] | None,
-    reaches: list[str],
-    *,
-    texts: bool,
-    index: bool,
-    quiet: bool,
-) -> tuple[Explained, list[dict[str, Any]]]:
+def _explained(summaries: Iterable[dict[str, Any]]) -> tuple[Explained, list[dict[str, Any]]]:
     """The sums, and of at most a few sessions their summaries in full."""
     from context_bench.traffic.explain import Explained
 
     told, each = Explained(), list[dict[str, Any]]()
-    for one in _summaries(paths, store, system, reaches, texts=texts, index=index, quiet=quiet):
+    for one in summaries:
         told.add(one)
         each = [*each, one] if len(each) < _IN_FULL else each
     return told, each if told.sessions <= _IN_FULL else []
-
-
-_IN_FULL = 4
 
 
 def _summaries(
@@ -246,6 +235,14 @@ def _sessions(name: str, store: str, system: list[str] | None) -> Iterable[Any]:
 
         names = sessions.bundled() if name == sessions.PREFIX.rstrip("/") else [name]
         return [sessions.load_session(each) for each in names]
+    return _of_run(name, store, system)
+
+
+def _of_run(name: str, store: str, system: list[str] | None) -> Iterator[Any]:
+    from context_bench.core.errors import UnknownName
     from context_bench.traffic.explain.logs import sessions_of_run
 
-    return sessions_of_run(store, name, system)
+    try:
+        yield from sessions_of_run(store, name, system)
+    except UnknownName as error:
+        raise BadInput(f"no file or folder {name!r} is here, and no such run in {store}: {error}") from None

@@ -1,0 +1,76 @@
+"""What is said where an optional package is missing: which extra, and the command that brings it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from context_bench.core import errors
+from context_bench.core.errors import MissingExtra, install_line, need
+from context_bench.datasets.readers import parquet_rows
+from context_bench.evaluators import IFEvalChecker, MathEquivalence
+from context_bench.stats.lift import bd_rate
+
+ELSEWHERE = {
+    "a wheel": ({"url": "file:///w/x.whl", "archive_info": {}}, "context-bench-tool[plots] @ file:///w/x.whl"),
+    "a repository": (
+        {"url": "https://git.example/x", "vcs_info": {"vcs": "git", "commit_id": "1"}},
+        "context-bench-tool[plots] @ git+https://git.example/x",
+    ),
+    "a password": (
+        {"url": "https://me:geheim@host.example/x.whl", "archive_info": {}},
+        "context-bench-tool[plots] @ https://host.example/x.whl",
+    ),
+    "an index": ({}, "context-bench-tool[plots]"),
+}
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+@pytest.mark.parametrize("pip", [True, False])
+def test_the_command_names_where_this_installation_came_from(
+    place: str, pip: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, wanted = ELSEWHERE[place]
+    monkeypatch.setattr(errors, "_origin", lambda: noted)
+    monkeypatch.setattr(errors, "find_spec", lambda name: object() if pip else None)
+    installer = "pip install" if pip else f"uv pip install --python {sys.executable}"
+    assert install_line("plots") == f"{installer} '{wanted}'"
+
+
+@pytest.mark.parametrize("noted", ["", "no json", "[]", None])
+def test_an_odd_note_of_the_installer_is_no_fault(noted: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return noted
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
+    assert install_line("plots").endswith("'context-bench-tool[plots]'")
+
+
+def test_this_checkout_says_so() -> None:
+    assert install_line("plots") == "pip install '.[plots]' in a checkout of context-bench"
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("punkt", "tasks", IFEvalChecker),
+        ("math_verify", "tasks", MathEquivalence),
+        ("pyarrow.parquet", "parquet", lambda: list(parquet_rows(Path("rows.parquet")))),
+        ("scipy.interpolate", "stats", lambda: bd_rate([1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4])),
+    ],
+)
+def test_what_needs_an_extra_says_so_before_it_begins(
+    package: str, extra: str, use: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf"needs the optional extra '{extra}': pip install"):
+        use()  # type: ignore[operator]
+
+
+def test_what_is_there_is_not_asked_for() -> None:
+    need(["json", "numpy"], "this", "nothing")
+    with pytest.raises(MissingExtra):
+        need(["json", "no_such_package_anywhere"], "this", "nothing")
