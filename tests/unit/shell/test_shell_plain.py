@@ -9,8 +9,6 @@ from context_bench.shell.files import Files
 from context_bench.shell.running import Shell, _parser
 from context_bench.shell.words import plain_words, spelled
 
-pytest.importorskip("tree_sitter_bash")
-
 NAMES = st.sampled_from(
     [
         "cat",

@@ -224,7 +224,8 @@ def test_names_of_ones_own_are_numbered_alike() -> None:
 
 
 def test_the_loopback_page_takes_a_log_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    aiohttp = pytest.importorskip("aiohttp")
+    import aiohttp
+
     from context_bench.traffic.explain.web import DropPage
 
     write_log(tmp_path / "a.jsonl", "s1")
