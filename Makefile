@@ -89,6 +89,7 @@ unit: $(READY)
 
 lock:            ## refresh lock.txt (versions and hashes of all files) from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes --upgrade --quiet --output-file lock.txt
+	awk '/^xllamacpp==/ { found = 1 } found { print } found && !/\\$$/ { exit }' lock.txt >src/context_bench/llm/engine.txt
 
 clean:           ## remove what setup and the tests leave behind
 	rm -rf $(VENV) .vendors tests/browser/node_modules build/pictures build/clients .pytest_cache .mypy_cache .ruff_cache .hypothesis

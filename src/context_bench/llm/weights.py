@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,9 @@ SMOLLM2 = Weights(
 BUNDLED_MODEL = "smollm2-135m-instruct"  # its name in requests and reports
 VARIABLE = "CONTEXT_BENCH_GGUF"
 FETCH = "context-bench model fetch"
-ENGINE, _ENGINE_SINCE = "xllamacpp", "2026.1"  # llama.cpp in this process
+ENGINE = "xllamacpp"  # llama.cpp in this process
+#: Its version and the hashes of its wheels, as in lock.txt: nothing else is taken from an index.
+_ENGINE_LOCK = Path(__file__).with_name("engine.txt")
 Progress = Callable[[str], None]
 
 
@@ -118,8 +120,9 @@ def fetch_weights(progress: Progress | None = None, wanted: Weights = SMOLLM2) -
 def fetch_engine(progress: Progress | None = None) -> None:
     """Fetch what runs a model in this process (about 100 MB unpacked), unless it is installed or was fetched before.
 
-    It comes from the package index that the environment's own installer uses, and is kept in the user's cache folder:
-    for the demo of an installation without the extra `local`. `PreflightFailed` says why it did not work.
+    It comes from the package index that the environment's own installer uses, by the hashes of `engine.txt` alone, and
+    is kept in the user's cache folder: for the demo of an installation without the extra `local`. `PreflightFailed`
+    says why it did not work.
     """
     kept = _engine_folder()
     if importlib.util.find_spec(ENGINE) is not None or kept.is_dir():
@@ -130,7 +133,7 @@ def fetch_engine(progress: Progress | None = None) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with _alone(kept.parent), tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-") as place:
             if not kept.is_dir():
-                _install(Path(place), f"{ENGINE}>={_ENGINE_SINCE}")
+                _install(Path(place), _ENGINE_LOCK)
                 (Path(place) / "installed").replace(kept)
     except OSError as error:
         raise PreflightFailed(
@@ -147,13 +150,15 @@ def load_engine() -> Any:
 
 
 def _engine_folder() -> Path:
-    return cache_folder() / f"{ENGINE}-{sys.implementation.cache_tag}"
+    version = _ENGINE_LOCK.read_text("utf-8").partition("==")[2].split()[0]
+    return cache_folder() / f"{ENGINE}-{version}-{sys.implementation.cache_tag}"
 
 
-def _install(place: Path, package: str) -> None:
-    """Let the environment's own installer unpack a package into `place`/installed."""
+def _install(place: Path, lock: Path) -> None:
+    """Let the environment's own installer unpack what a file of versions and hashes names into `place`/installed."""
     advice = f"Try again with the package index reachable ({FETCH}), or install it: {install_line('local')}"
-    _run_one_of(_commands(place, package, unpacked=True), package, advice)
+    wanted = ["--require-hashes", "--requirement", str(lock)]
+    _run_one_of(_commands(place, wanted, unpacked=True), ENGINE, advice)
 
 
 def _installed(wanted: Weights) -> Iterator[Path]:
@@ -191,7 +196,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _download(place: Path, wanted: Weights) -> None:
     """Let the environment's own installer put the wheel, or what is in it, into `place`."""
     _run_one_of(
-        _commands(place, f"{wanted.package}=={wanted.version}"),
+        _commands(place, [f"{wanted.package}=={wanted.version}"]),
         f"{wanted.package}=={wanted.version}",
         f"Try again with the package index reachable ({FETCH}), or name a GGUF file of your own with --gguf PATH or "
         f"${VARIABLE}.",
@@ -211,17 +216,17 @@ def _run_one_of(commands: Iterable[list[str]], package: str, advice: str) -> Non
     raise PreflightFailed(f"could not fetch {package}: {told}. {advice}")
 
 
-def _commands(place: Path, package: str, *, unpacked: bool = False) -> Iterator[list[str]]:
+def _commands(place: Path, wanted: Sequence[str], *, unpacked: bool = False) -> Iterator[list[str]]:
     """Commands of pip and uv, as far as they are there. pip can leave the wheel; it unpacks it if asked to."""
     options = ["--no-deps", "--only-binary=:all:", "--quiet"]
     into = ["--target", str(place / "installed")]
     if importlib.util.find_spec("pip") is not None:
         way = ["install", *into] if unpacked else ["download", "--dest", str(place)]
-        yield [sys.executable, "-m", "pip", *way, *options, "--disable-pip-version-check", package]
+        yield [sys.executable, "-m", "pip", *way, *options, "--disable-pip-version-check", *wanted]
     beside = Path(sys.executable).parent / "uv"
     # `uvx` and `uv run` say where uv is; their environments have no pip.
     if uv := str(beside) if beside.is_file() else os.environ.get("UV") or shutil.which("uv"):
-        yield [uv, "pip", "install", *options, "--python", sys.executable, *into, package]
+        yield [uv, "pip", "install", *options, "--python", sys.executable, *into, *wanted]
 
 
 def _extract(folder: Path, target: Path, wanted: Weights) -> None:

@@ -129,18 +129,28 @@ def put_engine(folder: Path) -> Path:
 
 
 def test_what_runs_the_model_is_fetched_once_and_loaded_from_the_cache(
-    index: Path, monkeypatch: pytest.MonkeyPatch
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lock, wheel = tmp_path / "engine.txt", put_engine(index)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     monkeypatch.setattr(weights, "ENGINE", "cb_tiny_engine")
+    monkeypatch.setattr(weights, "_ENGINE_LOCK", lock)
     monkeypatch.setattr("sys.path", sys.path[:])
+    lock.write_text("cb_tiny_engine==2026.5 --hash=sha256:" + "0" * 64)
     with pytest.raises(MissingExtra, match="local"):
         weights.load_engine()
-    with pytest.raises(PreflightFailed, match=r"could not fetch cb_tiny_engine.*pip install"):
+    with pytest.raises(PreflightFailed, match=r"(?s)could not fetch cb_tiny_engine.*pip install"):
         weights.fetch_engine()
     assert not [path for path in cache_folder().iterdir() if path.name.startswith("cb_tiny_engine")]
-    wheel, said = put_engine(index), list[str]()
+    said = list[str]()
+    lock.write_text(f"cb_tiny_engine==2026.5 --hash=sha256:{digest}")
     weights.fetch_engine(said.append)
     wheel.unlink()
     weights.fetch_engine(said.append)  # offline from now on
     assert len(said) == 1
     assert weights.load_engine().ANSWER == 42
+
+
+def test_what_runs_the_model_is_pinned_as_everything_else() -> None:
+    lock = (Path(__file__).parents[3] / "lock.txt").read_text("utf-8")
+    assert weights._ENGINE_LOCK.read_text("utf-8") in lock
