@@ -19,11 +19,21 @@ from pathlib import PurePath
 from typing import Any
 
 from context_bench.core.errors import BadInput
+from context_bench.core.secrets import names_a_secret
 
 #: What programs read their provider's address from, and whether with /v1.
 _ADDRESSES = {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1", "ANTHROPIC_BASE_URL": ""}
 
 _PATIENCE = 5.0
+
+
+def dummy_environment(key: str, **more: str) -> dict[str, str]:
+    """The environment of this process without any variable named like a secret; `key` stands for the providers'. For
+    programs that are to meet nobody but our provider.
+    """
+    kept = {name: value for name, value in os.environ.items() if not names_a_secret(name)}
+    local = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+    return {**kept, **local, **dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), key), **more}
 
 
 @dataclass(frozen=True, slots=True)

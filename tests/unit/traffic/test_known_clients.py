@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from context_bench.traffic.client import prepare, run_client
+from context_bench.traffic.client import dummy_environment, prepare, run_client
 
 TAP = "http://127.0.0.1:8080"
 
@@ -72,3 +72,14 @@ async def test_what_was_set_is_said_on_stderr_before_the_client_starts(tmp_path,
     said = capfd.readouterr().err.splitlines()
     assert said[-1] == str(["-c", f'openai_base_url="{TAP}/v1"', "exec"])
     assert [line.startswith("codex: started with -c openai_base_url=") for line in said[:-1]] == [True] * (not quiet)
+
+
+def test_a_program_that_is_examined_gets_no_secret_of_ours(monkeypatch):
+    secrets = ("OPENAI_API_KEY", "ANTHROPIC_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "GITHUB_TOKEN")
+    for name in secrets:
+        monkeypatch.setenv(name, f"geheim-{name}")
+    monkeypatch.setenv("LANGUAGE_OF_TESTS", "de")
+    made = dummy_environment("sk-nobodys", EXTRA="1")
+    assert "geheim" not in "".join(made.values())
+    assert (made["OPENAI_API_KEY"], made["ANTHROPIC_API_KEY"], made["EXTRA"]) == ("sk-nobodys", "sk-nobodys", "1")
+    assert made["LANGUAGE_OF_TESTS"] == "de"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,13 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput, Failed, TimedOut, describe
-from context_bench.core.secrets import names_a_secret
 from context_bench.llm.redact import redact
 from context_bench.llm.responders import Delivery, ResponderError, Staged
 from context_bench.llm.servers import ModelServer
 from context_bench.sandbox.vendors import run_program
 from context_bench.session.activity import Finding
-from context_bench.traffic.client import prepare
+from context_bench.traffic.client import dummy_environment, prepare
 from context_bench.wire.apis import render_stream
 from context_bench.wire.apis.shared import Reply
 from context_bench.wire.request import WireRequest
@@ -40,7 +38,6 @@ _NUMBERS = (41797, 52813)
 _AT_ONCE = 3
 _MOST_REQUESTS = 25
 _DUMMY = "context-bench-dummy-key"
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _SHOWN = 160
 
 _Events = Callable[[list[bytes]], Iterable[bytes]]
@@ -290,9 +287,7 @@ def _linted(runs: Sequence[ClientRun]) -> Finding:
 async def _started(case: ClientCase, words: Sequence[str], seconds: float) -> ClientRun:
     provider = _Provider(case)
     async with ModelServer(provider) as server:
-        environ = {name: value for name, value in os.environ.items() if not names_a_secret(name)}
-        local = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-        prepared = prepare(words, server.url, {**environ, **local, **dict.fromkeys(_KEYS, _DUMMY)})
+        prepared = prepare(words, server.url, dummy_environment(_DUMMY))
         try:
             ended = await asyncio.to_thread(run_program, prepared.command, seconds, None, prepared.env)
         except TimedOut:

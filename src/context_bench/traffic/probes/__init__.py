@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import secrets
 import shlex
 import signal
@@ -30,6 +29,7 @@ from context_bench.llm.coding import decode
 from context_bench.llm.redact import redact
 from context_bench.llm.responders import Delivery, Staged
 from context_bench.llm.servers import ModelServer, Received
+from context_bench.traffic.client import dummy_environment
 from context_bench.wire.apis import Ending, ShapedRequest, read_reply
 from context_bench.wire.apis.shared import Reply, dump
 from context_bench.wire.request import WireRequest
@@ -46,7 +46,6 @@ _MODELS = {"openai-chat": "gpt-4o-mini", "anthropic": "claude-sonnet-4-5", "open
 KEY, OTHER_KEY = "sk-contextbench-grade-first-0000000000000001", "sk-contextbench-grade-other-0000000000000002"
 _PASSED = ("content-type", "content-encoding", "accept-encoding", "anthropic-version")
 _LARGEST_REPLY = 16 * 2**20
-_SECRET = re.compile(r"(API_?KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL)", re.IGNORECASE)
 #: Seconds in which a started proxy has to answer, and between two looks.
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 #: Further attempts where a proxy says of its own that it is asked too much, and seconds before each.
@@ -306,12 +305,6 @@ def _free_port() -> int:
         return int(own.getsockname()[1])
 
 
-def dummy_environment(**more: str) -> dict[str, str]:
-    """The environment of this process with dummy keys in the place of real ones."""
-    kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
-    return {**kept, "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "NO_PROXY": "127.0.0.1,localhost", **more}
-
-
 @asynccontextmanager
 async def _started(line: str, port: int, back: str, log: IO[bytes]) -> AsyncIterator[None]:
     """A proxy that runs until the end, with all that it started; `BadInput` if it does not come up."""
@@ -319,7 +312,7 @@ async def _started(line: str, port: int, back: str, log: IO[bytes]) -> AsyncIter
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
-            env=dummy_environment(HF_HUB_OFFLINE="1"),
+            env=dummy_environment(KEY, HF_HUB_OFFLINE="1"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -24,8 +24,8 @@ from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault, Gra
 from context_bench.core.keys import canonical_json
 from context_bench.llm.redact import redact
 from context_bench.llm.servers import ModelServer
-from context_bench.traffic.client import prepare
-from context_bench.traffic.probes import KEY, WIRES, ProbeProvider, dummy_environment
+from context_bench.traffic.client import dummy_environment, prepare
+from context_bench.traffic.probes import KEY, WIRES, ProbeProvider
 from context_bench.wire.apis import parse_request
 from context_bench.wire.violations import lint_request, repeated_requests
 
@@ -203,7 +203,7 @@ class AgentStart:
 async def _started(line: str) -> AgentStart:
     """Start an agent with dummy keys and our provider as every provider, and wait for its end."""
     async with ModelServer(ProbeProvider()) as provider:
-        prepared = prepare(shlex.split(line), provider.url, dummy_environment())
+        prepared = prepare(shlex.split(line), provider.url, dummy_environment(KEY))
         with tempfile.TemporaryFile() as log:
             try:
                 agent = await asyncio.create_subprocess_exec(
