@@ -120,9 +120,9 @@ def fetch_weights(progress: Progress | None = None, wanted: Weights = SMOLLM2) -
 def fetch_engine(progress: Progress | None = None) -> None:
     """Fetch what runs a model in this process (about 100 MB unpacked), unless it is installed or was fetched before.
 
-    It comes from the package index that the environment's own installer uses, by the hashes of `engine.txt` alone, and
-    is kept in the user's cache folder: for the demo of an installation without the extra `local`. `PreflightFailed`
-    says why it did not work.
+    It comes from the package index that the environment's own installer uses, only by the hashes in the list beside
+    this module, and is kept in the user's cache folder: for the demo of an installation without the extra `local`.
+    `PreflightFailed` says why it did not work.
     """
     kept = _engine_folder()
     if importlib.util.find_spec(ENGINE) is not None or kept.is_dir():
