@@ -1,7 +1,8 @@
 """A long run with faults on: `context-bench run` against a provider that fails in every way, killed, halted, resumed.
 Nothing may be lost.
 
-    python benchmarks/soak.py [--minutes 30] [--requests N] [--seed 0] [--workers 12] [--store URL] [--samples FILE]
+    python benchmarks/soak.py [--minutes 30] [--requests N] [--seed 0] [--workers 12] [--pace 80] [--store URL]
+        [--samples FILE]
 
 Everything is on loopback and in a folder that is removed. Several rounds, each a run of its own in one store: arms
 `direct`, `behind` (a proxy that halves contexts) and four controls, a tap in a process of its own before the provider,
@@ -9,9 +10,10 @@ a judge, a viewer that is browsed all the while. Phases, by their share of the t
 first):
 
 * 0.1: rounds that are killed (SIGKILL) and resumed, halted (SIGSTOP), and whose tap is killed;
-* 0.7, and 30 minutes at least if as many are asked for: first a round that nothing but the provider disturbs sets the
+* 0.7, and 30 minutes at least if as many are asked for: first a round that nothing but the provider disturbs shows the
   pace, and the tap is warmed with requests of nobody's; then comes one long round in one process, with the provider's
-  faults and halts only: the slopes of run and tap are measured here, the tap's to the end;
+  faults and halts only: the slopes of run and tap are measured here, the tap's to the end. While it has faults, the
+  provider takes `--pace` requests a second at most, so that a round has a length and the machine room for other work;
 * 0.2, and 25 minutes at least: each round is played again undisturbed into another store and both reports are compared;
   the store that the viewer shows is at rest, and the viewer's slope is measured.
 
@@ -45,7 +47,7 @@ from soak_programs import Broken, Programs, free_port, listening
 from viewer import Browser
 
 from context_bench.engine import open_store
-from context_bench.testing.hostile import Hostile, MisbehavingProxy
+from context_bench.testing.hostile import MisbehavingProxy
 
 ARMS, PER_EXAMPLE = 6, 9.0  # requests of an example, those of the judge and second tries among them
 TIMEOUT = 5.0  # seconds for an attempt
@@ -55,7 +57,7 @@ KILLED, FAULTY = 0.1, 0.8  # of the time: until when rounds are killed, and unti
 UNBILLED = 0.001  # of a round's rows at most may be whole answers whose stream stalled before their bill
 LONG = 30.0  # minutes at least of the long round, if as many are asked for; of less a slope's interval is too wide
 REST = 25.0  # minutes at least that the viewer's store is at rest; less in a short trial
-MARGIN = 1.8  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
+MARGIN = 1.15  # of a long round's size: one that ends early shows no slope, one that ends late only takes longer
 LOOKS = ("", "?sort=latency&order=down", "?failed=1", "?q=box", "/summary?part")  # at a run
 VIEWS_AT_ONCE = 4  # as many as the viewer reads at once
 TAP_WARM = 14_000  # requests after which the conversations that a tap remembers have filled their room
@@ -98,8 +100,9 @@ class Soak:
         self.store, self.calm_store = asked.store or str(folder / "store.db"), str(folder / "calm.db")
         self.random = random.Random(asked.seed)
         self.faults = soak_faults.Faults(asked.seed)
+        pace = soak_faults.Pace(self.faults, asked.pace)
         self.direct, self.behind, self.judge = (
-            Hostile(self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3)
+            soak_faults.Paced(pace, self.faults, answer=soak_faults.answer, tick=0.004) for _ in range(3)
         )
         self.relay_url = ""
         self.tap_port = free_port()
@@ -534,7 +537,7 @@ class Soak:
         """What happened and what held, by name."""
         sums = self.sums
         return {
-            f"{self.asked.minutes:g} minutes, seed {self.asked.seed}": "**held**"
+            f"{self.asked.minutes:g} minutes, seed {self.asked.seed}, {self.asked.pace:g} requests a second": "**held**"
             if not self.broken
             else f"**{len(self.broken)} broken**",
             "requests, by the provider's own log; pages of the viewer": f"{requests:,}; {self.views:,}",
@@ -566,6 +569,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--pace", type=float, default=80.0, help="requests a second, of all providers together")
     parser.add_argument("--store", help="a PostgreSQL URL; else a file in the folder")
     parser.add_argument("--samples", type=Path, help="write every sample of memory, files and threads there")
     parser.add_argument("--keep", type=Path, help="a folder to work in, which stays")

@@ -4,13 +4,16 @@ text alone.
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from context_bench.core.keys import seed_of, stable_hash
 from context_bench.testing import hostile_cases
-from context_bench.testing.hostile import Asked, Hostile
+from context_bench.testing.hostile import Asked, Hostile, Order
 from context_bench.testing.hostile_cases import CASES, Act, HostileCase, Scene, Step
 
 WORDS = ("amber", "basalt", "cedar", "delta", "ember", "fjord", "garnet", "heron")
@@ -102,6 +105,34 @@ class Faults:
                 return fitting[which % len(fitting)] if fitting else "answer"
             at -= share
         return "answer"
+
+
+class Pace:
+    """The rate at which several providers together take requests while faults are on; none while they are off."""
+
+    def __init__(self, faults: Faults, each_second: float) -> None:
+        self.faults, self.gap, self.next = faults, 1 / each_second, 0.0
+
+    async def wait(self) -> None:
+        """Wait for this request's turn."""
+        if self.faults.on:
+            now = time.monotonic()
+            self.next = max(now, self.next + self.gap)
+            await asyncio.sleep(self.next - now)
+
+
+class Paced(Hostile):
+    """The hostile provider, which takes requests at a pace that it shares with others."""
+
+    def __init__(self, pace: Pace, order: Order, **options: Any) -> None:
+        super().__init__(order, **options)
+        self.pace = pace
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
+        asked = await super()._read(reader, writer)
+        if asked is not None:
+            await self.pace.wait()
+        return asked
 
 
 def example(round_: int, number: int, seed: int) -> dict[str, object]:
