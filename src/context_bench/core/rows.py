@@ -278,10 +278,13 @@ def without_ranks(rows: Iterable[EvalRow]) -> Iterator[EvalRow]:
 
 # --- equal content ---
 _TIMED = ("ttft", "in_flight", "waited", "seconds", "calls", "prefix_tokens")
+_KEYED = ("arrived_as",)  # made by a tap with a key that ends with it
 
 
 def canonical(row: EvalRow) -> dict[str, Any]:
-    """Content of a row without what differs between two equal runs: times, numbers of attempts, order of arrival."""
+    """Content of a row without what differs between two equal runs: times, numbers of attempts, order of arrival, digests
+    by the key of one tap.
+    """
     facts: dict[str, Any] = plain(row)
     facts.pop("latency", None)
     return facts | {name: _untimed(facts[name]) for name in ("usage", "wire", "metadata")}
@@ -289,7 +292,7 @@ def canonical(row: EvalRow) -> dict[str, Any]:
 
 def _untimed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _untimed(item) for key, item in value.items() if key not in _TIMED}
+        return {key: _untimed(item) for key, item in value.items() if key not in (*_TIMED, *_KEYED)}
     return value
 
 

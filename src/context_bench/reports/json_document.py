@@ -32,6 +32,8 @@ _OCCASION = re.compile(
 )
 #: … and what counts attempts on the wire: a request that was tried twice came twice.
 _ATTEMPTS = ("calls", "client_calls", "calls_per_request", "bytes", "prefix_tokens")
+#: … and of a row what a tap made with a key of its own, which ends with the tap.
+_KEYED = ("arrived_as",)
 _FIGURES = "families"  # stands for the figures of families, each of which is written under its own key
 _TOP = (
     *("schema", "summary", "estimates", "comparisons", "lifts", "by_type", "wire"),
@@ -176,7 +178,7 @@ def _stable_row(record: dict[str, Any]) -> dict[str, Any]:
     by any of them.
     """
     record["usage"] = _without(record.get("usage", {}), ("calls", "judge"))
-    record["wire"] = _without(record.get("wire", {}), _ATTEMPTS)
+    record["wire"] = _without(record.get("wire", {}), (*_ATTEMPTS, *_KEYED))
     kept: dict[str, Any] = _stable(record, in_row=True)
     return {name: value for name, value in kept.items() if value or name not in ("errors", "usage", "wire")}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from context_bench.core.records import EvalRow, Result
-from context_bench.core.rows import limit_notes
+from context_bench.core.rows import differences, limit_notes
 from context_bench.reports import to_json, write
 
 ANY = st.text(alphabet=st.characters(), max_size=40)
@@ -163,6 +163,15 @@ def test_canonical_reports_do_not_tell_how_busy_the_day_was(results: Callable[..
     slowed.notes = [*slowed.notes, *limit_notes(slowed.manifest)]
     assert len(slowed.notes) == len(results().notes) + 1
     assert to_json(slowed, canonical=True) == to_json(results(), canonical=True)
+
+
+def test_canonical_reports_hold_no_digest_by_the_key_of_one_tap(results: Callable[..., Result]) -> None:
+    """A tap that is started again makes other digests of the same requests."""
+    first, second = results(), results()
+    first.rows[0].wire["arrived_as"], second.rows[0].wire["arrived_as"] = "98dc027625dac", "492543d077dba"
+    assert to_json(first, canonical=True) == to_json(second, canonical=True) == to_json(results(), canonical=True)
+    assert not differences(first.rows, second.rows)
+    assert '"98dc027625dac"' in to_json(first)
 
 
 def test_canonical_keeps_every_finding(results: Callable[..., Result]) -> None:
