@@ -282,8 +282,8 @@ _KEYED = ("arrived_as",)  # made by a tap with a key that ends with it
 
 
 def canonical(row: EvalRow) -> dict[str, Any]:
-    """Content of a row without what differs between two equal runs: times, numbers of attempts, order of arrival, digests
-    by the key of one tap.
+    """Content of a row without what differs between two equal runs: times, numbers of attempts, order of arrival,
+    digests by the key of one tap.
     """
     facts: dict[str, Any] = plain(row)
     facts.pop("latency", None)
