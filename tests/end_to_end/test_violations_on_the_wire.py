@@ -108,6 +108,12 @@ def text_of(message, change):
         message["content"][-1]["text"] = change(message["content"][-1]["text"])
 
 
+def swapped(body):
+    """The results of two calls change places."""
+    one, other = (message for message in body["messages"] if message["role"] == "tool")
+    one["content"], other["content"] = other["content"], one["content"]
+
+
 def set_role(role, other):
     return lambda body: each(body, role, lambda message: message.update(role=other))
 
@@ -235,7 +241,7 @@ CASES = [
         lambda body: body["input"].pop(-2),
         lambda body: body["input"].__delitem__(slice(-3, None)),
     ),
-    ("unanswered_tool_call", "openai-agent", drop("messages", 4), put((*MESSAGES, 4, "content"), "")),
+    ("unanswered_tool_call", "openai-agent", drop("messages", 4), put((*MESSAGES, 4, "content"), "…")),
     ("unanswered_tool_call", "claude-code", drop("messages", 4), put((*RESULT, "content"), "…")),
     (
         "tool_arguments_changed",
@@ -353,13 +359,13 @@ CASES = [
         "media_reencoded",
         "claude-code",
         put((*TASK, 0, "source", "data"), OTHERS),
-        put((*TASK, 0, "source", "media_type"), "image/jpeg"),
+        lambda body: rewritten_keys(at(*TASK, 0)(body)),
     ),
     (
         "media_reencoded",
         "codex",
         put((*ITEMS, 0, "content", 0, "image_url"), f"data:image/png;base64,{OTHERS}"),
-        put((*ITEMS, 0, "content", 0, "detail"), "low"),
+        put((*ITEMS, 0, "content", 0, "detail"), "auto"),
     ),
     (
         "message_added",
@@ -371,7 +377,7 @@ CASES = [
         "message_added",
         "claude-code",
         lambda body: body["messages"].insert(1, {"role": "assistant", "content": "I remember that valve 9 leaks."}),
-        lambda body: body["messages"][1]["content"].pop(),
+        lambda body: body["messages"][1]["content"][-1].update(text="H"),
     ),
     (
         "text_added",
@@ -392,6 +398,25 @@ CASES = [
         put((*MESSAGES, 3, "content"), "…"),
     ),
     ("tool_error_lost", "claude-code", drop(*RESULT, "is_error"), put((*RESULT, "content"), "short")),
+    ("tool_result_swapped", "openai-agent", swapped, put((*MESSAGES, 4, "content"), "…")),
+    (
+        "text_damaged",
+        "plain-system",
+        lambda body: text_of(body["messages"][0], lambda text: json.dumps([{"type": "text", "text": text}])),
+        lambda body: text_of(body["messages"][0], lambda text: text[:9]),
+    ),
+    (
+        "part_lost",
+        "claude-code",
+        lambda body: body["messages"][1]["content"].pop(),
+        lambda body: body["messages"][1]["content"][-1].update(text="H"),
+    ),
+    (
+        "field_changed",
+        "claude-code",
+        put((*TASK, 0, "source", "media_type"), "image/jpeg"),
+        put((*TASK, 1, "citations"), None),
+    ),
     ("previous_response_id_changed", "codex", drop("previous_response_id"), put(("previous_response_id",), "resp_1")),
 ]
 
@@ -507,6 +532,7 @@ async def test_a_provider_that_cuts_without_a_word(share, told):
 def test_every_kind_has_its_proxies():
     elsewhere = {"beta_header_lost", "json_reserialised", "wire_changed", "retry", "duplicate", "silent_truncation"}
     elsewhere |= {"after_done"}  # of replies: test_watch.py
+    elsewhere |= {"usage_not_asked"}  # between two APIs: test_faulty_relays.py
     elsewhere |= {"forwarded_differently", "conversation_leaked", "key_leaked"}  # of several: test_replay_command.py …
     elsewhere |= {rule.kind for rule in RULES} - {case[0] for case in CASES}  # of the request alone: test_linter.py
     assert {case[0] for case in CASES} | elsewhere == set(KINDS)

@@ -46,6 +46,7 @@ class WireMessage:
     tool_calls: list[dict[str, Any]] = field(default_factory=list)  # {"id", "name", "arguments"}: arguments as sent
     tool_call_id: str | None = None  # of a tool result
     failed: bool = False  # of a tool result: the wire has a flag for it, and it is set
+    fields: dict[str, Any] = field(default_factory=dict)  # else told on it by its wire that a model gets, by name
 
     @property
     def text(self) -> str:

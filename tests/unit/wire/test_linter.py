@@ -66,6 +66,13 @@ def parts(*blocks, role="user"):
     return {"role": role, "content": list(blocks)}
 
 
+def made(**more):
+    """A message of the assistant with one call, some of it in another form."""
+    told = {key: value for key, value in {**call(), **more}.items() if value is not None}
+    return {"role": "assistant", "content": None, "tool_calls": [told]}
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 MISSING = {**SCHEMA, "required": ["path", "title"]}
 OPEN_ENDED = {**MISSING, "allOf": [{"properties": {"title": {}}}]}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
@@ -146,7 +153,12 @@ CASES = [
     (
         "tool_result_in_parts",
         chat(USER, calls("a"), result("a", [TEXT, TEXT])),
-        chat(USER, calls("a"), result("a", [TEXT, {"type": "image_url", "image_url": {"url": "https://a.example/b"}}])),
+        chat(
+            USER,
+            calls("a"),
+            result("a", [TEXT, {"type": "image_url", "image_url": {"url": "https://a.example/b"}}]),
+            model="my-model",
+        ),
     ),
     (
         "media_as_text",
@@ -181,6 +193,83 @@ CASES = [
         chat({"role": "user", "content": "As JSON."}, response_format={"type": "json_object"}),
     ),
     ("parameter_refused", chat(max_tokens=9, model="gpt-5-mini"), chat(max_tokens=9)),
+    ("parameter_refused", claude(temperature=1.4), claude(temperature=1)),
+    ("sampling_refused", claude(temperature=1, top_p=0.9), claude(temperature=1, top_p=0.9, model="claude-sonnet-4-0")),
+    ("foreign_parameter", chat(stop_sequences=["END"]), chat(stop=["END"])),
+    ("foreign_parameter", chat(system="Be brief."), chat(system="Be brief.", model="my-model")),
+    (
+        "foreign_parameter",
+        chat(tools=[function()], tool_choice={"type": "any"}),
+        chat(tools=[function()], tool_choice="required"),
+    ),
+    ("foreign_parameter", responses(max_tokens=9), responses(max_output_tokens=9)),
+    ("foreign_parameter", responses(response_format={"type": "text"}), responses(text={"format": {"type": "text"}})),
+    ("foreign_parameter", claude(parallel_tool_calls=False, tools=[tool()]), claude(tools=[tool()])),
+    (
+        "foreign_parameter",
+        claude(tools=[tool()], tool_choice="auto"),
+        claude(tools=[tool()], tool_choice={"type": "auto"}),
+    ),
+    ("foreign_tool", chat(tools=[{"type": "function", "name": "f", "parameters": SCHEMA}]), chat(tools=[function()])),
+    (
+        "tool_call_form_wrong",
+        claude(
+            USER,
+            parts({"type": "tool_use", "id": "a", "name": "read", "input": '{"n": 1}'}, role="assistant"),
+            answers("a"),
+        ),
+        claude(USER, use("a"), answers("a")),
+    ),
+    ("tool_call_form_wrong", chat(USER, made(type=None), result()), chat(USER, made(), result())),
+    (
+        "tool_call_form_wrong",
+        chat(USER, made(function={"name": "read", "arguments": {}}), result()),
+        chat(USER, made(), result()),
+    ),
+    (
+        "tool_call_form_wrong",
+        chat(USER, made(function={"name": "read", "arguments": '"{}"'}), result()),
+        chat(USER, made(), result()),
+    ),
+    (
+        "tool_call_form_wrong",
+        responses(USER, CALL_ITEM | {"arguments": ""}, OUTPUT),
+        responses(USER, CALL_ITEM, OUTPUT),
+    ),
+    ("unknown_block_key", chat(USER, made(index=0), result()), chat(USER, made(index=None), result())),
+    ("call_id_refused", chat(USER, calls("c" * 41), result("c" * 41)), chat(USER, calls("c" * 40), result("c" * 40))),
+    ("call_id_refused", claude(USER, use("a|b"), answers("a|b")), claude(USER, use("a_b"), answers("a_b"))),
+    (
+        "item_id_refused",
+        responses(USER, CALL_ITEM | {"id": "call_1"}, OUTPUT),
+        responses(USER, CALL_ITEM | {"id": "fc_1"}, OUTPUT),
+    ),
+    ("duplicate_call_id", chat(USER, calls("a", "a"), result("a")), chat(USER, calls("a"), result("a"))),
+    ("block_misplaced", claude(USER, parts(IMAGE, role="assistant"), USER), claude(parts(IMAGE))),
+    ("block_misplaced", claude(parts({"text": "hello"})), claude(parts(TEXT))),
+    (
+        "block_misplaced",
+        responses(USER, parts({"type": "input_text", "text": "x"}, role="assistant"), USER),
+        responses(USER, parts({"type": "output_text", "text": "x"}, role="assistant"), USER),
+    ),
+    ("cache_mark_unknown", claude(parts(TEXT | {"cache_control": {"type": "persistent"}})), claude(parts(TEXT | MARK))),
+    (
+        "thinking_unsigned",
+        claude(USER, parts(THOUGHT | {"signature": ""}, TEXT, role="assistant"), USER),
+        claude(USER, parts(THOUGHT, TEXT, role="assistant"), USER),
+    ),
+    (
+        "thinking_missing",
+        claude(USER, use("a"), answers("a"), **THINKS),
+        claude(
+            USER, parts(THOUGHT, *use("a")["content"], role="assistant"), answers("a"), use("b"), answers("b"), **THINKS
+        ),
+    ),
+    (
+        "prefill_refused",
+        claude(USER, ASSISTANT | {"content": "It is "}),
+        claude(USER, ASSISTANT | {"content": "It is"}),
+    ),
 ]
 #: kind, the request before, the one that breaks the rule, one that comes close
 SINCE = [

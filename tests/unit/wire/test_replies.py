@@ -319,7 +319,11 @@ def test_signed_thinking_and_blocks_of_one_api_arrive_as_they_were() -> None:
     assert _kinds(read_reply("anthropic", dump({**body, "content": [thought, body["content"][2]]})), back) == [
         "reply_block_lost"
     ]
-    chat = {"choices": [{"message": {"content": "Hi", "reasoning_content": "Hm."}, "finish_reason": "stop"}]}
+    chat = {
+        "choices": [
+            {"message": {"role": "assistant", "content": "Hi", "reasoning_content": "Hm."}, "finish_reason": "stop"}
+        ]
+    }
     assert _kinds(read_reply("openai-chat", dump(chat)), back) == []
     stream = _stream("anthropic", Reply("Hi", [], "stop", None, "m", reasoning="Hm."))
     signed = _renumbered(stream, b'_delta","signature":""', b'_delta","signature":"s"')

@@ -36,7 +36,7 @@ from context_bench.traffic.probes import (
 )
 from context_bench.wire.apis import ShapedRequest
 from context_bench.wire.request import WireRequest
-from context_bench.wire.violations import Violation, compare_requests, repeated_requests
+from context_bench.wire.violations import Violation, compare_requests, lint_changes, repeated_requests
 
 _TICKET = re.compile(r"ticket-(\d{3})-[0-9a-f]{6}")
 _Ask = Callable[[ProbeRig, str], Awaitable[GradeAnswer]]
@@ -105,6 +105,8 @@ def request_faults(asked: ProbeExchange) -> list[GradeFault]:
         sent_headers=sent.headers if same else None,  # of one API: on another they mean nothing
         received_headers=main.headers if same else None,
     )
+    if isinstance(main.body, Mapping):
+        found += lint_changes(sent.body, main.body, sent_wire=sent.wire, wire=main.wire, known=found)
     found = [one for one in found if not _follows(one, found, sent, same)]
     again = repeated_requests([(each.raw, 200) for each in asked.arrived])
     faults = [fault(one.kind, one.detail, asked, tokens=True) for one in [*found, *again]]

@@ -15,6 +15,7 @@ from context_bench.core.numbers import ANTHROPIC, count, usage_of
 from context_bench.core.records import Usage
 from context_bench.wire.apis.shared import (
     OBJECT,
+    Fault,
     Grammar,
     Pieces,
     Reply,
@@ -24,6 +25,7 @@ from context_bench.wire.apis.shared import (
     as_dict,
     as_list,
     as_str,
+    filled,
     params_of,
     pieces_of,
     reply_id,
@@ -159,7 +161,20 @@ def parse_reply(body: Any) -> Reply:
     reply.finish_reason, reply.stop = _stop(body.get("stop_reason")), as_str(body.get("stop_reason"))
     reply.model = as_str(body.get("model"))
     reply.usage, reply.raw_usage = usage_of(body.get("usage"), ANTHROPIC), as_dict(body.get("usage")) or None
+    reply.extras |= _own(body, as_dict(body.get("usage")))
+    if body.get("role") != "assistant" or body.get("type") != "message":
+        reply.faults = (Fault("field", "a message without its type or the role of the assistant"),)
+    if any(as_dict(each).get("type") == "tool_use" and not isinstance(each.get("input"), OBJECT) for each in content):
+        reply.faults += (Fault("arguments", "the input of a call is no object"),)
     return reply
+
+
+def _own(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a message beside its content that only this API has."""
+    container = as_dict(message.get("container")).get("id")
+    searches = {name: n for name, n in as_dict(usage.get("server_tool_use")).items() if n}
+    stop = message.get("stop_sequence")
+    return filled(container=container, stop_sequence=stop, server_tool_use=searches)
 
 
 def _stop(raw: Any) -> str | None:
@@ -182,6 +197,11 @@ class _Builder:
         }
         if kind == "tool_use":
             entry.update(id=block.get("id"), name=block.get("name"), input=block.get("input"))
+        elif kind == "text":
+            entry["citations"] = as_list(block.get("citations"))
+        elif kind not in _THOUGHTS:
+            entry["own"] = {name: value for name, value in block.items() if name != "input"}
+            entry["input"] = block.get("input")
         if kind in _THOUGHTS:
             entry["signature"] = as_str(block.get("signature" if kind == "thinking" else "data")) or ""
         self._pieces.taken(index)  # of a block that is begun again
@@ -194,6 +214,8 @@ class _Builder:
         if kind == "signature_delta" and isinstance(delta.get("signature"), str):
             entry = self._blocks.setdefault(index, {"type": "thinking", "text": ""})
             entry["signature"] = entry.get("signature", "") + delta["signature"]
+        if kind == "citations_delta" and "citations" in self._blocks.get(index, {}):
+            self._blocks[index]["citations"].append(delta.get("citation"))
         name = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}.get(str(kind))
         piece = as_str(delta.get(name)) if name else None
         if not piece:
@@ -221,6 +243,10 @@ class _Builder:
             reasoning="".join(thoughts) if thoughts else None,
             signatures=[entry["signature"] for entry in entries if entry.get("signature")],
             blocks=[str(entry["type"]) for entry in entries],
+            extras=filled(
+                citations=[each for entry in entries for each in entry.get("citations", [])],
+                own_blocks=[[entry["own"], _arguments(entry)] for entry in entries if "own" in entry],
+            ),
         )
 
 
@@ -240,11 +266,13 @@ class AnthropicStream(StreamReader):
         self._builder = _Builder(self._pieces)
         self._head = Reply()
         self._usage: dict[str, Any] = {}
+        self._own: dict[str, Any] = {}
 
     def put_together(self) -> Reply:
         reply = self._builder.reply()
         reply.model, reply.finish_reason, reply.stop = self._head.model, self._head.finish_reason, self._head.stop
         reply.usage, reply.raw_usage = usage_of(self._usage, ANTHROPIC), dict(self._usage) or None
+        reply.extras |= _own(self._own, self._usage)
         return reply
 
     def take(self, name: str, body: Mapping[str, Any]) -> None:
@@ -253,6 +281,7 @@ class AnthropicStream(StreamReader):
         if kind == "message_start":
             message = as_dict(body.get("message"))
             self._head.model = as_str(message.get("model"))
+            self._own |= filled(container=message.get("container"))
             self._bill(as_dict(message.get("usage")))
         elif kind == "content_block_start":
             self.started = self._builder.start(index, as_dict(body.get("content_block"))) or self.started
@@ -261,6 +290,8 @@ class AnthropicStream(StreamReader):
         elif kind == "message_delta":
             self._head.stop = as_str(as_dict(body.get("delta")).get("stop_reason")) or self._head.stop
             self._head.finish_reason = _stop(self._head.stop)
+            delta = as_dict(body.get("delta"))
+            self._own |= filled(stop_sequence=delta.get("stop_sequence"), container=delta.get("container"))
             self._bill(as_dict(body.get("usage")))
         elif kind == "message_stop":
             self.complete = self.over = True
@@ -343,6 +374,8 @@ class AnthropicGrammar(Grammar):
             self.fault("index", f"block {len(self._seen) + 1} has index {index}")
         if self._open:
             self.fault("order", "a block begins before the one before it has ended")
+        if block.get("type") == "tool_use" and not isinstance(block.get("input"), OBJECT):
+            self.fault("arguments", "the input of a call begins as no object")
         self._seen.add(index)
         self._open[index] = str(block.get("type"))
 

@@ -11,6 +11,7 @@ from context_bench.core.records import Usage
 from context_bench.wire.apis.shared import (
     CREATED,
     OBJECT,
+    Fault,
     Grammar,
     Reply,
     StreamReader,
@@ -19,6 +20,7 @@ from context_bench.wire.apis.shared import (
     as_list,
     as_str,
     error_text,
+    filled,
     joined,
     params_of,
     pieces_of,
@@ -28,9 +30,12 @@ from context_bench.wire.apis.shared import (
     text_part,
     unknown_part,
 )
-from context_bench.wire.request import Part, WireMessage, WireRequest
+from context_bench.wire.request import RESULT_ROLES, Part, WireMessage, WireRequest
 
 _TEXT_KINDS = ("text", "input_text", "output_text")
+#: What a message tells beside its content that a model gets or has to get back; and what every call of one has.
+_FIELDS = ("name", "prefix", "partial", "reasoning_details", "thinking_blocks")
+_CALL_FIELDS = ("id", "type", "function", "custom", "index")
 
 
 def parse_request(body: Mapping[str, Any]) -> WireRequest:
@@ -59,7 +64,11 @@ def _message(raw: Any) -> WireMessage:
         calls.append(tool_call({"function": raw["function_call"]}))
     role = as_str(raw.get("role")) or "unknown"
     answered = as_str(raw.get("tool_call_id")) or (as_str(raw.get("name")) if role == "function" else None)
-    return WireMessage(role, parts, calls, answered, failed=raw.get("is_error") is True)
+    fields = {name: raw[name] for name in _FIELDS if raw.get(name) and role not in RESULT_ROLES}
+    for call in map(as_dict, as_list(raw.get("tool_calls"))):
+        if more := {name: value for name, value in call.items() if name not in _CALL_FIELDS and value}:
+            fields[f"call {call.get('id')}"] = more
+    return WireMessage(role, parts, calls, answered, failed=raw.get("is_error") is True, fields=fields)
 
 
 def content_parts(content: Any, holder: Any = None) -> list[Part]:
@@ -118,7 +127,7 @@ def parse_reply(body: Any) -> Reply:
     content = message.get("content")
     if content is not None and not isinstance(content, str | list):
         raise BadReply(f"Unexpected response: message content is a JSON {type(content).__name__}")
-    parts = content_parts(content)
+    parts, raw_calls = content_parts(content), [as_dict(call) for call in as_list(message.get("tool_calls"))]
     return Reply(
         text=joined(parts, "text"),
         tool_calls=_reply_calls(message),
@@ -135,7 +144,34 @@ def parse_reply(body: Any) -> Reply:
             *(_call_type(call) for call in as_list(message.get("tool_calls"))),
             *["choice"] * (len(choices) - 1),
         ],
+        extras=filled(
+            annotations=message.get("annotations"),
+            logprobs=_logprobs(choice),
+            choices=[_further(as_dict(each)) for each in choices[1:]],
+        ),
+        faults=tuple(_form_faults(message, raw_calls)),
     )
+
+
+def _form_faults(message: Mapping[str, Any], calls: list[dict[str, Any]]) -> Iterator[Fault]:
+    if message.get("role") != "assistant":
+        yield Fault("field", "a message without the role of the assistant")
+    if any(call.get("type") not in ("function", "custom") for call in calls):
+        yield Fault("field", "a tool call without its type")
+    if any(not isinstance(as_dict(call.get("function")).get("arguments", ""), str) for call in calls):
+        yield Fault("arguments", "arguments that are no text of JSON")
+
+
+def _logprobs(choice: Mapping[str, Any]) -> list[Any]:
+    held = as_dict(choice.get("logprobs"))
+    return [*as_list(held.get("content")), *as_list(held.get("refusal"))]
+
+
+def _further(choice: Mapping[str, Any]) -> list[Any]:
+    """A further choice: its text, its calls, the reason of its end."""
+    message = as_dict(choice.get("message"))
+    text = joined(content_parts(message.get("content")), "text") or ""
+    return [text, [[call["name"], call["arguments"]] for call in _reply_calls(message)], choice.get("finish_reason")]
 
 
 def _call_type(raw: Any) -> str:
@@ -159,7 +195,8 @@ class ChatStream(StreamReader):
         self._moved: dict[int, int] = {}  # places of calls whose index another has, by index
         self._types: dict[str, None] = {}
         self._call_types: dict[int, str] = {}
-        self._others: set[int] = set()  # indexes of further choices
+        self._others: dict[int, ChatStream] = {}  # further choices, by index
+        self._extras: dict[str, list[Any]] = {}
 
     def put_together(self) -> Reply:
         reply, taken = self._reply, self._pieces.taken
@@ -170,7 +207,16 @@ class ChatStream(StreamReader):
         reply.tool_calls = [self._calls[index] for index in sorted(self._calls)]
         calls = [self._call_types[index] for index in sorted(self._calls)]
         reply.stop, reply.blocks = reply.finish_reason, [*self._types, *calls, *["choice"] * len(self._others)]
+        reply.extras |= filled(**self._extras)
+        if self._others:
+            reply.extras["choices"] = [self._others[index].further() for index in sorted(self._others)]
         return reply
+
+    def further(self) -> list[Any]:
+        """The reply as a further choice of another."""
+        reply = self.reply
+        calls = [[call["name"], call["arguments"]] for call in reply.tool_calls]
+        return [reply.text or "", calls, reply.finish_reason]
 
     def done(self) -> None:
         self.complete = self.over = True
@@ -190,11 +236,11 @@ class ChatStream(StreamReader):
             if not choice.get("index"):
                 self._choice(choice)
             elif isinstance(choice["index"], int):
-                self._others.add(choice["index"])
+                self._others.setdefault(choice["index"], ChatStream())._choice(choice)
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
-        told, pieces = choice.get("delta"), self._pieces
-        delta: Mapping[str, Any] = told if isinstance(told, OBJECT) else {}
+        given, pieces = choice.get("delta"), self._pieces
+        delta: Mapping[str, Any] = given if isinstance(given, OBJECT) else {}
         content = delta.get("content")
         if not isinstance(content, str):
             content = joined(content_parts(content), "text")
@@ -202,6 +248,9 @@ class ChatStream(StreamReader):
             pieces.add("text", content)
         if "audio" in delta or "annotations" in delta:
             self._types |= dict.fromkeys(_types(delta))
+        for name, more in ("annotations", as_list(delta.get("annotations"))), ("logprobs", _logprobs(choice)):
+            if more:
+                self._extras.setdefault(name, []).extend(more)
         reasoning = as_str(delta.get("reasoning_content")) or as_str(delta.get("reasoning"))
         if reasoning:
             pieces.add("reasoning", reasoning)
@@ -257,13 +306,17 @@ class ChatGrammar(Grammar):
         super().__init__()
         self._id: str | None = None
         self._ids: dict[int, str] = {}  # of calls, by index
-        self._stopped = False
+        self._stopped = self._billed = False
 
     def see(self, name: str, body: Mapping[str, Any]) -> None:
         ident = as_str(body.get("id"))
         if ident and self._id and ident != self._id:
             self.fault("ids", "its chunks have several ids")
         self._id = ident or self._id
+        if body.get("usage"):
+            if self._billed:
+                self.fault("usage", "the usage is told more than once: who adds it up counts it twice")
+            self._billed = True
         for choice in map(as_dict, as_list(body.get("choices"))):
             if not choice.get("index"):
                 self._choice(choice)
@@ -281,15 +334,20 @@ class ChatGrammar(Grammar):
 
     def _call(self, call: dict[str, Any]) -> None:
         index, ident = call.get("index"), as_str(call.get("id")) or ""
-        self.piece(as_dict(call.get("function")).get("arguments"))
+        function = as_dict(call.get("function"))
+        self.piece(function.get("arguments"))
         if not isinstance(index, int):
             self.fault("index", "a piece of a tool call without an index")
         elif index not in self._ids:
             if index != len(self._ids):
                 self.fault("index", f"tool call {len(self._ids) + 1} has index {index}")
+            if function and not function.get("name"):
+                self.fault("order", "arguments of a tool call before its name")
             self._ids[index] = ident
         elif ident and self._ids[index] and ident != self._ids[index]:
             self.fault("index", f"index {index} is used by two tool calls")
+        elif function.get("name"):
+            self.fault("order", "the name of a tool call comes twice: who joins the pieces doubles it")
 
     def close(self) -> None:
         if not self.done:

@@ -23,6 +23,7 @@ from context_bench.wire.apis.shared import (
     as_dict,
     as_list,
     as_str,
+    filled,
     params_of,
     pieces_of,
     reply_id,
@@ -68,7 +69,8 @@ def _item(raw: Any) -> WireMessage:
         return WireMessage("unknown", [unknown_part(raw)])
     kind = as_str(raw.get("type")) or "message"
     if kind == "message":
-        return WireMessage(as_str(raw.get("role")) or "unknown", content_parts(raw.get("content")))
+        fields = {"phase": raw["phase"]} if raw.get("phase") else {}
+        return WireMessage(as_str(raw.get("role")) or "unknown", content_parts(raw.get("content")), fields=fields)
     if kind in _CALLS:
         call = {"id": raw.get("call_id"), "name": raw.get("name"), "arguments": raw.get(_CALLS[kind])}
         return WireMessage("assistant", [], [call])
@@ -108,6 +110,7 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
     calls: list[dict[str, Any]] = []
     types: list[str] = []
     signatures: list[str] = []
+    extras: dict[str, list[Any]] = {"annotations": [], "logprobs": [], "own_items": []}
     for item in items:
         kind = as_str(item.get("type"))
         types.append(str(kind))
@@ -115,6 +118,8 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
             for part in map(as_dict, as_list(item.get("content"))):
                 if isinstance(part.get("text"), str):
                     texts.append(part["text"])
+                for name in ("annotations", "logprobs"):
+                    extras[name] += as_list(part.get(name))
                 if isinstance(part.get("refusal"), str):
                     refusals.append(part["refusal"])
         elif kind == "reasoning":
@@ -128,9 +133,12 @@ def _read_output(items: Iterator[dict[str, Any]]) -> Reply:
                     "arguments": arguments_text(item.get(_CALLS[str(kind)])),
                 }
             )
+        else:
+            extras["own_items"].append({name: value for name, value in item.items() if name not in ("id", "status")})
     return Reply(
         text="".join(texts) if texts else None,
         tool_calls=calls,
+        extras=filled(**extras),
         refusal="".join(refusals) if refusals else None,
         reasoning="".join(thoughts) if thoughts else None,
         signatures=signatures,
@@ -167,13 +175,26 @@ class ResponsesStream(StreamReader):
         ):  # some servers leave `output` out at the end
             final.text, final.tool_calls, final.refusal = pieces.text, pieces.tool_calls, pieces.refusal
             final.blocks, final.signatures = pieces.blocks, pieces.signatures
+            final.extras = pieces.extras | final.extras
             if final.tool_calls and final.finish_reason == "stop":
                 final.finish_reason = "tool_calls"
-        said = "".join(self._items[index]["text"] for index in sorted(self._items))
-        if self.grammar is not None and said and said != final.text:
-            self.grammar.fault("final", "the whole response at the end has another text than the pieces")
+        self._compare_pieces(final)
         final.reasoning = final.reasoning if final.reasoning is not None else pieces.reasoning
         return final
+
+    def _compare_pieces(self, final: Reply) -> None:
+        """The whole at the end has to be what the pieces were."""
+        if self.grammar is None:
+            return
+        places = sorted(self._items)
+        said, thought = ("".join(self._items[index][name] for index in places) for name in ("text", "reasoning"))
+        if said and said != final.text:
+            self.grammar.fault("final", "the whole response at the end has another text than the pieces")
+        if thought and final.reasoning is not None and thought != final.reasoning:
+            self.grammar.fault("final", "the whole response at the end has other thinking than the pieces")
+        calls = [text for index in places if (text := self._items[index]["arguments"])]
+        if calls and len(calls) == len(final.tool_calls) and calls != [one["arguments"] for one in final.tool_calls]:
+            self.grammar.fault("final", "the whole response at the end has other arguments than the pieces")
 
     def _item_of(self, index: int) -> dict[str, Any]:
         """A whole item if one was sent, else the pieces in an item's form."""
@@ -252,6 +273,7 @@ class ResponsesGrammar(Grammar):
         self._open: dict[int, Any] = {}  # the item's id
         self._seen: set[int] = set()
         self._parts: set[tuple[Any, Any]] = set()
+        self._begun: dict[int, set[str]] = {}  # what has begun in an item and has not ended, by its place
         self._number: int | None = None
 
     def see(self, name: str, body: Mapping[str, Any]) -> None:
@@ -288,6 +310,8 @@ class ResponsesGrammar(Grammar):
             self.fault(code, f"{kind[:60]} of item {index} {why}")
         elif kind == "response.output_item.done":
             del self._open[index]
+            if left := sorted(self._begun.get(index, ())):
+                self.fault("order", f"{kind} without {left[0][:60]}.done")
         else:
             self._within(kind, body, index)
 
@@ -301,6 +325,11 @@ class ResponsesGrammar(Grammar):
             self.fault("order", f"{kind} before response.content_part.added")
         if kind.endswith(".delta"):
             self.piece(body.get("delta"))
+        stem, _, what = kind.rpartition(".")
+        if what in ("delta", "added"):
+            self._begun.setdefault(index, set()).add(stem)
+        elif what == "done":
+            self._begun.get(index, set()).discard(stem)
 
 
 def raw_usage(usage: Usage) -> dict[str, Any]:

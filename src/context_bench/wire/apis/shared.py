@@ -24,6 +24,7 @@ from context_bench.core.keys import (
     load_json as load_json,
     stable_hash,
 )
+from context_bench.core.numbers import money
 from context_bench.core.records import Usage
 from context_bench.wire.request import Part, WireRequest
 
@@ -54,11 +55,12 @@ class Reply:
     none of which is in the reply: `events`, `bytes`, and the beginning of the `text`.
 
     `stop`: the finish reason in the wire's own word. `signatures`: those of the thinking, in order. `blocks`: the types
-    of all blocks or items, in order; of further choices, `choice`. The others are known of a reply that was seen on a
-    wire (`wire.apis.read_reply`). `headers` have lower-case names. `error`: `type`, `code` and `message`, as far as
-    told. `streamed`: it came as events. `complete`: it said that it was whole; `left`: it is not, since whoever was to
-    read it went away. `faults`: what its own form shows to be wrong. `first_byte`: seconds from the request to the
-    first byte, `longest_pause`: seconds between two pieces.
+    of all blocks or items, in order; of further choices, `choice`. `extras`: what else only its wire has, by name
+    (citations, log probabilities, further choices, calls of the provider's tools). The others are known of a reply that
+    was seen on a wire (`wire.apis.read_reply`). `headers` have lower-case names. `error`: `type`, `code` and `message`,
+    as far as told. `streamed`: it came as events. `complete`: it said that it was whole; `left`: it is not, since
+    whoever was to read it went away. `faults`: what its own form shows to be wrong. `first_byte`: seconds from the
+    request to the first byte, `longest_pause`: seconds between two pieces.
     """
 
     text: str | None = None
@@ -74,6 +76,7 @@ class Reply:
     stop: str | None = field(default=None, compare=False)
     signatures: list[str] = field(default_factory=list, compare=False)
     blocks: list[str] = field(default_factory=list, compare=False)
+    extras: dict[str, Any] = field(default_factory=dict, compare=False)
     wire: str = field(default="", compare=False)
     status: int | None = field(default=None, compare=False)
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -342,6 +345,11 @@ class StreamReader:
         self._after = after
 
 
+def filled(**named: Any) -> dict[str, Any]:
+    """The named values that say something."""
+    return {name: value for name, value in named.items() if value not in (None, "", [], {})}
+
+
 def as_dict(value: Any) -> dict[str, Any]:
     """`value` if it is an object, else an empty one."""
     return {} if value is None else dict(value) if isinstance(value, OBJECT) else {}
@@ -444,3 +452,19 @@ def sse(data: Any, event: str | None = None) -> bytes:
     """One server-sent event."""
     head = f"event: {event}\n".encode() if event else b""
     return head + b"data: " + (data if isinstance(data, bytes) else dump(data)) + b"\n\n"
+
+
+_COST = re.compile(r"(?:^|-)(?:response-)?cost(?:-usd)?$")
+
+
+def cost_stated(headers: Mapping[str, str]) -> float | None:
+    """US dollars that what stands in between says a reply has cost, by a header such as `x-litellm-response-cost`
+    (names in lower case).
+    """
+    for name in sorted(headers):
+        if _COST.search(name):
+            try:
+                return money(float(headers[name]))
+            except ValueError:
+                continue
+    return None

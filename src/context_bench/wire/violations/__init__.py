@@ -12,19 +12,24 @@ with the one that arrived, or with several, and their bill. Nothing here does I/
 | `assistant_role_changed` | what the assistant said arrives as said by another |
 | `role_changed` | any other change of role (a tool's result as the user's words, the question quoted by another) |
 | `last_user_changed` | the question (last paragraph of the last user text) is another, or gone |
-| `order_changed` | messages, tools or instructions in mid-conversation arrive in another place |
-| `message_added` | a message that was not sent, where none is gone that it could stand for; or one twice |
+| `order_changed` | messages, parts, calls, tools or instructions arrive in another place |
+| `message_added` | a message that was not sent and stands for none that is gone; one, or a part of one, twice |
 | `text_added` | words beside a text that is still there whole; not in the sum |
-| `turn_lost` | a message of the turn in progress is gone, or any on its way to another API, and nothing stands for it |
+| `text_damaged` | a text in other characters, nothing left out: wrong encoding, escaped, written out as JSON |
+| `part_lost` | a text of up to 300 characters, or of the instructions, is gone whole; its message is there |
+| `field_changed` | a field beside the text: a name, detail, title, citations, the type of a file; on one API |
+| `turn_lost` | a message of the turn in progress, or any on its way to another API, is gone; nothing stands for it |
 | `orphan_tool_result` | a tool result without the call before it |
 | `unanswered_tool_call` | a tool call without its result |
 | `tool_error_lost` | a result that was marked as failed arrives as a good one |
-| `tool_arguments_changed` | another tool name or other arguments in a call of the history |
+| `tool_result_swapped` | a result arrives as the result of another call |
+| `tool_arguments_changed` | another tool or other arguments in a call of the history; a call less or more |
 | `tool_added`, `tool_removed` | a tool more or less; one of another name is both |
 | `tool_meaning_changed` | what a tool takes: parameters, types, required fields, enum values |
-| `tool_annotation_changed` | only what a tool tells its reader: `description`, `title`, `$schema`, `default` …; not in the sum |
+| `tool_annotation_changed` | only what a tool tells its reader: `description`, `title`, `default` …; not in the sum |
 | `tool_choice_changed` | `tool_choice` means something else |
 | `params_changed` | model, stream flag or any other field of the body |
+| `usage_not_asked` | a chat stream that is to tell no usage, for a client whose API always tells it |
 | `response_format_changed` | the form of answer asked for |
 | `cache_control_lost`, `_moved`, `_added`, `_ttl_changed` | marks of prompt caching |
 | `thinking_changed` | signed thinking is not byte-equal, or is gone from the turn in progress; the `thinking` setting |
@@ -51,6 +56,7 @@ count where the provider's own had none of them. Where pieces were cut is no cha
 | `reply_thinking_lost`, `reply_signature_lost` | the thinking, or what it is signed with, is another or gone |
 | `reply_refusal_changed` | the words of a refusal |
 | `reply_block_lost` | a block that only one API has (the provider's own tools, sound, further choices) is gone |
+| `reply_field_changed` | what one API has beside: citations, log probabilities, contents of its own blocks |
 | `reply_unreadable` | what arrived is no reply of its API |
 | `finish_reason_changed`, `finish_reason_missing` | why the model stopped |
 | `tool_call_lost`, `tool_call_added` | a call less or more than the model's |
@@ -58,7 +64,7 @@ count where the provider's own had none of them. Where pieces were cut is no cha
 | `tool_call_arguments_unreadable` | arguments that are no JSON object |
 | `tool_call_id_changed`, `tool_call_id_wrong` | another id on the same API; none, or that of another call |
 | `tool_calls_reordered` | the calls arrive in another order |
-| `reply_usage_lost`, `reply_usage_changed` | tokens that the provider told: input, output, cache read and write, reasoning |
+| `reply_usage_lost`, `reply_usage_changed` | tokens that the provider told: input, output, cached, reasoning |
 | `error_changed` | an error of another status, type or form, or without the provider's words |
 | `error_hidden`, `error_added` | an error shown as a reply; a reply shown as an error |
 | `retry_after_lost` | how long to wait after an error is another time, or gone |
@@ -73,49 +79,13 @@ count where the provider's own had none of them. Where pieces were cut is no cha
 | `stream_characters_split` | a character cut in two between pieces, or bytes that are no text |
 | `answered_without_provider` | an answer for which the provider was not asked: a cache in between; not in the sum |
 
-Valid where it arrived (`lint_request`, rules and sources in `rules.toml`), from the request alone; between two taps what
-was sent like that is not counted:
-
-| kind | what is wrong |
-| --- | --- |
-| `foreign_block` | refused: a block of another provider's API |
-| `foreign_tool` | refused: a tool defined in the form of another provider's API |
-| `cache_mark_unknown` | refused: a cache mark for a provider that has none |
-| `too_many_cache_marks` | refused: more than four cache marks in one request |
-| `cache_mark_order` | refused: a cache mark of one hour behind one of five minutes |
-| `cache_mark_misplaced` | refused: a cache mark on thinking or on an empty text |
-| `cache_mark_in_result` | costs: a cache mark on a part inside a tool's result, where it marks nothing; it belongs on the result |
-| `tool_result_not_first` | refused: something else stands before a tool's result in its message |
-| `tool_result_late` | refused: a tool's result that does not follow its call at once |
-| `duplicate_tool_result` | refused: two results of one call |
-| `duplicate_call_id` | refused: two calls with one id |
-| `duplicate_turn` | worse: the assistant says the same twice in a row |
-| `assistant_first` | refused: the history begins with the assistant |
-| `tool_setting_without_tools` | refused: a setting about tools in a request without tools |
-| `empty_list` | worse: an empty list in the place of none: strict backends of this API refuse it |
-| `empty_content` | refused: a message or a text without content |
-| `unknown_message_key` | refused: a key that messages of this API do not have |
-| `unknown_block_key` | refused: a key that blocks of this type do not have |
-| `role_unknown` | refused: a role that this API, or this model, does not have |
-| `tool_result_in_parts` | worse: a tool's result as a list of texts: some backends refuse it or read the first |
-| `media_as_text` | worse: an image or a file inside a tool's result as text: the model reads its base64, and every character is billed |
-| `schema_property_missing` | worse: a tool requires a property that its schema does not define: the model must guess it, and Gemini refuses the request |
-| `schema_array_without_items` | refused: a list in a tool's schema without `items` |
-| `schema_not_object` | refused: a tool's schema whose top level is not `type: object` |
-| `duplicate_tool_name` | refused: two tools of one name |
-| `tool_name_refused` | refused: a tool's name with other characters than letters, digits, _ and -, or too long a one |
-| `reasoning_item_alone` | refused: a reasoning item without the item that it led to |
-| `max_tokens_missing` | refused: no max_tokens, which this API requires |
-| `thinking_setting_refused` | refused: thinking is on, with a setting that it excludes |
-| `json_not_mentioned` | refused: JSON is asked for by response_format, and no message holds the word |
-| `parameter_refused` | refused: max_tokens for a model that takes max_completion_tokens |
-| `result_emptied` | worse: a tool's result that arrived with a text before is empty now |
-| `system_changed` | costs: the instructions at the head are others than in the request before: nothing of the conversation is read from the cache |
-| `tools_changed` | costs: the same tools in another order than in the request before: nothing is read from the cache |
-
 `tool_schema_changed`, once a kind, stands in figures by name (`compress wire`, gates) for the sum of `tool_added`,
 `tool_removed` and `tool_meaning_changed`.
-"""  # noqa: E501
+
+Valid where it arrived (`lint_request`, rules and sources in `rules.toml`), from the request alone; between two taps
+what was sent like that is not counted:
+
+"""
 
 from __future__ import annotations
 
@@ -124,7 +94,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
-from context_bench.wire.apis.shared import as_str
+from context_bench.wire.apis.shared import as_str, cost_stated as cost_stated
 from context_bench.wire.conversation import tool_calls_of
 from context_bench.wire.request import (
     SYSTEM_ROLES,
@@ -142,13 +112,11 @@ from context_bench.wire.violations.parts import (
     NOTES,
     SUMS,
     Violation,
-    additions,
     argument_changes,
     broken_tool_pairs,
     count_tools,
     failures_lost,
     last_user,
-    losses,
     media_changes,
     phrase,
     reasoning_losses,
@@ -157,12 +125,12 @@ from context_bench.wire.violations.parts import (
     tools_of,
     total,
 )
+from context_bench.wire.violations.parts.texts import additions, field_changes, losses, order_within, text_changes
 from context_bench.wire.violations.replies import (
     REPLAYED_KINDS,
     REPLY_KINDS,
     closest_reply,
     compare_replies,
-    cost_stated,
     reply_faults,
 )
 from context_bench.wire.violations.settings import definition_changes, mark_changes, names_of
@@ -198,6 +166,17 @@ __all__ = [
     "wire_violations",
 ]
 
+__doc__ = "\n".join(  # the table of rules, as the file has them
+    [
+        (__doc__ or "").rstrip("\n"),
+        "",
+        "| kind | what is wrong |",
+        "| --- | --- |",
+        *dict.fromkeys(f"| `{rule.kind}` | {rule.severity}: {rule.says} |" for rule in RULES),
+        "",
+    ]
+)
+
 #: Every kind there is, in the order of the tables above.
 KINDS: tuple[str, ...] = tuple(dict.fromkeys((*COMPARED, *(rule.kind for rule in RULES))))
 
@@ -225,6 +204,8 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
         )
         yield Violation(kind, f"message {i + 1}: {before} → {after}", i)
     kept = [j for j, message in enumerate(received.messages) if message.role in SYSTEM_ROLES]
+    back = {j: i for i, j in pairs.items()}
+    others = {j for j in kept if j in back and sent.messages[back[j]].text == received.messages[j].text}
     for i, message in enumerate(sent.messages):
         if message.role not in SYSTEM_ROLES or i in pairs or not message.text:
             continue
@@ -239,7 +220,7 @@ def role_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
             yield Violation(
                 "system_role_lost", f"message {i + 1}: {message.role} → part of a message of {elsewhere}", i
             )
-        elif not kept:
+        elif others == set(kept):  # else one that is left may hold them, shortened
             yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
 
 
@@ -361,7 +342,8 @@ def compare_requests(
         *order_changes(sent, received, pairs),
         *question_changes(sent, received, pairs),
     ]
-    found += [*additions(sent, received, pairs), *losses(sent, received, pairs)]
+    found += [*order_within(sent, received, pairs), *text_changes(sent, received, pairs)]
+    found += [*field_changes(sent, received, pairs), *additions(sent, received, pairs), *losses(sent, received, pairs)]
     found += [*broken_tool_pairs(sent, received), *argument_changes(sent, received, pairs)]
     found += failures_lost(sent, received, pairs)
     found += [*thinking_changes(sent, received, pairs), *reasoning_losses(sent, received, pairs)]
@@ -373,7 +355,7 @@ def compare_requests(
     if sent.wire != received.wire:
         found.append(Violation("wire_changed", f"{sent.wire} → {received.wire}"))
     found += definition_changes(sent, received)
-    if sent_headers is not None and received_headers is not None:
+    if sent_headers is not None and received_headers is not None and sent.wire == received.wire:
         found += header_changes(sent_headers, received_headers)
     if sent_raw is not None and received_raw is not None and reserialised(sent_raw, received_raw):
         found.append(

@@ -7,13 +7,12 @@ does I/O.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from context_bench.core.numbers import money
+from context_bench.core.keys import canonical_json
 from context_bench.wire.apis.shared import Fault, Reply, arguments_value
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations.parts import Violation, argument_value
@@ -25,6 +24,7 @@ REPLY_KINDS: tuple[str, ...] = (
     "reply_signature_lost",
     "reply_refusal_changed",
     "reply_block_lost",
+    "reply_field_changed",
     "reply_unreadable",
     "finish_reason_changed",
     "finish_reason_missing",
@@ -85,6 +85,8 @@ _FORMS = {
     "unread": "reply_unreadable",
     "error_form": "error_changed",
     "type": "header_changed",
+    "field": "reply_field_changed",
+    "usage": "reply_usage_changed",
 }
 #: Faults that a faithful gateway between two APIs hands on: what the provider said, not how it said it.
 _CARRIED = frozenset({"cut", "characters", "finish", "arguments", "call_name", "error_form"})
@@ -251,22 +253,6 @@ def _any(headers: Mapping[str, str], names: Sequence[str]) -> bool:
     return any(name in header for header in headers for name in names)
 
 
-_COST = re.compile(r"(?:^|-)(?:response-)?cost(?:-usd)?$")
-
-
-def cost_stated(headers: Mapping[str, str]) -> float | None:
-    """US dollars that what stands in between says a reply has cost, by a header such as `x-litellm-response-cost`
-    (names in lower case).
-    """
-    for name in sorted(headers):
-        if _COST.search(name):
-            try:
-                return money(float(headers[name]))
-            except ValueError:
-                continue
-    return None
-
-
 # Content
 
 
@@ -373,7 +359,11 @@ def _other_call(front: Reply, back: Reply, place: int, other: int) -> Iterator[V
     if arrived.get("name") and call.get("name") != arrived.get("name"):
         yield Violation("tool_call_name_changed", f"tool call {place + 1} names another tool", name=name)
     before, after = argument_value(call.get("arguments")), argument_value(arrived.get("arguments"))
-    if _written(before) != _written(after):
+    if str(call.get("arguments") or "").strip() and not str(arrived.get("arguments") or "").strip():
+        yield Violation(
+            "tool_call_arguments_changed", f"tool call {place + 1}: an empty text for its arguments", name=name
+        )
+    elif _written(before) != _written(after):
         gone = after in ("{}", '""') and before != after
         what = "its arguments are gone" if gone else "other arguments"
         yield Violation("tool_call_arguments_changed", f"tool call {place + 1}: {what}", name=name)
@@ -413,6 +403,25 @@ def _block_changes(front: Reply, back: Reply) -> Iterator[Violation]:
     ours, theirs = (Counter(kind for kind in reply.blocks if kind not in _BLOCKS) for reply in (front, back))
     for kind, times in sorted((theirs - ours).items()):
         yield Violation("reply_block_lost", f"{times:,} of type {kind[:40]}")
+    if front.blocks != back.blocks and sorted(front.blocks) == sorted(back.blocks):
+        yield Violation("reply_field_changed", "the blocks stand in another order")
+    for name, value in back.extras.items():
+        if theirs != ours and (name.startswith("own_") or name == "choices"):
+            continue  # told by the blocks
+        if name not in front.extras:
+            yield Violation("reply_field_changed", f"{_EXTRAS.get(name, name)}: gone")
+        elif canonical_json(front.extras[name]) != canonical_json(value):
+            yield Violation("reply_field_changed", f"{_EXTRAS.get(name, name)}: not as the provider sent them")
+
+
+#: What is told of a field that one API has, where its name is not for people.
+_EXTRAS = {
+    "logprobs": "log probabilities",
+    "own_blocks": "blocks of the provider's own tools",
+    "own_items": "items of the provider's own tools",
+    "choices": "further choices",
+    "server_tool_use": "uses of the provider's own tools, which are billed",
+}
 
 
 # Usage
@@ -423,11 +432,12 @@ _COUNTS = {
     "cache_read": "read from the cache",
     "cache_write": "written to the cache",
     "reasoning_tokens": "reasoning",
+    "cache_write_1h": "written to the cache for an hour",
 }
 #: Counts that an API has no field for.
 _UNSAID = {
-    "openai-chat": ("cache_write",),
-    "openai-responses": ("cache_write",),
+    "openai-chat": ("cache_write", "cache_write_1h"),
+    "openai-responses": ("cache_write", "cache_write_1h"),
     "anthropic": ("reasoning_tokens",),
 }
 

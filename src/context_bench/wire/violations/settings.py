@@ -141,8 +141,12 @@ def parameter_changes(sent: WireRequest, received: WireRequest) -> Iterator[Viol
     if _choice(a, sent) != _choice(b, received):
         yield Violation("tool_choice_changed", _change("tool_choice", a, b))
     for name in ("response_format", "output_format", "output_config", "text"):
-        if canonical_json(a.get(name)) != canonical_json(b.get(name)):
+        ours, theirs = (_without_effort(params.get(name)) for params in (a, b))
+        if canonical_json(ours) != canonical_json(theirs):
             yield Violation("response_format_changed", _change(name, a, b))
+    ours, theirs = (as_dict(params.get("output_config")).get("effort") for params in (a, b))
+    if ours != theirs:
+        yield Violation("thinking_changed", f"the effort {'is gone' if theirs is None else 'is another'}")
     if canonical_json(a.get("thinking")) != canonical_json(b.get("thinking")):
         yield Violation("thinking_changed", _change("thinking", a, b))
     if a.get("previous_response_id") != b.get("previous_response_id"):
@@ -154,6 +158,11 @@ def parameter_changes(sent: WireRequest, received: WireRequest) -> Iterator[Viol
     for name in sorted((a.keys() | b.keys()) - _TOLD_APART):
         if name not in a or name not in b or canonical_json(a[name]) != canonical_json(b[name]):
             yield Violation("params_changed", _change(name, a, b))
+
+
+def _without_effort(form: Any) -> Any:
+    """The form that is asked of an answer, without the effort that stands in the same place; nothing if that is all."""
+    return {key: value for key, value in form.items() if key != "effort"} if isinstance(form, Mapping) else form or {}
 
 
 def _change(name: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
@@ -193,6 +202,56 @@ def _across(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
             yield Violation(_KIND_OF.get(name, "params_changed"), f"{_TITLES.get(name, name)} {gone}")
     for name in (name for name in told if name in b and name not in a and name in _SAYS[sent.wire] - _OWN_DEFAULTS):
         yield Violation(_KIND_OF.get(name, "params_changed"), f"{_TITLES.get(name, name)} was added")
+    if received.stream and received.wire == "openai-chat" and not _asks_for_usage(received):
+        yield Violation("usage_not_asked", "the client's API tells the usage of every stream, this one where asked")
+    if "anthropic" not in (sent.wire, received.wire):
+        yield from _among_openai(sent, received)
+
+
+def _asks_for_usage(request: WireRequest) -> bool:
+    return bool(as_dict(request.params.get("stream_options")).get("include_usage"))
+
+
+#: What chat completions and Responses call by one name.
+_SHARED = (
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "top_logprobs",
+    "user",
+)
+
+
+def _among_openai(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
+    """Settings that only the two APIs of OpenAI have; those that are on or off by default count where they are said."""
+    a, b = stated(sent.params), stated(received.params)
+    for name in (name for name in _SHARED if name in a):
+        if canonical_json(a[name]) != canonical_json(b.get(name)):
+            yield Violation("params_changed", _change(name, a, b))
+    if _verbosity(a) is not None and _verbosity(a) != _verbosity(b):
+        yield Violation("params_changed", f"verbosity {'is gone' if _verbosity(b) is None else 'has another value'}")
+    if (strict := _strict_form(a)) != _strict_form(b) and strict:
+        yield Violation("response_format_changed", "the form of answer is no longer strict")
+    before, after = ({name: _strict(tool) for name, tool in _by_name(one.tools).values()} for one in (sent, received))
+    for name in (name for name, told in before.items() if told is not None and name in after and told != after[name]):
+        yield Violation("tool_meaning_changed", f"tool {name}: strict is another", name=name)
+
+
+def _verbosity(params: Mapping[str, Any]) -> Any:
+    return params.get("verbosity") or as_dict(params.get("text")).get("verbosity")
+
+
+def _strict_form(params: Mapping[str, Any]) -> bool:
+    chat = as_dict(as_dict(params.get("response_format")).get("json_schema"))
+    return bool((chat or as_dict(as_dict(params.get("text")).get("format"))).get("strict"))
+
+
+def _strict(tool: Any) -> Any:
+    held = as_dict(tool)
+    return as_dict(held.get("function")).get("strict", held.get("strict"))
 
 
 _ORDER = ("tool_choice", "parallel", "form", "effort", "temperature", "top_p", "stop", "limit", "stream")

@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any, Literal
 
 from context_bench.core.keys import canonical_json
-from context_bench.core.templates import load_toml
-from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import as_dict, as_list, as_str
 from context_bench.wire.conversation import ITEMS
-from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, WireMessage, WireRequest
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, WireMessage
+from context_bench.wire.violations.linter.forms import (
+    Found,
+    RequestBody,
+    at,
+    blocks_in_place,
+    calls_in_form,
+    document,
+    ids_in_form,
+    parameters_of_this_api,
+    shown,
+    thinking_in_form,
+)
 from context_bench.wire.violations.parts import Violation, orphan_results, unanswered_calls
 from context_bench.wire.violations.settings import names_of, schema_faults
 
 Severity = Literal["refused", "worse", "costs"]
-Found = Iterator[tuple[str, str, int | None]]  # kind, detail, place of the message
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +61,13 @@ class Rule:
         return wire in self.wires and served and re.search(self.models, model) is not None
 
 
-@cache
-def _document() -> dict[str, Any]:
-    return load_toml((files("context_bench.wire.violations") / "rules.toml").read_text("utf-8"))
-
-
 def _rule(told: Mapping[str, Any]) -> Rule:
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
     return Rule(**values)
 
 
 #: Every rule, in the order of the file; of one kind the first that holds counts.
-RULES: tuple[Rule, ...] = tuple(map(_rule, _document()["rule"]))
+RULES: tuple[Rule, ...] = tuple(map(_rule, document()["rule"]))
 
 
 def rule_for(kind: str, wire: str, *, family: str = "", model: str | None = None, added: bool = False) -> Rule | None:
@@ -76,7 +78,7 @@ def rule_for(kind: str, wire: str, *, family: str = "", model: str | None = None
 
 def family_of(model: str | None) -> str:
     """The family of providers that a model's name points to (`openai`, `anthropic`, `bedrock` …), or `""`."""
-    named = (one["name"] for one in _document()["family"] if re.search(one["models"], (model or "").lower()))
+    named = (one["name"] for one in document()["family"] if re.search(one["models"], (model or "").lower()))
     return next(named, "")
 
 
@@ -134,12 +136,12 @@ def _lint(
 ) -> tuple[Violation, ...]:
     if wire not in ITEMS or not isinstance(request, Mapping):
         return ()
-    body = _Body(request, wire)
+    body = RequestBody(request, wire)
     model = as_str(request.get("model")) or ""
     family = family_of(model) if family is None else family
     faults = [fault for check in _CHECKS for fault in check(body)]
     if earlier is not None and isinstance(earlier, Mapping):
-        faults += _since(_Body(earlier, wire), body)
+        faults += _since(RequestBody(earlier, wire), body)
     found: list[tuple[int, Violation]] = []
     for kind, detail, index in faults:
         rule = rule_for(kind, wire, family=family, model=model, added=added)
@@ -157,78 +159,47 @@ _MOST = 200  # of one request: bodies come from outside
 
 
 def _names(wire: str) -> str:
-    return str(_document()["limits"]["tool_name"][wire])
-
-
-class _Body:
-    """A request's body with what the rules ask of it, each read once."""
-
-    def __init__(self, raw: Mapping[str, Any], wire: str) -> None:
-        self.raw, self.wire = raw, wire
-        self.neutral: WireRequest = parse_request(wire, raw)
-        self.tools = self.neutral.tools
-        for item in as_list(raw.get("input")) if wire == "openai-responses" else []:
-            if as_dict(item).get("type") == "tool_search_output":  # tools that were loaded in mid-conversation
-                self.tools = [*self.tools, *as_list(as_dict(item).get("tools"))]
-        given = raw.get(ITEMS[wire])
-        self.messages: list[Mapping[str, Any]] = [
-            item if isinstance(item, Mapping) else {} for item in (given if isinstance(given, list) else [])
-        ]
-
-    def blocks(self) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
-        """Every block of a message, with the message's place; those of Anthropic's `system` have none."""
-        for part in as_list(self.raw.get("system")) if self.wire == "anthropic" else []:
-            yield None, as_dict(part)
-        for i, message in enumerate(self.messages):
-            for part in as_list(message.get("content")):
-                yield i, as_dict(part)
-
-
-def _shown(key: Any) -> str:
-    return str(key)[:40]
-
-
-def _at(index: int | None) -> str:
-    return "the instructions" if index is None else f"message {index + 1}"
+    return str(document()["limits"]["tool_name"][wire])
 
 
 # Blocks, keys and roles
 # ------------------------------------------------------------------------
 
 
-def _foreign(body: _Body) -> Found:
-    foreign = frozenset(_document()["foreign"][body.wire])
+def _foreign(body: RequestBody) -> Found:
+    foreign = frozenset(document()["foreign"][body.wire])
     for i, block in body.blocks():
         if (kind := as_str(block.get("type"))) in foreign:
-            yield "foreign_block", f"{_at(i)} holds a block of type {kind}", i
+            yield "foreign_block", f"{at(i)} holds a block of type {kind}", i
     if body.wire == "openai-responses":
         others = foreign - {"text", "image_url"}
         for i, item in enumerate(body.messages):
             if (kind := as_str(item.get("type"))) in others:
                 yield "foreign_block", f"item {i + 1} is of type {kind}", i
     for tool in map(as_dict, body.tools):
-        kept_in = "function" if isinstance(tool.get("function"), Mapping) else "input_schema"
-        if kept_in in tool and kept_in != {"openai-chat": "function", "anthropic": "input_schema"}.get(body.wire):
+        places = ("function", "input_schema", "parameters")
+        kept_in = next((name for name in places if isinstance(tool.get(name), Mapping)), None)
+        own = {"openai-chat": "function", "anthropic": "input_schema", "openai-responses": "parameters"}[body.wire]
+        if kept_in not in (None, own) and not body.raw.get("functions"):
             yield "foreign_tool", f"a tool is defined under {kept_in!r}", None
 
 
-def _keys(body: _Body) -> Found:
-    document = _document()
-    if (known := document["messages"].get(body.wire)) is not None:
+def _keys(body: RequestBody) -> Found:
+    if (known := document()["messages"].get(body.wire)) is not None:
         for i, message in enumerate(body.messages):
-            for key in sorted(_shown(key) for key, value in message.items() if key not in known and value is not None):
+            for key in sorted(shown(key) for key, value in message.items() if key not in known and value is not None):
                 yield "unknown_message_key", f"message {i + 1} has the key {key!r}", i
-    by_type = document["blocks"].get(body.wire, {})
+    by_type = document()["blocks"].get(body.wire, {})
     for place, block in body.blocks():
         if (known := by_type.get(as_str(block.get("type")) or "")) is not None:
             others = [key for key, value in block.items() if key not in (*known, "type") and value is not None]
-            for key in sorted(map(_shown, others)):
-                yield "unknown_block_key", f"{_at(place)}: a {block['type']} block has the key {key!r}", place
+            for key in sorted(map(shown, others)):
+                yield "unknown_block_key", f"{at(place)}: a {block['type']} block has the key {key!r}", place
 
 
-def _roles(body: _Body) -> Found:
-    known = _document()["roles"][body.wire]
-    old = re.search(_document()["limits"]["system_in_messages"], str(body.raw.get("model"))) is None
+def _roles(body: RequestBody) -> Found:
+    known = document()["roles"][body.wire]
+    old = re.search(document()["limits"]["system_in_messages"], str(body.raw.get("model"))) is None
     for i, message in enumerate(body.messages):
         if body.wire == "openai-responses" and message.get("type", "message") != "message":
             continue
@@ -236,7 +207,7 @@ def _roles(body: _Body) -> Found:
         if role not in known:
             yield (
                 "role_unknown",
-                f"message {i + 1} has {'no role' if role is None else f'the role {_shown(role)!r}'}",
+                f"message {i + 1} has {'no role' if role is None else f'the role {shown(role)!r}'}",
                 i,
             )
         elif body.wire == "anthropic" and role == "system" and (old or i == 0):
@@ -250,21 +221,21 @@ def _roles(body: _Body) -> Found:
 # ------------------------------------------------------------------------
 
 
-def _marks(body: _Body) -> Found:
+def _marks(body: RequestBody) -> Found:
     lifetimes = [as_dict(tool).get("cache_control") for tool in body.tools]
     for i, block in body.blocks():
         mark = block.get("cache_control")
         lifetimes.append(mark)
         empty = block.get("type") == "text" and not str(block.get("text") or "").strip()
         if mark and (empty or block.get("type") in ("thinking", "redacted_thinking")):
-            yield "cache_mark_misplaced", f"{_at(i)}: a mark on {'an empty text' if empty else 'thinking'}", i
+            yield "cache_mark_misplaced", f"{at(i)}: a mark on {'an empty text' if empty else 'thinking'}", i
         if block.get("type") == "tool_result":
             inner = sum(bool(as_dict(part).get("cache_control")) for part in as_list(block.get("content")))
             if inner:
-                yield "cache_mark_in_result", f"{_at(i)}: {inner} inside a result", i
+                yield "cache_mark_in_result", f"{at(i)}: {inner} inside a result", i
             lifetimes += [True] * inner
-        if mark and body.wire != "anthropic":
-            yield "cache_mark_unknown", f"{_at(i)} holds a cache mark", i
+        if mark and (body.wire != "anthropic" or as_dict(mark).get("type") != "ephemeral"):
+            yield "cache_mark_unknown", f"{at(i)} holds a cache mark", i
     if body.wire != "anthropic":
         for i, message in enumerate(body.messages):
             if message.get("cache_control"):
@@ -272,7 +243,7 @@ def _marks(body: _Body) -> Found:
                 yield "cache_mark_unknown", f"message {i + 1} holds a cache mark", i
     lifetimes.append(body.raw.get("cache_control"))
     marks = [mark for mark in lifetimes if mark]
-    most = _document()["limits"]["cache_marks"]
+    most = document()["limits"]["cache_marks"]
     if len(marks) > most:
         yield "too_many_cache_marks", f"{len(marks)} cache marks, {most} are allowed", None
     short = False
@@ -288,7 +259,7 @@ def _marks(body: _Body) -> Found:
 # ------------------------------------------------------------------------
 
 
-def _pairs(body: _Body) -> Found:
+def _pairs(body: RequestBody) -> Found:
     held = body.raw.get("previous_response_id") or body.raw.get("conversation")
     items = {as_str(item.get("type")) for item in body.messages} if body.wire == "openai-responses" else set()
     whole = not held and "item_reference" not in items  # else the provider holds what is not here
@@ -304,12 +275,11 @@ def _pairs(body: _Body) -> Found:
     for ident, times in results.items():
         if times > max(1, calls[ident]):
             yield "duplicate_tool_result", f"one call has {times} results", None
-    if body.wire == "anthropic":
-        yield from (("duplicate_call_id", f"{n} calls have one id", None) for n in calls.values() if n > 1)
+    yield from (("duplicate_call_id", f"{n} calls have one id", None) for n in calls.values() if n > 1)
     yield from _results_in_place(body)
 
 
-def _results_in_place(body: _Body) -> Found:
+def _results_in_place(body: RequestBody) -> Found:
     """Results belong right behind the message with their calls."""
     if body.wire == "anthropic":
         turns = _turns(body)
@@ -319,7 +289,7 @@ def _results_in_place(body: _Body) -> Found:
                 continue
             kinds = [block.get("type") for block in answers]
             if "tool_result" in kinds and kinds[0] != "tool_result":
-                yield "tool_result_not_first", f"message {j + 1}: a block of type {_shown(kinds[0])} stands first", j
+                yield "tool_result_not_first", f"message {j + 1}: a block of type {shown(kinds[0])} stands first", j
             given = {block.get("tool_use_id") for block in answers if block.get("type") == "tool_result"}
             late = (wanted - given) & {one.tool_call_id for one in body.neutral.messages[j:]}
             if late:
@@ -336,7 +306,7 @@ def _results_in_place(body: _Body) -> Found:
             open_calls = {str(call["id"]) for call in message.tool_calls if call.get("id")}
 
 
-def _turns(body: _Body) -> list[tuple[int, str, list[Mapping[str, Any]]]]:
+def _turns(body: RequestBody) -> list[tuple[int, str, list[Mapping[str, Any]]]]:
     """Messages of one role in a row as one, as Anthropic reads them: (place of the first, role, blocks)."""
     turns: list[tuple[int, str, list[Mapping[str, Any]]]] = []
     for i, message in enumerate(body.messages):
@@ -350,7 +320,7 @@ def _turns(body: _Body) -> list[tuple[int, str, list[Mapping[str, Any]]]]:
     return turns
 
 
-def _repeats(body: _Body) -> Found:
+def _repeats(body: RequestBody) -> Found:
     last: WireMessage | None = None
     for i, message in enumerate(body.neutral.messages):
         if message.parts and all(part.kind == "reasoning" for part in message.parts) and not message.tool_calls:
@@ -365,7 +335,7 @@ _MEDIA = re.compile(r'"type"\s*:\s*"(?:image|image_url|image-data|input_image|me
 _BASE64 = re.compile(r'"(?:data:[^"]{1,60};base64,)?[A-Za-z0-9+/]{60,}={0,2}"')
 
 
-def _results(body: _Body) -> Found:
+def _results(body: RequestBody) -> Found:
     for i, message in enumerate(body.neutral.messages):
         if message.role not in RESULT_ROLES:
             continue
@@ -381,7 +351,7 @@ def _results(body: _Body) -> Found:
 # ------------------------------------------------------------------------
 
 
-def _settings(body: _Body) -> Found:
+def _settings(body: RequestBody) -> Found:
     raw = body.raw
     for name in ("tool_choice", "parallel_tool_calls"):
         if raw.get(name) is not None and not body.tools and not raw.get("functions"):
@@ -420,7 +390,7 @@ def _anthropic_settings(raw: Mapping[str, Any]) -> Found:
         yield "thinking_setting_refused", "tool_choice forces a call", None
 
 
-def _content(body: _Body) -> Found:
+def _content(body: RequestBody) -> Found:
     last = len(body.messages) - 1
     for i, message in enumerate(body.messages if body.wire != "openai-responses" else []):
         content, role = message.get("content"), message.get("role")
@@ -438,7 +408,7 @@ def _says_something(message: Mapping[str, Any]) -> bool:
     return any(message.get(name) for name in ("tool_calls", "function_call", "audio", "refusal"))
 
 
-def _reasoning(body: _Body) -> Found:
+def _reasoning(body: RequestBody) -> Found:
     if body.wire != "openai-responses":
         return
     for i, item in enumerate(body.messages):
@@ -450,7 +420,7 @@ def _reasoning(body: _Body) -> Found:
             yield "reasoning_item_alone", f"item {i + 1}: what it led to is not there", i
 
 
-_CHECKS: tuple[Callable[[_Body], Found], ...] = (
+_CHECKS: tuple[Callable[[RequestBody], Found], ...] = (
     _foreign,
     _keys,
     _roles,
@@ -461,6 +431,11 @@ _CHECKS: tuple[Callable[[_Body], Found], ...] = (
     _settings,
     _content,
     _reasoning,
+    calls_in_form,
+    ids_in_form,
+    parameters_of_this_api,
+    blocks_in_place,
+    thinking_in_form,
 )
 
 
@@ -468,7 +443,7 @@ _CHECKS: tuple[Callable[[_Body], Found], ...] = (
 # ------------------------------------------------------------------------
 
 
-def _since(before: _Body, now: _Body) -> Found:
+def _since(before: RequestBody, now: RequestBody) -> Found:
     old, new = before.neutral.messages, now.neutral.messages
     started, begins = _head(old), _head(new)
     if _texts(old[started : started + 1]) != _texts(new[begins : begins + 1]):

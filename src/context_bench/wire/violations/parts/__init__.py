@@ -10,12 +10,12 @@ import base64
 import binascii
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.keys import canonical_json, hash_text, load_json, without_nulls
-from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES, Pairs, Part, WireMessage, WireRequest
+from context_bench.wire.request import RESULT_ROLES, Pairs, Part, WireMessage, WireRequest
 
 #: What a comparison of two requests finds, in the order of the table at the head of this package.
 COMPARED: tuple[str, ...] = (
@@ -26,10 +26,14 @@ COMPARED: tuple[str, ...] = (
     "order_changed",
     "message_added",
     "text_added",
+    "text_damaged",
+    "part_lost",
+    "field_changed",
     "turn_lost",
     "orphan_tool_result",
     "unanswered_tool_call",
     "tool_error_lost",
+    "tool_result_swapped",
     "tool_arguments_changed",
     "tool_added",
     "tool_removed",
@@ -37,6 +41,7 @@ COMPARED: tuple[str, ...] = (
     "tool_annotation_changed",
     "tool_choice_changed",
     "params_changed",
+    "usage_not_asked",
     "response_format_changed",
     "cache_control_lost",
     "cache_control_moved",
@@ -178,8 +183,8 @@ def _is_signed(part: Part) -> bool:
 def thinking_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
     """Signed thinking of a message that is still there: byte-equal; only that of finished turns may be left out."""
     turn = last_user(sent)
+    yield from _thinking_as_text(sent, received, pairs)
     if sent.wire != received.wire:
-        yield from _thinking_across(sent, received, pairs)
         return
     for i, j in pairs.items():
         before, after = _blocks(sent.messages[i], _is_signed), _blocks(received.messages[j], _is_thinking)
@@ -195,7 +200,7 @@ def thinking_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> 
             yield Violation("thinking_changed", f"message {i + 1}: signed thinking arrived in another order", i)
 
 
-def _thinking_across(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
+def _thinking_as_text(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
     """Thinking on OpenAI's chat wire is text (`reasoning_content`); the other wires take back only what they signed."""
     turn = last_user(sent)
     if received.wire != "openai-chat":
@@ -258,7 +263,8 @@ def _is_server_tool(part: Part) -> bool:
     return _kind(part) not in _OWN_ITEMS and _SERVER_TOOLS.fullmatch(_kind(part)) is not None
 
 
-_MEDIA = frozenset(
+#: Types of parts that are a thing of their own.
+MEDIA = frozenset(
     {
         "image",
         "image_url",
@@ -292,11 +298,11 @@ def media_changes(sent: WireRequest, received: WireRequest) -> Iterator[Violatio
 def _media_of(request: WireRequest) -> Iterator[tuple[int, str]]:
     for i, message in enumerate(request.messages):
         for part in message.parts:
-            if part.text is None and part.kind in _MEDIA:
-                yield i, _content(raw_of(part))
+            if part.text is None and part.kind in MEDIA:
+                yield i, media_identity(raw_of(part))
 
 
-def _content(raw: Mapping[str, Any]) -> str:
+def media_identity(raw: Mapping[str, Any]) -> str:
     """The identity of a medium: its bytes if they are in the request, else its address; how they are wrapped does not
     count.
     """
@@ -367,24 +373,39 @@ def unanswered_calls(request: WireRequest) -> Iterator[tuple[str, int]]:
 
 
 def argument_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """Calls of the history that are gone, name another tool or have other arguments."""
+    """Calls of the history that are gone, added, twice there, name another tool or have other arguments. On another API
+    calls of one message may stand in several, or those of several in one.
+    """
     elsewhere = {str(call["id"]): call for one in received.messages for call in one.tool_calls if call.get("id")}
-    for i, j in pairs.items():
-        arrived = received.messages[j].tool_calls
+    for i, message in enumerate(sent.messages):
+        arrived = received.messages[pairs[i]].tool_calls if i in pairs else []
         by_id = {str(call.get("id")): call for call in arrived}
-        for place, call in enumerate(sent.messages[i].tool_calls):
+        for place, call in enumerate(message.tool_calls):
             other = by_id.get(str(call.get("id"))) or (
-                arrived[place]
-                if len(arrived) == len(sent.messages[i].tool_calls)
-                else elsewhere.get(str(call.get("id")))
+                arrived[place] if len(arrived) == len(message.tool_calls) else elsewhere.get(str(call.get("id")))
             )
             if other is None:
-                if arrived or received.messages[j].role == "assistant":
+                if i in pairs and (arrived or received.messages[pairs[i]].role == "assistant"):
                     yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} is gone", i)
             elif call.get("name") != other.get("name"):
                 yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} names another tool", i)
             elif argument_value(call.get("arguments")) != argument_value(other.get("arguments")):
                 yield Violation("tool_arguments_changed", f"message {i + 1}: call {place + 1} has other arguments", i)
+    yield from _calls_added(sent, received)
+
+
+def _calls_added(sent: WireRequest, received: WireRequest) -> Iterator[Violation]:
+    """Calls in a history of which the client knows nothing, or twice what it knows once."""
+    before, after = (
+        Counter(str(call["id"]) for one in each.messages for call in one.tool_calls if call.get("id"))
+        for each in (sent, received)
+    )
+    if before and not before.keys() & after.keys():
+        return  # all ids are others
+    for ident, times in (after - before).items():
+        j = next(j for j, one in enumerate(received.messages) if ident in [str(c.get("id")) for c in one.tool_calls])
+        what = "there twice" if ident in before else "none of the client's"
+        yield from [Violation("tool_arguments_changed", f"a call in message {j + 1} is {what}", j)] * times
 
 
 def argument_value(arguments: Any) -> str:
@@ -395,72 +416,6 @@ def argument_value(arguments: Any) -> str:
         except ValueError:
             return arguments
     return canonical_json({} if arguments is None else arguments)
-
-
-def additions(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """Additions to what was sent: messages, and words beside a text that is still there whole.
-
-    A new message is no addition where messages are gone: it stands for them (a summary). One that repeats what was sent
-    once is.
-    """
-    taken = set(pairs.values())
-    texts = [message.text for message in sent.messages]
-    often, gone = Counter(texts), len(pairs) < len(sent.messages)
-    given: Counter[str] = Counter(received.messages[j].text for j in taken)
-    for j, message in enumerate(received.messages):
-        text = message.text
-        if j in taken or not text.strip() or message.role in RESULT_ROLES:
-            continue
-        given[text] += 1
-        again = often[text] > 0 and given[text] > often[text]
-        if again or (text not in often and not gone and not _made_of(text, texts)):
-            yield Violation("message_added", f"message {j + 1} {'repeats another' if again else 'was not sent'}", j)
-    for i, j in pairs.items():
-        before, after = texts[i].strip(), received.messages[j].text.strip()
-        if sent.messages[i].failed and not received.messages[j].failed:
-            continue  # a word for the flag
-        if len(after) > len(before) > 0 and before in after and not _made_of(after.replace(before, "", 1), texts):
-            yield Violation("text_added", f"message {i + 1} holds more than was sent", i)
-
-
-def _made_of(text: str, texts: Sequence[str]) -> bool:
-    """True if a text is nothing but pieces of others, such as messages that were joined, and tags around them."""
-    left = [line for line in text.splitlines() if line.strip() and not any(line.strip() in one for one in texts)]
-    rest = "\n".join(left)
-    for one in sorted((one for one in texts if one.strip()), key=len, reverse=True):
-        rest = rest.replace(one, "")
-    return re.search(r"\w", _TAG.sub("", rest)) is None
-
-
-_TAG = re.compile(r"</?[\w-]{1,40}>")
-
-
-def losses(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iterator[Violation]:
-    """Messages that are gone as a whole where that is no compression: what the turn in progress is made of, and, across
-    wires, any (who only translates leaves nothing out).
-    """
-    last = last_user(sent)
-    there = "\n".join(message.text for message in received.messages)
-    kept = {str(one.tool_call_id) for one in received.messages if one.tool_call_id}
-    kept |= {str(call.get("id")) for one in received.messages for call in one.tool_calls}
-    for i, message in enumerate(sent.messages):
-        if i in pairs or message.role in SYSTEM_ROLES or (message.text in there and message.text.strip()):
-            continue
-        idents = {str(call.get("id")) for call in message.tool_calls} | {str(message.tool_call_id)}
-        said = bool(message.tool_calls or message.tool_call_id or message.text.strip())
-        if not said or idents & kept:
-            continue
-        if last is not None and i > last:
-            yield Violation("turn_lost", f"message {i + 1}, of the turn in progress, is gone", i)
-        elif sent.wire != received.wire and not _summed_up(sent, received):
-            yield Violation("turn_lost", f"message {i + 1} is gone, and nothing stands for it", i)
-
-
-def _summed_up(sent: WireRequest, received: WireRequest) -> bool:
-    """True if the words of somebody arrived that were not sent and may stand for what is gone."""
-    texts = {message.text.strip() for message in sent.messages}
-    spoken = (message.text.strip() for message in received.messages if message.role not in SYSTEM_ROLES)
-    return any(text and text not in texts for text in spoken)
 
 
 _FAILED = re.compile(r"error|fail|exception|denied|traceback", re.IGNORECASE)
