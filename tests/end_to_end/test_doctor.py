@@ -123,6 +123,38 @@ async def test_calls_of_its_own():
     assert bad(findings) == {"route chat completions", "route messages", "route responses"}
 
 
+@pytest.mark.parametrize(
+    ("key", "status", "words"),
+    [
+        (("model", "messages", "input"), "fail", "with another system prompt it gets the earlier reply"),
+        (None, "ok", "repeated requests are answered without the provider"),
+    ],
+    ids=["by model and messages", "by the whole body"],
+)
+async def test_a_cache_of_its_own_and_its_key(key, status, words):
+    """A proxy that answers by itself what it was asked before, or takes for that."""
+    known, proxies = {}, []
+
+    async def cached(request):
+        if request.wire == "models" or request.body is None or request.body.get("stream"):
+            return request
+        told = {name: value for name, value in request.body.items() if key is None or name in key}
+        place = json.dumps([request.target, told], sort_keys=True)
+        if place not in known:
+            known[place] = (await proxies[0].fetch(request))[1]
+        return HopAnswer([known[place]])
+
+    async with model_server() as model, Tap(model.url, upstream_key=KEY) as tap:
+        proxies.append(Hop(tap.url, cached))
+        await proxies[0].start()
+        try:
+            found = {finding.name: finding for finding in await examine(proxies[0].url, tap)}
+        finally:
+            await proxies[0].stop()
+    assert found["own cache"].status == status
+    assert words in found["own cache"].detail
+
+
 async def test_lost_keys():
     """Whether the provider then refuses everything, or takes the proxy's own key."""
     findings = await examined("drops-keys")

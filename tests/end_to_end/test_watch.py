@@ -562,6 +562,7 @@ async def test_ctrl_c_is_how_it_ends(tmp_path):
         (["--upstream", "echo", "--via", "nonsense"], "--via 'nonsense' is not usable"),
         (["--upstream", "echo", "--output", "pdf"], "table or json"),
         (["--show", "last"], "no store"),
+        (["--upstream", "echo", "--spend", "ftp://a.example/log"], "--spend ftp://a.example/log: no such file"),
         (["--upstream", "echo", "--record", "everything"], "recording policy"),
     ],
 )
@@ -778,3 +779,31 @@ async def test_a_line_and_a_key_of_one_conversation_in_anothers_request():
     assert kept[1].violations["conversation_leaked"] == kept[1].violations["key_leaked"] == 1
     assert "4711" not in repr(kept)
     assert "sk-first" not in repr(kept)
+
+
+def test_what_the_proxys_spend_log_says_stands_beside_the_bill(tmp_path, capsys):
+    """What the log held before the watch is none of it."""
+    log, front = tmp_path / "spend.jsonl", free_port()
+    log.write_text('{"response_cost": 2.0}\n')
+    body = json.dumps({"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hello"}]})
+    client = "import sys, urllib.request as u; url, body, log = sys.argv[1:]; "
+    client += "u.urlopen(u.Request(url, body.encode(), {'content-type': 'application/json'})).read(); "
+    client += "open(log, 'a').write('{\"response_cost\": 0.5}\\n')"
+    out = tmp_path / "report.json"
+    line = [
+        "watch",
+        "--front",
+        str(front),
+        "--upstream",
+        "echo",
+        "--spend",
+        str(log),
+        "--store",
+        str(tmp_path / "s.db"),
+    ]
+    line += ["--quiet", "--output", "json", "--out", str(out), "--", sys.executable, "-c", client]
+    assert main([*line, f"http://127.0.0.1:{front}/v1/chat/completions", body, str(log)]) == 0
+    told = json.loads(out.read_text())
+    assert told["watch"]["spend"]["told"] == 0.5
+    assert 0 < told["watch"]["spend"]["by_usage"] < 0.1
+    assert any("spend log says $0.5000" in note for note in told["notes"])

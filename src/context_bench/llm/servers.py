@@ -279,16 +279,18 @@ async def _deliver(request: web.Request, received: Received, staged: Staged) -> 
     await response.prepare(request)
     stop = total // 2 if delivery.disconnect else total
     sent = 0
-    for chunk in chunks:
-        if sent and delivery.chunk_delay:
-            await _wait(delivery.chunk_delay)
-        await response.write(chunk[: stop - sent])
-        sent += len(chunk)
-        if sent >= stop:
-            break
+    with contextlib.suppress(ConnectionResetError):  # whoever asked went away, which is no fault of ours
+        for chunk in chunks:
+            if sent and delivery.chunk_delay:
+                await _wait(delivery.chunk_delay)
+            await response.write(chunk[: stop - sent])
+            sent += len(chunk)
+            if sent >= stop:
+                break
     if delivery.disconnect or (delivery.content_length or 0) > total:
         return _cut(request, delivery, response)
-    await response.write_eof()
+    with contextlib.suppress(ConnectionResetError):
+        await response.write_eof()
     return response
 
 

@@ -1,4 +1,5 @@
-"""A money limit that calls in flight cannot pass together, and the token counts of requests in flight.
+"""A money limit that calls in flight cannot pass together, and the token counts of requests in flight; a proxy's own
+account of what it has spent.
 
 Most of the cost of counting a kilobyte is the call itself. So the requests of one turn of the event loop are counted
 together in one call of the tokenizer, after they have been sent. Much text is counted in a thread (the tokenizer lets
@@ -11,16 +12,22 @@ import asyncio
 import contextlib
 import math
 import threading
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
-from context_bench.core.errors import CostCapReached
-from context_bench.core.numbers import count
+from context_bench.core.errors import BadInput, CostCapReached
+from context_bench.core.keys import load_json
+from context_bench.core.numbers import count, real
 from context_bench.core.protocols import Prices, method
 from context_bench.core.records import Usage
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm.limits import Waiters
 from context_bench.llm.prices import UNLIMITED_OUTPUT
+from context_bench.llm.redact import bare_url, redact
 from context_bench.wire.apis import ShapedRequest, parse_request
 from context_bench.wire.request import count_request, totals_of
 
@@ -204,3 +211,132 @@ def worst_case(
         found_cost = worst(model, prompt, most)
         return None if found_cost is None else float(found_cost)
     return prices.cost(Usage(prompt, most or UNLIMITED_OUTPUT), model) if prices else None
+
+
+# What a proxy says that it has spent
+# ------------------------------------------------------------------------
+
+#: Names of fields, and of columns, in which proxies keep the US dollars of a request; the first that is there counts.
+_SPENT_AS = ("spend", "response_cost", "cost", "total_cost", "cost_usd", "total_spend")
+
+
+@dataclass(frozen=True, slots=True)
+class SpendLog:
+    """A proxy's own account of what it has spent: a file of JSON, JSON lines or an SQLite database, a PostgreSQL
+    URL, or a URL that gives JSON. `#TABLE.COLUMN` names the place in a database that has several. `before`: US
+    dollars that it held already.
+    """
+
+    source: str
+    before: float
+
+    @classmethod
+    def of(cls, source: str | None) -> SpendLog | None:
+        """The log as it stands now; `BadInput` where none can be read. A file that is not there yet holds nothing."""
+        if source is None:
+            return None
+        place = source.partition("#")[0]
+        absent = "://" not in place and "/" in place and " " not in place and not Path(place).exists()
+        return cls(source, 0.0 if absent else spend_stated(source))
+
+    def since(self, by_usage: float | None) -> tuple[dict[str, Any], str]:
+        """What was added since, beside the money that follows from the provider's usage; and a sentence about it. A
+        log that cannot be read any more is said, and never raised upon.
+        """
+        try:
+            told = spend_stated(self.source) - self.before
+        except BadInput as error:
+            return {"told": None, "by_usage": by_usage}, f"The proxy's spend log cannot be read: {error}"
+        bill = "" if by_usage is None else f", by the provider's usage it is ${by_usage:.4f}"
+        late = " Some proxies write theirs late." if not told else ""
+        return {"told": told, "by_usage": by_usage}, f"The proxy's spend log says ${told:.4f}{bill}.{late}"
+
+
+def spend_stated(source: str) -> float:
+    """US dollars in all that a proxy's spend log holds, see `SpendLog`. `BadInput` for what is none."""
+    place, _, column = source.partition("#")
+    if place.startswith(("postgres://", "postgresql://", "postgresql+")):
+        return _in_database(place, column)
+    if "://" not in place and Path(place).is_file():
+        with Path(place).open("rb") as file:
+            if file.read(16) == b"SQLite format 3\x00":
+                return _in_database(f"sqlite:///file:{Path(place).resolve()}?mode=ro&uri=true", column)
+        return _in_entries(place, _json_lines(Path(place)))
+    document = _from_url(place)
+    listed = (
+        next((document[name] for name in ("data", "logs") if name in document), document)
+        if isinstance(document, Mapping)
+        else document
+    )
+    return _in_entries(place, listed if isinstance(listed, list) else [listed])
+
+
+def _json_lines(path: Path) -> list[Any]:
+    data = path.read_bytes()
+    try:
+        whole = load_json(data)
+    except ValueError:
+        whole = [entry for line in data.splitlines() if (entry := _entry(line)) is not None]
+    held = whole.get("data", whole) if isinstance(whole, Mapping) else whole
+    return held if isinstance(held, list) else [held]
+
+
+def _entry(line: bytes) -> Any:
+    try:
+        return load_json(line) if line.strip() else None
+    except ValueError:  # a log has other lines, and a last one that is half written
+        return None
+
+
+def _in_entries(place: str, entries: Sequence[Any]) -> float:
+    known = [each for each in entries if isinstance(each, Mapping)]
+    name = next((one for one in _SPENT_AS if any(real(each.get(one)) is not None for each in known)), None)
+    if name is None and entries:
+        names = ", ".join(_SPENT_AS)
+        raise BadInput(f"--spend {redact(place)[:200]}: none of its entries has one of the fields {names}")
+    return sum(real(each.get(name)) or 0.0 for each in known) if name else 0.0
+
+
+def _in_database(url: str, column: str) -> float:
+    """The sum of one column: the one that is named, or the one of all tables that has such a name."""
+    import sqlalchemy as sql
+
+    shown = redact(bare_url(url) if url.startswith("postgres") else url.partition("file:")[2].partition("?")[0])
+    engine = sql.create_engine(
+        url.replace("postgres://", "postgresql://", 1).replace("postgresql://", "postgresql+psycopg://", 1)
+    )
+    try:
+        there = sql.inspect(engine)
+        places = [
+            (table, one["name"])
+            for table in there.get_table_names()
+            for one in there.get_columns(table)
+            if (f"{table}.{one['name']}" == column if column else one["name"] in _SPENT_AS)
+        ]
+        logs = [each for each in places if "log" in each[0].lower()] or places
+        if len(logs) != 1:
+            found = ", ".join(".".join(each) for each in logs[:8]) or "none"
+            raise BadInput(f"--spend {shown}: expected one column of costs, found {found}; write SOURCE#TABLE.COLUMN")
+        table = sql.table(logs[0][0], sql.column(logs[0][1]))
+        with engine.connect() as connection:
+            return real(float(connection.execute(sql.select(sql.func.sum(table.c[logs[0][1]]))).scalar() or 0.0)) or 0.0
+    except (sql.exc.SQLAlchemyError, ValueError, OSError) as error:
+        raise BadInput(f"--spend {shown}: cannot be read: {redact(str(error)).splitlines()[0][:200]}") from None
+    finally:
+        engine.dispose()
+
+
+_LARGEST_LOG, _LOG_SECONDS = 64 * 2**20, 30.0
+
+
+def _from_url(place: str) -> Any:
+    if not place.startswith(("http://", "https://")):
+        raise BadInput(f"--spend {redact(place)[:200]}: no such file; expected a file, a database or a URL")
+    try:
+        with urllib.request.urlopen(place, timeout=_LOG_SECONDS) as answer:
+            data = answer.read(_LARGEST_LOG + 1)
+        if len(data) > _LARGEST_LOG:
+            raise ValueError(f"more than {_LARGEST_LOG >> 20} MiB")
+        return load_json(data)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--spend {bare_url(place)}: cannot be read: {redact(str(error))[:200]}") from None

@@ -397,6 +397,7 @@ class WatchOptions(OptionSet):
         "MODEL=INPUT,OUTPUT[,CACHE_READ[,CACHE_WRITE]] in USD per million tokens.", default=None, rare=False
     )
     price_model: str | None = own("All money as if this model had answered.", unit="NAME", rare=False)
+    spend: str | None = flag("The proxy's own spend log, beside the bill: a file, a database or a URL.", unit="SOURCE")
     shadow: str | None = flag("Mirror sampled requests to this proxy; replies are thrown away.", unit="URL")
     shadow_back: int | None = flag("Port for the shadow proxy's own upstream.")
     sample: float = flag("Share of turns to mirror, 0 to 1.", 0.02)

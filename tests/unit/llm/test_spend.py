@@ -1,15 +1,17 @@
-"""Money: what is billed and what is in flight never pass the cap."""
+"""Money: what is billed and what is in flight never pass the cap; what a proxy says that it has spent."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 
 import pytest
 from hypothesis import given, strategies as st
 
-from context_bench.core.errors import CostCapReached
+from context_bench.core.errors import BadInput, CostCapReached
 from context_bench.core.protocols import Spend
-from context_bench.llm.spend import SpendLimit
+from context_bench.llm.spend import SpendLimit, SpendLog, spend_stated
 
 
 async def test_to_the_cent() -> None:
@@ -96,3 +98,71 @@ def test_the_cap_holds_at_every_moment(calls: list[tuple[float, float]], cap: fl
     assert limit.spent <= cap + 1e-9
     if sum(worst for worst, _ in calls) <= cap * 0.999:
         assert refused == 0
+
+
+def _database(path, *statements):
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+_ROWS = ({"spend": 0.25, "model": "a"}, {"spend": 0.5}, {"spend": None}, {"spend": "much"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(_ROWS),
+        json.dumps({"data": _ROWS}),
+        "".join(f"{json.dumps(row)}\n" for row in _ROWS) + '{"spend": 7',
+        json.dumps({"total_cost": 0.75}),
+    ],
+    ids=["a list", "under data", "lines, the last one half written", "one total"],
+)
+def test_a_spend_log_of_json_in_any_form(tmp_path, text):
+    path = tmp_path / "spend.json"
+    path.write_text(text)
+    assert spend_stated(str(path)) == 0.75
+
+
+def test_a_spend_log_in_a_database_is_read_and_never_written(tmp_path):
+    path = tmp_path / "proxy.db"
+    _database(
+        path,
+        'CREATE TABLE "LiteLLM_SpendLogs" (id TEXT, spend REAL)',
+        "CREATE TABLE teams (name TEXT, spend REAL)",
+        "INSERT INTO LiteLLM_SpendLogs VALUES ('a', 0.25), ('b', 0.5)",
+        "INSERT INTO teams VALUES ('a', 99)",
+    )
+    before = path.read_bytes()
+    assert spend_stated(str(path)) == 0.75
+    assert spend_stated(f"{path}#teams.spend") == 99
+    assert path.read_bytes() == before
+    with pytest.raises(BadInput, match=r"expected one column of costs, found none; write SOURCE#TABLE.COLUMN"):
+        spend_stated(f"{path}#teams.cost")
+
+
+def test_what_was_added_meanwhile_stands_beside_the_bill(tmp_path):
+    path = tmp_path / "spend.jsonl"
+    log = SpendLog.of(str(path))  # the proxy has not written yet
+    assert log is not None
+    path.write_text('{"response_cost": 0.5}\n')
+    assert log.since(0.25) == (
+        {"told": 0.5, "by_usage": 0.25},
+        "The proxy's spend log says $0.5000, by the provider's usage it is $0.2500.",
+    )
+    later = SpendLog.of(str(path))
+    assert later is not None
+    assert later.since(None)[0] == {"told": 0.0, "by_usage": None}
+    path.write_text("no log at all\n[1]\n")
+    told, said = later.since(0.25)
+    assert told["told"] is None
+    assert "none of its entries has one of the fields spend" in said
+
+
+@pytest.mark.parametrize("source", ["ftp://a.example/log", "no-such-file.json", "http://127.0.0.1:9/spend/logs"])
+def test_a_spend_log_that_is_not_there(source):
+    with pytest.raises(BadInput, match="--spend"):
+        spend_stated(source)

@@ -46,12 +46,8 @@ def command(context: typer.Context, **given: Any) -> int:
         return print_report(options.store, options.show, options.output, options.out)
     if not options.upstream:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
-    for flag, port in (
-        ("--front", options.front),
-        ("--back", options.back),
-        ("--shadow-back", options.shadow_back or 0),
-    ):
-        listening_port(port, flag)
+    for flag in ("front", "back", "shadow_back"):
+        listening_port(getattr(options, flag) or 0, f"--{flag.replace('_', '-')}")
     if not 0 <= options.sample <= 1:
         raise BadInput(f"watch: --sample {options.sample} is not a share; expected 0 to 1")
     if options.shadow is not None and options.max_cost is None:
@@ -103,10 +99,11 @@ class WatchRun:
     async def _run(self) -> int:
         from context_bench.engine import open_store, open_watch, watch_key, watched
         from context_bench.llm.prices import rules_date
+        from context_bench.llm.spend import SpendLog
         from context_bench.session.run_parts import started_upstream
         from context_bench.traffic.sections.watch_board import Board
 
-        prices = self._prices()
+        prices, spend = self._prices(), SpendLog.of(self.options.spend)
         with open_store(self.options.store) as kept:
             async with started_upstream(self.options.upstream) as url:
                 settings = self._settings(prices, rules_date())
@@ -120,6 +117,9 @@ class WatchRun:
                 if guard is not None:
                     guard.begin(log.name)
                 code = await self._watch(url, prices, log, board, settings, steering, guard)
+            if spend is not None:
+                settings["spend"], said = spend.since(board.sums["main"].cost)
+                self.notes.append(said)
             try:
                 log.end({**settings, "notes": self.notes})
                 if guard is not None:
@@ -265,7 +265,7 @@ class WatchRun:
                 await watch.drain()
                 await one.idle(_SHADOW_PATIENCE)
         for one in shadows:
-            self.notes += _of_shadow(one)
+            self.notes += one.sentences()
         if guard is not None and limits is not None:
             self.notes += [*limits.notes, *guard.sentences()]
             settings["limits"] = guard.certificate.as_dict()
@@ -442,24 +442,22 @@ class _Shown:
             print(f"Mind: {text}", file=sys.stderr, flush=True)
 
 
-def _of_shadow(shadow: Shadow) -> list[str]:
-    counted = ", ".join(f"{count:,} {what}" for what, count in sorted(shadow.counts.items()) if count)
-    notes = [f"Shadow: {counted or 'no turn was in the sample'}."]
-    if shadow.counts["unpriced"]:
-        notes.append(
-            "Shadow: requests of models without a known price were not sent; give one with --price MODEL=INPUT,OUTPUT."
-        )
-    if shadow.stopped:
-        notes.append(f"Shadow: {shadow.stopped}")
-    return notes
-
-
 def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "watch": name,
         **{
             key: settings.get(key)
-            for key in ("via", "back", "upstream", "record", "prices", "prices_of", "cache_rules_of", "holdout")
+            for key in (
+                "via",
+                "back",
+                "upstream",
+                "record",
+                "prices",
+                "prices_of",
+                "cache_rules_of",
+                "holdout",
+                "spend",
+            )
         },
     }
 

@@ -14,6 +14,7 @@ from context_bench.traffic.doctor.proxy_checks import (
     kept,
     marks,
     nothing_arrived,
+    own_cache,
     packed,
     reachable,
     route,
@@ -34,7 +35,7 @@ async def examine(
     proxy_key: str | None = None,
     timeout: float = 30.0,
 ) -> list[Finding]:
-    """Examine the proxy at `proxy_url` (with or without `/v1`); about 45 short and 24 medium requests (1,500 tokens)
+    """Examine the proxy at `proxy_url` (with or without `/v1`); about 50 short and 24 medium requests (1,500 tokens)
     with a recorder.
 
     `recorder` must stand behind the proxy: the proxy's own upstream setting is its URL. Never raises for what the proxy
@@ -58,7 +59,7 @@ async def examine(
             return [*found, Finding("what it forwards", "unknown", "not visible from this side", _TAP)]
         found += await marks(asker, working)
         if working:
-            found += [*await kept(asker, working), *await activity(asker, working)]
+            found += [await own_cache(asker, working), *await kept(asker, working), *await activity(asker, working)]
         return found
     finally:
         await client.aclose()

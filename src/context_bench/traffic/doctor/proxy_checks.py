@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -125,6 +126,61 @@ async def _unpacked(asker: Asker, request: ShapedRequest, coding: str) -> tuple[
         reply.coding,
         "" if reader.complete and not reader.error else f"marked {reply.coding or 'as not packed'}, and not whole",
     )
+
+
+#: In what a second request differs from the first, one thing at a time: words, and options of a shape.
+_ASKED_ANEW: dict[str, dict[str, Any]] = {
+    "another system prompt": {"system_prompt": "Answer in French."},
+    "another temperature": {"params": {"temperature": 0.9}},
+    "another limit": {"params": {"max_tokens": 77, "max_output_tokens": 77}},
+    "other tools": {},
+}
+
+
+async def own_cache(asker: Asker, working: list[str]) -> Finding:
+    """Are requests answered without the provider, and then also such as ask for something else?"""
+    title, mark = "own cache", secrets.token_hex(4)
+    wrong: list[str] = []
+    repeats = 0
+    for shape in working:
+        example: Example = {"id": "doctor", "context": "", "question": f"When does gate {mark} open?"}
+        whole = {"stream": False}
+        first_asked = await asker.ask("cache", build(shape, example, asker.model, params=whole))
+        again = await asker.ask("cache, again", build(shape, example, asker.model, params=whole))
+        if first_asked.error or again.error or not first_asked.records:
+            continue
+        if again.records:
+            continue
+        repeats += 1
+        for about, options in _ASKED_ANEW.items():
+            request = build(shape, example, asker.model, **_options(shape, options))
+            if about == "other tools":
+                request.body["tools"] = [_TOOLS[request.wire]]
+            other = await asker.ask(f"cache, {about}", request)
+            if other.error is None and not other.records:
+                wrong.append(f"{route_of(shape)}: with {about} it gets the earlier reply")
+    if wrong:
+        advice = "its cache is keyed by too little: switch it off, or clients get replies to what they did not ask"
+        return Finding(title, "fail", first(wrong, 4), advice)
+    if repeats:
+        detail = "repeated requests are answered without the provider; what differs in one field is asked anew"
+        return Finding(title, "ok", detail)
+    return Finding(title, "ok", "none seen: repeated requests reach the provider")
+
+
+def _options(shape: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a variant; a limit is called as that shape's API calls it."""
+    other = "max_tokens" if shape == "codex" else "max_output_tokens"
+    params = {name: value for name, value in options.get("params", {}).items() if name != other}
+    return {**options, "params": {"stream": False, **params}}
+
+
+_PLACE = {"type": "object", "properties": {"place": {"type": "string"}}}
+_TOOLS: dict[str, dict[str, Any]] = {
+    "openai-chat": {"type": "function", "function": {"name": "look", "parameters": _PLACE}},
+    "anthropic": {"name": "look", "input_schema": _PLACE},
+    "openai-responses": {"type": "function", "name": "look", "parameters": _PLACE, "strict": False},
+}
 
 
 async def marks(asker: Asker, working: list[str]) -> list[Finding]:

@@ -301,6 +301,15 @@ class Shadow:
         self.stopped: str | None = None
         self._worker: asyncio.Task[None] | None = None
 
+    def sentences(self) -> list[str]:
+        """Sentences for the report about what became of the sample."""
+        counted = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()) if count)
+        notes = [f"Shadow: {counted or 'no turn was in the sample'}."]
+        if self.counts["unpriced"]:
+            unpriced = "requests of models without a known price were not sent"
+            notes.append(f"Shadow: {unpriced}; give one with --price MODEL=INPUT,OUTPUT.")
+        return [*notes, *([f"Shadow: {self.stopped}"] if self.stopped else [])]
+
     def offer(self, mirror: Mirror) -> None:
         """A turn is over: take it if it is of the sample."""
         chance = seed_of("shadow", self._seed, mirror.place.session.origin, mirror.turn.turn) / 2**64
