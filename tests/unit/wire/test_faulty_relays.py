@@ -553,6 +553,14 @@ def test_what_only_the_apis_of_openai_can_say_is_compared_between_them(name: str
         assert "params_changed" in kinds(sent, wire, body)
 
 
+def test_a_mark_that_is_gone_is_no_field() -> None:
+    sent = richer("anthropic")
+    sent["system"][0]["cache_control"]["ttl"] = "1h"
+    arrived = copy.deepcopy(sent)
+    del arrived["system"][0]["cache_control"]
+    assert kinds("anthropic", "anthropic", arrived, sent) == {"cache_control_lost"}
+
+
 def test_strict_schemas_stay_strict_between_the_apis_of_openai() -> None:
     body = copy.deepcopy(RESPONSES)
     body["tools"][0].pop("strict")

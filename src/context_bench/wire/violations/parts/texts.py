@@ -210,6 +210,8 @@ def _stated_fields(raw: Mapping[str, Any]) -> dict[str, str]:
     """Fields by name that say something, those of inner objects among them; of a data URL only its media type."""
     found: dict[str, str] = {}
     for name, value in without_nulls(raw).items():
+        if name in ("cache_control", "prompt_cache_breakpoint"):
+            continue
         if isinstance(value, Mapping) and name not in ("citations", "extra_content"):
             found |= {f"{name}.{inner}": told for inner, told in _stated_fields(value).items() if inner != "type"}
         elif isinstance(value, str) and value.startswith("data:"):
