@@ -240,8 +240,8 @@ class SpendLog:
         return cls(source, 0.0 if absent else spend_stated(source))
 
     def since(self, by_usage: float | None) -> tuple[dict[str, Any], str]:
-        """The dollars that were added since, beside the money that follows from the provider's usage; and a sentence about it. A
-        log that cannot be read any more is said, and never raised upon.
+        """The dollars that were added since, beside the money that follows from the provider's usage; and a sentence
+        about it. A log that cannot be read any more is said, and never raised upon.
         """
         try:
             told = spend_stated(self.source) - self.before
