@@ -19,9 +19,9 @@ _LEVELS = {"wrong": "error", "refused": "error", "worse": "warning", "costs": "w
 
 def text_page(document: Mapping[str, Any]) -> str:
     """The grade for a terminal: letters, the findings by kind, what was not asked."""
-    lines = [f"Grade of {visible(_name(document))}: {_letter(document['grade'])}", ""]
+    lines = [f"Grade of {visible(_title(document))}: {_letter(document['grade'])}", ""]
     for one in document["headings"]:
-        found = ", ".join(f"{kind}{f' ×{n}' if n > 1 else ''}" for kind, n in one["kinds"].items())
+        found = _kinds(one["kinds"])
         asked = f"{one['asked']} asked" + (f", {one['not_asked']} not asked" if one["not_asked"] else "")
         lines.append(f"  {_letter(one['letter']):9} {one['heading']:18} {asked}{f': {found}' if found else ''}")
     counted = [one for one in document["findings"] if one["severity"] != "note"]
@@ -70,7 +70,7 @@ def _some(names: list[str], most: int = 4) -> str:
 
 def markdown_page(document: Mapping[str, Any]) -> str:
     """The same as Markdown, with the issue text of each finding left out."""
-    lines = [f"## Grade of {markdown(_name(document))}: {_letter(document['grade'])}", ""]
+    lines = [f"## Grade of {markdown(_title(document))}: {_letter(document['grade'])}", ""]
     lines += ["| heading | letter | asked | not asked | found |", "|---|---|---|---|---|"]
     for one in document["headings"]:
         found = ", ".join(f"`{kind}`{f' ×{n}' if n > 1 else ''}" for kind, n in one["kinds"].items())
@@ -82,11 +82,15 @@ def markdown_page(document: Mapping[str, Any]) -> str:
 
 _STYLE = """
 :root{color-scheme:light dark;font:16px/1.45 system-ui,sans-serif}body{max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.7rem}h1,td,summary,li,p{overflow-wrap:anywhere}
 table{border-collapse:collapse;width:100%}td,th{padding:.35rem .6rem;text-align:left;vertical-align:top;
 border-bottom:1px solid #8884}pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#8881;padding:.6rem;
 font-size:.8rem}b.l{display:inline-block;min-width:1.6em;text-align:center;color:#fff;
 border-radius:.3em;padding:.1em .3em}
-details{margin:.6rem 0}summary{cursor:pointer}small{opacity:.8}
+details{margin:.6rem 0}details details{margin-left:1.5rem}summary{cursor:pointer}small{opacity:.8}
+@media(max-width:40rem){tr:first-child{display:none}tr{display:grid;grid-template-columns:3rem 1fr;
+border-bottom:1px solid #8884;padding:.3rem 0}td{border:0;padding:.1rem .3rem}td:nth-child(n+3){grid-column:2}
+td[data-of]::before{content:attr(data-of) ": ";opacity:.8}td:empty{display:none}}
 """ + "".join(f"b.g{letter or 'none'}{{background:{colour}}}" for letter, colour in _COLOURS.items())
 
 
@@ -98,22 +102,50 @@ def html_page(document: Mapping[str, Any]) -> str:
     policy = f"default-src 'none'; style-src 'sha256-{digest}'"
     rows = "".join(
         f"<tr><td>{_mark(one['letter'])}<td>{_h(one['heading'])}<br><small>{_h(one['about'])}</small>"
-        f"<td>{one['asked']}<td>{one['not_asked']}<td>{_h(', '.join(one['kinds']))}"
+        f"<td data-of=asked>{one['asked']}<td data-of='not asked'>{one['not_asked']}<td>{_h(_kinds(one['kinds']))}"
         for one in document["headings"]
     )
-    findings = "".join(_finding(one) for one in document["findings"])
+    same_kind = groupby(document["findings"], key=lambda one: (one["letter"], one["heading"], one["kind"]))
+    findings = "".join(_of_a_kind(list(same)) for _, same in same_kind)
     left = "".join(
         f"<h2>{_h(title)}</h2><ul>{''.join(f'<li>{_h(line)}' for line in listed)}</ul>"
         for title, listed in _left_out(document)
     )
-    title = f"Grade of {visible(_name(document))}: {_letter(document['grade'])}"
+    title = f"Grade of {visible(_title(document))}: {_letter(document['grade'])}"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{policy}"><meta name="viewport" content="width=device-width"><title>{_h(title)}</title>'
-        f"<style>{_STYLE}</style><h1>{_mark(document['grade'])} {_h(_name(document))}</h1>"
+        f"<style>{_STYLE}</style><h1>{_mark(document['grade'])} {_h(_title(document))}</h1>{_started_by(document)}"
         f"<p>A letter is that of the worst finding under its heading, never an average (rules version "
         f"{document['rules']}).</p><table><tr><th><th>heading<th>asked<th>not asked<th>found{rows}</table>"
         f"<h2>Findings</h2>{findings or '<p>None.</p>'}{left}</html>\n"
+    )
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    """A name that fits a heading: of a command, its program and the first word after it."""
+    if document.get("name") or not document["start"]:
+        return _name(document)
+    words = str(document["start"]).split()
+    return " ".join([words[0].rpartition("/")[2], *words[1:2]]) if words else ""
+
+
+def _started_by(document: Mapping[str, Any]) -> str:
+    return f"<p>Started by<pre>{_h(document['start'])}</pre>" if document["start"] else ""
+
+
+def _kinds(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind}{f' ×{times}' if times > 1 else ''}" for kind, times in kinds.items())
+
+
+def _of_a_kind(found: list[dict[str, Any]]) -> str:
+    """Findings of one kind under one line."""
+    if len(found) == 1:
+        return _finding(found[0])
+    first = found[0]
+    return (
+        f"<details><summary>{_mark(first['letter'])} {_h(first['kind'])} ×{len(found)}: {_h(first['detail'])}"
+        f"</summary>{''.join(map(_finding, found))}</details>"
     )
 
 

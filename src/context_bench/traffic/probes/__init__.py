@@ -229,6 +229,8 @@ class ProbeRig:
                     if size > _LARGEST_REPLY:
                         heard.error = f"more than {_LARGEST_REPLY:,} bytes"
                         break
+        except aiohttp.ClientPayloadError:
+            heard.error = "the reply breaks off before its end"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             heard.error = redact(str(error), (KEY, OTHER_KEY)) or (
                 f"no end within {self.target.timeout:g} s" if isinstance(error, TimeoutError) else type(error).__name__

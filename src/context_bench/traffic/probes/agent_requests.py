@@ -27,6 +27,7 @@ from context_bench.llm.servers import ModelServer
 from context_bench.traffic.client import dummy_environment, prepare
 from context_bench.traffic.probes import KEY, WIRES, ProbeProvider
 from context_bench.wire.apis import parse_request
+from context_bench.wire.diff import first_difference
 from context_bench.wire.violations import lint_request, repeated_requests
 
 #: Seconds for one run of an agent.
@@ -181,7 +182,10 @@ async def _answer_twice(first: AgentSession, second: AgentSession) -> GradeAnswe
         place = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
         if place is not None:
             around = slice(max(0, place - _AROUND // 2), place + _AROUND)
+            difference = first_difference(one.body, other.body)
+            cause = f", {difference.path}: {difference.cause}" if difference is not None and difference.path else ""
             detail = f"request {number} differs between two starts, from character {place:,} of its canonical form on"
+            detail += cause
             found.append(GradeFault("bytes_differ", detail, a[around], b[around], _tokens(one)))
     if len(first) != len(second):
         found.append(GradeFault("bytes_differ", f"{len(first)} requests in one start, {len(second)} in another"))

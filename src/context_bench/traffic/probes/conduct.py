@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from context_bench.core.families import GradeAnswer, GradeCheck, GradeFault
-from context_bench.core.keys import canonical_json
+from context_bench.core.keys import canonical_json, load_json
 from context_bench.llm.redact import redact
 from context_bench.llm.responders import Delivery, ResponderError, Staged
 from context_bench.llm.servers import Received
@@ -35,6 +35,7 @@ from context_bench.traffic.probes import (
     says,
 )
 from context_bench.wire.apis import ShapedRequest
+from context_bench.wire.diff import first_difference
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import Violation, compare_requests, lint_changes, repeated_requests
 
@@ -319,9 +320,20 @@ async def _same_bytes(rig: ProbeRig, wire: str) -> GradeAnswer:
         return GradeAnswer()
     place = next((i for i, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), min(len(first), len(other)))
     around = slice(max(0, place - 80), place + 120)
-    detail = f"the same request is forwarded as other bytes, from byte {place:,} on"
+    detail = f"the same request is forwarded as other bytes, from byte {place:,} on{_cause(first, other)}"
     was, now = (redact(raw[around].decode("utf-8", "replace"), (KEY, OTHER_KEY)) for raw in (first, other))
     return GradeAnswer((GradeFault("bytes_differ", detail, was, now, request.tokens()),))
+
+
+def _cause(first: bytes, other: bytes) -> str:
+    """The field that differs first and the cause (key order, completion order, times, ids), where both are JSON."""
+    try:
+        difference = first_difference(load_json(first), load_json(other))
+    except ValueError:
+        return ""
+    if difference is None:
+        return ": white space or escapes"
+    return f"{f', {difference.path}' if difference.path else ''}: {difference.cause}"
 
 
 async def _growing(rig: ProbeRig, wire: str) -> GradeAnswer:

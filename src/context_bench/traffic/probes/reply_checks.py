@@ -26,6 +26,10 @@ _CALLS = [
     {"id": "call_first", "name": "run", "arguments": json.dumps({"command": "ls /harbour", "note": "zuerst – ä"})},
     {"id": "call_second", "name": "run", "arguments": json.dumps({"command": "cat gate.txt", "timeout": 5})},
 ]
+#: Numbers beyond a double, quotes in quotes, characters that some escape, values that count as false.
+_HARD = json.dumps(
+    {"command": 'say "\\t" \u2028 \U0001f6a2', "timeout": 2**53 + 1, "share": 0.1, "empty": "", "no": [False, 0, None]}
+)
 #: Seconds between the pieces of a stream that is slow.
 _PAUSE = 0.2
 _HEADERS = {"x-request-id": "req_grade", "x-ratelimit-remaining-requests": "99"}
@@ -42,6 +46,15 @@ _REPLIES: dict[str, Reply] = {
     "a call without words": Reply(tool_calls=_CALLS[:1], finish_reason="tool_calls", usage=_USAGE),
     "an answer that was cut off": Reply(text="The gate opens at", finish_reason="length", usage=_USAGE),
     "thinking": Reply(text="At nine.", reasoning="The file says nine.", finish_reason="stop", usage=_USAGE),
+    "a call without arguments": Reply(
+        tool_calls=[{"id": "call_none", "name": "run", "arguments": "{}"}], finish_reason="tool_calls", usage=_USAGE
+    ),
+    "arguments that are hard to write": Reply(
+        tool_calls=[{"id": "call_hard", "name": "run", "arguments": _HARD}], finish_reason="tool_calls", usage=_USAGE
+    ),
+    "tokens of reasoning": Reply(
+        text="At nine.", finish_reason="stop", usage=Usage(input_tokens=120, output_tokens=90, reasoning_tokens=64)
+    ),
     "tokens read from the cache": Reply(
         text="At nine.", finish_reason="stop", usage=Usage(input_tokens=1000, output_tokens=9, cache_read=900)
     ),
@@ -57,7 +70,7 @@ def reply_checks(rig: ProbeRig) -> list[GradeCheck]:
                 continue  # its reasoning is hidden, and comes as an item that requests are checked for
             for stream in (False, True):
                 headings = ("faithful replies", "streaming") if stream else ("faithful replies",)
-                if "cache" in about:
+                if "cache" in about or "reasoning" in about:
                     headings = ("cache and money", *headings)
                 name = f"{'stream' if stream else 'reply'}, {route}: {about}"
                 question = f"Does {about} reach the client as the provider said it?"
