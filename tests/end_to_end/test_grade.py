@@ -349,6 +349,8 @@ def test_an_agent_is_started_twice_and_graded_by_what_it_sends(tmp_path, monkeyp
     if kind:
         assert kind in kinds(document)
         assert letters(document)[heading] > "A"
+        if habit == "random":
+            assert "messages[0].content" in next(one["detail"] for one in document["findings"] if one["kind"] == kind)
     else:
         assert set(letters(document).values()) == {"A"}, document["findings"]
     assert "real-key" not in json.dumps(document)

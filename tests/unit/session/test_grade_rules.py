@@ -172,3 +172,18 @@ def test_the_page_of_the_docs_says_what_the_rules_say():
         for kind in re.findall(r"`(\w+)`", examples):
             assert (rules.of(kind).heading, rules.of(kind).letter) == (heading, "F")
     assert all(f"| {heading} |" in page for heading in rules.headings)
+
+
+def test_the_page_names_a_started_proxy_shortly_and_puts_findings_of_a_kind_under_one_line():
+    command = "/opt/tools/relay/bin/relay serve --port {port} --upstream {back}"
+    target = GradeTarget(subject="proxy", value="", start=command)
+    checks = {f"check {number}": (FAITHFUL, answered("media_lost")) for number in range(3)}
+    checks["check <4>"] = (FAITHFUL, answered("turn_lost"))
+    document = grade_document(target, checks)
+    page = grade_pages.html_page(document)
+    assert '<h1><b class="l gF">F</b> relay serve</h1>' in page
+    assert f"<pre>{command}</pre>" in page
+    assert page.count("media_lost ×3: it is media_lost") == 1
+    assert page.count("<details>") == 5  # the three and their line; the one that is alone has none of its own
+    assert "check &lt;4&gt;" in page
+    assert grade_pages.text_page(document).startswith("Grade of relay serve: F\n")

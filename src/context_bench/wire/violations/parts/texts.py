@@ -148,10 +148,11 @@ def order_within(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
         if _reordered(_calls(sent), _calls(received)):
             yield Violation("order_changed", "the calls arrive in another order")
         return
+    arrived = _calls(received)
     for i, message in enumerate(sent.messages):
         calls: list[_Identity] = [("call", str(call.get("id"))) for call in message.tool_calls]
         apart = len(calls) > 1 and not any(part.kind == "tool_use" for part in message.parts)
-        if apart and _reordered(calls, _calls(received)):
+        if apart and _reordered(calls, arrived):
             yield Violation("order_changed", f"message {i + 1}: its calls arrive in another order", i)
 
 
@@ -230,6 +231,8 @@ _TINY = 2  # characters of a text of which nothing may be left when it is shorte
 _WORD = 8  # characters of a text that may stand in another by chance
 _SHORT = 300  # characters: to leave such a text out saves nothing
 _LONGEST_COMPARED = 200_000  # characters of a text that is looked at for damage
+_KEPT = 0.9  # share of the characters below which a text was shortened
+_TRIED = 20  # lines of a text that are looked for within others
 _LONGEST_CODE = 20_000  # characters of a text that is read as code
 
 
@@ -237,7 +240,7 @@ def text_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
     """Texts that arrive in other characters, or are gone as a whole while the message is there; results that arrive as
     those of another call.
     """
-    there = {line.strip() for message in received.messages for line in message.text.splitlines()}
+    there: _Arrived | None = None
     results = {one.text: one.tool_call_id for one in sent.messages if one.role in RESULT_ROLES and one.text.strip()}
     for i, j in pairs.items():
         before, after = sent.messages[i], received.messages[j]
@@ -249,6 +252,7 @@ def text_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
         elif (how := _damage_of(before, after)) is not None:
             yield Violation("text_damaged", f"message {i + 1}: {how}", i)
         else:
+            there = there or _Arrived(received)
             yield from _parts_lost(sent, received, i, j, there)
 
 
@@ -264,6 +268,8 @@ def damage(before: str, after: str) -> str | None:
     """The way in which a text was damaged; `None` if it is the same, shortened, extended or another one."""
     if before == after or max(len(before), len(after)) > _LONGEST_COMPARED:
         return None
+    if len(after) < _KEPT * len(before):  # shorter: of the rest only what came in the place of something shows
+        return "its characters are damaged" if after.count("\ufffd") > before.count("\ufffd") else None
     if not before.strip():
         return "an empty text has become a word" if after.strip() in _NOTHINGS else None
     if after.count("\ufffd") > before.count("\ufffd") or _mojibake(before, after) or _marked(before, after):
@@ -331,7 +337,7 @@ def _strings_in(value: Any) -> Iterator[str]:
         yield from _strings_in(inner)
 
 
-def _parts_lost(sent: WireRequest, received: WireRequest, i: int, j: int, there: set[str]) -> Iterator[Violation]:
+def _parts_lost(sent: WireRequest, received: WireRequest, i: int, j: int, there: _Arrived) -> Iterator[Violation]:
     """A message that is there without any of its text, or without one of its texts."""
     before, after = sent.messages[i], received.messages[j]
     if before.role in SYSTEM_ROLES and after.role not in SYSTEM_ROLES:
@@ -341,11 +347,11 @@ def _parts_lost(sent: WireRequest, received: WireRequest, i: int, j: int, there:
         return
     texts = [part.text for part in before.parts if part.text and part.text.strip() and part.kind != "reasoning"]
     left = [part.text for part in after.parts if part.text and part.kind != "reasoning"]
-    lost = [text for text in texts if not _anything_of(text, there)]
-    if not lost or (left and not all(_whole_in(text, texts) for text in left)):
-        return
     across, system = sent.wire != received.wire, before.role in SYSTEM_ROLES
-    if not (across or system or all(len(text) <= _SHORT for text in lost)):
+    if left and not all(text in texts or _whole_in(text, texts) for text in left):
+        return
+    lost = [text for text in texts if (across or system or len(text) <= _SHORT) and not there.holds_some(text)]
+    if not lost:
         return
     if left and len(lost) < len(texts):
         yield Violation("part_lost", f"message {i + 1}: {len(lost)} of its {len(texts)} texts are gone", i)
@@ -361,10 +367,18 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.casefold()))
 
 
-def _anything_of(text: str, there: set[str]) -> bool:
-    """True if a line of the text is somewhere, a longer one also within another."""
-    lines = {line.strip() for line in text.splitlines() if line.strip()}
-    return bool(lines & there) or any(line in other for line in lines if len(line) > _WORD for other in there)
+class _Arrived:
+    """Every line that arrived, to be asked whether anything of a text is among them."""
+
+    def __init__(self, request: WireRequest) -> None:
+        self._text = "\n".join(message.text for message in request.messages)
+        self._lines = {line.strip() for line in self._text.splitlines()}
+
+    def holds_some(self, text: str) -> bool:
+        """True if a line of the text is there, a longer one also within another; of a long text the first are tried."""
+        lines = [stripped for line in text.splitlines() if (stripped := line.strip())]
+        longer = (line for line in lines[:_TRIED] if len(line) > _WORD)
+        return not self._lines.isdisjoint(lines) or any(line in self._text for line in longer)
 
 
 def _whole_in(text: str, texts: Sequence[str]) -> bool:
