@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from context_bench.cli import faults
-from context_bench.core import machine as allocator
+from context_bench.core import machine
 from context_bench.core.errors import BadInput, ContextBenchError, Failed, NothingToRun, Stop, UnknownName
 from context_bench.core.families import Command, Family, built_in, families
 from context_bench.session import interrupts, output_files
@@ -288,6 +288,8 @@ def run_line(argv: Sequence[str], *, for_good: bool = False) -> int:
     Raises `SystemExit` with the reason as its text where there is nothing to run (no system, no such dataset, no
     example).
     """
+    if for_good:
+        machine.collect_seldom()
     with output_files.standard_streams(), faults.noticed(for_good=for_good):
         try:
             if completion_wanted():
@@ -328,7 +330,8 @@ def _run_line(args: list[str]) -> int:
         _say(unknown)
         return unknown.exit_code
     args = _prepare(args)
-    allocator.bound_arenas()
+    machine.bound_arenas()
+    machine.sleep_when_idle()
     show_all = "--help-all" in (args[: args.index("--")] if "--" in args else args)
     if show_all:
         args = ["--help" if arg == "--help-all" else arg for arg in args]

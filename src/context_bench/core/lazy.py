@@ -151,14 +151,7 @@ class Registry:
         return sorted({*self._objects.get(kind, {}), *(point.name for point in _entry_points(kind))})
 
     def offered(self, kind: str) -> builtins.list[tuple[str, Callable[[], Any]]]:
-        """Everything that installed packages offer of a kind: its name and what loads it, sorted by name.
-
-        For every command's sake this is quick where there is nothing: then files of packages are searched for the
-        group's name only.
-        """
-        path = tuple(sys.path)
-        if not _mentioned(path, _group(kind)):
-            return []
+        """Everything that installed packages offer of a kind: its name and what loads it, sorted by name."""
         return sorted(((point.name, point.load) for point in _entry_points(kind)), key=itemgetter(0))
 
 
@@ -171,9 +164,14 @@ def _group(kind: str) -> str:
 
 
 def _entry_points(kind: str) -> Iterable[EntryPoint]:
-    return _installed(tuple(sys.path)).select(group=_group(kind))
+    """What packages offer of a kind. For every command's sake this is quick where there is nothing: then their files
+    are searched for the name of the group only.
+    """
+    path, group = tuple(sys.path), _group(kind)
+    return _installed(path).select(group=group) if _mentioned(path, group) else ()
 
 
+@lru_cache(maxsize=32)
 def _mentioned(path: tuple[str, ...], group: str) -> bool:
     """True if some package on `path` may offer something in a group; an archive may hold anything."""
     for folder in path:

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from context_bench.core.errors import Stop
+from context_bench.core.machine import YOUNG
 
 #: Descriptors a run needs besides those of its workers: store, logs, pipes, listening sockets.
 _SPARE = 64
@@ -136,11 +137,6 @@ class Waiting:
         self._say(f"{fault}: trying again")
 
 
-#: New containers before the youngest generation is looked through. A row makes about a hundred, nearly none of them in
-#: a circle.
-_YOUNG = 10_000
-
-
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Collect seldom, and leave alone what exists now (modules, plans): a tenth of a run's CPU otherwise. As it was
@@ -149,11 +145,11 @@ def rare_collections() -> Iterator[None]:
     Does nothing where somebody has turned the collector off or slowed it down further.
     """
     before = gc.get_threshold()
-    if not gc.isenabled() or not 0 < before[0] < _YOUNG:
+    if not gc.isenabled() or not 0 < before[0] <= YOUNG:
         yield
         return
     gc.freeze()
-    gc.set_threshold(_YOUNG, *before[1:])
+    gc.set_threshold(YOUNG, *before[1:])
     try:
         yield
     finally:

@@ -45,7 +45,7 @@ from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
 from context_bench.llm.shapes import first_line
-from context_bench.wire.fidelity import evidence_of
+from context_bench.wire.words import evidence_of
 
 #: Fields of an example by which rows are told apart in reports.
 _KINDS = ("qa_type",)

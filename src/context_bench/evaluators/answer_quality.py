@@ -8,7 +8,7 @@ from typing import Any
 
 from context_bench.core.records import Example
 from context_bench.core.text import best_match
-from context_bench.wire.fidelity import evidence_of, in_words
+from context_bench.wire.words import evidence_of, in_words
 
 EVALUATORS = {"answer": "AnswerQuality", "evidence": "EvidenceArrived"}
 MEASURES = {

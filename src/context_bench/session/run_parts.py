@@ -11,7 +11,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.plugins import build, imported, parse_spec
 from context_bench.llm.redact import bare_url, key_in
 from context_bench.session.options import RunOptions
-from context_bench.wire.fidelity import evidence_of
+from context_bench.wire.words import evidence_of
 
 #: Examples that are looked at for evidence; and of which, where no model is asked, so many are under way.
 _LOOKED_AT, _AT_ONCE = 200, 8

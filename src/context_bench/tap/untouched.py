@@ -21,7 +21,7 @@ from context_bench.core.ledger import BaselinePairing
 from context_bench.tap.exchange import Exchange, Headers, header, unmarked_target
 from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import dump, load_body
-from context_bench.wire.fidelity import holds_all
+from context_bench.wire.words import holds_all
 
 #: Hexadecimal digits of a digest: as many bits as a column of numbers holds exactly.
 DIGITS = 13

@@ -1,4 +1,4 @@
-r"""Changes of a text, word by word: kept, dropped and new words.
+r"""Changes of a text, word by word: kept, dropped and new words. Words by their script, and evidence by its words.
 
 `diff_texts(sent, forwarded)` gives spans in reading order. Exact: kept and dropped spans joined are the sent text, kept
 and added ones the forwarded text, to the character. A word is a run of letters and digits, one Chinese, Japanese or
@@ -18,9 +18,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import accumulate, pairwise, repeat
+from typing import Any, Literal
 
 Kind = Literal["kept", "dropped", "added"]
 Span = tuple[Kind, str]
@@ -303,3 +304,84 @@ def _spans(ops: list[_Op], a: Sequence[str], b: Sequence[str]) -> list[Span]:
             if j1 < j2:
                 found.append(("added", "".join(b[j1:j2])))
     return found
+
+
+# --- words by their script, and the evidence in a context ---
+
+_SCRIPTS: dict[str, str] = {
+    "latin": "0-9A-Za-z_\u00c0-\u024f\u1e00-\u1eff'’",
+    "cyrillic": "\u0400-\u052f",
+    "greek": "\u0370-\u03ff\u1f00-\u1fff",
+    "arabic": "\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\ufb50-\ufdff\ufe70-\ufefc",
+    "hebrew": "\u0590-\u05ff",
+    "devanagari": "\u0900-\u097f",
+    "thai": "\u0e00-\u0e7f",
+    "hangul": "\u1100-\u11ff\uac00-\ud7af",
+    "cjk": "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af",
+}
+_ASCII_WORD = re.compile(r"[\w']+")
+_UNSPACED = frozenset({"cjk", "thai"})
+
+
+@cache
+def _runs() -> re.Pattern[str]:
+    """Made when a text with more than ASCII is first read: it takes milliseconds."""
+    named = (f"(?P<{name}>[{letters}\ufffd]*[{letters}][{letters}\ufffd]*)" for name, letters in _SCRIPTS.items())
+    return re.compile("|".join(named))
+
+
+def words(text: str) -> Iterator[tuple[str, str]]:
+    """(script, word) in order, in lower case. Scripts without spaces give pairs of neighbouring characters.
+
+    A replacement character is a part of the word that it stands in, and of no script by itself.
+    """
+    if text.isascii():
+        yield from zip(repeat("latin"), _ASCII_WORD.findall(text.lower()))
+        return
+    for match in _runs().finditer(text.lower()):
+        script, run = str(match.lastgroup), match[0]
+        if script in _UNSPACED and len(run) > 1:
+            yield from ((script, run[i : i + 2]) for i in range(len(run) - 1))
+        else:
+            yield script, run
+
+
+def script_of(text: str) -> str:
+    """The script that most letters of `text` are in; `latin` where there are none."""
+    if text.isascii():
+        return "latin"
+    counts: Counter[str] = Counter()
+    for match in _runs().finditer(text):
+        counts[str(match.lastgroup)] += len(match[0])
+    return counts.most_common(1)[0][0] if counts else "latin"
+
+
+def holds_all(texts: Iterable[str], pieces: Sequence[str]) -> bool:
+    """True if each piece stands in one of the texts."""
+    held = [in_words(text) for text in texts]
+    return all(any(in_words(piece) in text for text in held) for piece in pieces)
+
+
+def evidence_of(example: Mapping[str, Any]) -> list[str]:
+    """The pieces of an example's context that hold its answer: `evidence`, as a text, a list of texts, or of places
+    `[from, to]` in the context. Pieces that the context does not hold (ids, notes) are no evidence of it.
+    """
+    context, given = example.get("context"), example.get("evidence")
+    if not isinstance(context, str) or not given:
+        return []
+    pieces = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    held = in_words(context)
+    texts = [_piece(piece, context) for piece in pieces]
+    return [text for text in texts if (own := in_words(text)).strip() and own in held]
+
+
+def _piece(piece: Any, context: str) -> str:
+    if isinstance(piece, str):
+        return piece
+    numbers = isinstance(piece, list | tuple) and len(piece) == 2 and all(type(number) is int for number in piece)
+    return context[piece[0] : piece[1]] if numbers and 0 <= piece[0] <= piece[1] else ""
+
+
+def in_words(text: str) -> str:
+    """The words of a text in lower case, with a blank before and after each."""
+    return f" {' '.join(word for _, word in words(text))} "

@@ -3,7 +3,7 @@
 import pytest
 
 from context_bench.evaluators.answer_quality import EvidenceArrived
-from context_bench.wire.fidelity import evidence_of
+from context_bench.wire.words import evidence_of
 
 CONTEXT = "Lane 3 is old.\n\nAda *lives* in house 3, says Bo.  Rain fell in 1,204 places."
 
