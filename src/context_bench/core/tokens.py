@@ -135,7 +135,10 @@ class VocabularyCounter:
         if _uncountable(text):
             return round(sum(self._sampled(vocabulary, special, text)) * len(text) / (_SAMPLES * _SAMPLE))
         # Four bytes a token are made sooner than a list of them, but special tokens are taken for what they look like.
-        return len(vocabulary.encode_ordinary(text)) if special in text else len(vocabulary.encode_flat(text)) // 4
+        # One character is found at once, two take a sixth of the time that counting takes.
+        if special[0] in text and special in text:
+            return len(vocabulary.encode_ordinary(text))
+        return len(vocabulary.encode_flat(text)) // 4
 
     def _sampled(self, vocabulary: Any, special: str, text: str) -> list[int]:
         """Tokens of each sample of a text that is too long to be counted."""

@@ -134,6 +134,9 @@ def _mapping_ready(values: Mapping[Any, Any]) -> dict[str, Any]:
         if kind is int or (kind is float and math.isfinite(item)):  # most of what a row holds
             ready[name] = item
             continue
+        if kind is str and item.isascii() and "://" not in item and not surely_names_a_secret(name):  # and the rest
+            ready[name] = item
+            continue
         value = HIDDEN if kind is str and item and surely_names_a_secret(name) else json_ready(item)
         if value is not None:
             ready[name] = value

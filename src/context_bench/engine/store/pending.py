@@ -157,8 +157,7 @@ class SourceRow:
     def planned(self, connection: Connection, first: int, count: int) -> None:
         """So many examples more are planned, if all before `first` are known."""
         if self.source is not None:
-            known = update(schema.sources).where(_k.run == self.run, _k.positions == first)
-            connection.execute(known.values(positions=first + count, ended=false()))
+            connection.execute(_PLANNED_ON, {"of": self.run, "before": first, "after": first + count})
 
     def finish(self, connection: Connection, positions: int) -> None:
         """All is planned."""
@@ -168,6 +167,11 @@ class SourceRow:
             )
 
 
+_PLANNED_ON = (
+    update(schema.sources)
+    .where(_k.run == bindparam("of"), _k.positions == bindparam("before"))
+    .values(positions=bindparam("after"), ended=false())
+)
 #: SQLite takes at least 999 values in one statement; stay below.
 _MANY = 400
 #: (arm number, position, trial) → the output that its plan row points to, `None` where it is owed.

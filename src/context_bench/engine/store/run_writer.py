@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.machine import Clock
@@ -57,6 +57,12 @@ __all__ = [
 
 T = TypeVar("T")
 _p = schema.pens.c
+# Built once: every transaction signs, and to say it took longer than to do it.
+_SIGNED = (
+    update(schema.pens)
+    .where(_p.number == bindparam("pen"), _p.written == bindparam("before"))
+    .values(written=bindparam("after"))
+)
 
 
 @dataclass(slots=True)
@@ -103,12 +109,8 @@ class WriteLease:
 
     def _sign(self, connection: Connection) -> None:
         """Count this transaction, if the one before it is there and the run is still ours."""
-        mine = (
-            update(schema.pens)
-            .where(_p.number == self.number, _p.written == self.written)
-            .values(written=self.written + 1)
-        )
-        if connection.execute(mine).rowcount == 1:
+        mine = {"pen": self.number, "before": self.written, "after": self.written + 1}
+        if connection.execute(_SIGNED, mine).rowcount == 1:
             return
         if connection.scalar(select(_p.written).where(_p.number == self.number)) is None:
             raise StoreUnusable(f"run {self.run.name!r} was taken up by another process, or purged; this one ends here")
