@@ -164,7 +164,7 @@ def _group(kind: str) -> str:
 
 
 def _entry_points(kind: str) -> Iterable[EntryPoint]:
-    """What packages offer of a kind. For every command's sake this is quick where there is nothing: then their files
+    """The offers of packages of a kind. For every command's sake this is quick where there is none: then their files
     are searched for the name of the group only.
     """
     path, group = tuple(sys.path), _group(kind)
