@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from context_bench.core import machine as allocator
+from context_bench.core import machine
 from context_bench.session import interrupts
 
 _HEAPS = """
@@ -98,8 +98,8 @@ def test_a_large_block_is_given_back_when_it_is_freed_unless_the_user_says_other
 
 def test_without_glibc_nothing_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
-    assert not allocator.give_back()
-    assert not allocator.bound_arenas()
+    assert not machine.give_back()
+    assert not machine.bound_arenas()
 
 
 def test_a_command_gives_memory_back_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_a_command_gives_memory_back_for_as_long_as_it_runs(monkeypatch: pytest.
     monkeypatch.setattr(interrupts, "_TIDY", 0.0)
     for run in (interrupts.looped, interrupts.run):
         given = asyncio.Semaphore(0)
-        monkeypatch.setattr(allocator, "give_back", given.release)
+        monkeypatch.setattr(machine, "give_back", given.release)
         assert run(thrice(given))
 
 
@@ -122,8 +122,29 @@ def test_circles_are_collected_only_where_that_takes_no_time(monkeypatch: pytest
         return await given.wait()
 
     monkeypatch.setattr(interrupts, "_TIDY", 0.0)
-    monkeypatch.setattr(allocator, "give_back", given.set)
+    monkeypatch.setattr(machine, "give_back", given.set)
     monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
     monkeypatch.setattr(gc, "get_freeze_count", lambda: int(frozen))
     assert interrupts.looped(given_back())
     assert bool(collected) == frozen
+
+
+@pytest.mark.parametrize(("before", "after"), [(700, machine.YOUNG), (0, 0), (machine.YOUNG * 5, machine.YOUNG * 5)])
+def test_garbage_is_looked_for_seldom_but_never_more_often_than_somebody_asked_for(before: int, after: int):
+    usual = gc.get_threshold()
+    try:
+        gc.set_threshold(before, 10, 10)
+        machine.collect_seldom()
+        assert gc.get_threshold() == (after, 10, 10)
+    finally:
+        gc.set_threshold(*usual)
+
+
+def test_how_long_threads_spin_is_the_users_choice(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "1")  # so that it is put back whatever it was
+    monkeypatch.delenv("OPENBLAS_THREAD_TIMEOUT")
+    machine.sleep_when_idle()
+    assert int(os.environ["OPENBLAS_THREAD_TIMEOUT"]) < 26  # the library's own
+    monkeypatch.setenv("OPENBLAS_THREAD_TIMEOUT", "30")
+    machine.sleep_when_idle()
+    assert os.environ["OPENBLAS_THREAD_TIMEOUT"] == "30"
