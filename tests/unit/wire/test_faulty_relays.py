@@ -352,7 +352,6 @@ HABITS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("results change places", swapped_results, "tool_result_swapped"),
     ("calls change places", reversed_calls, "order_changed"),
     ("parallel calls merged", merged_calls, ""),
-    ("a result emptied", text("It ran.", ""), "result_emptied"),
     ("the text beside calls dropped", text("I look.", ""), ""),
     ("instructions dropped", no_system, "system_role_lost"),
     ("instructions emptied", text("You keep the records of the harbour.", ""), "system_role_lost"),
@@ -543,6 +542,23 @@ def test_a_habit_with_what_only_one_api_can_say(wire: str, habit: Callable[[dict
     arrived = copy.deepcopy(sent)
     habit(arrived)
     assert kind in kinds(wire, wire, arrived, sent)
+
+
+@pytest.mark.parametrize(("sent", "wire"), [(a, b) for a in WIRES for b in WIRES if a != b])
+def test_a_result_is_not_emptied_on_the_way_to_another_api(sent: str, wire: str) -> None:
+    body = copy.deepcopy(BODIES[wire])
+    text("It ran.", "")(body)
+    assert kinds(sent, wire, body) == {"result_emptied"}
+
+
+def test_a_result_of_parts_arrives_empty_where_only_plain_texts_are_read() -> None:
+    sent, arrived = (copy.deepcopy(CLAUDE) for _ in range(2))
+    result = sent["messages"][2]["content"][0]
+    result["content"] = [{"type": "text", "text": result["content"]}]
+    arrived["messages"][2]["content"][0]["content"] = ""
+    assert kinds("anthropic", "anthropic", arrived, sent) == {"result_emptied"}
+    arrived["messages"][0]["content"][2]["text"] = "[left out]\n\nAt nine?"  # other texts became shorter, too
+    assert "result_emptied" not in kinds("anthropic", "anthropic", arrived, sent)
 
 
 @pytest.mark.parametrize("name", ["metadata", "service_tier", "user", "store"])

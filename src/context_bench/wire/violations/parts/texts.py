@@ -2,7 +2,7 @@
 beside a text, results that changed places.
 
 A text that became shorter is compression. One that arrives in other characters with nothing left out is not, nor is a
-short part of a message that is gone as a whole (nothing is saved by that), nor a part of the instructions.
+short part of a message that is gone as a whole where nothing else was shortened, nor a part of the instructions.
 """
 
 from __future__ import annotations
@@ -227,7 +227,6 @@ def _stated_fields(raw: Mapping[str, Any]) -> dict[str, str]:
 # Texts
 # ------------------------------------------------------------------------
 
-_TINY = 2  # characters of a text of which nothing may be left when it is shortened
 _WORD = 8  # characters of a text that may stand in another by chance
 _SHORT = 300  # characters: to leave such a text out saves nothing
 _LONGEST_COMPARED = 200_000  # characters of a text that is looked at for damage
@@ -252,7 +251,7 @@ def text_changes(sent: WireRequest, received: WireRequest, pairs: Pairs) -> Iter
         elif (how := _damage_of(before, after)) is not None:
             yield Violation("text_damaged", f"message {i + 1}: {how}", i)
         else:
-            there = there or _Arrived(received)
+            there = there or _Arrived(sent, received, pairs)
             yield from _parts_lost(sent, received, i, j, there)
 
 
@@ -350,6 +349,8 @@ def _parts_lost(sent: WireRequest, received: WireRequest, i: int, j: int, there:
     across, system = sent.wire != received.wire, before.role in SYSTEM_ROLES
     if left and not all(text in texts or _whole_in(text, texts) for text in left):
         return
+    if not system and there.compressed(before, across=across):
+        return
     lost = [text for text in texts if (across or system or len(text) <= _SHORT) and not there.holds_some(text)]
     if not lost:
         return
@@ -357,7 +358,7 @@ def _parts_lost(sent: WireRequest, received: WireRequest, i: int, j: int, there:
         yield Violation("part_lost", f"message {i + 1}: {len(lost)} of its {len(texts)} texts are gone", i)
     elif not left and system:
         yield Violation("system_role_lost", f"message {i + 1}: the instructions are gone", i)
-    elif not left and before.role in RESULT_ROLES and (across or len(before.text) > _TINY):
+    elif not left and before.role in RESULT_ROLES and (across or any(map(raw_of, before.parts))):
         yield Violation("result_emptied", f"message {i + 1}: the result had a text", i)
     elif not left and before.role not in RESULT_ROLES and i != last_user(sent):
         yield Violation("part_lost", f"message {i + 1}: its text is gone", i)
@@ -367,12 +368,32 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.casefold()))
 
 
-class _Arrived:
-    """Every line that arrived, to be asked whether anything of a text is among them."""
+def _sort(message: WireMessage) -> tuple[str, bool]:
+    """Messages that one fault would meet alike: of a role, with calls or without."""
+    return message.role, bool(message.tool_calls)
 
-    def __init__(self, request: WireRequest) -> None:
-        self._text = "\n".join(message.text for message in request.messages)
+
+class _Arrived:
+    """Every line that arrived, to be asked whether anything of a text is among them; and what was shortened besides."""
+
+    def __init__(self, sent: WireRequest, received: WireRequest, pairs: Pairs) -> None:
+        self._text = "\n".join(message.text for message in received.messages)
         self._lines = {line.strip() for line in self._text.splitlines()}
+        self._shorter: set[tuple[str, bool]] = set()
+        self._cut: set[tuple[str, bool]] = set()
+        for i, j in pairs.items():
+            before, text = sent.messages[i], received.messages[j].text
+            if before.role in SYSTEM_ROLES or len(text) >= len(before.text):
+                continue
+            self._shorter.add(_sort(before))
+            if text.strip() and not _whole_in(text, [part.text for part in before.parts if part.text]):
+                self._cut.add(_sort(before))
+
+    def compressed(self, message: WireMessage, *, across: bool) -> bool:
+        """True if texts of other messages were shortened, too, so that it may be compression that one is gone; of the
+        same sort only those count of which something is left.
+        """
+        return bool(self._cut) or (not across and bool(self._shorter - {_sort(message)}))
 
     def holds_some(self, text: str) -> bool:
         """True if a line of the text is there, a longer one also within another; of a long text the first are tried."""
