@@ -544,6 +544,13 @@ def test_a_habit_with_what_only_one_api_can_say(wire: str, habit: Callable[[dict
     assert kind in kinds(wire, wire, arrived, sent)
 
 
+def test_texts_that_were_joined_without_a_break_are_all_there() -> None:
+    sent, arrived = copy.deepcopy(CLAUDE), copy.deepcopy(CHAT)
+    sent["messages"][1]["content"].insert(1, {"type": "text", "text": "It takes a while."})
+    arrived["messages"][2]["content"] = "I look.It takes a while."
+    assert kinds("anthropic", "openai-chat", arrived, sent) == set()
+
+
 @pytest.mark.parametrize(("sent", "wire"), [(a, b) for a in WIRES for b in WIRES if a != b])
 def test_a_result_is_not_emptied_on_the_way_to_another_api(sent: str, wire: str) -> None:
     body = copy.deepcopy(BODIES[wire])

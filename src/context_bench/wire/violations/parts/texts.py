@@ -351,7 +351,8 @@ def _parts_lost(sent: WireRequest, received: WireRequest, i: int, j: int, there:
         return
     if not system and there.compressed(before, across=across):
         return
-    lost = [text for text in texts if (across or system or len(text) <= _SHORT) and not there.holds_some(text)]
+    asked = [text for text in texts if (across or system or len(text) <= _SHORT) and text.strip() not in after.text]
+    lost = [text for text in asked if not there.holds_some(text)]
     if not lost:
         return
     if left and len(lost) < len(texts):
