@@ -119,6 +119,38 @@ def quotas_of(headers: Mapping[str, str], now: float) -> list[Quota]:
     return found
 
 
+_USED = re.compile(r"anthropic-ratelimit-unified-(\d{1,3}[hd](?:_(?:opus|sonnet|haiku))?)-utilization")
+_CODEX_USED = re.compile(r"(x-codex-(?:primary|secondary))-used-percent")
+_LEFT = re.compile(
+    r"(anthropic-ratelimit-(?:requests|tokens|input-tokens|output-tokens)-|x-ratelimit-)remaining(-(?:requests|tokens))?"
+)
+_WINDOWS = {"5h": "five hours", "7d": "week", "300": "five hours", "10080": "week"}
+_MOST_USED = 10.0  # times a quota
+_MOST_MINUTES = 1e6
+
+
+def used_quotas(headers: Mapping[str, str]) -> dict[str, float]:
+    """Quota → share of it that was used up, as headers (lower-case names) tell: of a plan's `five hours` and `week`, or
+    of a key's `requests` and `tokens` in a minute. More than 1 is beyond the quota.
+    """
+    found: dict[str, float] = {}
+    for name, value in headers.items():
+        if (told := _number(value)) is None:
+            continue
+        if (unified := _USED.fullmatch(name)) is not None:
+            found[_WINDOWS.get(unified[1], unified[1])] = told
+        elif (codex := _CODEX_USED.fullmatch(name)) is not None:
+            minutes = _number(headers.get(f"{codex[1]}-window-minutes", ""))
+            span = f"{minutes:.0f}" if minutes is not None and 0 < minutes < _MOST_MINUTES else ""
+            found[_WINDOWS.get(span, f"{span} minutes" if span else codex[1].removeprefix("x-codex-"))] = told / 100
+        elif (left := _LEFT.fullmatch(name)) is not None:
+            whole = _number(headers.get(name.replace("remaining", "limit"), ""))
+            kind = (left[2] or left[1].removeprefix("anthropic-ratelimit")).strip("-").replace("-", " ")
+            if whole and kind != "x ratelimit":
+                found[kind] = 1 - told / whole
+    return {name: used for name, used in sorted(found.items()) if 0 <= used <= _MOST_USED}
+
+
 def _resets(headers: Mapping[str, str], now: float) -> Iterator[tuple[str, float]]:
     """(name of the header that tells what remains, seconds until the reset) of each quota."""
     for name, value in headers.items():

@@ -318,7 +318,7 @@ _FIRST = 20  # least width of the first column
 @dataclass(slots=True)
 class Grid:
     """A table: the first column names what a row is about, the others are numbers (with `words`: text). `about`: a
-    sentence below it.
+    sentence below it. Without columns it is its title alone.
     """
 
     title: str
@@ -359,6 +359,9 @@ def as_table(grids: Sequence[Grid], *, width: int = 100, color: bool = False) ->
     for position, grid in enumerate(grids):
         if position:
             console.print()
+        if not grid.columns:
+            console.print(Text(visible(grid.title, 2000), style="bold"))
+            continue
         console.print(Text(visible(grid.title), style="bold"))
         table = Table(box=None, pad_edge=False, padding=(0, _GRID_GAP, 0, 0))
         for place, column in enumerate(grid.columns):
@@ -391,6 +394,9 @@ def as_markdown(grids: Sequence[Grid]) -> str:
     """The tables as Markdown."""
     parts = []
     for grid in grids:
+        if not grid.columns:
+            parts.append(markdown(grid.title, 2000))
+            continue
         lines = [
             f"## {markdown(grid.title)}",
             "",

@@ -18,6 +18,7 @@ from context_bench.core.keys import TooLarge, canonical_json, keyed_digest, stab
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import counter_for
 from context_bench.llm.coding import Decoder, Undecodable, decode
+from context_bench.llm.failures import used_quotas
 from context_bench.llm.redact import environment_values
 from context_bench.tap.exchange import BODY_LIMIT, KEY_HEADERS, SOCKET, Body, Exchange, Headers, header
 from context_bench.tap.masking import (
@@ -189,6 +190,8 @@ class RecordWriter:
 
     def _read_reply(self, record: Forwarded, exchange: Exchange, request: WireRequest | None) -> None:
         encoding = header(exchange.reply_headers, "content-encoding")
+        if quotas := used_quotas(by_lower_name(exchange.reply_headers)):
+            record.facts["quotas"] = quotas
         if record.wire in _PROMPTS and _streamed(exchange):
             self._read_stream(record, exchange, request, encoding)
             return

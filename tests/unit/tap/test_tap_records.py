@@ -355,3 +355,48 @@ def test_records_of_a_newer_tap_can_be_read():
     assert forwarded_of({**values, "invented_later": 1}).tokens == values["tokens"]
     with pytest.raises(BadInput, match="not a record"):
         forwarded_of({"id": "x"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (
+            {"anthropic-ratelimit-unified-5h-utilization": "0.25", "anthropic-ratelimit-unified-7d-utilization": "1.02"},
+            {"five hours": 0.25, "week": 1.02},
+        ),
+        (
+            {
+                "x-codex-primary-used-percent": "12.5",
+                "x-codex-primary-window-minutes": "300",
+                "x-codex-secondary-used-percent": "40",
+                "x-codex-secondary-window-minutes": "10080",
+            },
+            {"five hours": 0.125, "week": 0.4},
+        ),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-limit": "1000",
+                "anthropic-ratelimit-input-tokens-remaining": "750",
+                "x-ratelimit-limit-requests": "60",
+                "x-ratelimit-remaining-requests": "45",
+            },
+            {"input tokens": 0.25, "requests": 0.25},
+        ),
+        (
+            {
+                "anthropic-ratelimit-unified-5h-utilization": "nan",
+                "anthropic-ratelimit-unified-7d-utilization": "9e99",
+                "anthropic-ratelimit-unified-sk-planted-utilization": "0.5",
+                "x-codex-primary-used-percent": "-3",
+                "x-ratelimit-remaining-tokens": "5",
+                "x-ratelimit-limit-tokens": "0",
+            },
+            {},
+        ),
+    ],
+)
+def test_quotas_that_replies_tell_are_kept_by_every_policy(headers, expected):
+    told = [("Content-Type", "application/json"), *((name.title(), value) for name, value in headers.items())]
+    for policy in POLICIES:
+        assert write(policy, exchange(reply_headers=told)).facts.get("quotas", {}) == pytest.approx(expected)
+    assert write("meta", exchange(reply_headers=told, status=429)).facts.get("quotas", {}) == pytest.approx(expected)

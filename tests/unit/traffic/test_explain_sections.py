@@ -95,3 +95,98 @@ def test_a_meter_that_cannot_be_read_ends_the_command(log, tmp_path, capsys):
     (tmp_path / "x.json").write_text("{}")
     assert main(["explain", str(log), "--no-index", "--meter", str(tmp_path / "x.json")]) == 2
     assert "no meter that is known" in capsys.readouterr().err
+
+
+# Held against the wire
+
+
+def test_the_first_line_says_where_the_bill_goes_and_what_could_be_had_of_it(log, capsys):
+    assert main(["explain", str(log), "--no-index"]) == 0
+    first = capsys.readouterr().out.split("\n\n")[0].replace("\n", " ")
+    assert "% of the prompt tokens had been sent before" in first
+    assert "of the bill goes to" in first
+    assert "saves at most that" in first
+
+
+@pytest.mark.parametrize("name", ["claude-title", "claude-agently", "codex-long", "opencode-openai"])
+def test_a_clients_log_is_held_against_the_wire(client_session, capsys, name):
+    folder = client_session(name)
+    wire = explained(capsys, folder / "log", "--against", folder / "records.jsonl")["wire"]
+    stated = [json.loads(line) for line in (folder / "usage.jsonl").read_text().splitlines()]
+    calls = sum(one["kind"] == "prompt" and bool(one["usage"]) for one in stated)
+    alone = {"claude-title": 1, "opencode-openai": 1}.get(name, 0)  # the call for a title is in no log
+    assert (wire["missing_in_log"], wire["not_on_wire"], wire["paired_by_order"]) == (alone, 0, 0)
+    assert wire["calls_in_both"] + alone <= calls
+    for row in wire["fields"].values():
+        assert row["log"] == row["wire"]
+        assert row["corrected"] == row["wire"] + row["missing"]
+    assert (wire["fields"]["input_tokens"]["missing"] > 0) == bool(alone)
+    # What a log leaves out stands by its source on the wire; all else agrees within 5 % of the prompts.
+    assert wire["by_source"]["tools"]["plain"] + wire["by_source"]["tools"]["read"] > 0
+
+
+@pytest.mark.parametrize("name", ["claude-title", "claude-long", "codex-long", "codex-two-prompts", "opencode-openai"])
+def test_composition_from_the_log_and_from_the_wire_agree(client_session, capsys, name):
+    folder = client_session(name)
+    found = explained(capsys, folder / "log", "--against", folder / "records.jsonl")
+    total = found["total"]["input"]
+
+    def billed(side, kind):
+        row = side.get(kind, {})
+        return sum(row.get(each, 0) for each in ("read", "written", "plain"))
+
+    for kind in ("assistant", "thinking", "calls", "results"):
+        assert abs(billed(found["by_kind"], kind) - billed(found["wire"]["by_source"], kind)) <= 0.05 * total
+    assert billed(found["wire"]["by_source"], "missing") <= 0.05 * total
+
+
+def test_an_undercounted_log_is_corrected_by_the_wire(log, tmp_path, capsys):
+    def record(number, **usage):
+        told = {"five hours": 0.10 + number / 100, "week": 0.5}
+        return {
+            **{"id": f"r{number}", "mark": None, "matched_by": "none", "wire": "anthropic", "method": "POST"},
+            **{"path": "/v1/messages", "started": 1.0 + number, "status": 200, "model": "claude-sonnet-4-5"},
+            **{"bytes_in": 1, "usage": usage, "facts": {"policy": "meta", "quotas": told}},
+        }
+
+    usage = {"input_tokens": 120, "cache_read": 90, "cache_write": 20, "output_tokens": 50}
+    lines = [record(n, **usage) for n in range(4)]
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(json.dumps(each) + "\n" for each in lines) + "{torn")
+    wire = explained(capsys, log, "--against", records)["wire"]
+    assert (wire["calls_in_both"], wire["missing_in_log"]) == (3, 1)
+    assert wire["fields"]["output_tokens"] == {"log": 15, "wire": 150, "missing": 50, "corrected": 200}
+    assert wire["usd"]["corrected"] > wire["usd"]["wire"] > wire["usd"]["log"] > 0
+    assert wire["quotas"]["five hours"] == pytest.approx({"first": 0.10, "last": 0.13, "used": 0.03})
+    assert wire["quotas"]["week"]["used"] == 0
+    assert wire.get("by_source") is None  # no bodies, no sources
+    assert main(["explain", str(log), "--no-index", "--against", str(records)]) == 0
+    shown = capsys.readouterr().out
+    assert "The log against the wire" in shown
+    assert "five hours" in shown
+
+
+@pytest.mark.parametrize("text", [None, "", '{"no": "record"}\n'])
+def test_what_is_no_record_of_a_tap_is_refused(log, tmp_path, capsys, text):
+    records = tmp_path / "records.jsonl"
+    if text is not None:
+        records.write_text(text)
+    assert main(["explain", str(log), "--no-index", "--against", str(records)]) == 2
+    assert "--against" in capsys.readouterr().err
+
+
+def test_a_session_in_two_files_counts_once(client_session, capsys):
+    """opencode's database, and what was exported of it."""
+    folder = client_session("opencode-openai")
+    one = explained(capsys, folder / "log" / "opencode.db")
+    assert main(["explain", str(folder / "log"), "--no-index", "--output", "json"]) == 0
+    told = capsys.readouterr()
+    both = json.loads(told.out)
+    assert both["total"]["input"] == pytest.approx(one["total"]["input"])
+    assert "counted once: 1" in told.err
+
+
+def test_a_name_that_is_no_path_and_no_run_is_told_in_a_sentence(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "no-such-run"]) == 2
+    assert "no file or folder 'no-such-run' is here, and no such run" in capsys.readouterr().err

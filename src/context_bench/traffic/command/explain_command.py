@@ -15,6 +15,7 @@ from context_bench.session.options import StoredOptions
 
 if TYPE_CHECKING:
     from context_bench.traffic.explain import Explained
+    from context_bench.traffic.explain.logs import LogScan
     from context_bench.traffic.meters import Meter
 
 
@@ -43,6 +44,7 @@ class ExplainOptions(StoredOptions):
     output=own("table, json or markdown."),
     out=own("Write here instead of standard output.", unit="FILE"),
     system=own("Of a stored run: only this system.", unit=None, default=None),
+    against=own("Records of watch beside the client: the logs are held against these.", unit="FILE", complete=None),
     port=own("Port of --web (loopback; 0: any free one).", default=0),
     quiet=own(),
 )
@@ -65,6 +67,7 @@ def command(
     no_index: bool,
     system: list[str] | None,
     store: str,
+    against: str | None,
     port: int,
     no_open: bool,
     output: str,
@@ -98,6 +101,7 @@ def command(
     meters = [read_meter(source) for source in meter or []]
     told, each = _explained(_summaries(paths, store, system, reaches, texts=texts, index=not no_index, quiet=quiet))
     more = _meters(meters, told)
+    more |= _wire(paths, against, told) if against is not None else {}
     more |= _compactions(paths, store, system) if compactions else {}
     more |= _reading(paths) if reading else {}
     _publish(told, each, more, html, texts, output, out, minimum, maximum)
@@ -130,6 +134,25 @@ def _meters(meters: list[Meter], told: Explained) -> More:
     about = "As claimed; a prompt carries what was saved again at each later turn, which no meter of commands counts."
     grids = [*meter_grids(reports), *([Grid("Savings that tools claim", head, list(rows), about)] if rows else [])]
     return {"meters": ([*(one.as_dict() for one in reports), *(one.as_dict() for one in savings)], grids)}
+
+
+def _wire(paths: list[str], records: str, told: Explained) -> More:
+    """The logs held against the wire: missing calls, fields that are too small, quotas, and both by source."""
+    from context_bench.llm.prices import GenaiPrices
+    from context_bench.traffic.explain import Explained
+    from context_bench.traffic.explain.bill_page import wire_grids
+    from context_bench.traffic.explain.logs import held_against, summaries_of
+
+    if missing := [path for path in paths if not Path(path).exists()]:
+        raise BadInput(f"--against holds logs against the wire; {missing[0]} is no file or folder")
+    check = held_against(paths, records).as_dict(GenaiPrices())
+    bodies = summaries_of(records)
+    wire = Explained()
+    for one in bodies if isinstance(bodies, list) else []:
+        wire.add(one)
+    whole = wire if wire.turns else None
+    document = {**check, "by_source": whole.by_kind() if whole is not None else None}
+    return {"wire": (document, wire_grids(check, told, whole))}
 
 
 def _compactions(paths: list[str], store: str, system: list[str] | None) -> More:
@@ -222,10 +245,18 @@ def _summaries(
             yield from reading.summaries(files)
         finally:
             line.close()
-        if reading.skipped and not quiet:
-            from context_bench.session.output_files import say
+        if not quiet:
+            _tell(reading)
 
-            say(f"passed over: {reading.skipped:,} files that are no logs of a known format")
+
+def _tell(reading: LogScan) -> None:
+    from context_bench.session.output_files import say
+
+    if reading.skipped:
+        first = f", first: {reading.faults[0]}" if reading.faults else ""
+        say(f"passed over: {reading.skipped:,} files that are no logs of a known format{first}")
+    if reading.twice:
+        say(f"sessions that stand in more than one file, counted once: {reading.twice:,}")
 
 
 def _sessions(name: str, store: str, system: list[str] | None) -> Iterable[Any]:
@@ -244,5 +275,7 @@ def _of_run(name: str, store: str, system: list[str] | None) -> Iterator[Any]:
 
     try:
         yield from sessions_of_run(store, name, system)
-    except UnknownName as error:
-        raise BadInput(f"no file or folder {name!r} is here, and no such run in {store}: {error}") from None
+    except (UnknownName, BadInput) as error:
+        if isinstance(error, UnknownName) or "no store" in str(error):
+            raise BadInput(f"no file or folder {name!r} is here, and no such run: {error}") from None
+        raise

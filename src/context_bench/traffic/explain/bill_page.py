@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -48,9 +49,44 @@ def grids(told: Explained) -> list[Grid]:
     found = [_kinds(told, total)]
     breaks = _breaks(told)
     reach = _reach(told, total)
-    left = _LINES - len(found[0].rows) - 5 - sum(len(grid.rows) + 5 for grid in (*breaks, *reach))
+    left = _LINES - len(found[0].rows) - 9 - sum(len(grid.rows) + 5 for grid in (*breaks, *reach))
     found.append(_sources(told, total, max(3, min(_SOURCES, left - 3))))
-    return [*found, *breaks, *reach]
+    return [Grid(answer(told), ()), *found, *breaks, *reach]
+
+
+def answer(told: Explained) -> str:
+    """Where the bill goes and what could be had of it, in plain sentences."""
+    total, ranked = told.total, [pair for pair in told.ranked() if pair[0][0] != MISSING.kind]
+    unit, whole = ("usd", total["usd"]) if total["usd"] else ("input", total["input"])
+    if not whole or not ranked or not total["input"]:
+        return "No tokens were billed in these sessions."
+    what = "the bill" if unit == "usd" else "the prompt tokens"
+    key, row = ranked[0]
+    most = _amount(row, unit) / whole
+    carried = share(total["carried"] / total["input"])
+    told_so = [
+        f"{carried} of the prompt tokens had been sent before; {share(most)} of {what} goes to "
+        f"{visible(_plainly(*key), 60)}: a tool that touches nothing else saves at most that."
+    ]
+    missing = told.by_kind().get(MISSING.kind)
+    if missing and _amount(missing, unit) > 0.05 * whole:
+        part = share(_amount(missing, unit) / whole)
+        told_so.append(f"{part} is in no text of the log (mostly system prompt and tool definitions).")
+    broken = sum(one["usd"] for one in told.breaks.values())
+    if unit == "usd" and broken > 0.01 * whole:
+        cause = max(told.breaks.items(), key=lambda pair: pair[1]["usd"])[0]
+        told_so.append(f"Broken caches cost {share(broken / whole)}, most of it by: {cause}.")
+    return " ".join(told_so)
+
+
+def _amount(row: Mapping[str, float], unit: str) -> float:
+    return row["usd"] if unit == "usd" else row["read"] + row["written"] + row["plain"]
+
+
+def _plainly(kind: str, name: str) -> str:
+    """A source in the middle of a sentence."""
+    said = {"tools": "definition of", "results": "results of", "calls": "calls of", "images": "images of"}
+    return f"{said[kind]} {name}" if name and kind in said else title_of(kind, name)
 
 
 def _row(row: Mapping[str, float], total: Mapping[str, float]) -> tuple[str, ...]:
@@ -151,6 +187,51 @@ def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
     return [Grid("What a tool could save at most", columns, rows, about)]
 
 
+_SAID = {"input_tokens": "prompts", "cache_read": "from the cache", "cache_write": "written", "output_tokens": "replies"}
+
+
+def wire_grids(check: Mapping[str, Any], log: Explained, wire: Explained | None) -> list[Grid]:
+    """A log held against the wire (`WireCheck.as_dict`), and both by source where the wire's bodies were kept."""
+    rows: list[Sequence[str]] = []
+    for name, row in (*check["fields"].items(), ("$", check["usd"])):
+        shown = money if name == "$" else tokens
+        told = share(row["log"] / row["wire"] if row["wire"] else None)
+        amounts = (shown(row[each]) for each in ("log", "wire"))
+        rows.append((_SAID.get(name, name), *amounts, told, shown(row["missing"]), shown(row["corrected"])))
+    calls = check["calls_in_both"]
+    about = f"{calls:,} {plural(calls, 'call')} in both, {check['missing_in_log']:,} on the wire alone (titles, counts, "
+    about += f"retries, what a log leaves out), {check['not_on_wire']:,} in the log alone. "
+    about += "The last column is the bill corrected to the wire."
+    if check["paired_by_order"]:
+        about += f" {check['paired_by_order']:,} were paired by their order, for no count of theirs agrees."
+    columns = ("", "in the log", "on the wire", "told", "not in the log", "corrected")
+    found = [Grid("The log against the wire", columns, rows, about)]
+    found += _composition(log, wire) if wire is not None else []
+    if check["quotas"]:
+        found.append(_quotas(check["quotas"]))
+    return found
+
+
+def _composition(log: Explained, wire: Explained) -> list[Grid]:
+    sides = [told.by_kind() for told in (log, wire)]
+    rows = []
+    for kind in KINDS:
+        one, other = (_amount(side[kind], "input") if kind in side else 0.0 for side in sides)
+        if one or other:
+            part = share((one - other) / wire.total["input"] if wire.total["input"] else None)
+            rows.append((KINDS[kind], tokens(one), tokens(other), part))
+    about = "Prompt tokens over all requests. What logs leave out is one row there, and stands by its source on the wire."
+    return [Grid("By source", ("source", "by the log", "by the wire", "of all"), list(rows), about)]
+
+
+def _quotas(quotas: Mapping[str, Mapping[str, float]]) -> Grid:
+    rows = [
+        (visible(name, 40), *(share(told[each]) for each in ("used", "first", "last"))) for name, told in quotas.items()
+    ]
+    about = "As headers of the replies told; without the first reply's own part, and with what else ran on the account."
+    return Grid("Of the quotas", ("quota", "this took", "used at first", "at last"), list(rows), about)
+
+
 # Pictures and the page
 # ------------------------------------------------------------------------
 
@@ -184,6 +265,10 @@ _STYLE = (
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums}div{overflow-x:auto}"
     "th,td{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8884}"
     "th:first-child,td:first-child,.words td{text-align:left}svg{max-width:100%;height:auto}"
+    ".answer{font-size:1.25rem;font-weight:600}"
+    "td+td{white-space:nowrap}.words td{white-space:normal}"
+    "@media(max-width:40rem){body{margin:1rem auto}h1{font-size:1.4rem}h2{font-size:1.15rem}"
+    "th,td{padding:.2rem .35rem}svg{max-width:none;width:40rem}}"
     "#drop{border:2px dashed #8888;border-radius:.5rem;padding:2rem;text-align:center}"
 )
 
@@ -191,17 +276,18 @@ _STYLE = (
 def html(told: Explained, *, texts: bool = False) -> str:
     """The page. Names and texts must have been taken out of `told` where they are not to be in it (`nameless`)."""
     total = told.total
-    parts = [f"<p>{_safe(headline(told))}. {_safe(_about(told))}</p>"]
+    parts = [f'<p class="answer">{_safe(answer(told))}</p><p>{_safe(headline(told))}.</p>']
     if told.longest.get("series"):
         parts.append(f"<h2>The dearest session, turn by turn</h2><div>{svg(areas(told.longest))}</div>")
     parts.append(f"<h2>Dearest sources</h2><div>{svg(bars(told))}</div>")
-    parts += [_table(_kinds(told, total)), _table(_sources(told, total, 40)), _table(_items(told, texts))]
+    parts += [_table(grid) for grid in _reach(told, total)]
     for grid in _breaks(told):
         parts.append(_table(grid))
         parts.append(_table(_causes(told)))
-    parts += [_table(grid) for grid in _reach(told, total)]
+    parts += [_table(_items(told, texts)), _table(_kinds(told, total))]
     if told.sessions > 1:
         parts.append(_table(_sessions(told)))
+    parts.append(_table(replace(_sources(told, total, _LINES), title="All sources, the dearest first")))
     return page("Where the tokens went", "".join(parts))
 
 

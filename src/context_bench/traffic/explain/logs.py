@@ -29,13 +29,15 @@ from context_bench import __version__
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text
 from context_bench.core.machine import cache_folder
-from context_bench.core.records import Usage
+from context_bench.core.numbers import forwarded_of, real
+from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.prices import GenaiPrices
 from context_bench.traffic.explain import bounds, needs_texts, reach_of, summary
 from context_bench.transcripts.itemised import itemised
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.session_files import log_files, read_sessions
 from context_bench.wire.apis import parse_request
+from context_bench.wire.conversation import WIRES
 from context_bench.wire.violations import closest
 
 FORM = 1  # of a line of the index
@@ -62,7 +64,8 @@ class LogFile:
 @dataclass(slots=True)
 class LogScan:
     """A pass over logs. `on_progress` is told (files read, files in all, bytes read, bytes in all). `skipped` counts
-    files that are no logs; `reread` those that were not in the index.
+    files that are no logs; `reread` those that were not in the index; `twice` sessions that another file holds too
+    (a database and what was exported of it), which count once.
     """
 
     reaches: Sequence[str] = ()
@@ -72,6 +75,7 @@ class LogScan:
     texts: bool = False
     skipped: int = 0
     reread: int = 0
+    twice: int = 0
     faults: list[str] = field(default_factory=list)
 
     def summaries(self, paths: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
@@ -80,6 +84,7 @@ class LogScan:
         total, done, read = sum(file.size for file in files), 0, 0
         found = False
         known = _Index(self.index, self.reaches) if self.index is not None else None
+        seen: set[tuple[Any, ...]] = set()
         for file, told in self._each(files, known):
             done, read = done + 1, read + file.size
             if self.on_progress is not None:
@@ -89,7 +94,12 @@ class LogScan:
                 self.faults += [told] if told and len(self.faults) < 5 else []
                 continue
             found = True
-            yield from told
+            for one in told:
+                same = (one["id"], one["part"], one["turns"], round(one["input"]), round(one["output"]))
+                self.twice += same in seen
+                if same not in seen:
+                    seen.add(same)
+                    yield one
         if not found:
             why = "\n".join(f"  - {fault}" for fault in self.faults) or "  - no file of a known ending in it"
             raise BadInput(f"no recorded sessions in {', '.join(map(str, paths))}:\n{why}")
@@ -254,6 +264,141 @@ class ProgressLine:
         if self._shown:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
+
+
+# Held against the wire
+# ------------------------------------------------------------------------
+#
+# A tap that stood beside the client saw every request and what the provider billed for it. A log may lack calls, and
+# the usage that it states may be an early count of a stream. Calls are paired by equal counts as far as there are, then
+# in their order.
+
+FIELDS = ("input_tokens", "cache_read", "cache_write", "output_tokens")
+
+
+@dataclass(slots=True)
+class WireCheck:
+    """A log held against what a tap recorded beside its client.
+
+    `pairs`: (usage that the log states or `None`, the record) of calls that are in both; the last `by_order` of them
+    were paired by their order alone. `missing`: records of calls that no log has. `extra`: usage of calls that no
+    record has. `quotas`: quota → (share used up as first told, as last told, what was used up in between).
+    """
+
+    pairs: list[tuple[Usage | None, Forwarded]] = field(default_factory=list)
+    by_order: int = 0
+    missing: list[Forwarded] = field(default_factory=list)
+    extra: list[Usage | None] = field(default_factory=list)
+    quotas: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    refused: int = 0
+
+    def sums(self) -> dict[str, dict[str, int]]:
+        """Field → `log` and `wire` over the calls in both, `missing` over those that the log lacks, `corrected`: what
+        the wire states of all calls.
+        """
+        found = {}
+        for name in FIELDS:
+            paired = sum(getattr(one.usage, name) or 0 for _, one in self.pairs)
+            missing = sum(getattr(one.usage, name) or 0 for one in self.missing)
+            logged = sum(getattr(usage, name) or 0 for usage, _ in self.pairs if usage is not None)
+            found[name] = {"log": logged, "wire": paired, "missing": missing, "corrected": paired + missing}
+        return found
+
+    def money(self, prices: GenaiPrices) -> dict[str, float]:
+        """US dollars, as in `sums`; calls of models without a known price are in none of them."""
+
+        def cost(usage: Usage | None, one: Forwarded) -> float:
+            return (prices.cost(usage, one.model or "") or 0.0) if usage is not None else 0.0
+
+        paired = sum(cost(one.usage, one) for _, one in self.pairs)
+        missing = sum(cost(one.usage, one) for one in self.missing)
+        logged = sum(cost(usage, one) for usage, one in self.pairs)
+        return {"log": logged, "wire": paired, "missing": missing, "corrected": paired + missing}
+
+    def as_dict(self, prices: GenaiPrices) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            **{"calls_in_both": len(self.pairs), "paired_by_order": self.by_order, "refused": self.refused},
+            **{"missing_in_log": len(self.missing), "not_on_wire": len(self.extra)},
+            **{"log_states_no_usage": sum(usage is None for usage, _ in self.pairs)},
+            **{"fields": self.sums(), "usd": self.money(prices), "bill": "corrected to the wire"},
+            "quotas": {
+                name: {"first": first, "last": last, "used": used} for name, (first, last, used) in self.quotas.items()
+            },
+        }
+
+
+def held_against(paths: Iterable[str | Path], records: str | Path) -> WireCheck:
+    """The sessions in `paths` held against the records of a tap. Raises `BadInput`."""
+    check = WireCheck()
+    seen: list[Forwarded] = []
+    for one in _records(Path(records)):
+        told = one.facts.get("quotas")
+        for name, value in told.items() if isinstance(told, Mapping) else ():
+            _quota(check.quotas, str(name), real(value))
+        refused = one.status is not None and one.status >= 400
+        check.refused += refused and one.wire in WIRES
+        if one.wire in WIRES and not refused and not one.facts.get("warm_up") and one.usage is not None:
+            seen.append(one)
+    seen.sort(key=lambda one: one.started)
+    logged = [
+        reply.usage if (reply := request.recorded_reply) is not None else None
+        for path in paths
+        for session in read_sessions(path)
+        for request in session.requests
+    ]
+    return _paired(check, logged, seen)
+
+
+def _paired(check: WireCheck, logged: list[Usage | None], seen: list[Forwarded]) -> WireCheck:
+    for names in (FIELDS, FIELDS[:3], FIELDS[:1], FIELDS[3:]):
+        places: dict[tuple[int, ...], list[Forwarded]] = {}
+        for one in reversed(seen):
+            places.setdefault(_counts(one.usage, names), []).append(one)
+        left = []
+        for usage in logged:
+            same = places.get(_counts(usage, names)) if usage is not None else None
+            if same and any(_counts(usage, names)):
+                check.pairs.append((usage, same.pop()))
+            else:
+                left.append(usage)
+        taken = {id(one) for _, one in check.pairs}
+        logged, seen = left, [one for one in seen if id(one) not in taken]
+    check.by_order = min(len(logged), len(seen))
+    check.pairs += zip(logged, seen, strict=False)
+    check.missing, check.extra = seen[check.by_order :], logged[check.by_order :]
+    return check
+
+
+def _counts(usage: Usage | None, names: Sequence[str]) -> tuple[int, ...]:
+    return tuple(getattr(usage, name) or 0 for name in names)
+
+
+def _quota(quotas: dict[str, tuple[float, float, float]], name: str, value: float | None) -> None:
+    """Take in what a reply told; a share that fell is of a window that began anew."""
+    if value is None or (len(quotas) >= MOST_QUOTAS and name not in quotas):
+        return
+    first, last, used = quotas.get(name, (value, value, 0.0))
+    quotas[name] = (first, value, used + (value - last if value >= last else value))
+
+
+MOST_QUOTAS = 16
+
+
+def _records(path: Path) -> Iterator[Forwarded]:
+    """The records in a file of a tap, of whatever policy. Raises `BadInput`."""
+    if not path.is_file():
+        raise BadInput(f"--against {path}: no such file; expected what watch --records FILE wrote")
+    found = False
+    with path.open("rb") as file:
+        for line in file:
+            with suppress(orjson.JSONDecodeError, BadInput):
+                value = orjson.loads(line)
+                if isinstance(value, Mapping) and "matched_by" in value:
+                    found = True
+                    yield forwarded_of(value)
+    if not found:
+        raise BadInput(f"--against {path}: no record of a tap in it; expected what watch --records FILE wrote")
 
 
 # Stored runs
