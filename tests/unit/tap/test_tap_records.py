@@ -361,7 +361,10 @@ def test_records_of_a_newer_tap_can_be_read():
     ("headers", "expected"),
     [
         (
-            {"anthropic-ratelimit-unified-5h-utilization": "0.25", "anthropic-ratelimit-unified-7d-utilization": "1.02"},
+            {
+                "anthropic-ratelimit-unified-5h-utilization": "0.25",
+                "anthropic-ratelimit-unified-7d-utilization": "1.02",
+            },
             {"five hours": 0.25, "week": 1.02},
         ),
         (

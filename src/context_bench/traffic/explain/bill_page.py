@@ -187,7 +187,12 @@ def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
     return [Grid("What a tool could save at most", columns, rows, about)]
 
 
-_SAID = {"input_tokens": "prompts", "cache_read": "from the cache", "cache_write": "written", "output_tokens": "replies"}
+_SAID = {
+    "input_tokens": "prompts",
+    "cache_read": "from the cache",
+    "cache_write": "written",
+    "output_tokens": "replies",
+}
 
 
 def wire_grids(check: Mapping[str, Any], log: Explained, wire: Explained | None) -> list[Grid]:
@@ -199,7 +204,9 @@ def wire_grids(check: Mapping[str, Any], log: Explained, wire: Explained | None)
         amounts = (shown(row[each]) for each in ("log", "wire"))
         rows.append((_SAID.get(name, name), *amounts, told, shown(row["missing"]), shown(row["corrected"])))
     calls = check["calls_in_both"]
-    about = f"{calls:,} {plural(calls, 'call')} in both, {check['missing_in_log']:,} on the wire alone (titles, counts, "
+    about = (
+        f"{calls:,} {plural(calls, 'call')} in both, {check['missing_in_log']:,} on the wire alone (titles, counts, "
+    )
     about += f"retries, what a log leaves out), {check['not_on_wire']:,} in the log alone. "
     about += "The last column is the bill corrected to the wire."
     if check["paired_by_order"]:
@@ -220,7 +227,9 @@ def _composition(log: Explained, wire: Explained) -> list[Grid]:
         if one or other:
             part = share((one - other) / wire.total["input"] if wire.total["input"] else None)
             rows.append((KINDS[kind], tokens(one), tokens(other), part))
-    about = "Prompt tokens over all requests. What logs leave out is one row there, and stands by its source on the wire."
+    about = (
+        "Prompt tokens over all requests. What logs leave out is one row there, and stands by its source on the wire."
+    )
     return [Grid("By source", ("source", "by the log", "by the wire", "of all"), list(rows), about)]
 
 
