@@ -55,7 +55,7 @@ def grids(told: Explained) -> list[Grid]:
 
 
 def answer(told: Explained) -> str:
-    """Where the bill goes and what could be had of it, in plain sentences."""
+    """Say in plain sentences what takes most of the bill and what could be had of it."""
     total, ranked = told.total, [pair for pair in told.ranked() if pair[0][0] != MISSING.kind]
     unit, whole = ("usd", total["usd"]) if total["usd"] else ("input", total["input"])
     if not whole or not ranked or not total["input"]:
