@@ -483,6 +483,16 @@ def test_a_stored_replay_is_explained_by_what_arrived_behind_the_system(tmp_path
     assert told["by_kind"]["results"]["new"] > 0
     stated = sum(turn["input"] for session in told["by_session"] for turn in session["by_turn"])
     assert told["total"]["input"] == pytest.approx(stated)
+    assert main([*line, "--reach", "tool-results", "--reach", "bash", "--reach", "history"]) == 0
+    reach = json.loads(out.read_text())["reach"]
+    saved = {row["saved_tokens"] for row in reach.values()}
+    assert len(saved) == 1
+    assert 0 < min(saved) < reach["history"]["sent_tokens"]
+    assert reach["tool-results"]["sent_tokens"] >= reach["bash"]["sent_tokens"]
+    shown = tmp_path / "explained.txt"
+    line[line.index("json")], line[line.index(str(out))] = "table", str(shown)
+    assert main([*line, "--reach", "history"]) == 0
+    assert "achieved" in shown.read_text()
     assert main([*line, "--system", "nobody"]) == 2
     assert main(["explain", "no-such-run", "--store", str(tmp_path / "store.db")]) == 2
 

@@ -364,6 +364,23 @@ def bounds(made: Itemised, reaches: Mapping[str, Reach]) -> dict[str, dict[str, 
     return {name: _bound(made, name, reach) for name, reach in reaches.items()}
 
 
+def achieved(sent: Itemised, arrived: Itemised, reaches: Mapping[str, Reach]) -> dict[str, dict[str, float]]:
+    """Reach → what a system made of it: `sent_tokens`, the prompt tokens over all requests that it could have taken
+    away, and `saved_tokens`, those that it did not send on, of whatever source. By our own count on both sides: the
+    bill is of what arrived.
+    """
+    whole = [sum(item.tokens * item.turns for item in made.items) for made in (sent, arrived)]
+    return {
+        name: {
+            "sent_tokens": sum(
+                reach(sent, item) * item.tokens * (item.turns - (name == "history")) for item in sent.items
+            ),
+            "saved_tokens": float(whole[0] - whole[1]),
+        }
+        for name, reach in reaches.items()
+    }
+
+
 def _bound(made: Itemised, name: str, reach: Reach) -> dict[str, float]:
     row = dict.fromkeys(("items", "tokens", "read", "usd", "output", "once"), 0.0)
     last = len(made.turns) - 1

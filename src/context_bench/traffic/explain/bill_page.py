@@ -169,6 +169,7 @@ def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
     if not told.reach:
         return []
     rows: list[Sequence[str]] = []
+    through = any("sent_tokens" in row for row in told.reach.values())
     for name, row in told.reach.items():
         turns = row["turns_weighed"] / row["standing"] if row["standing"] else None
         rows.append(
@@ -177,13 +178,19 @@ def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
                 *(share(row["tokens"] / total["input"] if total["input"] else None), money(row["usd"])),
                 share(row["usd"] / total["usd"] if total["usd"] else None),
                 "–" if turns is None else f"{turns:,.0f}",
+                *([share(row["saved_tokens"] / row["sent_tokens"] if row.get("sent_tokens") else None)] * through),
             )
         )
-    columns = ("reach", "items", "tokens", "of input", "$", "of $", "turns")
+    columns = ("reach", "items", "tokens", "of input", "$", "of $", "turns", *(["achieved"] * through))
     about = (
         "The most that a tool could save which takes these away whole and costs nothing. It pays at once where they "
         "come in; taken out of a history that the cache holds, after so many further turns."
     )
+    if through:
+        about += (
+            " The other figures are of what arrived. Achieved: tokens that the system did not send on, over those of "
+            "the reach as they were sent; above 100 % it touches more than that."
+        )
     return [Grid("What a tool could save at most", columns, rows, about)]
 
 

@@ -32,7 +32,7 @@ from context_bench.core.machine import cache_folder
 from context_bench.core.numbers import forwarded_of, real
 from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.prices import GenaiPrices
-from context_bench.traffic.explain import bounds, needs_texts, reach_of, summary
+from context_bench.traffic.explain import achieved, bounds, needs_texts, reach_of, summary
 from context_bench.transcripts.itemised import itemised
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
 from context_bench.transcripts.session_files import log_files, read_sessions
@@ -157,7 +157,11 @@ def summarised(
     made = itemised(session, _prices(), texts=texts or needs_texts(reaches))
     told = summary(made, turns=turns, texts=texts)
     if reaches:
-        told["reach"] = bounds(made, {name: reach_of(name) for name in reaches})
+        named = {name: reach_of(name) for name in reaches}
+        told["reach"] = bounds(made, named)
+        if (sent := session.meta.get(AS_SENT)) is not None:
+            before = itemised(sent, _prices(), texts=needs_texts(reaches))
+            told["reach"] = {name: told["reach"][name] | more for name, more in achieved(before, made, named).items()}
     return told
 
 
@@ -404,6 +408,7 @@ def _records(path: Path) -> Iterator[Forwarded]:
 # Stored runs
 # ------------------------------------------------------------------------
 
+AS_SENT = "as sent"  # in the meta of a session as it arrived: the same as it was sent
 _CHAT = ("openai-chat", "openai-responses", "anthropic")
 
 
@@ -441,9 +446,12 @@ def sessions_of(store: Any, run: str, system: str) -> Iterator[tuple[Session, Se
         meta: dict[str, Any] = {"format": "stored run"}
         first = sent[0]
         whole = len(arrived) == len(sent)
+        before = Session(group[0], system, first.wire, sent, meta)
         yield (
-            Session(group[0], system, first.wire, sent, meta),
-            Session(f"{group[0]} through {system}", system, arrived[0].wire, arrived, meta) if whole else None,
+            before,
+            Session(f"{group[0]} through {system}", system, arrived[0].wire, arrived, {**meta, AS_SENT: before})
+            if whole
+            else None,
         )
 
 
