@@ -4,6 +4,7 @@ it goes.
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import contextmanager
 
@@ -119,6 +120,24 @@ def test_rows_are_searched_filtered_and_sorted(viewer, visit):
     ]
     assert shown == sorted(shown, reverse=True)
     assert set(shown) == {0.0, 1.0}
+
+
+def test_rows_are_held_against_the_baseline_and_downloaded(viewer, visit):
+    page = visit(viewer)
+    run_page(page, "houses")
+    with page.expect_navigation():
+        page.get_by_role("combobox", name="Against the baseline").select_option("lost")
+    shown = page.locator("table.rows tbody tr:not(.hit)")
+    lost = shown.count()
+    assert lost > 0
+    for title in ("question", "expected", "answer"):
+        expect(page.locator("table.rows thead")).to_contain_text(title)
+    with page.expect_download() as started:
+        page.get_by_role("link", name="JSONL").click()
+    assert started.value.suggested_filename == "rows.jsonl"
+    told = [json.loads(line) for line in started.value.path().read_text().splitlines()]
+    assert [each["example_id"] for each in told] == page.locator("table.rows tbody th").all_inner_texts()
+    assert len(told) == lost
 
 
 def test_a_row_shows_what_was_dropped_added_and_kept(viewer, visit, take):

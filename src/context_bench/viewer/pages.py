@@ -6,14 +6,17 @@ Runs, rows, one row with its neighbours; queries. Everything is escaped by the t
 
 from __future__ import annotations
 
+import csv
+import json
 import threading
 import time
 from array import array
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
+from io import StringIO
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -24,6 +27,7 @@ from markupsafe import Markup
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
+from context_bench.engine import run_of
 from context_bench.engine.progress import duration, short
 from context_bench.engine.store import Store, browsing, text_search as searching
 from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
@@ -32,6 +36,7 @@ from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
+from context_bench.reports.visible_text import csv_cell, json_ready
 
 PAGE = 50  # rows on one page
 
@@ -50,6 +55,7 @@ class Query:
     descending: bool = False
     page: int = 1
     start: int = 0
+    change: str = ""
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Query:
@@ -63,6 +69,7 @@ class Query:
             descending=query.get("order") == "down",
             page=max(1, _whole(query, "page", 1)),
             start=_whole(query, "from", 0),
+            change=query.get("change", ""),
         )
 
     @property
@@ -88,6 +95,7 @@ class Query:
             "system": one.system,
             "dataset": one.dataset,
             "failed": "1" if one.failed else "",
+            "change": one.change,
             "q": one.words,
             "sort": one.sort,
             "order": "down" if one.descending else "",
@@ -198,6 +206,9 @@ class RowPage:
     total: int
     search: TextSearch | None = None
     hits: dict[Place, SearchHit] = field(default_factory=dict)
+    texts: dict[Place, dict[str, str]] = field(default_factory=dict)
+    score: str = ""  # the one that quality is judged by
+    paired: bool = False  # is there a baseline that a system can be held against?
 
     @property
     def page(self) -> int:
@@ -262,20 +273,48 @@ class Library:
         page = RowPage(run, query, facets, [], len(order), found)
         some = [Place.unpack(packed) for packed in order[(page.page - 1) * PAGE : page.page * PAGE]]
         page.rows = browsing.rows_at(self.store, run, some)
+        page.texts = searching.texts_at(self.store, run, some)
+        page.score, pairs = self._standard(run)
+        page.paired = bool(pairs)
         page.hits = {hit.place: hit for hit in found.hits if hit.place in set(some)} if found else {}
         return page
 
     def _chosen(self, run: ListedRun, query: Query) -> tuple[array[int], TextSearch | None]:
         """All rows asked for, in order, and what the search said."""
-        order = self._orders.of(run, query.asked, lambda: browsing.places(self.store, run, query.asked))
+        asked = query.asked
+        if query.change:
+            score, pairs = self._standard(run)
+            asked = replace(asked, change=query.change, score=score, baselines=pairs)
+        order = self._orders.of(run, asked, lambda: browsing.places(self.store, run, asked))
         if not query.words:
             return order, None
-        what = (query.asked, query.words, query.start)
+        what = (asked, query.words, query.start)
         rest = order[query.start :]
         found = self._searches.of(
             run, what, lambda: searching.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS)
         )
         return array("q", (hit.place.packed for hit in found.hits)), found
+
+    def _standard(self, run: ListedRun) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """The score that the run is judged by, and which baseline each system is held against."""
+        return self._facets.of(run, "standard", lambda: _standard_of(run_of(self.store, run.id).manifest))
+
+    def written(self, run: ListedRun, query: Query, form: str) -> Iterator[str]:
+        """All rows asked for as CSV or JSON lines, some hundred rows at a time. CSV texts that a spreadsheet would
+        take for a formula are quoted, as in every CSV that leaves here.
+        """
+        order, _ = self._chosen(run, query)
+        scores = self._facets.of(run, "facets", lambda: browsing.facets(self.store, run)).scores
+        if form == "csv":
+            yield _csv([[*_COLUMNS, *scores]])
+        for begin in range(0, len(order), 200):
+            some = [Place.unpack(packed) for packed in order[begin : begin + 200]]
+            texts = searching.texts_at(self.store, run, some)
+            told = [_told(row, texts.get(at, {}), scores) for at, row in browsing.rows_at(self.store, run, some)]
+            if form == "csv":
+                yield _csv([list(each.values()) for each in told])
+            else:
+                yield "".join(json.dumps(json_ready(each), ensure_ascii=False) + "\n" for each in told)
 
     def row(self, run: ListedRun, place: Place, query: Query) -> RowView:
         """One row. Raises `UnknownName` if the run has none there."""
@@ -321,6 +360,40 @@ class Library:
         return (one, other) if (one.created, one.number) < (other.created, other.number) else (other, one)
 
 
+_COLUMNS = (
+    *("system", "dataset", "example_id", "trial", "question", "expected", "answer"),
+    *("sent_tokens", "forwarded_tokens", "latency", "cost", "failure"),
+)
+
+
+def _standard_of(manifest: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    named = (manifest, manifest.get("margin") or {}, manifest.get("options") or {})
+    score = next((str(each["score_field"]) for each in named if each.get("score_field")), "")
+    pairs = (
+        (str(system), str(cell["baseline"]))
+        for cell in manifest.get("cells") or []
+        if cell.get("baseline")
+        for system in cell.get("systems") or []
+        if system != cell["baseline"]
+    )
+    return score, tuple(dict.fromkeys(pairs)) if score else ()
+
+
+def _told(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
+    """A row as it is downloaded."""
+    failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
+    said = (row.system, row.dataset, row.example_id, row.trial, *map(texts.get, ("question", "answer", "response")))
+    cost = first(row.usage, "cost", "cost_usd", "usd")
+    figures = (row.input_tokens, row.output_tokens, row.latency, cost, failure or None)
+    return dict(zip(_COLUMNS, said + figures, strict=True)) | {name: row.scores.get(name) for name in scores}
+
+
+def _csv(lines: list[list[Any]]) -> str:
+    made = StringIO()
+    csv.writer(made, lineterminator="\n").writerows([[csv_cell(each) if isinstance(each, str) else each for each in line] for line in lines])
+    return made.getvalue()
+
+
 MOST_SCORES = 10  # columns of the table of rows
 
 
@@ -343,6 +416,7 @@ def _environment() -> Environment:
         "cells": cells,
         "page_size": PAGE,
         "most_scores": MOST_SCORES,
+        "changes": browsing.CHANGES,
     }
     made.filters = {
         **shared.filters,

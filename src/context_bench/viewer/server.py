@@ -278,6 +278,7 @@ class Viewer:
             f"{run}/summary": self._summary,
             f"{run}/verdicts": self._verdicts,
             f"{run}/events": self._events,
+            f"{run}/rows.{{form:csv|jsonl}}": self._download,
             f"{run}/rows/{{place}}": self._row,
             "/compare": self._compare,
             "/pair": self._pair,
@@ -386,6 +387,20 @@ class Viewer:
         run = await self._read(self.library.run, request.match_info["run"])
         view = await self._read(self.library.row, run, place, query)
         return self._page("row.html.j2", view=view, run=run, query=query)
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        """The rows asked for, as a file."""
+        form, run = request.match_info["form"], await self._read(self.library.run, request.match_info["run"])
+        parts = self.library.written(run, Query.read(request.query), form)
+        part = await self._read(next, parts, "")  # what cannot be asked is refused before the file begins
+        kind = "text/csv" if form == "csv" else "application/x-ndjson"
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8"})
+        response.headers[hdrs.CONTENT_DISPOSITION] = f'attachment; filename="rows.{form}"'
+        await response.prepare(request)
+        while part:
+            await response.write(part.encode("utf-8", "replace"))
+            part = await self._read(next, parts, "")
+        return response
 
     async def _pair(self, request: web.Request) -> web.StreamResponse:
         asked = [read_pair(text) for text in request.query.getall("row", [])]

@@ -35,7 +35,7 @@ def test_pages_of_a_growing_run_are_kept_once_a_question(versions):
         found = [library.rows(run, query) for query in QUERIES]
         sizes.append(library.kept)
     assert found[3].hits
-    assert set(sizes) == {3 + 2 + 1}  # orders, searches, facets
+    assert set(sizes) == {3 + 2 + 2}  # orders, searches, facets and what the run is judged by
 
 
 def test_the_least_used_goes_first_and_an_older_state_is_not_shown(versions):

@@ -1,7 +1,10 @@
 """What the pages show is what the store holds: lists, pages of rows, searches, comparisons, a run as it goes."""
 
 import asyncio
+import csv
 import html
+import io
+import json
 import re
 
 import pytest
@@ -104,6 +107,71 @@ async def test_sorted_and_filtered_rows_are_those_of_the_store(session, first, a
     found = await every_place(session, f"/runs/first?{asked}")
     assert len(shown(text)) == min(PAGE, len(expected))
     assert found == places(expected)
+
+
+def _moved(first, change):
+    """Rows of `short` whose f1 stands so against the baseline's, `full`."""
+    base = {row.example_id: row.scores.get("f1") for row in first if row.system == "full"}
+    tests = {
+        "lost": lambda mine, theirs: None not in (mine, theirs) and mine < theirs,
+        "gained": lambda mine, theirs: None not in (mine, theirs) and mine > theirs,
+        "same": lambda mine, theirs: mine is not None and mine == theirs,
+        "failed": lambda mine, theirs: mine is None and theirs is not None,
+    }
+    own = [row for row in first if row.system == "short"]
+    return [row for row in own if tests[change](row.scores.get("f1"), base[row.example_id])]
+
+
+@pytest.mark.parametrize("change", ["lost", "gained", "same", "failed"])
+async def test_rows_are_filtered_by_their_change_against_the_baseline(session, first, change):
+    expected = _moved(first, change)
+    assert await every_place(session, f"/runs/first?change={change}") == places(expected)
+    assert await every_place(session, f"/runs/first?change={change}&system=full") == []
+    odd = [row for row in expected if row.dataset == "odd"]
+    assert await every_place(session, f"/runs/first?change={change}&dataset=odd") == places(odd)
+    assert bool(expected) == (change != "failed")  # here both systems fail alike
+
+
+async def test_a_system_that_fails_where_the_baseline_does_not_is_found(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        await run(store, "one", [Speller("full", 2, 1000), Speller("short", 2, 4)], examples(12))
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        assert await every_place(session, "/runs/one?change=failed") == ["1-3-0", "1-7-0", "1-11-0"]
+        assert "expected lost, gained" in await text_of(session, "/runs/one?change=stolen", 400)
+        assert "expected lost, gained" in await text_of(session, "/runs/one/rows.csv?change=stolen", 400)
+
+
+async def test_a_list_of_rows_shows_question_expected_answer_and_whether_it_is_right(session):
+    text = await text_of(session, "/runs/first?system=short")
+    for said in ("What is the word? (2)", "gold2", "word2 of short"):
+        assert f'<td class="t said">{said}</td>' in text
+    assert 'class="n good">1.0' in text
+
+
+async def test_what_is_filtered_is_downloaded_whole(session, first):
+    expected = _moved(first, "lost")
+    lines = (await text_of(session, "/runs/first/rows.jsonl?change=lost")).splitlines()
+    told = [json.loads(line) for line in lines]
+    assert [(each["system"], each["example_id"], each["f1"]) for each in told] == [
+        (row.system, row.example_id, row.scores["f1"]) for row in expected
+    ]
+    assert told[0]["question"].startswith("What is the word?")
+    assert told[0]["expected"].startswith("gold")
+    assert told[0]["answer"].endswith(" of short")
+    async with session.get("/runs/first/rows.csv") as response:
+        assert response.headers["Content-Disposition"] == 'attachment; filename="rows.csv"'
+        assert response.content_type == "text/csv"
+        table = list(csv.DictReader(io.StringIO(await response.text())))
+    assert [each["example_id"] for each in table] == [row.example_id for row in first]
+    assert sum(bool(each["failure"]) for each in table) == sum(bool(row.errors) for row in first)
+
+
+async def test_no_downloaded_cell_is_a_formula(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        await run(store, "one", [Speller("full")], examples(2, question="=cmd|' /C calc'!A0"))
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        text = await text_of(session, "/runs/one/rows.csv")
+    assert [each["question"][:5] for each in csv.DictReader(io.StringIO(text))] == ["'=cmd"] * 2
 
 
 async def test_a_search_finds_what_the_rows_say(session, first):

@@ -91,6 +91,9 @@ class ListedRun:
 class RowQuery:
     """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come
     last either way.
+
+    `change`: one of `CHANGES`, how `score` stands against the answer that the system's baseline gave to the same example
+    and trial; `baselines`: (system, baseline) pairs.
     """
 
     system: str = ""
@@ -98,6 +101,9 @@ class RowQuery:
     failed: bool = False
     sort: str = ""
     descending: bool = False
+    change: str = ""
+    score: str = ""
+    baselines: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +251,8 @@ def _median(connection: Connection, run: int, arm: int) -> float | None:
 # --- rows
 # ------------------------------------------------------------------------
 
+#: How a row's score may stand against its baseline's. `failed`: it has none where the baseline has one.
+CHANGES = ("lost", "gained", "same", "failed")
 #: What rows can be sorted by, besides `score:NAME`.
 SORTS = ("example", "dataset", "sent", "forwarded", "latency", "cost", "failure")
 
@@ -269,6 +277,56 @@ def places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     """All rows that are asked for, in order, as packed places. Raises `UnknownName` and `BadInput` for what cannot be
     asked.
     """
+    if asked.change and asked.change not in CHANGES:
+        raise BadInput(f"{asked.change[:60]!r} is no change against the baseline; expected {', '.join(CHANGES)}")
+    found = _places(store, run, asked)
+    return _changed(store, run, asked, found) if asked.change else found
+
+
+def _changed(store: Store, run: ListedRun, asked: RowQuery, found: array[int]) -> array[int]:
+    """Those of `found` whose score changed against the baseline as is asked for."""
+    import numpy as np
+
+    p, o = schema.plan, schema.outputs
+    arms = {name: arm for arm, name in run.systems}
+    query = select(p.c.arm * (1 << _ARM) + p.c.position * (1 << _POSITION) + p.c.trial).where(
+        p.c.run == run.number, p.c.output.is_not(None)
+    )
+    by_score = RowQuery(sort=f"score:{asked.score}")
+    wanted, kept = np.asarray(found, dtype=np.int64), np.zeros(len(found), dtype=bool)
+    for system, baseline in asked.baselines:
+        if system == baseline or not {system, baseline} <= arms.keys() or asked.system not in ("", system):
+            continue
+        with store.reading() as connection:
+            own, other = (
+                _numbers(connection, query, [arms[name]], p.join(o, o.c.id == p.c.output), run.number, by_score)
+                for name in (system, baseline)
+            )
+        ours = np.flatnonzero(wanted >> _ARM == arms[system])
+        mine = _values_at(wanted[ours], own)
+        theirs = _values_at(wanted[ours] - (arms[system] << _ARM) + (arms[baseline] << _ARM), other)
+        matches = {
+            "lost": mine < theirs,
+            "gained": mine > theirs,
+            "same": mine == theirs,
+            "failed": np.isnan(mine) & ~np.isnan(theirs),
+        }
+        kept[ours] = matches[asked.change]
+    return array("q", wanted[kept].tobytes())
+
+
+def _values_at(places: Any, numbered: tuple[array[int], Any]) -> Any:
+    """The value at each of these packed places, NaN where there is none; `numbered` is in the order of places."""
+    import numpy as np
+
+    there, values = np.asarray(numbered[0], dtype=np.int64), numbered[1]
+    if not len(there):
+        return np.full(len(places), nan)
+    at = np.minimum(np.searchsorted(there, places), len(there) - 1)
+    return np.where(there[at] == places, values[at], nan)
+
+
+def _places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     p, e, o, a = schema.plan, schema.examples, schema.outputs, schema.arms
     counted = asked.sort == "cost" or asked.sort.startswith("score:")
     order = None if counted else _order(asked.sort, run.number)
@@ -324,6 +382,17 @@ def _by_number(
     """Places sorted by a number that only Python can read: 16 bytes a row."""
     import numpy as np
 
+    found, values = _numbers(connection, query, arms, tables, run, asked)
+    order = np.argsort(-values if asked.descending else values, kind="stable")  # what is not known comes last
+    return array("q", np.asarray(found, dtype=np.int64)[order].tobytes())
+
+
+def _numbers(
+    connection: Connection, query: Select[Any], arms: Sequence[int], tables: Any, run: int, asked: RowQuery
+) -> tuple[array[int], Any]:
+    """Places in plan order with the number that rows are sorted by, NaN where it is not known."""
+    import numpy as np
+
     p, o, s, links = schema.plan, schema.outputs, schema.scores, schema.run_evaluators
     name = asked.sort.removeprefix("score:")
     data: ColumnElement[Any] = o.c.usage
@@ -346,9 +415,7 @@ def _by_number(
                 last = -1
             if number is not None and (not ordinal or ordinal[0] > last):
                 numbers[-1], last = number, ordinal[0] if ordinal else last
-    values = np.frombuffer(numbers) if numbers else np.empty(0)
-    order = np.argsort(-values if asked.descending else values, kind="stable")  # what is not known comes last
-    return array("q", np.asarray(found, dtype=np.int64)[order].tobytes())
+    return found, np.frombuffer(numbers) if numbers else np.empty(0)
 
 
 def _judge_error(run: int) -> ColumnElement[Any]:

@@ -89,6 +89,11 @@ def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) 
     return SearchHit(place, name, text[max(0, at - _AROUND) : at], text[at:end], text[end : end + _AROUND])
 
 
+def texts_at(store: Store, run: ListedRun, some: Sequence[Place]) -> dict[Place, dict[str, str]]:
+    """What the rows at these places say: `question`, `answer` (the expected one), `response`, as far as there is any."""
+    return {place: dict(texts) for place, texts in _texts(store, run, some)}
+
+
 def _texts(store: Store, run: ListedRun, some: Sequence[Place]) -> Iterator[tuple[Place, list[tuple[str, str]]]]:
     """Each row's texts by name."""
     p, e, o = schema.plan, schema.examples, schema.outputs
