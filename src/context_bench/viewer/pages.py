@@ -390,7 +390,9 @@ def _told(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str
 
 def _csv(lines: list[list[Any]]) -> str:
     made = StringIO()
-    csv.writer(made, lineterminator="\n").writerows([[csv_cell(each) if isinstance(each, str) else each for each in line] for line in lines])
+    csv.writer(made, lineterminator="\n").writerows(
+        [[csv_cell(each) if isinstance(each, str) else each for each in line] for line in lines]
+    )
     return made.getvalue()
 
 

@@ -92,8 +92,8 @@ class RowQuery:
     """Rows to show, and their order. `sort`: a name of `SORTS` or `score:NAME`, "" = plan order; unknown values come
     last either way.
 
-    `change`: one of `CHANGES`, how `score` stands against the answer that the system's baseline gave to the same example
-    and trial; `baselines`: (system, baseline) pairs.
+    `change`: one of `CHANGES`, how `score` stands against that of the baseline's answer to the same example and trial;
+    `baselines`: (system, baseline) pairs.
     """
 
     system: str = ""

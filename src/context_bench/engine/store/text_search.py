@@ -90,7 +90,7 @@ def _hit(place: Place, texts: Sequence[tuple[str, str]], wanted: Sequence[str]) 
 
 
 def texts_at(store: Store, run: ListedRun, some: Sequence[Place]) -> dict[Place, dict[str, str]]:
-    """What the rows at these places say: `question`, `answer` (the expected one), `response`, as far as there is any."""
+    """Texts of the rows at these places: `question`, `answer` (the expected one), `response`; what there is of them."""
     return {place: dict(texts) for place, texts in _texts(store, run, some)}
 
 
