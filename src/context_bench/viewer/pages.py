@@ -310,7 +310,7 @@ class Library:
         for begin in range(0, len(order), 200):
             some = [Place.unpack(packed) for packed in order[begin : begin + 200]]
             texts = searching.texts_at(self.store, run, some)
-            told = [_told(row, texts.get(at, {}), scores) for at, row in browsing.rows_at(self.store, run, some)]
+            told = [_downloaded(row, texts.get(at, {}), scores) for at, row in browsing.rows_at(self.store, run, some)]
             if form == "csv":
                 yield _csv([list(each.values()) for each in told])
             else:
@@ -379,7 +379,7 @@ def _standard_of(manifest: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str
     return score, tuple(dict.fromkeys(pairs)) if score else ()
 
 
-def _told(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
+def _downloaded(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
     """A row as it is downloaded."""
     failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
     said = (row.system, row.dataset, row.example_id, row.trial, *map(texts.get, ("question", "answer", "response")))
