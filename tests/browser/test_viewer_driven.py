@@ -61,17 +61,26 @@ def visit(open_page):
 
 
 def run_page(page, name):
-    page.get_by_role("link", name=name, exact=True).click()
+    with page.expect_navigation(wait_until="load"):
+        page.get_by_role("link", name=name, exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(name)
 
 
 def row_page(page, system, example):
     """From the page of a run to one row, as a person would."""
     page.get_by_role("searchbox").fill(example)
-    page.get_by_role("combobox", name="System").select_option(system)
+    with page.expect_navigation(wait_until="load"):
+        page.get_by_role("combobox", name="System").select_option(system)
     expect(page.locator("table.rows tbody tr").first).to_contain_text(system)
-    page.get_by_role("link", name=example).first.click()
+    with page.expect_navigation(wait_until="load"):
+        page.get_by_role("link", name=example).first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(example)
+
+
+def press_and_arrive(page, key):
+    """Press a key that leads to another page, and wait until that page's own script listens to keys."""
+    with page.expect_navigation(wait_until="load"):
+        page.keyboard.press(key)
 
 
 def test_the_list_names_the_runs_and_their_verdicts(viewer, visit, take):
@@ -87,7 +96,7 @@ def test_the_list_names_the_runs_and_their_verdicts(viewer, visit, take):
 def test_runs_are_found_by_name(viewer, visit):
     page = visit(viewer)
     page.get_by_role("searchbox").fill("later")
-    page.keyboard.press("Enter")
+    press_and_arrive(page, "Enter")
     expect(page.locator("table.runs tbody tr")).to_have_count(1)
     expect(page.get_by_role("link", name="houses-later")).to_be_visible()
 
@@ -172,9 +181,9 @@ def test_an_address_leads_straight_to_a_row_and_the_arrows_lead_on(viewer, visit
     again = visit(viewer, url.removeprefix(viewer.address))
     expect(again.get_by_role("heading", level=1)).to_contain_text("house-03")
     again.goto(url.partition("?")[0])
-    again.keyboard.press("ArrowRight")
+    press_and_arrive(again, "ArrowRight")
     expect(again.get_by_role("heading", level=1)).not_to_contain_text("house-03")
-    again.keyboard.press("ArrowLeft")
+    press_and_arrive(again, "ArrowLeft")
     expect(again.get_by_role("heading", level=1)).to_contain_text("house-03")
 
 

@@ -57,12 +57,13 @@ def _parsed(text: str, budget: Budget) -> Node:
     """The tree of a script. The grammar's parser takes the square of the length over some faulty ones: `BudgetSpent`
     where it is at that.
 
-    This alone goes by the clock (of this thread's processor), twenty times and more what any other script takes.
+    This alone goes by the clock (of this thread's processor), nearly ten times and more what sound scripts take. What
+    stays below is parsed twice, since nodes of the first tree have no text.
     """
     source = spelled(text)
     parser = _parser()
     if len(source) > _QUICKLY_PARSED:
-        until = thread_time() + 0.2 + 3e-6 * len(source)
+        until = thread_time() + 0.08 + 1.5e-6 * len(source)
         try:
             parser.parse(
                 lambda at, _: source[at : at + 65536],
