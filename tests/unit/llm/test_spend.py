@@ -144,6 +144,26 @@ def test_a_spend_log_in_a_database_is_read_and_never_written(tmp_path):
         spend_stated(f"{path}#teams.cost")
 
 
+@pytest.mark.program("initdb")
+def test_a_spend_log_in_postgresql_is_read_and_the_password_never_told(postgres):
+    from sqlalchemy import create_engine, text
+
+    url = postgres.url("spend")
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.begin() as connection:
+        connection.execute(text('CREATE TABLE "LiteLLM_SpendLogs" (request_id text, spend double precision)'))
+        connection.execute(text("INSERT INTO \"LiteLLM_SpendLogs\" VALUES ('a', 0.25), ('b', 0.5), ('c', NULL)"))
+    engine.dispose()
+    assert spend_stated(url) == 0.75
+    assert spend_stated(f"{url}#LiteLLM_SpendLogs.spend") == 0.75
+    with pytest.raises(BadInput, match="found none") as told:
+        spend_stated(f"{url}#teams.cost")
+    assert postgres.password not in str(told.value)
+    with pytest.raises(BadInput, match="--spend") as refused:
+        spend_stated(url.replace(postgres.password, "a-secret-word"))
+    assert "a-secret-word" not in str(refused.value)
+
+
 def test_what_was_added_meanwhile_stands_beside_the_bill(tmp_path):
     path = tmp_path / "spend.jsonl"
     log = SpendLog.of(str(path))  # the proxy has not written yet
