@@ -65,3 +65,11 @@ def test_without_a_store_it_says_so_and_makes_none(tmp_path, capsys):
     assert run_line(["view", str(missing), "--no-open"]) == 2
     assert f"no store at {missing}" in capsys.readouterr().err
     assert not missing.exists()
+
+
+def test_the_store_is_an_option_here_as_everywhere(tmp_path, capsys):
+    missing = tmp_path / "none.db"
+    assert run_line(["view", "--store", str(missing), "--no-open"]) == 2
+    assert f"no store at {missing}" in capsys.readouterr().err
+    assert run_line(["view", "a.db", "--store", "b.db", "--no-open"]) == 2
+    assert "two stores are named, 'a.db' and --store 'b.db'; name one of them" in capsys.readouterr().err

@@ -105,6 +105,16 @@ class Commands(TyperGroup):
             formatter.write_dl([(name, command.about) for name, command in commands().items()])
 
 
+class CommandGroup(TyperGroup):
+    """A group whose list gives the first sentence of each command whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list; the command line parser's own cuts what is longer than a line."""
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(limit=1_000)) for name, command in commands])
+
+
 def built(name: str) -> click.Command:
     """The parser of one command or group of commands."""
     command = find(name)
@@ -113,6 +123,7 @@ def built(name: str) -> click.Command:
     module, _, attribute = command.place.partition(":")
     found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
+        found.info.cls = CommandGroup
         group = get_group(found)
         group.name = name
         return group

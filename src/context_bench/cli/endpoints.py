@@ -145,7 +145,7 @@ class Style(StrEnum):
     CHAT = "chat"
 
 
-app = typer.Typer(help="The bundled small model (fetch it, serve it).", no_args_is_help=True)
+app = typer.Typer(help="The bundled small model (fetch it, serve it).", no_args_is_help=True, rich_markup_mode=None)
 
 
 _FETCH = (

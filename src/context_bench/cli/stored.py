@@ -200,10 +200,9 @@ def _print_json(found: list[_Found]) -> None:
 
 @takes(StoredOptions, port=own("Port on 127.0.0.1; 0 takes a free one.", default=0))
 def view_store(
-    store: Annotated[
-        str, typer.Argument(help="Where results are kept.", metavar="[STORE]", show_default=DEFAULT_STORE)
-    ] = DEFAULT_STORE,
+    place: Annotated[str | None, typer.Argument(help="The same as --store.", metavar="[STORE]")] = None,
     *,
+    store: str,
     port: int,
     no_open: bool,
 ) -> int:
@@ -212,8 +211,12 @@ def view_store(
     Only this machine can reach it, and only with the address it prints. The store is read, never written.
     """
     listening_port(port, "--port")
+    if place is not None and store not in (place, DEFAULT_STORE):
+        from context_bench.llm.redact import redact
+
+        raise BadInput(f"two stores are named, {redact(place)!r} and --store {redact(store)!r}; name one of them")
     try:
-        interrupts.looped(_serve_view(store, port, open_browser=not no_open))
+        interrupts.looped(_serve_view(place or store, port, open_browser=not no_open))
     except KeyboardInterrupt:
         print(file=sys.stderr)
     return 0

@@ -32,7 +32,7 @@ import typer
 
 from context_bench.core.addresses import EXPECTED, fault_of
 from context_bench.core.errors import BadInput, BadSpec
-from context_bench.core.numbers import MOST_PORT, whole
+from context_bench.core.numbers import MOST_PORT, number, whole
 
 
 class Flag(NamedTuple):
@@ -422,4 +422,8 @@ def _expected(item: Any, kind: type[OptionSet]) -> str:
         sort = _SORTS["int" if "int" in str(option and option.type) else "float"]
     if sort is None:
         return str(item["msg"].removeprefix("Value error, "))
-    return f"expected {' '.join([sort, ' and '.join(bounds)]).strip()}"
+    expected = f"expected {' '.join([sort, ' and '.join(bounds)]).strip()}"
+    given = number(item["input"])
+    if limits.get("lt") == 1 and given is not None and 1 <= given <= 100:
+        return f"{expected}, a share of 1: {given:g} points of 100 are {given / 100:g}"
+    return expected

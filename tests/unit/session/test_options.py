@@ -49,7 +49,12 @@ def test_every_fault_is_named_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("flag", "value", "said"),
     [
-        ("--margin", "5", "--margin 5.0: expected a number above 0 and below 1"),
+        (
+            "--margin",
+            "5",
+            "--margin 5.0: expected a number above 0 and below 1, a share of 1: 5 points of 100 are 0.05",
+        ),
+        ("--margin", "-2", "--margin -2.0: expected a number above 0 and below 1"),
         ("-n", "-3", "-n -3: expected a whole number at least 1"),
         ("--marker", "smoke", "--marker 'smoke': expected key, header or serial"),
         ("--retries", "-1", "--retries -1: expected a whole number at least 0"),
