@@ -28,10 +28,13 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 #: The name under which the package is installed.
 DISTRIBUTION = "context-bench-tool"
+#: The name is this project's on the package index.
+REGISTERED = False
 
 #: So many names are listed where one is not known; the nearest are told anyway.
 _MOST_KNOWN = 60
@@ -103,20 +106,42 @@ def need(modules: Iterable[str], what: str, extra: str) -> None:
 
 
 def install_line(extra: str = "") -> str:
-    """The command that installs this package again with one more extra, from wherever it was installed (PEP 610)."""
+    """The command that installs this package again with one more extra, from wherever it was installed (PEP 610).
+
+    The bare name stands in none of them while it is not registered: somebody else could register it.
+    """
     named = f"[{extra}]" if extra else ""
     origin = _origin()
+    installer = "pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
     if "dir_info" in origin:
-        return f"pip install '.{named}' in a checkout of context-bench"
+        return f"{installer} '.{named}' in a checkout of context-bench"
     if address := origin.get("url"):
         vcs = str((origin.get("vcs_info") or {}).get("vcs") or "")
         # An index's or a repository's address may hold a password, though the standard says that it must not.
         shown = re.sub(r"(?<=//)[^/@]*@", "", str(address))
         wanted = f"{DISTRIBUTION}{named} @ {f'{vcs}+' if vcs else ''}{shown}"
-    else:
+    elif REGISTERED:
         wanted = DISTRIBUTION + named
-    installer = "pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
+    else:
+        wheel = f"{DISTRIBUTION.replace('-', '_')}-{_version()}-py3-none-any.whl{named}"
+        return f"{installer} '{wheel}' in the folder of that wheel (the name is on no index yet)"
+    if _for_one_command():
+        return f"uvx --from '{wanted}' context-bench …"
     return f"{installer} '{wanted}'"
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "VERSION"
+
+
+def _for_one_command() -> bool:
+    """Tell whether `uvx` keeps this environment in its cache: the next call may not find what is installed into it."""
+    return any(part.startswith("archive-v") for part in Path(sys.prefix).parts)
 
 
 def _origin() -> dict[str, Any]:

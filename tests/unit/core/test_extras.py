@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from context_bench import __version__
 from context_bench.core import errors
 from context_bench.core.errors import MissingExtra, install_line, need
 from context_bench.datasets.readers import parquet_rows
@@ -23,7 +24,7 @@ ELSEWHERE = {
         {"url": "https://me:geheim@host.example/x.whl", "archive_info": {}},
         "context-bench-tool[plots] @ https://host.example/x.whl",
     ),
-    "an index": ({}, "context-bench-tool[plots]"),
+    "an index": ({}, "context-bench-tool[plots]"),  # once the name is registered
 }
 
 
@@ -33,6 +34,7 @@ def test_the_command_names_where_this_installation_came_from(
     place: str, pip: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted, wanted = ELSEWHERE[place]
+    monkeypatch.setattr(errors, "REGISTERED", True)
     monkeypatch.setattr(errors, "_origin", lambda: noted)
     monkeypatch.setattr(errors, "find_spec", lambda name: object() if pip else None)
     installer = "pip install" if pip else f"uv pip install --python {sys.executable}"
@@ -46,11 +48,28 @@ def test_an_odd_note_of_the_installer_is_no_fault(noted: str | None, monkeypatch
             return noted
 
     monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
+    monkeypatch.setattr(errors, "REGISTERED", True)
     assert install_line("plots").endswith("'context-bench-tool[plots]'")
 
 
-def test_this_checkout_says_so() -> None:
-    assert install_line("plots") == "pip install '.[plots]' in a checkout of context-bench"
+def test_a_name_that_anybody_could_register_is_in_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_origin", dict)
+    line = install_line("plots")
+    assert f"'context_bench_tool-{__version__}-py3-none-any.whl[plots]' in the folder of that wheel" in line
+    assert "context-bench-tool" not in line
+
+
+def test_what_runs_under_uvx_is_called_anew_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "_origin", lambda: {"url": "file:///w/x.whl", "archive_info": {}})
+    monkeypatch.setattr(sys, "prefix", "/home/me/.cache/uv/archive-v0/ckPKriYTeNRmcBfB")
+    assert install_line("plots") == "uvx --from 'context-bench-tool[plots] @ file:///w/x.whl' context-bench …"
+
+
+@pytest.mark.parametrize("pip", [True, False])
+def test_this_checkout_says_so(pip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "find_spec", lambda name: object() if pip else None)
+    installer = "pip install" if pip else f"uv pip install --python {sys.executable}"
+    assert install_line("plots") == f"{installer} '.[plots]' in a checkout of context-bench"
 
 
 @pytest.mark.parametrize(
