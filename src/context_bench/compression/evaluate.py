@@ -19,6 +19,7 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import load_json
 from context_bench.core.protocols import Compressor, Metric
 from context_bench.core.records import EvalRow, Example, Result
+from context_bench.wire.lossless import REWRITINGS
 from context_bench.wire.request import WireRequest
 from context_bench.wire.violations import Violation, compare_requests
 
@@ -77,8 +78,8 @@ def evaluate_compression(
     reader = SentenceReader() if responder is None else responder
     given = systems if isinstance(systems, Sequence) and not isinstance(systems, str) else [systems]
     own = [Compressing(each, reader, name=each if isinstance(each, str) else None) for each in given]
-    if unknown := [name for name in controls if name not in CONTROLS]:
-        raise BadInput(f"controls has {unknown[0]!r}; expected some of {', '.join(CONTROLS)}")
+    if unknown := [name for name in controls if name not in (*CONTROLS, *REWRITINGS)]:
+        raise BadInput(f"controls has {unknown[0]!r}; expected some of {', '.join((*CONTROLS, *REWRITINGS))}")
     floors = [Compressing(name.partition("#")[0], reader, name=name) for name in controls if name not in _SIZED]
     sized = [Compressing(name, reader, partner=system) for system in own for name in controls if name in _SIZED]
     field = score_field or ("rubric_overall" if judge is not None else "probe_score")

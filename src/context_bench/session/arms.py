@@ -21,8 +21,9 @@ from context_bench.session.offers import DEFAULT_CONTROLS
 from context_bench.session.options import ProxyOptions, RunOptions
 from context_bench.session.run_parts import Accounts, is_local
 from context_bench.session.run_session import RunEnvironment
+from context_bench.wire.lossless import REWRITINGS
 
-PLAIN_CONTROLS = ("full", "full#2", "none")
+PLAIN_CONTROLS = ("full", "full#2", "none", *REWRITINGS)
 BUDGETED_CONTROLS = ("head_tail", "random_drop", "bm25")
 ALIASES = {"passthrough": "full"}
 DEFAULT = ["default"]  # what `--controls` alone means
@@ -218,12 +219,13 @@ class ArmMaker:
         return self._arm(client)
 
     def plain_control(self, name: str) -> Any:
-        """Passthrough (twice, for the noise floor) or no context at all."""
+        """Passthrough (twice, for the noise floor), no context at all, or one that is rewritten without loss."""
         client = self._client(
             self._hop(), name + self.suffix, identity=f"{self.options.upstream or self.options.tap} through full"
         )
-        role = control_role(name, suffix=self.suffix)
-        return self._arm(client if name != "none" else self._control("none", client, name + self.suffix), role=role)
+        whole = name.partition("#")[0] in WHOLE
+        system = client if whole else self._control(name, client, name + self.suffix)
+        return self._arm(system, role=control_role(name, suffix=self.suffix))
 
     def fixed_control(self, name: str) -> Any:
         """A truncating control with the budget or share given on the command line."""

@@ -88,7 +88,8 @@ class RunOptions(OptionSet):
         "The provider behind: a URL, embedded, echo, or scripted:FILE.", unit="URL", complete=offers.upstreams
     )
     controls: Comma | None = flag(
-        "Control arms; alone: full,full#2,none,head_tail,random_drop; or head_tail@NAME. Needs --upstream.",
+        "Control arms; alone: full,full#2,none,head_tail,random_drop; also head_tail@NAME, minify, csv, toon. "
+        "Needs --upstream.",
         unit="[LIST]",
         complete=offers.controls,
     )
@@ -357,6 +358,7 @@ class ReplayOptions(RunOptions):
         "score_field": own(default="action_match"),
         "max_workers": own("Sessions in flight.", note="one per system", rare=True),
         "upstream": own("The provider behind the tap: echo (no model, free), a URL, embedded, or scripted:FILE."),
+        "controls": own("Rewriting without loss, beside the proxies: minify,csv,toon.", unit="A,B"),
         "margin": own("Loss of agreement that would still be acceptable.", rare=True),
         "trials": own("Times each session is sent; from 2, what arrives is compared.", names="--trials --repeat"),
         "seed": own(rare=True),

@@ -19,7 +19,7 @@ __getattr__, __dir__ = lazy(
     [
         ".claude_cli:ClaudeCLI",
         "context_bench.systems.control:Control",
-        "context_bench.traffic.doctor:Finding",
+        "context_bench.session.activity:Finding",
         ".openai_proxy:OpenAIProxy",
         "context_bench.traffic.systems.replay:Replay",
         "context_bench.systems.serve:Served",

@@ -70,7 +70,7 @@ FAMILY = Family(
             after="replay",
         ),
         "doctor": Command(
-            "context_bench.traffic.command.doctor_command:doctor",
+            "context_bench.traffic.doctor:doctor",
             "What a proxy speaks, keeps and changes.",
             after="serve",
         ),

@@ -12,7 +12,7 @@ import pytest
 
 from context_bench.core.errors import BadInput
 from context_bench.reports.table import as_table
-from context_bench.traffic.explain import Explained, as_csv, as_toon, public_name, reach_of, shareable
+from context_bench.traffic.explain import Explained, public_name, reach_of, shareable
 from context_bench.traffic.explain.bill_page import grids, html
 from context_bench.traffic.explain.logs import LogScan, summarised
 from context_bench.transcripts import read_sessions
@@ -131,14 +131,6 @@ def test_a_predicate_of_ones_own_bounds_like_the_built_in_one(tmp_path: Path) ->
 def test_a_reach_that_cannot_be_meant_is_refused(spec: str) -> None:
     with pytest.raises(BadInput):
         reach_of(spec)
-
-
-def test_tables_without_loss() -> None:
-    rows = [{"id": 1, "name": "a, b"}, {"id": 2, "name": "true"}]
-    assert as_csv(rows) == 'id,name\n1,"a, b"\n2,true\n'
-    assert as_toon({"items": rows}) == 'items[2]{id,name}:\n  1,"a, b"\n  2,"true"'
-    assert as_csv([{"id": 1}, {"other": 2}]) is None
-    assert as_toon([{"id": 1, "in": {}}, {"id": 2, "in": {}}]) is None
 
 
 def test_the_index_reads_only_what_has_changed_and_holds_no_text(tmp_path: Path) -> None:

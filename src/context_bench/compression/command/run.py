@@ -25,6 +25,7 @@ from context_bench.session.options import CompressOptions
 from context_bench.session.output_files import say
 from context_bench.session.run_parts import Accounts
 from context_bench.session.run_session import RunEnvironment, carry_out, money_limit, run_environment
+from context_bench.wire.lossless import REWRITINGS
 
 if TYPE_CHECKING:
     from context_bench.compression.probes import ProbeType
@@ -202,10 +203,10 @@ def _completed(options: CompressOptions) -> CompressOptions:
         )
     if unknown := sorted(set(options.types) - set(PROBE_TYPES)):
         raise BadInput(f"--types {unknown[0]!r} is no type of probe; expected some of {', '.join(PROBE_TYPES)}")
-    if unknown := sorted(set(options.controls or []) - {*CONTROLS, *_SIZED}):
+    if unknown := sorted(set(options.controls or []) - {*CONTROLS, *_SIZED, *REWRITINGS}):
         raise BadInput(
             f"--controls {unknown[0]!r} is not known here; expected some of "
-            f"{', '.join(dict.fromkeys([*CONTROLS, *_SIZED]))}"
+            f"{', '.join(dict.fromkeys([*CONTROLS, *_SIZED, *REWRITINGS]))}"
         )
     checked_probes(options)
     if "as-recorded" in options.system and "points" not in options.model_fields_set:

@@ -1,4 +1,5 @@
-"""Results of tools, shown shorter: old ones masked by a line that says so, repeated ones by a pointer to the last.
+"""Results of tools, shown shorter: old ones masked by a line that says so, repeated ones by a pointer to the last, JSON
+in them rewritten without loss.
 
 Calls and the speakers' words stay. Masking is cheap, and hard to beat for coding agents: Lindenbauer et al. 2025 (arXiv
 2508.21433) found it to halve the cost of coding agents at equal solve rates.
@@ -8,17 +9,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from context_bench.compression.compressors.texts import Messages
+from context_bench.compression.compressors.texts import Messages, with_texts
 from context_bench.compression.probes import tokens_of
 from context_bench.core.errors import BadInput
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
+from context_bench.systems.context import texts_of
 from context_bench.wire.conversation import message_text
-from context_bench.wire.request import RESULT_ROLES
+from context_bench.wire.lossless import rewritten
+from context_bench.wire.request import RESULT_ROLES, SYSTEM_ROLES
 
 COMPRESSORS = {
     "mask_observations": "MaskObservations",
     "dedupe": "Dedupe",
+    "minify": "Minified",
+    "csv": "TablesAsCsv",
+    "toon": "TablesAsToon",
 }
 
 
@@ -110,6 +116,47 @@ class Dedupe:
             else:
                 later.append(text)
         return Compressed(shown, tokens_of(prefix, counter), tokens_of(shown, counter)), state
+
+
+class Minified:
+    """JSON in results and in what the user gave, without spaces. Nothing is lost, so a budget is ignored.
+
+    A control: what takes out no more than this could have been one line of code. The model's own words stay.
+    """
+
+    name = "minify"
+    deterministic = True
+    ignores_budget = True
+
+    def compress(
+        self,
+        prefix: Messages,
+        tail: Messages,
+        *,
+        state: Any = None,
+        budget: int | None = None,
+        query: str | None = None,
+    ) -> tuple[Compressed, Any]:
+        return Compressed([self._shown(message) for message in prefix]), state
+
+    def _shown(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message.get("role") in (*SYSTEM_ROLES, "assistant"):
+            return message
+        texts = texts_of([message])
+        shorter = [rewritten(text, self.name) for text in texts]
+        return message if shorter == texts else with_texts([message], shorter)[0]
+
+
+class TablesAsCsv(Minified):
+    """The same for uniform lists of objects, as CSV with a head."""
+
+    name = "csv"
+
+
+class TablesAsToon(Minified):
+    """The same for uniform lists of objects, in TOON's form for tables."""
+
+    name = "toon"
 
 
 def _within(text: str, other: str) -> bool:

@@ -5,6 +5,7 @@ actions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +22,13 @@ from context_bench.session.output_files import say
 from context_bench.session.run_parts import is_local
 from context_bench.session.run_session import RunEnvironment, carry_out, run_environment
 from context_bench.traffic.command.limit_guard import LimitedReplay, LimitGuard, checked_limits
+from context_bench.wire.lossless import REWRITINGS
 
 
 @takes(
     LimitedReplay,
-    "proxy name upstream tap level model profile max_examples output out store run max_cost dry_run wire trials "
-    "margin seed max_workers api_key_env proxy_key_env proxy_version marker tap_check timeout example_timeout "
+    "proxy name upstream tap controls level model profile max_examples output out store run max_cost dry_run wire "
+    "trials margin seed max_workers api_key_env proxy_key_env proxy_version marker tap_check timeout example_timeout "
     "run_timeout rpm tpm fixed_concurrency retries resume reuse price max_failures limit fail_fast notify "
     "anew quiet config",
 )
@@ -63,7 +65,7 @@ def replay_from(fields: Mapping[str, Any], then: Callable[[Any], None] | None = 
 
 def _completed(options: LimitedReplay) -> LimitedReplay:
     """With what follows from other options; faults that can be seen at once are reported."""
-    if not options.all_proxies:
+    if not options.all_proxies and not options.controls:
         raise BadInput("nothing to measure: give --proxy URL (repeatable); the proxy's own upstream must be the tap")
     if not options.upstream and not options.tap:
         raise BadInput(
@@ -74,7 +76,12 @@ def _completed(options: LimitedReplay) -> LimitedReplay:
         options.level = 0 if options.upstream in (None, "echo") else 1
     if options.upstream and options.tap is None:
         options.tap = TAP_PORT
-    options.controls = list(PASSTHROUGH) if options.level else []
+    if unknown := [name for name in options.controls or [] if name not in REWRITINGS]:
+        raise BadInput(
+            f"--controls {unknown[0]!r} is not known here; expected some of {', '.join(REWRITINGS)}, which rewrite "
+            "JSON without loss (passthrough is always there at level 1)"
+        )
+    options.controls = [*(PASSTHROUGH if options.level else ()), *(options.controls or [])]
     if options.max_workers == 1 and "max_workers" not in options.model_fields_set:
         options.max_workers = len(options.all_proxies) + len(options.controls)
     if options.profile is not None:
@@ -111,10 +118,12 @@ async def _replay(options: LimitedReplay, then: Callable[[Any], None] | None) ->
     wire = next((session.wire for _, session in data.sessions()), None)
     if wire is None:
         raise BadInput(f"no requests in {data.name}: nothing to replay")
-    async with run_environment(options) as environment:
+    async with AsyncExitStack() as stack:
+        environment = await stack.enter_async_context(run_environment(options))
+        hops = {name: await _hop(stack, name, environment) for name in options.controls or []}
         prices = run_parts.prices(options)
         bills = None if is_local(options.upstream or "") else prices  # what local models answer costs nothing
-        cell = _cell(options, environment, bills, wire)
+        cell = _cell(options, environment, bills, wire, hops)
         evaluators = [NextAction()] if options.level else []
         about = {
             "level": options.level,
@@ -175,17 +184,25 @@ def _sessions(options: LimitedReplay, skipped: Any) -> Any:
     return RecordedSessions(options.sessions, options.max_examples, wire, on_skip=skipped, with_text=not options.level)
 
 
-def _cell(options: LimitedReplay, environment: RunEnvironment, prices: Any, wire: str) -> Cell:
-    """Each proxy, and at level 1 passthrough twice."""
+async def _hop(stack: AsyncExitStack, name: str, environment: RunEnvironment) -> str:
+    """The URL of a control: the passthrough hop, or one that rewrites what goes through it."""
+    from context_bench.systems.serve import Served
+
+    assert environment.hop is not None, "controls bring a passthrough hop"
+    if name in PASSTHROUGH:
+        return environment.hop
+    return (await stack.enter_async_context(Served(name, environment.hop))).url
+
+
+def _cell(options: LimitedReplay, environment: RunEnvironment, prices: Any, wire: str, hops: Mapping[str, str]) -> Cell:
+    """Each proxy, and its controls; at level 1 passthrough twice is among them."""
     cell = Cell({"model": options.model[0] if options.model else "as recorded", "shape": "recorded"})
     cell.arms = [
         _arm(options, environment, prices, wire, proxy.url, proxy.name or host_and_port(proxy.url), proxy)
         for proxy in options.all_proxies
     ]
-    for name in options.controls or []:
-        assert environment.hop is not None, "controls bring a passthrough hop"
-        cell.arms.append(_arm(options, environment, prices, wire, environment.hop, name, None))
-    cell.baseline = PASSTHROUGH[0] if options.controls else None
+    cell.arms += [_arm(options, environment, prices, wire, url, name, None) for name, url in hops.items()]
+    cell.baseline = PASSTHROUGH[0] if options.level else None
     refuse_equal_names(cell.names)
     return cell
 
@@ -215,7 +232,7 @@ def _arm(
             prices=prices,
             limiter=environment.limiter(url),
             version=proxy.version if proxy else None,
-            identity=None if proxy else f"{options.upstream or options.tap} through full",
+            identity=None if proxy else f"{options.upstream or options.tap} through {name.partition('#')[0]}",
         ),
         role=CANDIDATE if proxy else control_role(name),
     )

@@ -6,9 +6,6 @@ and dollars. Summaries are what the index keeps, what is added up, and what ever
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +17,11 @@ from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text
 from context_bench.core.tokens import counter_for
 from context_bench.transcripts.cache_breaks import CacheReport, cache_breaks
-from context_bench.transcripts.format import parsed
 from context_bench.transcripts.itemised import MISSING, Itemised
 from context_bench.transcripts.prompt_items import Amounts, PromptItem
 from context_bench.transcripts.sources import KINDS, SHELLS, TokenSource, is_reader
 from context_bench.wire.cache import break_even_turns
+from context_bench.wire.lossless import REWRITINGS, rewritten
 
 SCHEMA = "context-bench/explain/1"
 AMOUNTS = ("new", "carried", "read", "written", "plain", "output", "usd")
@@ -287,8 +284,7 @@ def shareable(told: Explained) -> Explained:
 # no more. One that takes them out of a history that the cache holds pays for the rewrite of what follows.
 
 Reach = Callable[[Itemised, PromptItem], float]  # share of the item's tokens that can be reached, 0 to 1
-LOSSLESS = ("minify", "csv", "toon")
-NAMES = ("bash", "tool-results", "mcp", "tools-unused", "history", "reread", "thinking", *LOSSLESS)
+NAMES = ("bash", "tool-results", "mcp", "tools-unused", "history", "reread", "thinking", *REWRITINGS)
 _LARGER = re.compile(r"(?P<name>tool-results|bash)>(?P<count>\d+(?:\.\d+)?)(?P<unit>[kM]?)")
 _EXPECTED = (
     "bash, tool-results, tool-results>2k, mcp, mcp:NAME, tools-unused, history, reread, thinking, minify, csv, toon, "
@@ -312,7 +308,7 @@ def reach_of(spec: str) -> Reach:
 
 def needs_texts(specs: Iterable[str]) -> bool:
     """True if one of the reaches looks at the texts."""
-    return any(spec in LOSSLESS or spec.startswith("py:") for spec in specs)
+    return any(spec in REWRITINGS or spec.startswith("py:") for spec in specs)
 
 
 def _own(spec: str) -> Reach:
@@ -337,7 +333,7 @@ def _own(spec: str) -> Reach:
 
 def _reached(name: str, made: Itemised, item: PromptItem) -> float:
     source = item.source
-    if name in LOSSLESS:
+    if name in REWRITINGS:
         return _lossless(name, item, made.model) if source.kind == "results" else 0.0
     found = {
         "bash": source.kind == "results" and source.name.partition(":")[0].lower() in SHELLS,
@@ -424,70 +420,9 @@ def _pays(made: Itemised, removed: float) -> dict[str, float]:
 
 def _lossless(name: str, item: PromptItem, model: str) -> float:
     """Share of a result's tokens that a rewriting without loss would save."""
-    if not item.text or not item.tokens or item.text.lstrip()[:1] not in ("{", "["):
+    if not item.text or not item.tokens or (shorter := rewritten(item.text, name)) == item.text:
         return 0.0
-    value = parsed(item.text)
-    if not isinstance(value, dict | list):
-        return 0.0
-    text = {"minify": _minified, "csv": as_csv, "toon": as_toon}[name](value)
-    if text is None:
-        return 0.0
-    return max(0.0, 1 - counter_for(model or None).count(text) / item.tokens)
-
-
-def _minified(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _uniform(value: Any) -> tuple[str, list[str], list[dict[str, Any]]] | None:
-    """Name, columns and rows of a list of objects with the same plain fields, alone or as an object's only field."""
-    name = ""
-    if isinstance(value, dict) and len(value) == 1:
-        [(name, value)] = value.items()
-    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(row, dict) and row for row in value):
-        return None
-    columns = list(value[0])
-    plain = (str, int, float, bool, type(None))
-    same = all(list(row) == columns and all(isinstance(each, plain) for each in row.values()) for row in value)
-    return (name, columns, value) if same else None
-
-
-def as_csv(value: Any) -> str | None:
-    """A uniform list of objects as CSV with a head; `None` for anything else."""
-    found = _uniform(value)
-    if found is None:
-        return None
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(found[1])
-    writer.writerows([_cell(row[column]) for column in found[1]] for row in found[2])
-    return text.getvalue()
-
-
-def as_toon(value: Any) -> str | None:
-    """The same in TOON's form for tables: `name[rows]{columns}:`, then a line for each row (TOON specification)."""
-    found = _uniform(value)
-    if found is None:
-        return None
-    name, columns, rows = found
-    lines = [f"{name}[{len(rows)}]{{{','.join(columns)}}}:"]
-    lines += ["  " + ",".join(_toon(row[column]) for column in columns) for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-_PLAIN = re.compile(r"[^\s,:\"\\\[\]{}\-][^,:\"\\\[\]{}\n\r\t]*(?<!\s)")
-_LIKE_OTHERS = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
-
-
-def _toon(value: Any) -> str:
-    if not isinstance(value, str):
-        return json.dumps(value)
-    plain = _PLAIN.fullmatch(value) and not _LIKE_OTHERS.fullmatch(value)
-    return value if plain else json.dumps(value, ensure_ascii=False)
+    return max(0.0, 1 - counter_for(model or None).count(shorter) / item.tokens)
 
 
 __all__ = ["AMOUNTS", "MISSING", "SCHEMA", "Amounts", "Explained", "public_name", "shareable", "summary"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,14 @@ __all__ = [
 ]
 
 NUMBER = re.compile(r"\d[\d,.']*")
+
+
+def _numbers(text: str) -> Iterator[str]:
+    """Numbers of a text; between commas there may be a number of its own, as in a row of CSV."""
+    for number in NUMBER.findall(text):
+        yield number
+        if "," in number:
+            yield from number.split(",")
 
 
 def word_damage(original: str, compressed: str) -> dict[str, tuple[int, int]]:
@@ -122,7 +130,7 @@ class Survivors:
     def _has_number(self, atom: str) -> bool:
         """`key=value` and `value unit`: the value as a number of the text, and the other half as a word of it."""
         if self._numbers is None:
-            self._numbers = {plain_number(number.rstrip(".,'")) for number in NUMBER.findall(self._text)}
+            self._numbers = {plain_number(number.rstrip(".,'")) for number in _numbers(self._text)}
         key, equals, rest = atom.partition("=")
         value = NUMBER.search(rest if equals else atom)
         if value is None or plain_number(value[0].rstrip(".,'")) not in self._numbers:
