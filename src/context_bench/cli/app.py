@@ -27,7 +27,7 @@ from context_bench.core.families import Command, Family, built_in, families
 from context_bench.session import interrupts, output_files
 
 _OWN = {
-    "run": Command("context_bench.cli.run:command", "Measure proxies and other systems on datasets, with verdicts."),
+    "run": Command("context_bench.cli.planning:run", "Measure proxies and other systems on datasets, with verdicts."),
     "demo": Command(
         "context_bench.cli.demo:command", "What this shows, offline: a bundled model, real text, five proxies."
     ),

@@ -258,7 +258,10 @@ class Sentence:
     """The verdict on one system, in words; `tone` only colours what the words already say.
 
     What it rests on, where it is known: `difference` to `baseline` and the `margin` it is held against; `saved`: shares
-    of tokens and of money, by name. `control`: a system that only shows what the others are to be measured against.
+    of tokens and of money, by name; `n` examples, of which `needed` would decide. `control`: a system that only shows
+    what the others are to be measured against. `kind`: a verdict on quality, one against truncation to the same size,
+    a fact about the whole run, or what a family says of a system. `label`: the system with its shape and dataset, where
+    it was measured in several.
     """
 
     system: str
@@ -270,6 +273,45 @@ class Sentence:
     margin: float | None = None
     saved: dict[str, Figure] = field(default_factory=dict)
     control: bool = False
+    kind: Literal["quality", "lift", "run", "family"] = "quality"
+    label: str = ""
+    n: int = 0
+    needed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The answer on one system of the user. Every output shows it from here, so that no two can differ.
+
+    Attributes:
+        system: Name, with shape and dataset where it was measured in several.
+        title: One plain sentence: the savings, and what became of quality.
+        chip: The verdict for people, such as "no loss ≥ 2 points" or "can't tell yet"; empty where nothing is judged.
+        verdict: The formal word behind the chip.
+        tone: Colour of the chip.
+        baseline: The system that it is compared with.
+        difference: Mean difference on the same examples, with its 95 % interval.
+        margin: The loss that would still be acceptable.
+        saved: Shares of tokens and of money that it saves, by name; negative where it takes more.
+        lift: The verdict against truncation to the same size, with the difference; empty without one.
+        cost_ratio: Its bill as a multiple of the baseline's.
+        command: The next command, to copy; empty where the run has no name.
+        terms: The full statements, in the words of statistics.
+    """
+
+    system: str
+    title: str
+    chip: str
+    verdict: str
+    tone: Tone
+    baseline: str = ""
+    difference: Figure | None = None
+    margin: float | None = None
+    saved: dict[str, Figure] = field(default_factory=dict)
+    lift: str = ""
+    cost_ratio: Figure | None = None
+    command: str = ""
+    terms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +335,9 @@ class Page:
     `facts` are short (label, text) pairs about the run for the head of the page. `details` gives the example behind a
     row, if bodies are at hand: a mapping such as `{"question", "answer", "response"}`. `setups`: every set-up of a
     group; `setup` sums them up by system. `families[manifest key]`: figures of the family that the run belongs to.
-    `changes`: what became of requests on their way, by system, where anything can be said of it.
+    `changes`: what became of requests on their way, by system, where anything can be said of it. `cards`: the answer,
+    one for each system of the user; `checks`: one line that says whether the controls did what they must; `headline`:
+    facts that make the cards pointless; `overview`: the table with one line for each system.
     """
 
     title: str
@@ -325,14 +369,20 @@ class Page:
     by_type: list[Comparison] = field(default_factory=list)
     lifts: list[Comparison] = field(default_factory=list)
     changes: list[SystemChanges] = field(default_factory=list)
+    cards: list[Card] = field(default_factory=list)
+    checks: str = ""
+    headline: list[str] = field(default_factory=list)
+    overview: Section | None = None
 
     def section(self, name: str) -> Section | None:
         """The section with this id, if the page has it."""
         return next((each for each in self.sections if each.id == name), None)
 
 
-def build_page(result: Result, *, title: str | None = None, details: Details | None = None) -> Page:
-    """Everything reports show of `result`, computed once. Reads the rows once, in bounded memory."""
+def build_page(result: Result, *, title: str | None = None, details: Details | None = None, store: str = "") -> Page:
+    """Everything reports show of `result`, computed once. Reads the rows once, in bounded memory. `store`: where the
+    run is kept, for the commands that the page names, unless that is the usual place.
+    """
     from context_bench.reports.sections import assemble
 
-    return assemble(result, title=title or "Evaluation Results", details=details)
+    return assemble(result, title=title or "Evaluation Results", details=details, store=store)

@@ -13,32 +13,28 @@ from typing import Any
 from context_bench.core.families import families
 from context_bench.core.measures import Measure
 from context_bench.core.numbers import number
-from context_bench.core.records import Comparison, Result, SetupRecord
-from context_bench.core.roles import CANDIDATE
+from context_bench.core.records import Result, SetupRecord
 from context_bench.core.rows import set_up_again, standing, totals
 from context_bench.reports.arm_aggregates import Aggregates, LineAggregates, Mean, quantile
+from context_bench.reports.cards import cards, changes, checks, overview, sentences
 from context_bench.reports.declared import (
     FigureColumn,
     ReportContext,
     declared_table,
     estimated,
     figure,
-    interval_of,
     mapping,
     report_context,
     section_of,
 )
-from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Sentence, SystemChanges, Table
+from context_bench.reports.page import Cell, Column, Details, Figure, Page, Section, Table
 from context_bench.reports.plotting import (
-    AGAINST_TRUNCATION,
-    TONES,
     add_charts,
     comparisons,
-    difference,
     headline,
     quality,
 )
-from context_bench.reports.traffic import money, saved_money, saved_tokens, time, tokens, wire
+from context_bench.reports.traffic import money, time, tokens, wire
 from context_bench.stats.verdict.evidence import is_headline
 
 #: What systems tell of the items they were given, and the names under which it is summed.
@@ -143,7 +139,7 @@ MOST_COLUMNS = 6  # of a table of metrics; more are put into further tables
 _GROUPS = {"tokens": "tokens", "money": "tokens", "time": "latency", "setup": "set-up"}
 
 
-def assemble(result: Result, *, title: str, details: Details | None) -> Page:
+def assemble(result: Result, *, title: str, details: Details | None, store: str = "") -> Page:
     """The page of a result."""
     report = report_context(result)
     manifest = mapping(result.manifest)
@@ -165,9 +161,8 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         _failures(report),
     ]
     known = [section for section in sections if section is not None]
-    lifts = _lifts(report)
-    given, without = ([each for each in lifts if (each.verdict == "no verdict") == none] for none in (False, True))
-    verdicts = [*_headlines(report), *given, *_verdicts(report), *_sentences(report), *without]
+    verdicts = sentences(report)
+    changed = changes(report)
     add_charts(report, known)
     if (tokens_and_bill := headline(verdicts)) is not None:
         next((section for section in known if section.id in _MONEY), known[0]).charts.insert(0, tokens_and_bill)
@@ -199,7 +194,11 @@ def assemble(result: Result, *, title: str, details: Details | None) -> Page:
         setups=list(result.setups),
         by_type=list(result.by_type),
         lifts=list(result.lifts),
-        changes=_changes(report),
+        changes=changed,
+        cards=cards(report, verdicts, changed, store),
+        checks=checks(report, verdicts),
+        headline=[each.text for each in verdicts if each.kind == "run"],
+        overview=overview(report),
     )
 
 
@@ -212,95 +211,6 @@ def _of_families(report: ReportContext) -> tuple[list[Section], list[Section]]:
         first += [section for name in family.sections.first for section in own if section.id == name]
         others += [section for section in own if section.id not in family.sections.first]
     return first, others
-
-
-def _sentences(report: ReportContext) -> list[Sentence]:
-    return [sentence for family in report.families for sentence in family.sections.sentences(report)]
-
-
-def _lifts(report: ReportContext) -> list[Sentence]:
-    """One sentence per system that was held against truncation to its own size: what one would have had for nothing."""
-    return [
-        Sentence(
-            each.system,
-            AGAINST_TRUNCATION.get(each.verdict, each.verdict),
-            each.sentence,
-            TONES.get(each.verdict, "neutral") if each.verdict != "non-inferior" else "neutral",
-            each.baseline,
-            difference(each),
-            each.margin,
-        )
-        for each in report.result.lifts
-    ]
-
-
-def _headlines(report: ReportContext) -> list[Sentence]:
-    """Facts that make all verdicts below it pointless to read one by one."""
-    return [Sentence("this run", "insensitive", note) for note in map(str, report.result.notes) if is_headline(note)]
-
-
-def _verdicts(report: ReportContext) -> list[Sentence]:
-    """One sentence per comparison; those of single datasets stand in the table only, where the same system has one over
-    all of them.
-    """
-    comparisons = report.result.comparisons
-    whole = {(each.system, each.shape) for each in comparisons if each.dataset is None}
-    chosen = [each for each in comparisons if each.dataset is None or (each.system, each.shape) not in whole]
-    return [
-        Sentence(
-            each.system,
-            each.verdict,
-            each.sentence or _sentence(each),
-            TONES.get(each.verdict, "neutral"),
-            each.baseline,
-            difference(each),
-            each.margin,
-            _saved(report, each, control),
-            control,
-        )
-        for each in chosen
-        for control in [report.roles.get(each.system, CANDIDATE).is_control]
-    ]
-
-
-def _saved(report: ReportContext, each: Comparison, control: bool) -> dict[str, Figure]:
-    """Shares of tokens and money that the system of a comparison saves against its baseline, where both have them of as
-    many examples.
-
-    Else the tokens that a measured system took from what it was sent; of a control that says nothing, for it shortens
-    before it sends. A control that saves nothing was not meant to.
-    """
-    line, base = (
-        (name, each.shape) if (name, each.shape) in report.aggregates.lines else (name, None)
-        for name in (each.system, each.baseline)
-    )
-    aggregates = report.aggregates.lines
-    if each.dataset is not None or line not in aggregates:
-        return {}
-    tokens = saved_tokens(report, line, base)
-    if tokens is None and not control:
-        tokens = interval_of(report, line, "compression_ratio", aggregates[line].compression, "share")
-    found = {
-        "tokens": tokens,
-        "money": saved_money(report, line, base),
-    }
-    return {name: value for name, value in found.items() if value is not None and not (control and value.value == 0)}
-
-
-def _changes(report: ReportContext) -> list[SystemChanges]:
-    found = []
-    for line, each in report.lines:
-        if each.compared:
-            place, row = each.instance or (None, None)
-            found.append(SystemChanges(report.label(line), each.changed, each.compared, place, row))
-    return found
-
-
-def _sentence(each: Comparison) -> str:
-    where = "".join(f" ({part})" for part in (each.dataset, each.shape) if part)
-    shown = difference(each)
-    against = f"{each.metric} against {each.baseline} {shown.text if shown else 'not measured'}"
-    return f"{each.system}{where}: {each.verdict}; {against}, n = {each.n}."
 
 
 def _notes(report: ReportContext) -> list[str]:
