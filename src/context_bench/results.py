@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from context_bench.core.errors import BadInput
 from context_bench.core.families import families
@@ -14,6 +14,8 @@ from context_bench.stats.pareto import combined
 if TYPE_CHECKING:
     import pandas
     import polars
+
+    from context_bench.reports.charts import Picture
 
 __all__ = ["Comparison", "Estimate", "EvalResult", "EvalRow"]
 
@@ -113,6 +115,17 @@ class EvalResult(Result):
         from context_bench.reports.frames import to_polars
 
         return to_polars(self.rows)
+
+    def plot(self, kind: str = "card", *, width: int = 720, theme: Literal["light", "dark"] = "light") -> Picture:
+        """A picture of this result as SVG: a notebook draws it, `plot().save("card.svg")` writes it.
+
+        `kind`: `card`, the answers on all systems, or a chart as `context-bench plot` names it. `width` in pixels.
+        Raises `BadInput` with the charts that there are, `MissingExtra` for one that needs the extra `plots`.
+        """
+        from context_bench.reports import build_page, charts
+
+        chart = charts.chosen(charts.charts_of(build_page(self)), kind)[0]
+        return charts.Picture(charts.standalone(chart, width=width, theme=theme))
 
     def _repr_html_(self) -> str:
         from context_bench.reports import build_page, repr_html

@@ -98,8 +98,8 @@ def test_an_exported_run_gives_the_same_picture(stored, tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--kind", "pie", "--out", "x.svg"], "no such chart; charts of this run: pareto"),
-        (["--kind", "waterfall", "--out", "x.svg"], "this run has no data for it; charts of this run: pareto"),
+        (["--kind", "pie", "--out", "x.svg"], "no such chart; charts of this run: card, pareto"),
+        (["--kind", "waterfall", "--out", "x.svg"], "this run has no data for it; charts of this run: card, pareto"),
         (["--kind", "pareto", "--out", "x.pdf"], ".svg or .png"),
         (["--kind", "pareto", "--out", "x.svg", "--theme", "pink"], "light or dark"),
         (["--kind", "pareto", "--out", "x.svg", "--width", "10"], "280 to 4000"),

@@ -44,6 +44,7 @@ _OWN = {
     ),
     "diff": Command("context_bench.cli.stored:diff_example", "What was done to one example's messages, in words."),
     "plot": Command("context_bench.cli.stored:plot_chart", "A chart of a run as SVG or PNG."),
+    "card": Command("context_bench.cli.stored:make_card", "The answers of a run as one picture, to show to others."),
     "rescore": Command("context_bench.session.runs:rescore", "Judge stored answers again; no system is called."),
     "export": Command("context_bench.session.runs:export", "Everything a run found, for other programs."),
     "import": Command(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ from context_bench.session.options import StoredOptions
 from context_bench.session.output_files import destination, say, write_out
 
 if TYPE_CHECKING:
-    from context_bench.reports.page import Chart, Page
+    from context_bench.reports.page import Chart
 
 
 @takes(
@@ -272,9 +272,11 @@ def plot_chart(
     """A chart of a run as a picture of its own, with title, explanation and background."""
     form = out.suffix.lower()
     _check(form, out, theme, width, scale)
-    chart = _chosen(_charts(run, store), kind)
     from context_bench.reports import charts
 
+    chart, *others = charts.chosen(_charts(run, store), kind)
+    if others:
+        say(f"{kind}: {chart.id} is drawn; of the same kind: {', '.join(each.id for each in others)}")
     shade: Any = theme
     if form == ".svg":
         made = charts.standalone(chart, width=width, theme=shade).encode()
@@ -283,6 +285,26 @@ def plot_chart(
     with destination(out, "wb", f"{chart.title}:") as stream:
         stream.write(made)
     return 0
+
+
+@takes(
+    StoredOptions,
+    out=own("File to write; .svg or .png."),
+    width=own("About how many pixels wide; below 500 it is laid out for a telephone.", least=None, default=720),
+    scale=own("Pixels of a PNG for each of the SVG's.", default=2.0),
+)
+def make_card(
+    run: Annotated[str, typer.Argument(help="Name or id of a stored run, `last`, or a JSON file of `export`.")],
+    out: Path,
+    store: str,
+    theme: str,
+    width: int,
+    scale: float,
+) -> int:
+    """The answers of a run as a picture for a README or a pull request: systems, verdicts, savings, and no text of the
+    data.
+    """
+    return plot_chart(run, "card", out, store, theme, width, scale)
 
 
 def _check(form: str, out: Path, theme: str, width: int, scale: float) -> None:
@@ -304,20 +326,18 @@ def _charts(run: str, store: str) -> list[Chart]:
     if run.endswith(".json") or kept.is_file():
         return _charts_of_file(Path(run) if run.endswith(".json") else kept)
     from context_bench.reports import build_page
+    from context_bench.reports.charts import charts_of
     from context_bench.session.runs import opened_result
 
     with opened_result(store, run) as result:
-        return _charts_of(build_page(result))
-
-
-def _charts_of(page: Page) -> list[Chart]:
-    return [chart for section in page.sections for chart in section.charts]
+        return charts_of(build_page(result))
 
 
 def _charts_of_file(file: Path) -> list[Chart]:
     """Those of an exported run, or the one of scored traces."""
     from context_bench.core.keys import load_json
     from context_bench.reports import build_page
+    from context_bench.reports.charts import charts_of
     from context_bench.results import EvalResult
 
     try:
@@ -328,7 +348,7 @@ def _charts_of_file(file: Path) -> list[Chart]:
         raise BadInput(f"{file}: not JSON: {error}") from None
     if isinstance(read, dict) and str(read.get("schema")).startswith("context-bench.traces/"):
         return _coverage(read.get("sets"))
-    return _charts_of(build_page(EvalResult.from_json(read)))
+    return charts_of(build_page(EvalResult.from_json(read)))
 
 
 def _coverage(sets: Any) -> list[Chart]:
@@ -346,21 +366,3 @@ def _coverage(sets: Any) -> list[Chart]:
         }
     chart = course_chart(courses)
     return [] if chart is None else [chart]
-
-
-def _chosen(found: Sequence[Chart], kind: str) -> Chart:
-    """The chart of that name, else the first of that kind; the others of it are named."""
-    named = next((chart for chart in found if chart.id == kind), None)
-    if named is not None:
-        return named
-    of_kind = [chart for chart in found if chart.kind == kind]
-    if not of_kind:
-        have = ", ".join(chart.id for chart in found) or "none: there is nothing to draw"
-        from context_bench.reports.charts import KINDS
-
-        why = "this run has no data for it" if kind in KINDS else "no such chart"
-        raise BadInput(f"--kind {kind}: {why}; charts of this run: {have}")
-    if len(of_kind) > 1:
-        others = ", ".join(chart.id for chart in of_kind[1:])
-        say(f"{kind}: {of_kind[0].id} is drawn; of the same kind: {others}")
-    return of_kind[0]

@@ -101,8 +101,43 @@ class BarPart:
     of: int | None = None
 
 
-Mark = Point | LinePoint | Spread | Gap | TurnBar | Rated | BarPart
-M = TypeVar("M", Point, LinePoint, Spread, Gap, TurnBar, Rated, BarPart)
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The answer on one system of the user. Every output shows it from here, so that no two can differ.
+
+    Attributes:
+        system: Name, with shape and dataset where it was measured in several.
+        title: One plain sentence: the savings, and what became of quality.
+        chip: The verdict for people, such as "no loss ≥ 2 points" or "can't tell yet"; empty where nothing is judged.
+        verdict: The formal word behind the chip.
+        tone: Colour of the chip.
+        baseline: The system that it is compared with.
+        difference: Mean difference on the same examples, with its 95 % interval.
+        margin: The loss that would still be acceptable.
+        saved: Shares of tokens and of money that it saves, by name; negative where it takes more.
+        lift: The verdict against truncation to the same size, with the difference; empty without one.
+        cost_ratio: Its bill as a multiple of the baseline's.
+        command: The next command, to copy; empty where the run has no name.
+        terms: The full statements, in the words of statistics.
+    """
+
+    system: str
+    title: str
+    chip: str
+    verdict: str
+    tone: Tone
+    baseline: str = ""
+    difference: Figure | None = None
+    margin: float | None = None
+    saved: dict[str, Figure] = field(default_factory=dict)
+    lift: str = ""
+    cost_ratio: Figure | None = None
+    command: str = ""
+    terms: tuple[str, ...] = ()
+
+
+Mark = Point | LinePoint | Spread | Gap | TurnBar | Rated | BarPart | Card
+M = TypeVar("M", Point, LinePoint, Spread, Gap, TurnBar, Rated, BarPart, Card)
 
 
 @dataclass(slots=True)
@@ -280,41 +315,6 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """The answer on one system of the user. Every output shows it from here, so that no two can differ.
-
-    Attributes:
-        system: Name, with shape and dataset where it was measured in several.
-        title: One plain sentence: the savings, and what became of quality.
-        chip: The verdict for people, such as "no loss ≥ 2 points" or "can't tell yet"; empty where nothing is judged.
-        verdict: The formal word behind the chip.
-        tone: Colour of the chip.
-        baseline: The system that it is compared with.
-        difference: Mean difference on the same examples, with its 95 % interval.
-        margin: The loss that would still be acceptable.
-        saved: Shares of tokens and of money that it saves, by name; negative where it takes more.
-        lift: The verdict against truncation to the same size, with the difference; empty without one.
-        cost_ratio: Its bill as a multiple of the baseline's.
-        command: The next command, to copy; empty where the run has no name.
-        terms: The full statements, in the words of statistics.
-    """
-
-    system: str
-    title: str
-    chip: str
-    verdict: str
-    tone: Tone
-    baseline: str = ""
-    difference: Figure | None = None
-    margin: float | None = None
-    saved: dict[str, Figure] = field(default_factory=dict)
-    lift: str = ""
-    cost_ratio: Figure | None = None
-    command: str = ""
-    terms: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SystemChanges:
     """Number of a system's requests that did not go on as they were sent, and the first such row (`place` among all
     rows) to look at.
@@ -386,3 +386,19 @@ def build_page(result: Result, *, title: str | None = None, details: Details | N
     from context_bench.reports.sections import assemble
 
     return assemble(result, title=title or "Evaluation Results", details=details, store=store)
+
+
+def card_chart(page: Page) -> Chart | None:
+    """The cards as a picture that travels: names, verdicts and figures, and no word of what was asked or answered.
+    `None` where nothing is said of any system of the user.
+    """
+    if not page.cards:
+        return None
+    first, many = page.cards[0], len(page.cards)
+    against = f" Against {page.baseline}." if page.baseline else ""
+    about = (
+        f"{page.examples:,} example{'s' * (page.examples != 1)}.{against} Stroke: the mean difference with its 95 % "
+        "interval; line: none; dashed: the loss that would still be acceptable. Measured with context-bench."
+    )
+    title = f"What {many} systems do to answers and costs" if many > 1 else f"What {first.system} does"
+    return Chart("card", "card", title, about, f"{page.score_field or 'score'}, difference", "", page.cards)

@@ -14,16 +14,18 @@ from __future__ import annotations
 import re
 import textwrap
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
-from context_bench.core.errors import needed
+from context_bench.core.errors import BadInput, needed
 from context_bench.reports.charts.drawing import Drawing
 from context_bench.reports.charts.style import FONT, INK, PALETTE, TIP, look
-from context_bench.reports.page import Chart
+from context_bench.reports.page import Chart, Page, card_chart
 from context_bench.reports.visible_text import visible
 
-__all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "png", "standalone", "svg"]
+__all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "Picture", "charts_of", "chosen", "png", "standalone", "svg"]
 
 #: Kind → the function that draws it.
 KINDS = {
@@ -39,6 +41,7 @@ KINDS = {
     "strategies": "bars:draw_strategies",
     "areas": "bars:draw_areas",
     "amounts": "bars:draw_amounts",
+    "card": "bars:draw_card",
 }
 #: Modules whose charts Vega-Lite draws.
 _BY_VEGA = frozenset({"plots"})
@@ -54,6 +57,33 @@ _ATTRIBUTES = re.compile(
 )
 _SVG = "http://www.w3.org/2000/svg"
 _NAMESPACE = f"{{{_SVG}}}"
+
+
+class Picture(str):
+    """The text of an SVG file. A notebook draws it, `save` writes it."""
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file, in UTF-8."""
+        Path(path).write_text(self, encoding="utf-8")
+
+
+def charts_of(page: Page) -> list[Chart]:
+    """Every chart of a page, its card first."""
+    own = card_chart(page)
+    return [*([own] if own else []), *(chart for section in page.sections for chart in section.charts)]
+
+
+def chosen(found: Sequence[Chart], kind: str) -> list[Chart]:
+    """The chart of that name, else all of that kind. Raises `BadInput`, which names those that there are."""
+    named = [chart for chart in found if chart.id == kind][:1] or [chart for chart in found if chart.kind == kind]
+    if not named:
+        have = ", ".join(chart.id for chart in found) or "none: there is nothing to draw"
+        why = "this run has no data for it" if kind in KINDS else "no such chart"
+        raise BadInput(f"--kind {kind}: {why}; charts of this run: {have}")
+    return named
 
 
 def svg(chart: Chart, *, width: int = WIDE) -> str:

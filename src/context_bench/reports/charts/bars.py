@@ -4,6 +4,8 @@ Bars: failures by class, savings and costs of strategies, and prompt tokens requ
 each system, with stacked bars of what the prompt cache served, what had to be read again because the prompt changed,
 and what is new.
 
+The card of a run: for each system the answer in a word, what it saves, and its difference with the interval.
+
 A line for each name and, on it, values with their intervals: scores by dimension (dots), paired differences to the
 baseline under the part of the data they are about (forest), and the spread of values: a dot for one in twenty, a stroke
 at the median, a thin one at p95 (distribution).
@@ -35,10 +37,11 @@ from context_bench.reports.charts.style import (
     ShownNames,
     cycled,
     extent,
+    letters,
     narrow,
     nice,
 )
-from context_bench.reports.page import BarPart, Chart, Figure, Gap, Rated, Spread, TurnBar
+from context_bench.reports.page import BarPart, Card, Chart, Figure, Gap, Rated, Spread, TurnBar
 from context_bench.reports.visible_text import visible
 
 _OTHERS = "others"
@@ -374,3 +377,67 @@ def draw_amounts(chart: Chart, width: int) -> Drawing:
     for part, at in zip(parts, rows.at, strict=True):
         drawing.rect(0, at - 8, axis.at(part.amount.value), 16, PALETTE[0], f"{names[part.name]}: {part.amount.text}")
     return drawing
+
+
+MOST_ANSWERS = 6  # of a card
+_CARD = 80  # pixels of an answer
+_STACKED = 116  # the same on a telephone, where the interval stands below the words
+
+
+def draw_card(chart: Chart, width: int) -> Drawing:
+    """The answers, one below the other. Nothing of what was asked or answered is in them: names, words, numbers."""
+    answers = chart.of(Card)[:MOST_ANSWERS]
+    names = ShownNames([each.system for each in answers], chart.names, longest=60)
+    found = [each.difference for each in answers if each.difference is not None]
+    ends = [end for each in found for end in (each.low, each.high, each.value)]
+    low, high, _ = nice(*extent([*ends, *(-each.margin for each in answers if each.margin)], zero=True), 4)
+    stacked = narrow(width)
+    down, left = (_STACKED, 0.0) if stacked else (_CARD, width * 0.52)
+    axis = Axis(low, high, width - left - 8)
+    drawing = Drawing(width, down * len(answers) - 14)
+    for place, each in enumerate(answers):
+        top = place * down
+        if place:
+            drawing.line((0, top - 8), (width, top - 8), opacity=0.15)
+        _draw_words(drawing, each, names[each.system], chart.x, top, (width if stacked else left) - 16)
+        if each.difference is not None:
+            plot = Drawing(axis.pixels, 26)
+            _draw_interval(plot, axis, each, each.difference, names[each.system])
+            drawing.place(plot, left, top + (72 if stacked else 21))
+    return drawing
+
+
+def _draw_words(drawing: Drawing, each: Card, name: str, what: str, top: float, room: float) -> None:
+    chip = visible(each.chip, 40)
+    across = letters(chip) * 1.15 + 18
+    drawing.text(0, top + 12, name, bold=True, size=SIZE + 3, room=room - across - 14)
+    start = min(letters(name, SIZE + 3) * 1.15 + 14, room - across)
+    if chip:
+        drawing.mark("square", start + 4, top + 12, TONES[each.tone], area=110)
+        drawing.text(start + 16, top + 12, chip, bold=True, room=across)
+    drawing.text(0, top + 36, _saves(each), room=room)
+    if each.difference is not None:
+        drawing.text(0, top + 56, f"{what}: {each.difference.text}", room=room, opacity=0.85)
+
+
+def _saves(each: Card) -> str:
+    """The savings in words, such as "57 % fewer tokens · 4 % dearer"."""
+    words = {"tokens": ("fewer tokens", "more tokens"), "money": ("cheaper", "dearer")}
+    told = [
+        f"{abs(100 * each.saved[key].value):.0f} % {less if each.saved[key].value >= 0 else more}"
+        for key, (less, more) in words.items()
+        if key in each.saved
+    ]
+    told += [each.lift] if each.lift else []
+    return " · ".join(told) or "nothing known of tokens and money"
+
+
+def _draw_interval(plot: Drawing, axis: Axis, each: Card, difference: Figure, name: str) -> None:
+    color = TONES[each.tone]
+    plot.line((axis.at(0), 0), (axis.at(0), 26), opacity=0.5)
+    if each.margin:
+        plot.line((axis.at(-each.margin), 0), (axis.at(-each.margin), 26), dash="4,3", opacity=0.6)
+    tip = f"{name}: {difference.text}"
+    if difference.low is not None and difference.high is not None:
+        plot.line((axis.at(difference.low), 13), (axis.at(difference.high), 13), color=color, width=4, tip=tip)
+    plot.mark("circle", axis.at(difference.value), 13, color, area=90, tip=tip)
