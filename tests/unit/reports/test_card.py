@@ -26,11 +26,11 @@ class Keeps:
 
 
 class Right:
-    name = "right"
-    fields = ("right",)
+    name = "f1"
+    fields = ("f1",)
 
     def score(self, original, processed):
-        return {"right": float(processed["response"] == original["answer"])}
+        return {"f1": float(processed["response"] == original["answer"])}
 
 
 def _examples(count=24):
@@ -53,7 +53,7 @@ def run(tmp_path_factory):
     """A result and the store that it is kept in."""
     path = tmp_path_factory.mktemp("card") / "s.db"
     systems = [Keeps("full", 1.0), Keeps("half", 0.5), Keeps('<b>"&\x1b[31m', 0.2)]
-    metrics = [MeanScore(score_field="right"), CompressionRatio()]
+    metrics = [MeanScore(score_field="f1"), CompressionRatio()]
     found = context_bench.evaluate(
         systems, EXAMPLES, [Right()], metrics, store=str(path), run="mine", baseline="full", progress=False
     )
@@ -80,7 +80,7 @@ def test_a_card_says_what_each_system_did(run):
     assert "half" in said
     assert "loss" in said
     assert "% fewer tokens" in said
-    assert "right, difference: -1.000 [" in said
+    assert "f1, difference: -1.000 [" in said
     assert "24 examples. Against full." in said
     assert "\x1b" not in run[0].plot()
 
