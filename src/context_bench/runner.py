@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, SameName
-from context_bench.core.families import Stored, families_of
+from context_bench.core.families import Stored, families, families_of
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
@@ -181,6 +181,9 @@ def collect(
     for family, facts in about:
         if family.complete is not None:
             family.complete(result, facts, stored)
+    for family in families():
+        if family.beside is not None:
+            family.beside(result, stored)
     return result
 
 

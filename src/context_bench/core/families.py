@@ -112,6 +112,7 @@ class Sections:
         replaces: ids of the platform's sections for which it has its own: setup, truncation, tokens, time, metrics.
         alone: the advice for a run of one system; `""`: none is needed.
         below: text after the report on a terminal, from the result.
+        beside: sections for the page of a run of any family.
     """
 
     build: Callable[[Any], Sequence[Any]] = lambda material: ()
@@ -126,6 +127,7 @@ class Sections:
     replaces: Collection[str] = ()
     alone: str | None = None
     below: Callable[[Any], str] = lambda result: ""
+    beside: Callable[[Any], Sequence[Any]] = lambda material: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,8 @@ class Family:
     `systems`, `evaluators`, `metrics`: names as users type them → "package.module:Class". `unscored(about)`: true where
     nothing is judged. `notes(result, about, score_field)`: sentences for above and for below those of the run.
     `complete(result, about, stored)`: fills in `result.families[manifest_key]` and what else it knows.
+    `beside(result, stored)`: adds figures of its own to the result of a run of any family, in `result.families` under
+    another key.
     `setup_totals(records)`: figures of a system's set-ups. `in_order`: systems whose answers have no ranking.
     `by_cluster`: true if examples depend on one another within their cluster. `large_controls`: true if a control may
     be too long for the reader, which is then no failure of the run. `offers`: functions, classes and tables that other
@@ -233,6 +237,7 @@ class Family:
     unscored: Callable[[Mapping[str, Any]], bool] = lambda about: False
     notes: Callable[[Result, Mapping[str, Any], str | None], tuple[list[str], list[str]]] | None = None
     complete: Callable[[Result, Mapping[str, Any], Stored], None] | None = None
+    beside: Callable[[Result, Stored], None] | None = None
     setup_totals: Callable[[Sequence[Any]], dict[str, float]] | None = None
     in_order: frozenset[str] = frozenset()
     by_cluster: bool = False

@@ -68,6 +68,7 @@ class DrawnSection:
     tables: list[Table]
     charts: list[DrawnChart]
     bars: Bars | None
+    folded: bool = False
 
     @classmethod
     def of(cls, section: Section) -> DrawnSection:
@@ -76,7 +77,7 @@ class DrawnSection:
             for each in section.charts
         ]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
-        return cls(section.id, section.title, section.about, section.tables, drawn, bars)
+        return cls(section.id, section.title, section.about, section.tables, drawn, bars, section.folded)
 
 
 def _drawn(chart: Chart, width: int) -> Markup:

@@ -278,7 +278,7 @@ class Table:
 
 @dataclass(slots=True)
 class Section:
-    """A part of the page. `brief` sections are meant for the terminal too."""
+    """A part of the page. `brief` sections are meant for the terminal too; `folded` ones are opened by the reader."""
 
     id: str
     title: str
@@ -286,6 +286,7 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     brief: bool = True
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

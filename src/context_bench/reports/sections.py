@@ -210,6 +210,7 @@ def _of_families(report: ReportContext) -> tuple[list[Section], list[Section]]:
         own = [section for section in family.sections.build(report) if section is not None]
         first += [section for name in family.sections.first for section in own if section.id == name]
         others += [section for section in own if section.id not in family.sections.first]
+    others += [each for family in families() for each in family.sections.beside(report) if each is not None]
     return first, others
 
 

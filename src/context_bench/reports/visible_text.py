@@ -179,3 +179,8 @@ def script_json(text: str) -> str:
     ):
         text = text.replace(character, escape)
     return text
+
+
+def plural(number: int, what: str) -> str:
+    """The word for so many of `what`."""
+    return what if number == 1 else f"{what}s"

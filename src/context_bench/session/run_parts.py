@@ -138,11 +138,15 @@ def metrics(options: RunOptions, *, several_datasets: bool) -> list[Any]:
     ]
 
 
-def prices(options: RunOptions) -> Any:
-    """Dated offline prices, with the user's own on top, or all money at one named model's price."""
+def prices(options: RunOptions, on: str | None = None) -> Any:
+    """Dated offline prices, with the user's own on top, or all money at one named model's price. `on`: the day whose
+    prices hold, as an ISO date; default today.
+    """
+    from datetime import date
+
     from context_bench.llm.prices import GenaiPrices, PricedAs
 
-    known = GenaiPrices(own_prices(options))
+    known = GenaiPrices(own_prices(options), date.fromisoformat(on) if on else None)
     return PricedAs(known, options.price_model) if options.price_model else known
 
 

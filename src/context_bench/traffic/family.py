@@ -19,6 +19,24 @@ def _complete(result: Result, about: Mapping[str, Any], stored: Stored) -> None:
     add_replay(result, stored.store, stored.id, about)
 
 
+def _beside(result: Result, stored: Stored) -> None:
+    from context_bench.traffic.sections import add_bill
+
+    add_bill(result, stored)
+
+
+def _bill(material: Any) -> list[Any]:
+    from context_bench.traffic.sections import bill_sections
+
+    return bill_sections(material)
+
+
+def _below(result: Any) -> str:
+    from context_bench.traffic.sections import bill_pointer
+
+    return bill_pointer(result)
+
+
 def _build(material: Any) -> list[Any]:
     from context_bench.traffic.sections.replay_sections import replay
 
@@ -79,6 +97,7 @@ FAMILY = Family(
     offers={"replay": "context_bench.traffic.command.replay_command:replay_from"},
     unscored=lambda about: not about.get("level"),
     complete=_complete,
+    beside=_beside,
     sections=Sections(
         build=_build,
         first=("replay-cost", "prefix-cache"),
@@ -88,6 +107,8 @@ FAMILY = Family(
             *("prefix_stability", "cacheable_prefix_share", "agreement_with_passthrough"),
         ),
         alone="",
+        below=_below,
+        beside=_bill,
     ),
     kept=Kept(_old, _remove, _bodies),
     checks={

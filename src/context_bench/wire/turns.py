@@ -5,10 +5,11 @@ I/O.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from context_bench.core.numbers import real
 from context_bench.core.records import Forwarded, Usage
 from context_bench.wire.violations import count_tools
 
@@ -98,6 +99,40 @@ class Turn:
     needles_shown: int = 0
     front: Forwarded | None = None
     calls: list[Forwarded] = field(default_factory=list)
+
+
+MOST_QUOTAS = 16
+
+
+@dataclass(slots=True)
+class Quotas:
+    """Shares of an account's quotas that are used up, as replies tell them one after the other.
+
+    `shares`: quota → (share as first told, as last told, what was used up in between). A share that fell is of a window
+    that began anew.
+    """
+
+    shares: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    def take(self, facts: Any) -> None:
+        """Take in what a record of a reply says of quotas (its `facts`)."""
+        given = facts.get("quotas") if isinstance(facts, Mapping) else None
+        for key, each in given.items() if isinstance(given, Mapping) else ():
+            name, value = str(key)[:80], real(each)
+            if value is None or (len(self.shares) >= MOST_QUOTAS and name not in self.shares):
+                continue
+            first, last, used = self.shares.get(name, (value, value, 0.0))
+            self.shares[name] = (first, value, used + (value - last if value >= last else value))
+
+    def as_dict(self) -> dict[str, dict[str, float]]:
+        """JSON-ready: quota → `first`, `last`, `used`."""
+        return {name: {"first": first, "last": last, "used": used} for name, (first, last, used) in self.shares.items()}
+
+    def sentence(self) -> str:
+        """Say what was used up of each quota; empty where no reply told any."""
+        parts = [f"{name} {100 * used:.1f} % (now {100 * last:.0f} %)" for name, (_, last, used) in self.shares.items()]
+        whole = f"Used up of the account's quotas: {', '.join(parts)}; what else ran on the account is in it."
+        return whole if parts else ""
 
 
 #: Wires on which a model is asked, and billed for.

@@ -97,7 +97,7 @@ class WatchRun:
         return interrupts.looped(self._run())
 
     async def _run(self) -> int:
-        from context_bench.engine import open_store, open_watch, watch_key, watched
+        from context_bench.engine import open_store, open_watch, watch_key
         from context_bench.llm.prices import rules_date
         from context_bench.llm.spend import SpendLog
         from context_bench.session.run_parts import started_upstream
@@ -127,14 +127,7 @@ class WatchRun:
             except StoreUnusable as full:  # what is kept can be read all the same
                 self.notes.append(f"The end of this watch could not be written: {full}")
                 code = code or 1
-            _publish(
-                watched(kept, log.name),
-                _about(log.name, settings),
-                self.notes,
-                self.options.output,
-                self.options.out,
-                settings.get("limits"),
-            )
+            _publish(kept, log.name, settings, self.notes, self.options.output, self.options.out)
         return code
 
     async def _look(self) -> None:
@@ -175,6 +168,7 @@ class WatchRun:
             "record": self.options.record,
             "prices": prices.source,
             "prices_of": prices.date,
+            "price": self.options.price or None,
             "price_model": self.options.price_model,
             "cache_rules_of": rules,
             "shadow": self.options.shadow,
@@ -464,7 +458,7 @@ def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def print_report(store: str, name: str, output: str, out: Path | None) -> int:
     """Print the report of a stored watch: its name, or `last`."""
-    from context_bench.engine import open_store, watch_of, watched
+    from context_bench.engine import open_store, watch_of
     from context_bench.engine.store import there
 
     if not there(store):
@@ -472,21 +466,25 @@ def print_report(store: str, name: str, output: str, out: Path | None) -> int:
     with open_store(store) as kept:
         found = watch_of(kept, name)
         notes = [*found.settings.get("notes", []), *_of_killed(found)]
-        _publish(
-            watched(kept, found.name),
-            {**_about(found.name, found.settings), "status": found.status},
-            notes,
-            output,
-            out,
-            found.settings.get("limits"),
-        )
+        _publish(kept, found.name, found.settings, notes, output, out, status=found.status)
     return 0
 
 
-def _publish(turns: Any, about: dict[str, Any], notes: list[str], output: str, out: Path | None, limits: Any) -> None:
+def _publish(
+    kept: Store, name: str, settings: dict[str, Any], notes: list[str], output: str, out: Path | None, **more: Any
+) -> None:
+    from context_bench.engine import watched
+    from context_bench.traffic.sections import bills_in_short, prices_of, watched_bills
     from context_bench.traffic.sections.watch_board import as_json, summary
 
-    text = as_json(turns, about, notes, limits) if output == "json" else summary(turns, about, notes)
+    between, bodies = settings.get("via") is not None, settings.get("record") in ("redacted", "full")
+    prices = prices_of(settings.get("price"), settings.get("price_model"), settings.get("prices_of"))
+    bills = watched_bills(watched(kept, name, bodies=True), prices, between=between) if bodies else {}
+    about, turns = {**_about(name, settings), **more}, watched(kept, name)
+    if output == "json":
+        text = as_json(turns, about, notes, settings.get("limits"), bills)
+    else:
+        text = summary(turns, about, notes) + bills_in_short(bills, between=between)
     if out is None:
         sys.stdout.write(text)
         sys.stdout.flush()

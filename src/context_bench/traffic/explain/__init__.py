@@ -362,19 +362,20 @@ def bounds(made: Itemised, reaches: Mapping[str, Reach]) -> dict[str, dict[str, 
 
 def achieved(sent: Itemised, arrived: Itemised, reaches: Mapping[str, Reach]) -> dict[str, dict[str, float]]:
     """Reach → what a system made of it: `sent_tokens`, the prompt tokens over all requests that it could have taken
-    away, and `saved_tokens`, those that it did not send on, of whatever source. By our own count on both sides: the
-    bill is of what arrived.
+    away, `saved_tokens`, those of them that did not arrive, and `all_tokens`, all that were sent. By our own count on
+    both sides: the bill is of what arrived.
     """
-    whole = [sum(item.tokens * item.turns for item in made.items) for made in (sent, arrived)]
-    return {
-        name: {
-            "sent_tokens": sum(
-                reach(sent, item) * item.tokens * (item.turns - (name == "history")) for item in sent.items
-            ),
-            "saved_tokens": float(whole[0] - whole[1]),
-        }
-        for name, reach in reaches.items()
-    }
+    everything = float(sum(item.tokens * item.turns for item in sent.items))
+    found = {}
+    for name, reach in reaches.items():
+        before, after = (_reachable(made, name, reach) for made in (sent, arrived))
+        found[name] = {"sent_tokens": before, "saved_tokens": before - after, "all_tokens": everything}
+    return found
+
+
+def _reachable(made: Itemised, name: str, reach: Reach) -> float:
+    """Prompt tokens over all requests that a reach takes in, by our own count."""
+    return sum(reach(made, item) * item.tokens * (item.turns - (name == "history")) for item in made.items)
 
 
 def _bound(made: Itemised, name: str, reach: Reach) -> dict[str, float]:

@@ -10,9 +10,8 @@ from typing import Any
 from context_bench.reports.charts import svg
 from context_bench.reports.page import BarPart, Chart, Figure
 from context_bench.reports.table import Grid, share
-from context_bench.reports.visible_text import visible
+from context_bench.reports.visible_text import plural, visible
 from context_bench.traffic.explain import AMOUNTS, Explained
-from context_bench.traffic.sections.watch_board import plural
 from context_bench.transcripts.cache_breaks import CAUSES
 from context_bench.transcripts.itemised import MISSING
 from context_bench.transcripts.sources import KINDS, TokenSource
@@ -188,10 +187,48 @@ def _reach(told: Explained, total: Mapping[str, float]) -> list[Grid]:
     )
     if through:
         about += (
-            " The other figures are of what arrived. Achieved: tokens that the system did not send on, over those of "
-            "the reach as they were sent; above 100 % it touches more than that."
+            " The other figures are of what arrived. Achieved: the share of the reach, as it was sent, that the system "
+            "did not send on."
         )
     return [Grid("What a tool could save at most", columns, rows, about)]
+
+
+_IN_SHORT = 3  # items and reaches of a watch's summary
+
+
+def in_short(bill: Mapping[str, Any], *, between: bool) -> list[Grid]:
+    """The bill of a watch (`sections.bill_of`) in a few lines. `between`: a proxy stood there."""
+    total, kinds = bill["total"], bill["by_kind"]
+    rows: list[Sequence[str]] = [(KINDS[kind], *_row(row, total)) for kind, row in kinds.items() if _tokens(row)]
+    mark = "≈" if bill["approximate"] else ""
+    found = [Grid(f"Where the tokens went: {bill['turns']:,} requests, {mark}${money(total['usd'])}", _COLUMNS, rows)]
+    causes = sorted(bill["breaks"].items(), key=lambda pair: (-pair[1]["usd"], -pair[1]["lost"]))[:_BREAKS]
+    lines: list[Sequence[str]] = [
+        (cause, f"{row['breaks']:,.0f}", tokens(row["lost"]), money(row["usd"])) for cause, row in causes
+    ]
+    found += [Grid("Why the cache broke", ("cause", "breaks", "tokens", "$"), lines)] if lines else []
+    items: list[Sequence[str]] = [
+        (
+            *(visible(title_of(item["kind"], item["name"]), 30), f"{item['turn']:,}", tokens(item["tokens"])),
+            *(f"{item['times']:,}", money(item["usd"]), share(item["usd"] / total["usd"] if total["usd"] else None)),
+        )
+        for item in bill["dearest"][:_IN_SHORT]
+    ]
+    heads = ("item", "first in", "tokens", "sent", "$", "of $")
+    found += [Grid("Dearest items (ten in --output json)", heads, items)] if items else []
+    most = sorted(bill["reach"].items(), key=lambda pair: -pair[1]["sent"])[: 2 * _IN_SHORT]
+    reach: list[Sequence[str]] = [
+        (name, share(row["sent"]), *([share(row["achieved"])] * between)) for name, row in most
+    ]
+    columns = ("reach", "of what was sent", *(["achieved"] * between))
+    found += [Grid("What a tool could save at most", columns, reach)] if reach else []
+    if bill.get("partial"):
+        found[-1].about = "Only the first sessions were counted: there were many."
+    return found
+
+
+def _tokens(row: Mapping[str, float]) -> float:
+    return row["read"] + row["written"] + row["plain"] + row["output"]
 
 
 _SAID = {

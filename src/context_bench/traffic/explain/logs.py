@@ -29,7 +29,7 @@ from context_bench import __version__
 from context_bench.core.errors import BadInput
 from context_bench.core.keys import hash_text
 from context_bench.core.machine import cache_folder
-from context_bench.core.numbers import forwarded_of, real
+from context_bench.core.numbers import forwarded_of
 from context_bench.core.records import Forwarded, Usage
 from context_bench.llm.prices import GenaiPrices
 from context_bench.traffic.explain import achieved, bounds, needs_texts, reach_of, summary
@@ -38,6 +38,7 @@ from context_bench.transcripts.session import RecordedReply, Session, SessionReq
 from context_bench.transcripts.session_files import log_files, read_sessions
 from context_bench.wire.apis import parse_request
 from context_bench.wire.conversation import WIRES
+from context_bench.wire.turns import Quotas
 from context_bench.wire.violations import closest
 
 FORM = 1  # of a line of the index
@@ -286,14 +287,14 @@ class WireCheck:
 
     `pairs`: (usage that the log states or `None`, the record) of calls that are in both; the last `by_order` of them
     were paired by their order alone. `missing`: records of calls that no log has. `extra`: usage of calls that no
-    record has. `quotas`: quota → (share used up as first told, as last told, what was used up in between).
+    record has. `quotas`: what replies told of the account.
     """
 
     pairs: list[tuple[Usage | None, Forwarded]] = field(default_factory=list)
     by_order: int = 0
     missing: list[Forwarded] = field(default_factory=list)
     extra: list[Usage | None] = field(default_factory=list)
-    quotas: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    quotas: Quotas = field(default_factory=Quotas)
     refused: int = 0
 
     def sums(self) -> dict[str, dict[str, int]]:
@@ -326,9 +327,7 @@ class WireCheck:
             **{"missing_in_log": len(self.missing), "not_on_wire": len(self.extra)},
             **{"log_states_no_usage": sum(usage is None for usage, _ in self.pairs)},
             **{"fields": self.sums(), "usd": self.money(prices), "bill": "corrected to the wire"},
-            "quotas": {
-                name: {"first": first, "last": last, "used": used} for name, (first, last, used) in self.quotas.items()
-            },
+            "quotas": self.quotas.as_dict(),
         }
 
 
@@ -337,9 +336,7 @@ def held_against(paths: Iterable[str | Path], records: str | Path) -> WireCheck:
     check = WireCheck()
     seen: list[Forwarded] = []
     for one in _records(Path(records)):
-        told = one.facts.get("quotas")
-        for name, value in told.items() if isinstance(told, Mapping) else ():
-            _quota(check.quotas, str(name), real(value))
+        check.quotas.take(one.facts)
         refused = one.status is not None and one.status >= 400
         check.refused += refused and one.wire in WIRES
         if one.wire in WIRES and not refused and not one.facts.get("warm_up") and one.usage is not None:
@@ -376,17 +373,6 @@ def _paired(check: WireCheck, logged: list[Usage | None], seen: list[Forwarded])
 
 def _counts(usage: Usage | None, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(getattr(usage, name) or 0 for name in names)
-
-
-def _quota(quotas: dict[str, tuple[float, float, float]], name: str, value: float | None) -> None:
-    """Take in what a reply told; a share that fell is of a window that began anew."""
-    if value is None or (len(quotas) >= MOST_QUOTAS and name not in quotas):
-        return
-    first, last, used = quotas.get(name, (value, value, 0.0))
-    quotas[name] = (first, value, used + (value - last if value >= last else value))
-
-
-MOST_QUOTAS = 16
 
 
 def _records(path: Path) -> Iterator[Forwarded]:

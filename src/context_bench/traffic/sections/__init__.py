@@ -1,1 +1,300 @@
-"""Sections of reports on traffic."""
+"""Sections on traffic. Here the bill by source, beside whatever a run or a watch is about: where its tokens went, why
+the prompt cache broke, the dearest items, and what a system achieved of what it could save. `explain` tells all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from context_bench.core.records import Result
+from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
+from context_bench.reports.page import Section
+from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
+from context_bench.transcripts.sources import KINDS
+from context_bench.wire.apis import parse_request
+from context_bench.wire.conversation import WIRES, reply_message
+from context_bench.wire.lossless import REWRITINGS
+from context_bench.wire.turns import Turn
+from context_bench.wire.violations import closest
+
+#: The key of these figures in a result and in JSON.
+KEY = "bill"
+REACHES = ("bash", "tool-results", "mcp", "tools-unused", "history", "reread", "thinking", *REWRITINGS)
+#: Tokens of one system that are counted, and its sessions: a report is to be there at once. `explain` counts all.
+MOST_TOKENS, MOST_SESSIONS = 200_000, 200
+_OF_SESSIONS = 10  # times as many where recorded sessions were sent again
+_DEAREST = 10
+_DIGITS = 9
+_MOST_BYTES = 64 * 2**20  # of the requests of a watch that are held at once
+
+
+def add_bill(result: Result, stored: Any) -> None:
+    """Fill in `result.families["bill"]`: by system the bill of what arrived at the provider, from the stored traffic of
+    a run of whatever family. Nothing is there where no tap kept the requests.
+    """
+    if not result.wire:
+        return
+    from context_bench.traffic.explain.logs import sessions_of
+
+    options, day = mapping(result.manifest.get("options")), mapping(result.manifest.get("prices")).get("date")
+    prices = prices_of(options.get("price"), options.get("price_model"), day)
+    most = MOST_TOKENS * (_OF_SESSIONS if result.manifest.get("replay") else 1)
+    bills = {name: bill_of(sessions_of(stored.store, stored.id, name), prices, most) for name in result.summary}
+    if any(bills.values()):
+        result.families[KEY] = {name: bill for name, bill in bills.items() if bill}
+
+
+def prices_of(own: Any, model: Any, day: Any) -> Any:
+    """The prices that held when something was measured, by its own record: `--price`, `--price-model` and the day."""
+    from context_bench.session.options import RunOptions
+    from context_bench.session.run_parts import prices
+
+    given = [each for each in own if isinstance(each, str)] if isinstance(own, list) else []
+    options = RunOptions(price=given, price_model=model if isinstance(model, str) else None)
+    return prices(options, day if isinstance(day, str) else None)
+
+
+def bill_of(
+    sessions: Iterable[tuple[Session, Session | None]], prices: Any = None, most: int = MOST_TOKENS
+) -> dict[str, Any]:
+    """The bill of sessions, each as it was sent and as it arrived; empty if none is known to have arrived.
+
+    `total`, `by_kind`, `breaks` and `cache`, `dearest`: as `explain` has them, of what arrived. `reach`: by name
+    `sent`, the share of all tokens that were sent, and `achieved`, the share of these that did not arrive (both by our
+    count). `partial`: true if sessions were left out since there were many.
+    """
+    from context_bench.traffic.explain import Explained, achieved, reach_of, summary
+    from context_bench.transcripts.itemised import itemised
+
+    named = {name: reach_of(name) for name in REACHES}
+    told, counted, unseen, partial = Explained(), 0, 0, False
+    for sent, arrived in sessions:
+        if arrived is None:
+            unseen += 1
+            continue
+        if counted > most or told.sessions >= MOST_SESSIONS:
+            partial = True
+            break
+        before, after = (itemised(one, prices, texts=True) for one in (sent, arrived))
+        told.add(summary(after) | {"reach": achieved(before, after, named)})
+        counted += sum(item.tokens for item in (*before.items, *after.items))
+    if not told.turns:
+        return {}
+    whole = told.document()
+    kept = ("sessions", "turns", "approximate", "unpriced_turns", "total", "by_kind", "breaks", "cache", "dearest")
+    reach = {name: row for name, row in told.reach.items() if row["sent_tokens"] > 0}
+    return {
+        **_rounded({name: whole[name] for name in kept}),
+        "reach": {
+            name: {"sent": row["sent_tokens"] / row["all_tokens"], "achieved": row["saved_tokens"] / row["sent_tokens"]}
+            for name, row in reach.items()
+        },
+        **({"unseen_sessions": unseen} if unseen else {}),
+        **({"partial": True} if partial else {}),
+    }
+
+
+def _rounded(value: Any) -> Any:
+    """Sums of many shares, without what is left of their rounding."""
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return round(value, _DIGITS) + 0.0 if isinstance(value, float) else value
+
+
+def watched_bills(turns: Iterable[Turn], prices: Any = None, *, between: bool = True) -> dict[str, dict[str, Any]]:
+    """Arm → the bill of the sessions in the records of a watch, with their bodies. `between`: a proxy stands there, and
+    its own calls are what arrived.
+    """
+    arms: dict[str, dict[tuple[str, str], list[tuple[SessionRequest, SessionRequest | None]]]] = {}
+    size, left_out = 0, False
+    for turn in turns:
+        pair = _pair(turn, between) if turn.kind == "turn" and not turn.repeat else None
+        if pair is None:
+            continue
+        size += (turn.front or turn.calls[0]).bytes_in
+        if size > _MOST_BYTES:
+            left_out = True
+            break
+        arms.setdefault(turn.arm, {}).setdefault((turn.session, turn.context), []).append(pair)
+    found = {arm: bill_of(_sessions(arm, own), prices, MOST_TOKENS * _OF_SESSIONS) for arm, own in arms.items()}
+    return {arm: bill | ({"partial": True} if left_out else {}) for arm, bill in found.items() if bill}
+
+
+def bills_in_short(bills: Mapping[str, dict[str, Any]], *, between: bool) -> str:
+    """The bill of what the clients of a watch asked for, as text; empty where there is none."""
+    if "main" not in bills:
+        return ""
+    from context_bench.reports.table import as_table
+    from context_bench.traffic.explain.bill_page import in_short
+
+    return "\n" + as_table(in_short(bills["main"], between=between), width=80)
+
+
+def _pair(turn: Turn, between: bool) -> tuple[SessionRequest, SessionRequest | None] | None:
+    """A turn's request as the client sent it, and as it arrived; `None` where its body was not kept."""
+    front = turn.front if turn.front is not None or between else next(iter(turn.calls), None)  # one tap has no front
+    if front is None or not isinstance(front.request, Mapping) or front.wire not in WIRES or (turn.status or 0) >= 400:
+        return None
+    landed = [
+        call
+        for call in (turn.calls if between else [front])
+        if call.wire in WIRES and isinstance(call.request, Mapping) and call.error is None and (call.status or 0) < 400
+    ]
+    sent = verbatim(front.wire, dict(front.request), at=front.started)
+    if not landed:
+        return sent, None
+    asked = [parse_request(call.wire, dict(call.request or {})) for call in landed]
+    best = landed[closest(parse_request(front.wire, dict(front.request)), asked) if len(landed) > 1 else 0]
+    message = reply_message(best.wire, best.reply)
+    reply = RecordedReply.of(message or {}, usage=best.usage, model=best.model)
+    return sent, verbatim(best.wire, dict(best.request or {}), recorded_reply=reply, at=best.started)
+
+
+def _sessions(
+    arm: str, groups: Mapping[tuple[str, str], Sequence[tuple[SessionRequest, SessionRequest | None]]]
+) -> Iterator[tuple[Session, Session | None]]:
+    for (name, context), pairs in groups.items():
+        meta = {"format": "watch", **({"sidechain": True} if context != "main" else {})}
+        sent, arrived = [one for one, _ in pairs], [other for _, other in pairs if other is not None]
+        whole = len(arrived) == len(sent)
+        ident = name if context == "main" else f"{name} ({context})"
+        yield (
+            Session(ident, arm, sent[0].wire, sent, meta),
+            Session(ident, arm, arrived[0].wire, arrived, meta) if whole else None,
+        )
+
+
+def bill_pointer(result: Result) -> str:
+    """Name the place of the bill, for a report on a terminal."""
+    if not result.families.get(KEY):
+        return ""
+    name = mapping(result.manifest.get("run")).get("name") or "last"
+    return (
+        "Where the tokens went, why the cache broke, the ten dearest items and the share of each reach that was\n"
+        f"achieved: show {name} --output markdown (html, json), or explain {name}\n"
+    )
+
+
+def bill_sections(report: ReportContext) -> list[Section | None]:
+    """One section, folded, on the bill of each system; none where no traffic was kept."""
+    bills = {name: mapping(bill) for name, bill in mapping(report.result.families.get(KEY)).items()}
+    if not bills:
+        return []
+    made = section_of(
+        "bill",
+        "Where the tokens went",
+        declared_table("bill-sources", _sources(bills), _each(bills, _shares), about=_about(bills)),
+        declared_table(
+            "bill-breaks",
+            _BREAKS,
+            _rows(bills, _of_breaks),
+            keys=("System", "cause"),
+            title="Why the cache broke",
+        ),
+        declared_table(
+            "bill-dearest",
+            _ITEMS,
+            _rows(bills, _of_items),
+            keys=("System", "item"),
+            title="Ten dearest items",
+            about="Without an item the bill would have been so much less; what the model would have done is not known.",
+        ),
+        declared_table(
+            "bill-reach",
+            _REACH,
+            _rows(bills, _of_reach),
+            keys=("System", "reach"),
+            title="What a tool could save at most, and what was achieved",
+            about="Achieved: of the tokens of the reach that were sent, those that did not arrive. By our count.",
+        ),
+        brief=False,
+    )
+    if made is not None:
+        made.folded = True
+    return [made]
+
+
+_BREAKS = columns(
+    ("breaks", "breaks", "count", "requests whose cache entry served less than it held"),
+    ("lost", "tokens", "count", "prompt tokens that were paid for again"),
+    ("usd", "money", "usd", "what they cost more than tokens read from the cache"),
+    needs="always",
+)
+_ITEMS = (
+    *columns(("turn", "first in request", "count", ""), ("tokens", "tokens", "count", ""), needs="always"),
+    *columns(("times", "sent", "count", "requests that it stood in"), ("input", "billed", "count", ""), needs="always"),
+    *columns(("usd", "money", "usd", ""), ("share", "of the bill", "share", "")),
+)
+_REACH = columns(
+    ("sent", "of what was sent", "share", "prompt tokens of the reach, of all that were sent"),
+    ("achieved", "achieved", "share", "tokens that the system did not send on, of these"),
+    needs="always",
+)
+
+
+def _sources(bills: Mapping[str, Mapping[str, Any]]) -> list[FigureColumn]:
+    kinds = [kind for kind in KINDS if any(kind in mapping(bill.get("by_kind")) for bill in bills.values())]
+    return [
+        *columns(
+            ("requests", "requests", "count", ""), ("input", "prompts", "count", "billed tokens over all requests")
+        ),
+        *columns(("usd", "money", "usd", "prompts and replies")),
+        *columns(("carried", "sent before", "share", "prompt tokens that stood in an earlier request, too")),
+        *columns(("read", "from cache", "share", "prompt tokens that were read from the cache")),
+        *(FigureColumn(kind, KINDS[kind], "share", "share of the prompt tokens") for kind in kinds),
+    ]
+
+
+def _shares(bill: Mapping[str, Any]) -> dict[str, Any]:
+    total = mapping(bill.get("total"))
+    whole = total.get("input") or 0
+    if not whole:
+        return {}
+    kinds = mapping(bill.get("by_kind"))
+    return {
+        **{"requests": bill.get("turns"), "input": whole, "usd": total.get("usd") or None},
+        **{"carried": total.get("carried", 0) / whole, "read": total.get("read", 0) / whole},
+        **{kind: sum(row.get(name, 0) for name in ("read", "written", "plain")) / whole for kind, row in kinds.items()},
+    }
+
+
+def _each(
+    bills: Mapping[str, Mapping[str, Any]], figures: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((name, figures(bill)) for name, bill in bills.items())
+
+
+def _rows(
+    bills: Mapping[str, Mapping[str, Any]],
+    lines: Callable[[Mapping[str, Any]], Iterable[tuple[str, dict[str, Any]]]],
+) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
+    yield from ((((name, what)), figures) for name, bill in bills.items() for what, figures in lines(bill))
+
+
+def _of_breaks(bill: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    found = mapping(bill.get("breaks"))
+    yield from sorted(found.items(), key=lambda pair: (-pair[1].get("usd", 0), -pair[1].get("lost", 0), pair[0]))
+
+
+def _of_items(bill: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    from context_bench.traffic.explain.bill_page import title_of
+
+    whole = mapping(bill.get("total")).get("usd") or 0
+    for item in (bill.get("dearest") or [])[:_DEAREST]:
+        yield title_of(item["kind"], item["name"]), {**item, "share": item["usd"] / whole if whole else None}
+
+
+def _of_reach(bill: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from mapping(bill.get("reach")).items()
+
+
+def _about(bills: Mapping[str, Mapping[str, Any]]) -> str:
+    found = "Prompt tokens of what arrived at the provider, by source."
+    if any(bill.get("approximate") for bill in bills.values()):
+        found += " Where the provider billed otherwise than we count, our counts are scaled to the bill, or predicted."
+    if any(bill.get("partial") for bill in bills.values()):
+        found += " Of many sessions only the first were counted; context-bench explain counts all."
+    return found

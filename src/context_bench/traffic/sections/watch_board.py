@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from context_bench.core.records import Usage, not_compared
-from context_bench.reports.visible_text import json_ready, visible
-from context_bench.wire.turns import Figures, Turn
+from context_bench.reports.visible_text import json_ready, plural, visible
+from context_bench.wire.turns import Figures, Quotas, Turn
 from context_bench.wire.violations import phrase
 
 _ARMS = ("main", "holdout")
@@ -74,11 +74,6 @@ class HoldoutBills:
         return [bill for unit, bill in self.bills[arm].items() if bill > 0 and unit not in self.unpriced[arm]]
 
 
-def plural(number: int, what: str) -> str:
-    """The word for so many of `what`."""
-    return what if number == 1 else f"{what}s"
-
-
 def _sentence(result: Mapping[str, Any]) -> str:
     through, past, fewest = result["through"], result["held_out"], result["fewest"]
     if "cost_ratio" in result:
@@ -127,9 +122,12 @@ class Board:
     contexts: dict[Key, dict[str, Figures]] = field(default_factory=dict)
     sums: dict[str, Figures] = field(default_factory=dict)
     bills: HoldoutBills = field(default_factory=HoldoutBills)
+    quotas: Quotas = field(default_factory=Quotas)
 
     def add(self, turn: Turn) -> None:
         """Count one record."""
+        for record in () if turn.arm == "shadow" else [*turn.calls, *([turn.front] if turn.front is not None else [])]:
+            self.quotas.take(record.facts)
         key = (turn.arm, turn.session)
         figures = self.figures.pop(key, None) or Figures()
         figures.add(turn)
@@ -245,8 +243,12 @@ def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     return "\n".join(text.rstrip() for text in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
-def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = (), limits: Any = None) -> str:
-    """The final report as JSON: `watch`, `total` and `sessions` by arm, `notes`; with limits, how they stand."""
+def as_json(
+    turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = (), limits: Any = None, bills: Any = None
+) -> str:
+    """The final report as JSON: `watch`, `total` and `sessions` by arm, `notes`; with limits, how they stand; where
+    replies told them, `quotas`; the `bills` by arm, where bodies were kept.
+    """
     board = _counted(turns)
     arms: dict[str, Any] = {arm: {"total": figures.as_dict(), "sessions": {}} for arm, figures in board.sums.items()}
     for (arm, session), figures in board.figures.items():
@@ -259,6 +261,8 @@ def as_json(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
     report = {"schema": 1, "watch": dict(about), "arms": arms, "notes": noted}
     if isinstance(share := about.get("holdout"), float):
         report["holdout"] = board.bills.as_dict(share)
+    report |= {"quotas": quotas} if (quotas := board.quotas.as_dict()) else {}
+    report |= {"bill": bills} if bills else {}
     report |= {} if limits is None else {"limits": limits}
     return json.dumps(json_ready(report), indent=2) + "\n"
 
@@ -267,7 +271,8 @@ def _notes(board: Board, about: Mapping[str, Any], notes: Iterable[str]) -> list
     unreached = board.unreached(about.get("back"))
     share = about.get("holdout")
     drawn = [str(board.bills.as_dict(share)["sentence"])] if isinstance(share, float) else []
-    return [*([f"Mind: {unreached}."] if unreached else []), *drawn, *notes]
+    used = [sentence] if (sentence := board.quotas.sentence()) else []
+    return [*([f"Mind: {unreached}."] if unreached else []), *drawn, *used, *notes]
 
 
 def _counted(turns: Iterable[Turn]) -> Board:

@@ -1,0 +1,152 @@
+"""The bill by source in the reports of run, replay and watch, and nowhere without traffic."""
+
+import json
+import socket
+import sys
+
+import pytest
+
+from context_bench.__main__ import main
+
+ROWS = json.dumps([{"ship": f"ship {n}", "tons": n * 10.5} for n in range(40)], indent=2)
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": about, "parameters": {"type": "object"}}}
+    for name, about in (("ships", "List the ships."), ("never", "A tool that nobody calls in this session."))
+]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def bodies(turns=3):
+    messages = [{"role": "system", "content": "You are a harbour master."}, {"role": "user", "content": "Which float?"}]
+    for turn in range(turns):
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "ships", "arguments": "{}"}}
+        messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        messages += [{"role": "tool", "tool_call_id": f"c{turn}", "content": ROWS}]
+        yield {"model": "gpt-4o", "messages": list(messages), "tools": TOOLS}
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(body) + "\n" for body in bodies()))
+    return path
+
+
+def written(folder, form, *words):
+    out = folder / f"out.{form}"
+    assert main([*map(str, words), "--store", str(folder / "s.db"), "--output", form, "--out", str(out)]) == 0
+    return out.read_text()
+
+
+def test_a_replay_tells_where_the_tokens_went_and_what_each_system_achieved(tmp_path, log, capsys):
+    words = ["replay", log, "--controls", "minify", "--upstream", "echo", "--tap", free_port(), "--run", "r"]
+    found = json.loads(written(tmp_path, "json", *words, "--price", "gpt-4o=1,2"))
+    bill = found["bill"]["minify"]
+    assert bill["turns"] == 3
+    billed = sum(row[name] for row in bill["by_kind"].values() for name in ("read", "written", "plain"))
+    assert billed == pytest.approx(bill["total"]["input"])
+    assert sum(row["usd"] for row in bill["by_kind"].values()) == pytest.approx(bill["total"]["usd"])
+    reach = bill["reach"]
+    assert reach["minify"]["achieved"] == pytest.approx(1)
+    assert reach["tools-unused"]["achieved"] == 0
+    assert 0.3 < reach["csv"]["achieved"] < 1
+    assert reach["tool-results"]["sent"] > 0.8 > reach["minify"]["sent"] > 0
+    assert len(bill["dearest"]) <= 10
+    assert bill["dearest"][0]["kind"] == "results"
+    pages = {form: written(tmp_path, form, "show", "r") for form in ("markdown", "html")}
+    for part in ("Where the tokens went", "Ten dearest items", "What a tool could save at most, and what was achieved"):
+        assert all(part in page for page in pages.values())
+    assert pages["html"].count("<details>") > 1  # folded
+    assert "harbour master" not in json.dumps(bill)
+    assert main(["show", "r", "--store", str(tmp_path / "s.db")]) == 0
+    shown = capsys.readouterr().out
+    assert "Ten dearest items" not in shown
+    assert "explain r" in shown
+
+
+def test_the_price_of_the_run_holds(tmp_path, log):
+    words = ["replay", log, "--controls", "minify", "--upstream", "echo", "--tap", free_port(), "--run", "r"]
+    found = json.loads(written(tmp_path, "json", *words, "--price", "gpt-4o=1000000,0"))
+    total = found["bill"]["minify"]["total"]
+    assert total["usd"] == pytest.approx(total["input"], rel=0.6)  # one dollar a token, less what the cache serves
+    assert total["usd"] > 100
+
+
+def test_a_run_through_a_tap_has_it_and_one_without_has_not(tmp_path):
+    row = {"id": "1", "question": "How heavy is ship 3?", "answer": "31.5", "context": f"The ships:\n\n{ROWS}\n"}
+    (tmp_path / "d.jsonl").write_text(json.dumps(row) + "\n")
+    words = ["run", "--dataset", tmp_path / "d.jsonl", "--upstream", "echo", "--controls", "full,none"]
+    seen = json.loads(written(tmp_path, "json", *words, "--tap", free_port()))
+    assert seen["bill"]["full"]["total"]["input"] > 10 * seen["bill"]["none"]["total"]["input"] > 0
+    assert "bill" not in json.loads(written(tmp_path, "json", *words))
+
+
+CLIENT = """
+import json, os, sys, urllib.request
+for line in open(sys.argv[1]):
+    head = {"Content-Type": "application/json", "Authorization": "Bearer none-needed"}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    urllib.request.urlopen(urllib.request.Request(url, line.encode(), head)).read()
+"""
+
+
+@pytest.mark.parametrize("policy", ["full", "meta"])
+def test_a_watch_that_kept_bodies_has_it_in_short(tmp_path, log, capsys, policy):
+    (tmp_path / "client.py").write_text(CLIENT)
+    line = [
+        "watch",
+        "--front",
+        free_port(),
+        "--upstream",
+        "echo",
+        "--record",
+        policy,
+        "--store",
+        str(tmp_path / "s.db"),
+    ]
+    assert main([*line, "--name", "w", "--quiet", "--", sys.executable, str(tmp_path / "client.py"), str(log)]) == 0
+    shown = capsys.readouterr().out
+    found = json.loads(written(tmp_path, "json", "watch", "--show", "w"))
+    if policy == "meta":
+        assert "Where the tokens went" not in shown
+        assert "bill" not in found
+        return
+    assert "Where the tokens went: 3 requests" in shown
+    assert "What a tool could save at most" in shown
+    assert all(len(each) <= 80 for each in shown.splitlines())
+    bill = found["bill"]["main"]
+    billed = sum(row[name] for row in bill["by_kind"].values() for name in ("read", "written", "plain"))
+    assert billed == pytest.approx(bill["total"]["input"])
+    assert billed > 1_000
+    assert bill["reach"]["minify"]["sent"] > 0.2
+
+
+def test_quotas_that_replies_tell_stand_in_the_summary_of_a_watch():
+    from context_bench.core.numbers import forwarded_of
+    from context_bench.traffic.sections.watch_board import as_json, summary
+    from context_bench.wire.turns import Turn
+
+    def turn(number, share):
+        record = {
+            "id": f"r{number}",
+            "mark": None,
+            "wire": "anthropic",
+            "method": "POST",
+            "path": "/v1/messages",
+            "matched_by": "none",
+        }
+        facts = {"quotas": {"five hours": share, "week": 0.5}}
+        front = forwarded_of({**record, "started": 1.0, "facts": facts})
+        return Turn(number, "turn", float(number), session="s", turn=number, wire="anthropic", front=front)
+
+    turns = [turn(1, 0.10), turn(2, 0.12), turn(3, 0.02), turn(4, 0.05)]  # a window began anew before the third
+    text = " ".join(summary(turns, {"watch": "w"}).split())
+    assert "five hours 7.0 % (now 5 %), week 0.0 % (now 50 %)" in text
+    quotas = json.loads(as_json(turns, {"watch": "w"}))["quotas"]
+    assert quotas["five hours"] == pytest.approx({"first": 0.1, "last": 0.05, "used": 0.07})
+    assert "quotas" not in json.loads(as_json([], {"watch": "w"}))
