@@ -2,13 +2,14 @@
 
 import functools
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from context_bench.compression.compressors import COMPRESSORS, compressor_of
 from context_bench.compression.compressors.ranked_sentences import bm25_scores
-from context_bench.compression.compressors.texts import LONGEST, sentences
+from context_bench.compression.compressors.texts import LONGEST, Sentences, sentences
 from context_bench.compression.compressors.trivial_baselines import MARKER
 from context_bench.core import tokens
 from context_bench.core.errors import BadInput, UnknownName
@@ -194,6 +195,51 @@ def test_bm25_scores_agree_with_the_formula_done_by_hand():
     expected = [idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * length / 2)) for tf, length in ((1, 2), (2, 3))]
     assert scores == pytest.approx([*expected, 0.0])
     assert bm25_scores([], "x") == []
+
+
+def test_bm25_counts_each_word_of_the_question_where_it_is_and_nowhere_else():
+    documents = ["", "fox fox dog", "cat", "dog", "The fox. The dog. The fox."] * 3
+    scores = bm25_scores(documents, "dog fox unicorn")
+    assert scores == scores[:5] * 3
+    assert scores[0] == scores[2] == 0 < scores[3] < scores[4] < scores[1]
+
+
+@pytest.mark.parametrize("odd", ["k1=-1", "k1=nan", "k1=inf", "k1=one", "b=-0.1", "b=1.1", "b=nan", "b=x"])
+def test_bm25_refuses_parameters_that_the_formula_has_no_use_for(odd):
+    with pytest.raises(BadInput, match=odd.split("=")[0]):
+        compressor_of(f"bm25:{odd}")
+
+
+@given(st.lists(texts, max_size=4))
+def test_sentences_of_several_texts_are_those_of_each(several):
+    found = Sentences(several)
+    assert list(found) == [found[at] for at in range(len(found))] == [s for text in several for s in sentences(text)]
+    assert found.only(range(len(found))) == [text.strip() for text in several]
+    assert found.only(range(0, len(found), 2)) == [
+        "".join(s for s, at in pieces if at % 2 == 0).strip() for pieces in _numbered(several)
+    ]
+    assert all(piece and len(piece) <= LONGEST for piece in found)
+
+
+def _numbered(several):
+    at = 0
+    for text in several:
+        pieces = sentences(text)
+        yield [(piece, at + number) for number, piece in enumerate(pieces)]
+        at += len(pieces)
+
+
+@pytest.mark.parametrize("line", ["Word and more.\n", "{0}.\n", "\n\t", "A. "])
+@pytest.mark.parametrize("spec", ["bm25:budget=300", "bm25:keep=0.5", "random_drop:budget=300"])
+def test_a_text_of_very_many_lines_takes_little_more_memory_than_it_has_itself(spec, line):
+    lines = 60_000
+    text = "".join(line.format(number) for number in range(lines)) + "The end."
+    shorten(spec, "The end. Or not. " * 400, query="How much more?")  # vocabularies
+    tracemalloc.start()
+    shorten(spec, text, query="How much more?")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 130 * lines + 2_000_000  # an object for each line took 220 bytes and more
 
 
 def test_content_parts_that_are_not_text_and_other_fields_survive():

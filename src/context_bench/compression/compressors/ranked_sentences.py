@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate, chain
 from typing import Any, Protocol
 
-from context_bench.compression.compressors.texts import Messages, PlacedSentence, compressed, keep_best
+from context_bench.compression.compressors.texts import Messages, compressed, keep_best
 from context_bench.core.errors import BadInput
+from context_bench.core.numbers import amount, share
 from context_bench.core.protocols import Compressed
 from context_bench.core.tokens import counter_for
 from context_bench.systems.context import check_limit, texts_of
@@ -25,7 +28,6 @@ COMPRESSORS = {
 }
 
 # Words, and each character of scripts that are written without spaces.
-_NO_WORDS: Mapping[str, int] = {}
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]|[^\W_]+")
 
 
@@ -45,6 +47,10 @@ class BM25:
         self, keep: float = 0.5, budget: int | None = None, k1: float = 1.5, b: float = 0.75, model: str | None = None
     ) -> None:
         check_limit(self.name, budget, keep)
+        if (amount(k1) or 0.0) != k1:
+            raise BadInput(f"bm25: k1={k1!r} is not a number from 0 (1.5 is usual)")
+        if share(b) is None:
+            raise BadInput(f"bm25: b={b!r} is not a share from 0 to 1 (0.75 is usual)")
         self.keep, self.budget, self.k1, self.b, self.model = keep, budget, k1, b, model
 
     def compress(
@@ -59,9 +65,8 @@ class BM25:
         counter = counter_for(self.model)
         asked = query if query is not None else _last_user_text(tail)
 
-        def rank(found: Sequence[PlacedSentence]) -> list[int]:
-            scores = bm25_scores([sentence.text for sentence in found], asked, self.k1, self.b)
-            return sorted(range(len(found)), key=lambda position: -scores[position])  # equal ones in their order
+        def rank(found: Sequence[str]) -> list[int]:
+            return _best_first(bm25_scores(found, asked, self.k1, self.b))
 
         limit = self.budget if budget is None else budget
         return compressed(
@@ -69,27 +74,43 @@ class BM25:
         ), state
 
 
-def bm25_scores(documents: Sequence[str], query: str, k1: float = 1.5, b: float = 0.75) -> list[float]:
+def bm25_scores(documents: Iterable[str], query: str, k1: float = 1.5, b: float = 0.75) -> list[float]:
     """Okapi BM25 of each document for `query` (Robertson & Zaragoza 2009), all ≥ 0: idf = ln(1 + (N − n + 0.5) / (n +
     0.5)).
     """
-    wanted = set(_words(query))
-    bags: list[Mapping[str, int]] = []
-    lengths: list[int] = []
+    wanted = sorted(set(_words(query)))
+    number = {word: at for at, word in enumerate(wanted)}
+    holding = [0] * len(wanted)  # documents that have a word
+    lengths, shared = array("Q"), array("I")  # of each document: its words, and those of the query among them
+    postings, times = array("I"), array("I")  # of each of the latter: which one, and how often
     for document in documents:
         words = _words(document)
         lengths.append(len(words))
-        shared = [word for word in words if word in wanted]
-        bags.append(Counter(shared) if shared else _NO_WORDS)
+        asked = [number[word] for word in words if word in number]
+        bag = Counter(asked) if asked else {}
+        shared.append(len(bag))
+        for word in sorted(bag):
+            holding[word] += 1
+            postings.append(word)
+            times.append(bag[word])
     mean = sum(lengths) / len(lengths) if lengths else 0.0
-    holding = {word: sum(word in bag for bag in bags) for word in wanted}
-    idf = {word: math.log(1 + (len(bags) - n + 0.5) / (n + 0.5)) for word, n in sorted(holding.items()) if n}
+    idf = [math.log(1 + (len(lengths) - n + 0.5) / (n + 0.5)) for n in holding]
 
-    def score(bag: Mapping[str, int], length: int) -> float:
+    def score(start: int, size: int, length: int) -> float:
         norm = k1 * (1 - b + b * length / mean)
-        return sum(weight * bag[word] * (k1 + 1) / (bag[word] + norm) for word, weight in idf.items() if word in bag)
+        return sum(idf[postings[at]] * times[at] * (k1 + 1) / (times[at] + norm) for at in range(start, start + size))
 
-    return [score(bag, length) if bag else 0.0 for bag, length in zip(bags, lengths, strict=True)]
+    starts = accumulate(shared, initial=0)
+    return [
+        score(start, size, length) if size else 0.0
+        for start, size, length in zip(starts, shared, lengths, strict=False)
+    ]
+
+
+def _best_first(scores: Sequence[float]) -> array[int]:
+    """Positions, the highest score first, equal ones in their order. Most of a long text shares no word: 0."""
+    hits = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
+    return array("Q", chain(hits, (at for at, score in enumerate(scores) if not score)))
 
 
 def _words(text: str) -> list[str]:
@@ -125,7 +146,7 @@ class Extractive:
     of_text = True
     deterministic = True
     loads_weights = True  # a copy in another process would load them again
-    longest_context = 2**20  # characters; sentences of so many take a processor about a minute
+    longest_context = 2**18  # characters; sentences of so many take a processor about a quarter of a minute
 
     def __init__(
         self,
@@ -169,8 +190,8 @@ class Extractive:
     ) -> tuple[Compressed, Any]:
         counter = counter_for(self.model)
 
-        def rank(found: Sequence[PlacedSentence]) -> list[int]:
-            return self._ranked([sentence.text.strip() for sentence in found], query)
+        def rank(found: Sequence[str]) -> list[int]:
+            return self._ranked([sentence.strip() for sentence in found], query)
 
         limit = self.budget if budget is None else budget
         return compressed(

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, overload
 
 from context_bench.core.errors import BadReply
 from context_bench.core.protocols import Compressed
@@ -60,6 +62,7 @@ def compressed(
 
 
 LONGEST = 320  # characters of one sentence; longer ones (tables, JSON on one line, text without spaces) are cut up
+_COUNTED = 8192  # sentences that are counted at a time
 _NEAR = 24  # characters within which a cut moves to a word's edge
 _END = re.compile(r"[.!?…][\"'”’»)\]]{0,3}(?=\s)|[。！？｡][\"”’」』）]{0,3}|(?<!\n)(?=\n[ \t\r]*(\n)?)")
 _ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|vs|cf|No|Fig|Eq|Sec|Vol|approx|e\.g|i\.e))\.$")
@@ -72,21 +75,118 @@ def sentences(text: str) -> list[str]:
     Whitespace belongs to the piece that follows it. A line that starts with a small letter continues the sentence
     before it, so prose wrapped at a fixed width stays whole. No piece is longer than `LONGEST` characters.
     """
-    return [piece for sentence in _without_blanks(_cut_at_ends(text)) for piece in _not_too_long(sentence)]
+    return list(Sentences([text]))
 
 
-def _cut_at_ends(text: str) -> Iterator[str]:
+class Sentences(Sequence[str]):
+    """The sentences of several texts, one after the other.
+
+    Only where each ends is kept: a large text may have a million, and as objects they would take ten times its size.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+        self._ends = array("Q")  # of each sentence, in its text
+        self._firsts = array("Q")  # of each text, its first sentence
+        for text in texts:
+            self._firsts.append(len(self._ends))
+            self._ends.extend(_sentence_ends(text))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[str]: ...
+    def __getitem__(self, position: int | slice) -> str | Sequence[str]:
+        if isinstance(position, slice):
+            return [self[each] for each in range(*position.indices(len(self)))]
+        at = range(len(self))[position]
+        slot = self._slot(at)
+        return self._texts[slot][self._begin(at, slot) : self._ends[at]]
+
+    def __iter__(self) -> Iterator[str]:
+        for slot, text in enumerate(self._texts):
+            begin = 0
+            for at in range(self._firsts[slot], self._after(slot)):
+                end = self._ends[at]
+                yield text[begin:end]
+                begin = end
+
+    def only(self, kept: Iterable[int]) -> list[str]:
+        """The texts with the sentences at these positions (ascending) alone, without whitespace at their ends."""
+        shown: list[list[str]] = [[] for _ in self._texts]
+        for first, last in _runs(kept, set(self._firsts)):
+            slot = self._slot(first)
+            shown[slot].append(self._texts[slot][self._begin(first, slot) : self._ends[last]])
+        return ["".join(pieces).strip() for pieces in shown]
+
+    def first_words(self, at: int, budget: int, counter: VocabularyCounter) -> list[str]:
+        """The texts with nothing but the beginning of one sentence, of at most `budget` tokens."""
+        shown = ["" for _ in self._texts]
+        shown[self._slot(at)] = head(self[at].strip(), budget, counter)
+        return shown
+
+    def _slot(self, at: int) -> int:
+        return bisect_right(self._firsts, at) - 1
+
+    def _begin(self, at: int, slot: int) -> int:
+        return 0 if at == self._firsts[slot] else self._ends[at - 1]
+
+    def _after(self, slot: int) -> int:
+        return self._firsts[slot + 1] if slot + 1 < len(self._firsts) else len(self._ends)
+
+
+def _runs(positions: Iterable[int], breaks: Container[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of positions without a gap; a run begins anew at each of `breaks`."""
+    first = last = -1
+    for at in positions:
+        if first < 0 or at != last + 1 or at in breaks:
+            if first >= 0:
+                yield first, last
+            first = at
+        last = at
+    if first >= 0:
+        yield first, last
+
+
+def _sentence_ends(text: str) -> Iterator[int]:
+    begin = 0
+    for end in _without_blanks(text):
+        while end - begin > LONGEST:
+            begin = _cut_up(text, begin)
+            yield begin
+        yield end
+        begin = end
+
+
+def _without_blanks(text: str) -> Iterator[int]:
+    """Pieces of nothing but whitespace go in front of the next one (the last ones, behind)."""
+    begin = held = 0
+    for end in _cuts(text):
+        if not text[begin:end].isspace():
+            if held:
+                yield held
+            held = end
+        begin = end
+    if text:
+        yield len(text)
+
+
+def _cuts(text: str) -> Iterator[int]:
     start = 0
     for found in _END.finditer(text):
-        if found.end() > start and _ends_here(text, found):
-            yield text[start : found.end()]
-            start = found.end()
+        end = found.end()
+        if end > start and _ends_here(text, found):
+            yield end
+            start = end
     if start < len(text):
-        yield text[start:]
+        yield len(text)
 
 
 def _ends_here(text: str, found: re.Match[str]) -> bool:
-    following = _first_visible(text, found.end())
+    following = text[found.end() : found.end() + 40].lstrip()[:1]
     if not found.group():  # a line break, or an empty line
         return bool(found[1]) or not following.islower()
     if found.group()[0] != ".":
@@ -94,36 +194,10 @@ def _ends_here(text: str, found: re.Match[str]) -> bool:
     return not following.islower() and not _ABBREVIATION.search(text, max(0, found.start() - 8), found.start() + 1)
 
 
-def _first_visible(text: str, start: int) -> str:
-    for char in text[start : start + 40]:
-        if not char.isspace():
-            return char
-    return ""
-
-
-def _without_blanks(pieces: Iterable[str]) -> Iterator[str]:
-    """Pieces of nothing but whitespace go in front of the next one (the last ones, behind)."""
-    held: list[str] = []
-    last: str | None = None
-    for piece in pieces:
-        if not piece.strip():
-            held.append(piece)
-            continue
-        if last is not None:
-            yield last
-        last, held = "".join([*held, piece]), []
-    if last is not None or held:
-        yield "".join([last or "", *held])
-
-
-def _not_too_long(sentence: str) -> Iterator[str]:
-    start = 0
-    while len(sentence) - start > LONGEST:
-        soft = [found.start() for found in _SOFT_END.finditer(sentence, start + LONGEST // 2, start + LONGEST)]
-        end = max(start + 1, soft[-1] if soft else cut_before(sentence, start + LONGEST))
-        yield sentence[start:end]
-        start = end
-    yield sentence[start:]
+def _cut_up(text: str, start: int) -> int:
+    """A good end for the first piece of a sentence that is too long."""
+    soft = [found.start() for found in _SOFT_END.finditer(text, start + LONGEST // 2, start + LONGEST)]
+    return max(start + 1, soft[-1] if soft else cut_before(text, start + LONGEST))
 
 
 def cut_before(text: str, at: int) -> int:
@@ -190,16 +264,8 @@ def word_start(text: str, at: int) -> int:
     return cut_after(text, at)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedSentence:
-    """One sentence, and which of the texts it is from."""
-
-    slot: int
-    text: str
-
-
 def keep_best(
-    texts: list[str], budget: int, counter: VocabularyCounter, rank: Callable[[Sequence[PlacedSentence]], Sequence[int]]
+    texts: list[str], budget: int, counter: VocabularyCounter, rank: Callable[[Sequence[str]], Sequence[int]]
 ) -> list[str]:
     """The texts with only their best sentences left, at most `budget` tokens in all.
 
@@ -207,56 +273,48 @@ def keep_best(
     not even one fits, the best that begins in the budget is cut short. Where tokens are estimated, what is left fits by
     the estimate.
     """
-    found = [PlacedSentence(slot, piece) for slot, text in enumerate(texts) for piece in sentences(text)]
-    costs = counter.totals((sentence.text,) for sentence in found)
+    found = Sentences(texts)
+    costs = _costs(found, counter)
     rough = counter.estimates(texts)
-    order = list(rank(found))
-    waiting = order
-    kept: list[int] = []
+    waiting = order = rank(found)
+    kept = array("Q")
     total = 0
     while True:
         added, waiting = _fill(waiting, costs, budget - total)
-        kept += added
-        shown = _render(found, kept, len(texts))
+        kept.extend(added)
+        shown = found.only(sorted(kept))
         total = sum(map(counter.count, shown))
         while total > budget and kept:  # tokens of joined text can be more than the sum: rare, and never by much
             over = total - budget - costs[kept.pop()]
             while rough and over > 0 and kept:  # but an estimate can be
                 over -= costs[kept.pop()]
-            shown = _render(found, kept, len(texts))
+            shown = found.only(sorted(kept))
             total = sum(map(counter.count, shown))
             waiting = []
         if not added or not waiting or rough:
             break
-    return shown if kept or not found or budget <= 0 else _first_words(found, order, budget, counter, len(texts))
+    return shown if kept or not found or budget <= 0 else found.first_words(order[0], budget, counter)
 
 
-def _fill(waiting: list[int], costs: list[int], room: int) -> tuple[list[int], list[int]]:
-    added: list[int] = []
-    left: list[int] = []
+def _costs(found: Iterable[str], counter: VocabularyCounter) -> array[int]:
+    """Tokens of each sentence; counted in groups, since the counter keeps all that it is given until it is through."""
+    costs = array("Q")
+    pieces = iter(found)
+    while group := list(islice(pieces, _COUNTED)):
+        costs.extend(counter.totals((piece,) for piece in group))
+    return costs
+
+
+def _fill(waiting: Iterable[int], costs: Sequence[int], room: int) -> tuple[array[int], array[int]]:
+    added, left = array("Q"), array("Q")
     for position in waiting:
-        if costs[position] <= room:
-            room -= costs[position]
+        cost = costs[position]
+        if cost <= room:
+            room -= cost
             added.append(position)
         else:
             left.append(position)
     return added, left
-
-
-def _render(found: Sequence[PlacedSentence], kept: list[int], slots: int) -> list[str]:
-    shown: list[list[str]] = [[] for _ in range(slots)]
-    for position in sorted(kept):
-        shown[found[position].slot].append(found[position].text)
-    return ["".join(pieces).strip() for pieces in shown]
-
-
-def _first_words(
-    found: Sequence[PlacedSentence], order: Sequence[int], budget: int, counter: VocabularyCounter, slots: int
-) -> list[str]:
-    shown = ["" for _ in range(slots)]
-    best = found[order[0]]
-    shown[best.slot] = head(best.text.strip(), budget, counter)
-    return shown
 
 
 def head(text: str, tokens: int, counter: VocabularyCounter) -> str:
