@@ -65,7 +65,7 @@ class BM25:
         counter = counter_for(self.model)
         asked = query if query is not None else _last_user_text(tail)
 
-        def rank(found: Sequence[str]) -> list[int]:
+        def rank(found: Sequence[str]) -> Sequence[int]:
             return _best_first(bm25_scores(found, asked, self.k1, self.b))
 
         limit = self.budget if budget is None else budget
