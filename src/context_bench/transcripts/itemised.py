@@ -6,9 +6,10 @@ of each follows from its place.
 
 Turn t is billed T tokens (as its log states; predicted by the cache rules where it does not), of which our count of the
 items explains O. With `Account.scale` s (the provider's tokens for one of ours), items count f = min(s, T / O) for each
-of our tokens, and the rest, T - f · O, is *not in the log*; it stands before all items, as the parts do that logs leave
-out. So sums over items equal T exactly. Replies are taken apart alike: texts and calls by count, what is billed beyond
-them is thinking where the session thinks, else not in the log.
+of our tokens, where whole bodies were recorded f = min(1.2 · s, T / O). The rest, T - f · O, is *not in the log*; it
+stands before all items, as the parts do that logs leave out. So sums over items equal T exactly. Replies are taken
+apart alike: texts and calls by count, what is billed beyond them is thinking where the session thinks, else not in the
+log.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from context_bench.transcripts.sources import TokenSource
 from context_bench.wire.cache import LiveCache
 
 MISSING = TokenSource("missing")
+#: A recorded body holds all that was billed. Up to so many times the session's scale a turn's own is due to the
+#: provider's tokenizer, which counts definitions, prose and code in other proportions than ours.
+_OTHER_COUNT = 1.2
 _SOME = 1_000  # tokens whose price is asked for: few enough for the lowest step of every model
 
 
@@ -205,7 +209,8 @@ class _Billing:
         known = stated is not None and stated.input_tokens
         guess = round((turn.ours + account.head) * account.scale)
         total = int(stated.input_tokens or 0) if known and stated else guess
-        turn.scale = min(account.scale, total / turn.ours) if turn.ours else account.scale
+        most = account.scale * (_OTHER_COUNT if made.exact and known else 1.0)
+        turn.scale = min(most, total / turn.ours) if turn.ours else account.scale
         turn.missing = max(0.0, total - turn.scale * turn.ours)
         read, written = self._by_rules(number, turn, total)
         replied = sum(tokens for _, tokens in turn.replied)

@@ -125,7 +125,9 @@ def test_a_clients_log_is_held_against_the_wire(client_session, capsys, name):
     assert wire["by_source"]["tools"]["plain"] + wire["by_source"]["tools"]["read"] > 0
 
 
-@pytest.mark.parametrize("name", ["claude-title", "claude-long", "codex-long", "codex-two-prompts", "opencode-openai"])
+@pytest.mark.parametrize(
+    "name", ["claude-title", "claude-long", "codex-long", "codex-two-prompts", "opencode-openai", "opencode-lookaround"]
+)
 def test_composition_from_the_log_and_from_the_wire_agree(client_session, capsys, name):
     folder = client_session(name)
     found = explained(capsys, folder / "log", "--against", folder / "records.jsonl")
@@ -137,7 +139,7 @@ def test_composition_from_the_log_and_from_the_wire_agree(client_session, capsys
 
     for kind in ("assistant", "thinking", "calls", "results"):
         assert abs(billed(found["by_kind"], kind) - billed(found["wire"]["by_source"], kind)) <= 0.05 * total
-    assert billed(found["wire"]["by_source"], "missing") <= 0.05 * total
+    assert billed(found["wire"]["by_source"], "missing") <= 0.02 * total
 
 
 def test_an_undercounted_log_is_corrected_by_the_wire(log, tmp_path, capsys):
