@@ -86,7 +86,7 @@ def press_and_arrive(page, key):
 def test_the_list_names_the_runs_and_their_verdicts(viewer, visit, take):
     page = visit(viewer)
     expect(page.locator("table.runs tbody tr")).to_have_count(2)
-    expect(page.locator("table.runs .verdicts")).to_have_count(2)
+    expect(page.locator("table.runs .chipline .word").first).to_be_visible()
     expect(page.locator("table.runs")).to_contain_text("inferior")
     assert overflow(page) == 0
     take(page, "viewer-list")

@@ -56,15 +56,14 @@ def command(
     from contextlib import closing
 
     from context_bench.engine import open_store, run_of
-    from context_bench.runner import details
-    from context_bench.session.reporting import write_report
+    from context_bench.session.reporting import report_stored
     from context_bench.session.runs import result_of
 
     found = _Import(files, system or [], dataset, format)
     with closing(open_store(store)) as opened:
         run = interrupts.run(_stored(opened, name or f"import-{files[0].stem}", found))
         record = run_of(opened, run)
-        write_report(result_of(opened, record), output, out, details=details(opened, record.id))
+        report_stored(opened, record.id, result_of(opened, record), output, out)
         say(f"stored as {record.name}: {record.rows:,} rows, {record.failed:,} of them failures")
         _tell(found)
     return 0

@@ -20,7 +20,7 @@ from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import EvalRow, Result
 from context_bench.reports.arm_aggregates import first, shape_of
 from context_bench.reports.json_document import Writable
-from context_bench.reports.page import MISSING, Cell, Details, Figure, Page, Section, Table, build_page
+from context_bench.reports.page import MISSING, Cell, Details, Figure, Page, Section, Sentence, Table, build_page
 from context_bench.reports.visible_text import TEXT_LIMIT, csv_cell, json_ready, markdown
 
 #: Format → the function of this package that renders it.
@@ -99,6 +99,40 @@ def _renderer(place: str) -> Callable[..., Any]:
     module, _, function = place.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"context_bench.reports.{module}"), function)
     return found
+
+
+def takes_page(name: str) -> bool:
+    """True for a format of this package: it can be given a page that was built before."""
+    return _registered(name) is None
+
+
+def summarized(page: Page) -> dict[str, Any]:
+    """The page as lists of runs show it, JSON-ready: at most 40 systems with verdict, change, and shares saved.
+
+    Of what is said of a system, the verdict that has figures is taken; controls come last.
+    """
+    chosen: dict[str, Sentence] = {}
+    for each in page.verdicts:
+        before = chosen.get(each.system)
+        if before is None or (bool(each.saved), each.difference is not None) > (
+            bool(before.saved),
+            before.difference is not None,
+        ):
+            chosen[each.system] = each
+    ordered = sorted(chosen.values(), key=lambda each: each.control)
+    systems = [
+        {
+            "system": each.system,
+            "verdict": each.verdict,
+            "tone": str(each.tone),
+            "text": each.text[:4000],
+            "control": each.control,
+            "change": None if each.difference is None else number(each.difference.value),
+            "saved": {name: number(figure.value) for name, figure in each.saved.items()},
+        }
+        for each in ordered[:40]
+    ]
+    return {"score": page.score_field, "systems": systems}
 
 
 def _page(result: Result | Page, details: Details | None) -> Page:

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +25,32 @@ if TYPE_CHECKING:
     from context_bench.reports.json_document import Answered
 
 
-def write_report(result: Any, output: str, out: Path | None, **options: Any) -> None:
-    """Render `result` in a format and put it where it belongs."""
-    from context_bench.reports import write
+def report_stored(store: Any, run: str, result: Any, output: str, out: Path | None) -> None:
+    """Write the report of a stored run (id) that has just changed, and keep its verdicts with it for lists of runs."""
+    from context_bench.core.errors import StoreUnusable
+    from context_bench.engine.store.run_writer import keep_summary
+    from context_bench.reports import build_page
+    from context_bench.reports.renderers import summarized
+    from context_bench.runner import details
 
+    behind = details(store, run)
+    page = build_page(result, details=behind)
+    write_report(result, output, out, page=page, details=behind)
+    with suppress(StoreUnusable):  # the report is out; whoever lists the runs works the verdicts out again
+        keep_summary(store, run, summarized(page))
+
+
+def write_report(result: Any, output: str, out: Path | None, *, page: Any = None, **options: Any) -> None:
+    """Render `result`, or the `page` that was made of it, in a format and put it where it belongs."""
+    from context_bench.reports import write
+    from context_bench.reports.renderers import takes_page
+
+    shown = page if page is not None and takes_page(output) else result
     if out is None:
         if output == "table" and sys.stdout.isatty():
             options |= terminal()
         write(
-            result,
+            shown,
             output,
             harmless(sys.stdout) if output in ("csv", "json", "html", "markdown") else sys.stdout,
             **options,
@@ -41,7 +59,7 @@ def write_report(result: Any, output: str, out: Path | None, **options: Any) -> 
         sys.stdout.write("".join(family.sections.below(result) for family in own))
         return
     with replacing(out, "w", encoding="utf-8", newline="") as file:
-        write(result, output, file, **options)
+        write(shown, output, file, **options)
     say(f"report written to {out}")
 
 

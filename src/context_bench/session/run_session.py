@@ -178,7 +178,7 @@ async def _run_and_report(
     from context_bench.datasets.examples import Chained
     from context_bench.engine import RunSettings, execute
     from context_bench.engine.progress import TerminalProgress
-    from context_bench.runner import add_notes, collect, details
+    from context_bench.runner import add_notes, collect
     from context_bench.session import reporting
 
     metrics = run_parts.metrics(options, several_datasets=len(data) > 1)
@@ -233,7 +233,7 @@ async def _run_and_report(
         add_notes(store, executed.run_id, found)
         if environment.before_report is not None:
             await environment.before_report(result, store, executed.run_id)
-    reporting.write_report(result, options.output, options.out, details=details(store, executed.run_id))
+    reporting.report_stored(store, executed.run_id, result, options.output, options.out)
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
 

@@ -104,7 +104,7 @@ def rescore(
     from context_bench.session import preflight
     from context_bench.session.flags import read_options
     from context_bench.session.options import RunOptions
-    from context_bench.session.reporting import too_many_failures, write_report
+    from context_bench.session.reporting import report_stored, too_many_failures, write_report
     from context_bench.session.run_parts import Accounts
 
     run_parts.import_modules(imports or [])
@@ -127,7 +127,10 @@ def rescore(
         if judged.stopped is not None:
             raise judged.stopped
         result = result_of(opened, found_in(opened, record.id), score_field)
-        write_report(result, output, out, details=details(opened, record.id))
+        if score_field is None:
+            report_stored(opened, record.id, result, output, out)
+        else:  # a list of runs tells what a run was made for
+            write_report(result, output, out, details=details(opened, record.id))
         return int(too_many_failures(result, max_failures))
 
 

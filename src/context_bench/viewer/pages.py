@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import csv
 import json
-import threading
-import time
 from array import array
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
 from io import StringIO
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
-from cachetools import TLRUCache
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, TemplateNotFound
 from markupsafe import Markup
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
-from context_bench.engine import run_of
+from context_bench.engine import list_watches, run_of
 from context_bench.engine.progress import duration, short
 from context_bench.engine.store import Store, browsing, text_search as searching
 from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
@@ -37,6 +34,7 @@ from context_bench.reports.detail import detail_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.visible_text import csv_cell, json_ready
+from context_bench.viewer.working import LIST_SORTS, ListedEntry, RunAbout, RunCache
 
 PAGE = 50  # rows on one page
 
@@ -56,6 +54,7 @@ class Query:
     page: int = 1
     start: int = 0
     change: str = ""
+    kind: str = ""
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Query:
@@ -67,9 +66,10 @@ class Query:
             words=query.get("q", "").strip()[:400],
             sort=query.get("sort", ""),
             descending=query.get("order") == "down",
-            page=max(1, _whole(query, "page", 1)),
-            start=_whole(query, "from", 0),
+            page=max(1, whole_number(query, "page", 1)),
+            start=whole_number(query, "from", 0),
             change=query.get("change", ""),
+            kind=query.get("kind", ""),
         )
 
     @property
@@ -96,6 +96,7 @@ class Query:
             "dataset": one.dataset,
             "failed": "1" if one.failed else "",
             "change": one.change,
+            "kind": one.kind,
             "q": one.words,
             "sort": one.sort,
             "order": "down" if one.descending else "",
@@ -106,7 +107,8 @@ class Query:
         return f"?{told}" if told else ""
 
 
-def _whole(query: Mapping[str, str], name: str, usual: int) -> int:
+def whole_number(query: Mapping[str, str], name: str, usual: int) -> int:
+    """A parameter that is a number; `BadInput` for one that is none."""
     text = query.get(name, "")
     if not text:
         return usual
@@ -118,6 +120,11 @@ def _whole(query: Mapping[str, str], name: str, usual: int) -> int:
 def run_url(run: str) -> str:
     """The page of a run, by its id."""
     return f"/runs/{run}"
+
+
+def watch_url(name: str, at: str = "", **more: object) -> str:
+    """The page of a watch, or of a part of it."""
+    return f"/watch{at}?" + urlencode({"name": name, **more}, errors="surrogatepass")
 
 
 def row_url(run: str, place: Place, query: Query | None = None) -> str:
@@ -138,55 +145,23 @@ def read_pair(text: str) -> tuple[str, Place]:
     return run, Place.parse(place)
 
 
-T = TypeVar("T")
-
-#: Seconds that anything about a run that ended, or that goes on, is believed. A run that ended may be judged again.
-ENDED, RUNNING = 60.0, 2.0
-
-
-class RunCache:
-    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from
-    several threads.
-    """
-
-    def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._values: TLRUCache[Hashable, tuple[ListedRun, Any]] = TLRUCache(most, _expiry, monotonic)
-        self._lock = threading.Lock()
-
-    def of(self, run: ListedRun, what: Hashable, made: Callable[[], T]) -> T:
-        """The value for `what` of the run as it is now."""
-        key = (run.number, what)
-        with self._lock:
-            earlier = self._values.get(key)
-        if earlier is not None and earlier[0].stamp == run.stamp:
-            kept: T = earlier[1]
-            return kept
-        value = made()
-        with self._lock:
-            self._values[key] = run, value
-        return value
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._values)
-
-
-def _expiry(_: Hashable, value: tuple[ListedRun, Any], now: float) -> float:
-    return now + (RUNNING if value[0].running else ENDED)
-
-
 RUNS = 50  # on a page of the list
 SEARCH_SECONDS = 2.0
 
 
 @dataclass(slots=True)
 class RunPage:
-    """Some of the runs that have the words."""
+    """Some of the runs and watches that are asked for. `kinds`: those that there are."""
 
-    runs: list[ListedRun]
+    runs: list[ListedEntry]
     total: int
-    page: int
-    words: str
+    query: Query
+    kinds: list[str]
+
+    @property
+    def page(self) -> int:
+        """The page shown: the last one where a later one was asked for."""
+        return min(self.query.page, self.pages)
 
     @property
     def pages(self) -> int:
@@ -246,16 +221,45 @@ class Library:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._orders, self._searches, self._facets = RunCache(16), RunCache(6), RunCache(64)
+        self._abouts: dict[int, tuple[float, RunAbout]] = {}
 
     @property
     def kept(self) -> int:
         """Number of orders, searches and facets in the cache."""
         return len(self._orders) + len(self._searches) + len(self._facets)
 
-    def runs(self, words: str, page: int) -> RunPage:
-        """A page of the list of runs, newest first."""
-        found, total = browsing.listed(self.store, words=words, skip=(page - 1) * RUNS, limit=RUNS)
-        return RunPage(found, total, page, words)
+    def runs(self, query: Query) -> RunPage:
+        """A page of the list of runs and watches, newest first if nothing else is asked for. Raises `BadInput`."""
+        if query.sort and query.sort not in LIST_SORTS:
+            raise BadInput(f"runs cannot be sorted by {query.sort[:60]!r}; expected {', '.join(LIST_SORTS)}")
+        found = [*self._stored(query.words), *self._watches(query.words)]
+        found.sort(key=lambda each: -each.created)
+        kinds = sorted({each.about.kind for each in found})
+        found = [each for each in found if query.kind in ("", each.about.kind)]
+        if query.sort:
+            value = LIST_SORTS[query.sort]
+            known = sorted((each for each in found if value(each) is not None), key=value, reverse=query.descending)
+            found = [*known, *(each for each in found if value(each) is None)]
+        page = RunPage([], len(found), query, kinds)
+        page.runs = found[(page.page - 1) * RUNS : page.page * RUNS]
+        heads = [each for each in page.runs if each.watch is None]
+        for each, run in zip(heads, browsing.whole(self.store, [each.head for each in heads]), strict=True):
+            each.run = run
+        return page
+
+    def _stored(self, words: str) -> Iterator[ListedEntry]:
+        for head in browsing.heads(self.store, words=words):
+            at, about = self._abouts.get(head.number, (None, None))
+            if about is None or at != head.updated:
+                about = RunAbout.read(browsing.manifest_of(self.store, head.number))
+                self._abouts[head.number] = head.updated, about
+            yield ListedEntry(about, head.name, head.created, browsing.summary_of(head), head)
+
+    def _watches(self, words: str) -> Iterator[ListedEntry]:
+        for watch in list_watches(self.store):
+            text = f"{watch.name} {watch.status} watch".casefold()
+            if watch.status != "copying" and all(word.casefold() in text for word in words.split()):
+                yield ListedEntry(RunAbout("watch"), watch.name, watch.created, {"rows": watch.records}, watch=watch)
 
     def run(self, name: str) -> ListedRun:
         """The run with this id or name. Raises `UnknownName`."""
@@ -419,13 +423,17 @@ def _environment() -> Environment:
         "page_size": PAGE,
         "most_scores": MOST_SCORES,
         "changes": browsing.CHANGES,
+        "list_sorts": LIST_SORTS,
+        "watch_url": watch_url,
     }
     made.filters = {
         **shared.filters,
         "when": when,
         "duration": _duration,
         "short": _short,
+        "body": body,
         "unit": _unit,
+        "points": lambda value: f"{100 * value:+.1f}".replace("-", "−"),
         "markup": Markup,
     }
     return made
@@ -456,6 +464,11 @@ def script() -> str:
 def when(seconds: float) -> str:
     """A time as a person reads it, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def body(value: Any) -> str:
+    """A request or a reply as text, JSON indented."""
+    return value if isinstance(value, str) else json.dumps(json_ready(value), ensure_ascii=False, indent=2)
 
 
 def _duration(seconds: float | None) -> str:

@@ -11,10 +11,8 @@ import hmac
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,12 +23,12 @@ from cachetools import FIFOCache
 from context_bench.core.addresses import is_loopback, listening_port
 from context_bench.core.errors import BadInput, ContextBenchError, StoreUnusable, UnknownName
 from context_bench.core.machine import home_folder
-from context_bench.engine.store.browsing import ListedRun, Live, Place, open_reading
+from context_bench.engine.store.browsing import ListedRun, Place, open_reading
 from context_bench.llm.responders import SERVER_LOG
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
-from context_bench.viewer.pages import Library, Query, pair_url, read_pair
-from context_bench.viewer.working import ResultOf, Worked, Worker
+from context_bench.viewer.pages import Library, Query, pair_url, read_pair, whole_number
+from context_bench.viewer.working import EVERY, ListedEntry, ResultOf, Tracker, WatchPage, Worked, Worker, turn_of
 
 TOKEN = "token"
 
@@ -103,72 +101,11 @@ def _equal(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
-#: Seconds between two looks at the store, and over which a rate is told.
-EVERY, OVER = 1.0, 60.0
-#: Looking takes at most this share of the time, however large the run is.
-_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Going:
-    """A system's progress with its speed: `rate` in rows a second, `left` in seconds for the rows planned so far."""
-
-    live: Live
-    rate: float | None = None
-
-    @property
-    def left(self) -> float | None:
-        """Seconds until what is planned is done, at this rate."""
-        owed = self.live.planned - self.live.done
-        return None if not self.rate or owed <= 0 else owed / self.rate
-
-
-@dataclass(slots=True)
-class Tracker:
-    """Looks at one run for all who watch it."""
-
-    look: Callable[[], Awaitable[tuple[ListedRun, list[Live]]]]
-    monotonic: Callable[[], float] = time.monotonic
-    _samples: deque[tuple[float, dict[str, int]]] = field(default_factory=deque)
-    _seen: tuple[ListedRun, list[Going]] | None = None
-    _due: float = 0.0
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def now(self) -> tuple[ListedRun, list[Going]]:
-        """The run and its systems, not older than the last look that was due."""
-        async with self._lock:
-            began = self.monotonic()
-            if self._seen is None or began >= self._due:
-                run, lives = await self.look()
-                ended = self.monotonic()
-                self._due = ended + max(EVERY, (ended - began) / _SHARE)
-                self._seen = run, [Going(live, self._rate(live)) for live in lives]
-                self._remember(ended, lives)
-            return self._seen
-
-    def _remember(self, at: float, lives: list[Live]) -> None:
-        self._samples.append((at, {live.name: live.done for live in lives}))
-        while len(self._samples) > 2 and at - self._samples[1][0] > OVER:
-            self._samples.popleft()
-
-    def _rate(self, live: Live) -> float | None:
-        if not self._samples:
-            return None
-        at, done = self._samples[0]
-        seconds = self.monotonic() - at
-        return (live.done - done.get(live.name, 0)) / seconds if seconds > 0 else None
-
-    @property
-    def pause(self) -> float:
-        """Seconds until the next look is due."""
-        return max(0.05, self._due - self.monotonic())
-
-
 T = TypeVar("T")
+#: A part as it is now, how the thing ended (`""`: it goes on), and the seconds until the next look.
+Look = tuple[str, str, float]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: Rows of a run up to which its verdicts are worked out for the list of runs unasked.
-UNASKED_ROWS = 5_000
 #: Seconds between two signs of life on a stream, and how many streams there may be.
 HEARTBEAT, MOST_STREAMS = 15.0, 32
 _log = logging.getLogger("context_bench.viewer")
@@ -282,6 +219,9 @@ class Viewer:
             f"{run}/rows/{{place}}": self._row,
             "/compare": self._compare,
             "/pair": self._pair,
+            "/watch": self._watch,
+            "/watch/events": self._watch_events,
+            "/watch/turn": self._turn,
             "/static/style.css": _style,
             "/static/viewer.js": _script,
         }
@@ -352,10 +292,14 @@ class Viewer:
     # Pages
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
-        asked = Query.read(request.query)
-        found = await self._read(self.library.runs, asked.words, asked.page)
-        known = {run.id: self._worker.finished(run) for run in found.runs}
-        return self._page("runs.html.j2", found=found, known=known, query=asked, unasked=UNASKED_ROWS)
+        found = await self._read(self.library.runs, Query.read(request.query))
+        return self._page("runs.html.j2", found=found, query=found.query, told_of=await self._told(found.runs))
+
+    async def _told(self, listed: list[ListedEntry]) -> dict[str, dict[str, Any] | None]:
+        """What is known of each run without working anything out: kept with it, or worked out before."""
+        runs = [each.run for each in listed if each.run is not None]
+        worked = {run.id: self._worker.finished(run) for run in runs}
+        return {run.id: run.summary or (each.told if (each := worked[run.id]) else None) for run in runs}
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         query = Query.read(request.query)
@@ -371,10 +315,9 @@ class Viewer:
 
     async def _verdicts(self, request: web.Request) -> web.StreamResponse:
         run = await self._read(self.library.run, request.match_info["run"])
-        worked = self._worker.finished(run)
-        if worked is None and run.rows <= UNASKED_ROWS:
-            worked = await self._worker.summary(run)
-        return self._part(request, "verdicts_part.html.j2", f"{visible(run.name)}: verdicts", run=run, worked=worked)
+        worked = await self._worker.summary(run)
+        told = {"failure": worked.failure} if worked.failure else worked.told
+        return self._part(request, "verdicts_part.html.j2", f"{visible(run.name)}: verdicts", run=run, told=told)
 
     def _part(self, request: web.Request, template: str, title: str, **values: Any) -> web.Response:
         """A part for the script, or a page of its own for a reader without one."""
@@ -408,6 +351,16 @@ class Viewer:
             raise BadInput("Two rows are held side by side; the address names another number of them.")
         views = await self._read(self.library.pair, *asked)
         return self._page("pair.html.j2", views=views)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        asked = Query.read(request.query)
+        found = await self._read(WatchPage.read, self.library.store, request.query.get("name", ""), asked.page)
+        return self._page("watch.html.j2", found=found)
+
+    async def _turn(self, request: web.Request) -> web.StreamResponse:
+        number = whole_number(request.query, "number", 1)
+        watch, turn = await self._read(turn_of, self.library.store, request.query.get("name", ""), number)
+        return self._page("turn.html.j2", watch=watch, turn=turn)
 
     async def _compare(self, request: web.Request) -> web.StreamResponse:
         force, metric = "force" in request.query, request.query.get("metric", "")[:200]
@@ -446,13 +399,36 @@ class Viewer:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Progress events of a run until it ends."""
         run = await self._read(self.library.run, request.match_info["run"])
+        tracker = self._tracker(run)
+
+        async def progress() -> tuple[str, str, float]:
+            now, going = await tracker.now()
+            html = pages.render("progress_part.html.j2", run=now, going=going)
+            return html, "" if now.running else now.status, tracker.pause
+
+        return await self._stream(request, progress)
+
+    async def _watch_events(self, request: web.Request) -> web.StreamResponse:
+        """The latest turns of a watch, until it ends."""
+        name = request.query.get("name", "")
+
+        async def turns() -> tuple[str, str, float]:
+            began = time.monotonic()
+            found = await self._read(WatchPage.read, self.library.store, name)
+            pause = max(EVERY, 10 * (time.monotonic() - began))
+            html = pages.render("turns_part.html.j2", found=found)
+            return html, "" if found.watch.status == "running" else found.watch.status, pause
+
+        return await self._stream(request, turns)
+
+    async def _stream(self, request: web.Request, look: Callable[[], Awaitable[Look]]) -> web.StreamResponse:
         if self._streams >= MOST_STREAMS:
             return self._fault(503, f"{MOST_STREAMS} pages watch already; close some of them.")
         response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         self._streams += 1
         try:
-            await self._tell(response, self._tracker(run))
+            await self._tell(response, look)
         except ConnectionError:
             pass  # nobody is looking any more
         finally:
@@ -461,22 +437,21 @@ class Viewer:
                 self._trackers.clear()
         return response
 
-    async def _tell(self, response: web.StreamResponse, tracker: Tracker) -> None:
+    async def _tell(self, response: web.StreamResponse, look: Callable[[], Awaitable[Look]]) -> None:
         loop = asyncio.get_running_loop()
         told, spoke = "", loop.time()
         while True:
-            run, going = await tracker.now()
-            html = pages.render("progress_part.html.j2", run=run, going=going)
+            html, ended, pause = await look()
             if html != told:
                 await response.write(_event("progress", html))
                 told, spoke = html, loop.time()
             elif loop.time() - spoke > HEARTBEAT:
                 await response.write(b": still here\n\n")
                 spoke = loop.time()
-            if not run.running:
-                await response.write(_event("end", run.status))
+            if ended:
+                await response.write(_event("end", ended))
                 return
-            await asyncio.sleep(tracker.pause)
+            await asyncio.sleep(pause)
 
 
 def _event(name: str, text: str) -> bytes:

@@ -1,5 +1,5 @@
-"""Summaries of runs and comparisons of two, computed in a child process (they take long and much memory) and cached
-here.
+"""What the viewer works out and keeps: summaries of runs and comparisons of two, computed in a child process (they take
+long and much memory); orders of rows; the pace of runs that go on.
 """
 
 from __future__ import annotations
@@ -8,19 +8,26 @@ import asyncio
 import logging
 import multiprocessing
 import signal
+import threading
 import time
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TLRUCache
 
-from context_bench.core.errors import ContextBenchError, NotComparable
+from context_bench.core.errors import ContextBenchError, NotComparable, UnknownName
+from context_bench.core.families import families_of
 from context_bench.core.records import EvalRow
-from context_bench.engine.store.browsing import ListedRun
+from context_bench.engine.store import Store
+from context_bench.engine.store.browsing import ListedRun, Live
+from context_bench.engine.store.watches import WatchRecord, watch_of, watched
+from context_bench.wire.turns import Turn
 
 if TYPE_CHECKING:
     from context_bench.reports.page import Page
@@ -57,6 +64,7 @@ class Worked:
     verdicts: list[tuple[str, str, str]] = field(default_factory=list)  # (tone, verdict, sentence)
     changed: list[MovedExample] = field(default_factory=list)
     changes: int = 0
+    told: dict[str, Any] = field(default_factory=dict)  # as a list of runs shows it
     failure: str | None = None
     refused: bool = False
     at: float = 0.0
@@ -160,6 +168,192 @@ class Worker:
             await asyncio.to_thread(pool.shutdown, wait=True, cancel_futures=True)
 
 
+@dataclass(frozen=True, slots=True)
+class RunAbout:
+    """What a run is about, as its manifest says: the `kind` is its family's name, or `questions`."""
+
+    kind: str
+    data: str = ""
+    model: str = ""
+
+    @classmethod
+    def read(cls, manifest: Mapping[str, Any]) -> RunAbout:
+        """From a run's manifest, which may be any JSON."""
+        options = manifest.get("options")
+        options = options if isinstance(options, dict) else {}
+        cells = [each.get("labels") or {} for each in manifest.get("cells") or [] if isinstance(each, dict)]
+        models = [each["model"] for each in cells if isinstance(each, dict) and each.get("model")]
+        found = [each.get("name") if isinstance(each, dict) else each for each in manifest.get("datasets") or []]
+        return cls(
+            next((family.name for family in families_of(manifest)), "questions"),
+            ", ".join(dict.fromkeys(str(each) for each in found if each))[:200],
+            ", ".join(dict.fromkeys(map(str, models or [options.get("model") or ""])))[:200],
+        )
+
+
+@dataclass(slots=True)
+class ListedEntry:
+    """A run, or a watch, in the list of both. `about`: kind, data and model."""
+
+    about: RunAbout
+    name: str
+    created: float
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    head: Any = None
+    run: ListedRun | None = None
+    watch: WatchRecord | None = None
+
+
+def least(figures: Mapping[str, Any], value: Callable[[Mapping[str, Any]], Any]) -> float | None:
+    """The least value among the systems that a run was made for."""
+    systems = (figures.get("summary") or {}).get("systems") or []
+    return min(
+        (number for each in systems if not each["control"] and (number := value(each)) is not None), default=None
+    )
+
+
+#: What the list of runs can be sorted by → the value of an entry; without one it is in the order of start.
+LIST_SORTS: dict[str, Callable[[ListedEntry], Any]] = {
+    "name": lambda each: each.name.casefold(),
+    "kind": lambda each: each.about.kind,
+    "data": lambda each: each.about.data.casefold(),
+    "model": lambda each: each.about.model.casefold(),
+    "rows": lambda each: each.figures.get("rows"),
+    "cost": lambda each: each.figures.get("cost"),
+    "change": lambda each: least(each.figures, lambda system: system.get("change")),
+    "saved": lambda each: least(each.figures, lambda system: (system.get("saved") or {}).get("tokens")),
+}
+
+
+TURNS = 50  # of a watch on a page
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPage:
+    """Some of the turns of a watch, the latest first."""
+
+    watch: WatchRecord
+    turns: list[Turn]
+    page: int
+    pages: int
+
+    @classmethod
+    def read(cls, store: Store, name: str, page: int = 1) -> WatchPage:
+        """Page `page` of the watch of this name. Raises `UnknownName`."""
+        watch = watch_of(store, name)
+        pages = max(1, -(-watch.records // TURNS))
+        page = min(page, pages)
+        found = watched(store, watch.name, after=max(0, watch.records - page * TURNS))
+        many = min(TURNS, watch.records - (page - 1) * TURNS) if page > 1 else None
+        return cls(watch, list(islice(found, many))[::-1], page, pages)
+
+
+def turn_of(store: Store, name: str, number: int) -> tuple[WatchRecord, Turn]:
+    """One turn with the bodies that were kept of it. Raises `UnknownName`."""
+    turn = next(watched(store, name, bodies=True, after=number - 1), None)
+    if turn is None or turn.number != number:
+        raise UnknownName("turn", str(number), [])
+    return watch_of(store, name), turn
+
+
+T = TypeVar("T")
+
+#: Seconds that anything about a run that ended, or that goes on, is believed. A run that ended may be judged again.
+ENDED, RUNNING = 60.0, 2.0
+
+
+class RunCache:
+    """At most `most` values, the least used forgotten first; of a run that goes on the latest only. May be used from
+    several threads.
+    """
+
+    def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._values: TLRUCache[Hashable, tuple[ListedRun, Any]] = TLRUCache(most, _expiry, monotonic)
+        self._lock = threading.Lock()
+
+    def of(self, run: ListedRun, what: Hashable, made: Callable[[], T]) -> T:
+        """The value for `what` of the run as it is now."""
+        key = (run.number, what)
+        with self._lock:
+            earlier = self._values.get(key)
+        if earlier is not None and earlier[0].stamp == run.stamp:
+            kept: T = earlier[1]
+            return kept
+        value = made()
+        with self._lock:
+            self._values[key] = run, value
+        return value
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._values)
+
+
+def _expiry(_: Hashable, value: tuple[ListedRun, Any], now: float) -> float:
+    return now + (RUNNING if value[0].running else ENDED)
+
+
+#: Seconds between two looks at the store, and over which a rate is told.
+EVERY, OVER = 1.0, 60.0
+#: Looking takes at most this share of the time, however large the run is.
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A system's progress with its speed: `rate` in rows a second, `left` in seconds for the rows planned so far."""
+
+    live: Live
+    rate: float | None = None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until what is planned is done, at this rate."""
+        owed = self.live.planned - self.live.done
+        return None if not self.rate or owed <= 0 else owed / self.rate
+
+
+@dataclass(slots=True)
+class Tracker:
+    """Looks at one run for all who watch it."""
+
+    look: Callable[[], Awaitable[tuple[ListedRun, list[Live]]]]
+    monotonic: Callable[[], float] = time.monotonic
+    _samples: deque[tuple[float, dict[str, int]]] = field(default_factory=deque)
+    _seen: tuple[ListedRun, list[Going]] | None = None
+    _due: float = 0.0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def now(self) -> tuple[ListedRun, list[Going]]:
+        """The run and its systems, not older than the last look that was due."""
+        async with self._lock:
+            began = self.monotonic()
+            if self._seen is None or began >= self._due:
+                run, lives = await self.look()
+                ended = self.monotonic()
+                self._due = ended + max(EVERY, (ended - began) / _SHARE)
+                self._seen = run, [Going(live, self._rate(live)) for live in lives]
+                self._remember(ended, lives)
+            return self._seen
+
+    def _remember(self, at: float, lives: list[Live]) -> None:
+        self._samples.append((at, {live.name: live.done for live in lives}))
+        while len(self._samples) > 2 and at - self._samples[1][0] > OVER:
+            self._samples.popleft()
+
+    def _rate(self, live: Live) -> float | None:
+        if not self._samples:
+            return None
+        at, done = self._samples[0]
+        seconds = self.monotonic() - at
+        return (live.done - done.get(live.name, 0)) / seconds if seconds > 0 else None
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look is due."""
+        return max(0.05, self._due - self.monotonic())
+
+
 def _deaf() -> None:
     """Ctrl-C is meant for the server, which ends this process too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -203,10 +397,11 @@ def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
     from context_bench.engine import run_of
     from context_bench.reports.html_page import summary_html
     from context_bench.reports.page import build_page
+    from context_bench.reports.renderers import summarized
 
     record = run_of(store, run)
     page = build_page(result_of(store, record), title=record.name)
-    return Worked(str(summary_html(page)), page.facts, _verdicts(page))
+    return Worked(str(summary_html(page)), page.facts, _verdicts(page), told=summarized(page))
 
 
 def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:

@@ -24,7 +24,7 @@ def versions(store_path):
     """The store, and one run as it might be listed while it goes on."""
     with closing(open_reading(store_path)) as store:
         library = Library(store)
-        run = library.runs("", 1).runs[-1]
+        run = library.runs(Query()).runs[-1].run
         yield library, [dataclasses.replace(run, stamp=(*run.stamp, number)) for number in range(30)]
 
 

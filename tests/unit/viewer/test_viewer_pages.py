@@ -235,7 +235,7 @@ async def test_the_summary_is_the_reports_and_is_not_waited_for(session):
     assert "Manifest" in part
     again = await text_of(session, "/runs/first")
     assert "Worked out" in again
-    assert 'class="verdicts small"' in await text_of(session, "/")
+    assert 'class="chipline"' in await text_of(session, "/")
 
 
 async def test_two_runs_compared_pair_by_pair(store_path, session):

@@ -65,7 +65,7 @@ class ListedRun:
     """A run in a list. `failed`, `cost` (US dollars): `None` where only counting all rows would tell. `systems`: (arm,
     name) in order.
 
-    `stamp` changes when the run does.
+    `stamp` changes when the run does. `summary`: what was kept with it (`put_summary`).
     """
 
     number: int
@@ -80,6 +80,7 @@ class ListedRun:
     failed: int | None
     cost: float | None
     stamp: tuple[Any, ...]
+    summary: dict[str, Any] | None = None
 
     @property
     def running(self) -> bool:
@@ -152,9 +153,13 @@ def _number_in(data: bytes | None, names: Sequence[str]) -> float | None:
 
 
 def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> tuple[list[ListedRun], int]:
-    """Runs with all of `words` in name, id, status or systems, newest first: `limit` of them, and how many there
-    are.
-    """
+    """Some of the runs that `heads` gives, and how many there are."""
+    found = heads(store, words=words)
+    return whole(store, found[skip : skip + limit]), len(found)
+
+
+def heads(store: Store, *, words: str = "") -> list[Row[Any]]:
+    """What `runs` has of each run with all of `words` in name, id, status or systems, newest first; no manifests."""
     r, a = schema.runs.c, schema.arms.c
     conditions: list[ColumnElement[bool]] = [r.status != COPYING]  # half a run is none
     for word in words.split():
@@ -162,11 +167,26 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
         of_system = exists(select(a.arm).where(a.run == r.number, a.name.ilike(like, escape="\\")))
         conditions.append(or_(*(column.ilike(like, escape="\\") for column in (r.name, r.id, r.status)), of_system))
     with store.reading() as connection:
-        total = connection.scalar(select(func.count()).select_from(schema.runs).where(*conditions)) or 0
-        found = connection.execute(
-            _runs().where(*conditions).order_by(*newest_first(schema.runs)).limit(limit).offset(skip)
-        ).all()
-        return [_listed(connection, row) for row in found], total
+        return list(connection.execute(_runs().where(*conditions).order_by(*newest_first(schema.runs))))
+
+
+def whole(store: Store, found: Sequence[Row[Any]]) -> list[ListedRun]:
+    """The runs of these heads."""
+    with store.reading() as connection:
+        return [_listed(connection, row) for row in found]
+
+
+def manifest_of(store: Store, number: int) -> dict[str, Any]:
+    """What the run of this number says about itself."""
+    manifest = select(schema.runs.c.manifest).where(schema.runs.c.number == number)
+    with store.reading() as connection:
+        found: dict[str, Any] = unpacked(connection.scalar(manifest), {})
+    return found
+
+
+def summary_of(head: Row[Any]) -> dict[str, Any]:
+    """Figures that were kept with a run when it ended; empty while it goes on."""
+    return dict({} if head.status == RUNNING else unpacked(head.counts, {}).get("stored") or {})
 
 
 def listed_run(store: Store, run: str) -> ListedRun:
@@ -211,6 +231,7 @@ def _listed(connection: Connection, row: Row[Any]) -> ListedRun:
         failed=facts["failed"],
         cost=facts["cost"],
         stamp=(row.number, status, row.updated, row.counts),
+        summary=facts.get("summary"),
     )
 
 

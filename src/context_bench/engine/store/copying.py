@@ -164,8 +164,9 @@ class _RunCopy:
 
     def _is_whole(self, there: Row[Any]) -> bool:
         """Does the copy say what the original says? If it was worked on where it is now, it is no copy any more."""
-        facts = ("identity", "updated", "manifest", "counts")
-        if there.status == self._status and all(getattr(there, name) == getattr(self.run, name) for name in facts):
+        facts = ("identity", "updated", "manifest")
+        same = all(getattr(there, name) == getattr(self.run, name) for name in facts)
+        if there.status == self._status and same and _counted(there) == _counted(self.run):
             if there.name != self.name:
                 raise BadInput(f"{self.target.name} has this very run under the name {there.name!r}")
             return True
@@ -222,6 +223,12 @@ class _RunCopy:
             whole = {name: getattr(self.run, name) for name in ("identity", "created", "updated", "manifest", "counts")}
             named = update(schema.runs).where(_r.number == self.number, _r.status == COPYING)
             connection.execute(named.values(name=self.name, status=self._status, owner=None, **whole))
+
+
+def _counted(run: Row[Any]) -> dict[str, Any]:
+    """What a run counted; a summary follows from it, and either side may have made one."""
+    counts: dict[str, Any] = unpacked(run.counts, {})
+    return {**counts, "stored": {**(counts.get("stored") or {}), "summary": None}}
 
 
 @dataclass(frozen=True, slots=True)

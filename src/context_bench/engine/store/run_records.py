@@ -117,8 +117,19 @@ def _whole(connection: Connection, row: Row[Any]) -> RunRecord:
 
 def set_manifest(store: Store, run: str, manifest: dict[str, Any]) -> None:
     """Replace what a run says about itself."""
+    r = schema.runs.c
     with store.writing() as connection:
-        connection.execute(update(schema.runs).where(schema.runs.c.id == run).values(manifest=pack(dumps(manifest))))
+        connection.execute(update(schema.runs).where(r.id == run).values(manifest=pack(dumps(manifest))))
+        put_summary(connection, connection.scalar(select(r.number).where(r.id == run)), None)
+
+
+def put_summary(connection: Connection, run: int | None, summary: Mapping[str, Any] | None) -> None:
+    """Keep with a run that ended what lists say of it; forgotten when its rows, scores or manifest change (`None`)."""
+    here = (schema.runs.c.number == run) & (schema.runs.c.status != RUNNING)
+    counts = unpacked(connection.scalar(select(schema.runs.c.counts).where(here)), {})
+    if (stored := counts.get("stored")) is not None and stored.get("summary") != summary:
+        stored["summary"] = summary
+        connection.execute(update(schema.runs).where(here).values(counts=pack(dumps(counts))))
 
 
 def finish(store: Store, run: str) -> None:

@@ -6,7 +6,7 @@ another process took the run over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ from context_bench.engine.store.run_records import (
     find_arms,
     identity_of,
     process_mark,
+    put_summary,
     recount,
     register_arms,
     register_evaluators,
@@ -190,6 +191,7 @@ class Writer:
         with self.store.writing() as connection:
             self._hold(connection, Begun(number, run, name, False, self.clock.now()), works=False)
             find_arms(connection, number, self.arms)
+            put_summary(connection, number, None)
             register_evaluators(connection, number, self.evaluators, keep=True)
 
     def _hold(self, connection: Connection, run: Begun, *, works: bool) -> None:
@@ -379,3 +381,11 @@ class Writer:
     def end_setup(self, setup: SetUp) -> None:
         """Write down, durably, what came of it."""
         self._write_some([setup], lambda connection, _: self._outcomes.end_setup(connection, setup))
+
+
+def keep_summary(store: Store, run: str, summary: Mapping[str, Any]) -> None:
+    """Keep with a stored run (id) what lists of runs say of it, until its rows, scores or manifest change."""
+    r = schema.runs.c
+    store.write(
+        lambda connection: put_summary(connection, connection.scalar(select(r.number).where(r.id == run)), summary)
+    )
