@@ -293,13 +293,13 @@ class Viewer:
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         found = await self._read(self.library.runs, Query.read(request.query))
-        return self._page("runs.html.j2", found=found, query=found.query, told_of=await self._told(found.runs))
+        return self._page("runs.html.j2", found=found, query=found.query, told_of=await self._summaries(found.runs))
 
-    async def _told(self, listed: list[ListedEntry]) -> dict[str, dict[str, Any] | None]:
-        """What is known of each run without working anything out: kept with it, or worked out before."""
+    async def _summaries(self, listed: list[ListedEntry]) -> dict[str, dict[str, Any] | None]:
+        """Verdicts of each run as far as they need no work: kept with it, or worked out before."""
         runs = [each.run for each in listed if each.run is not None]
         worked = {run.id: self._worker.finished(run) for run in runs}
-        return {run.id: run.summary or (each.told if (each := worked[run.id]) else None) for run in runs}
+        return {run.id: run.summary or (each.listed if (each := worked[run.id]) else None) for run in runs}
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         query = Query.read(request.query)
@@ -316,7 +316,7 @@ class Viewer:
     async def _verdicts(self, request: web.Request) -> web.StreamResponse:
         run = await self._read(self.library.run, request.match_info["run"])
         worked = await self._worker.summary(run)
-        told = {"failure": worked.failure} if worked.failure else worked.told
+        told = {"failure": worked.failure} if worked.failure else worked.listed
         return self._part(request, "verdicts_part.html.j2", f"{visible(run.name)}: verdicts", run=run, told=told)
 
     def _part(self, request: web.Request, template: str, title: str, **values: Any) -> web.Response:

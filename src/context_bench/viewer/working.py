@@ -1,5 +1,5 @@
-"""What the viewer works out and keeps: summaries of runs and comparisons of two, computed in a child process (they take
-long and much memory); orders of rows; the pace of runs that go on.
+"""Work of the viewer, and what it keeps: summaries of runs and comparisons of two, computed in a child process (they
+take long and much memory); orders of rows; the pace of runs that go on.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Worked:
     verdicts: list[tuple[str, str, str]] = field(default_factory=list)  # (tone, verdict, sentence)
     changed: list[MovedExample] = field(default_factory=list)
     changes: int = 0
-    told: dict[str, Any] = field(default_factory=dict)  # as a list of runs shows it
+    listed: dict[str, Any] = field(default_factory=dict)  # as a list of runs shows it
     failure: str | None = None
     refused: bool = False
     at: float = 0.0
@@ -170,7 +170,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class RunAbout:
-    """What a run is about, as its manifest says: the `kind` is its family's name, or `questions`."""
+    """Subject of a run, as its manifest says: the `kind` is its family's name, or `questions`."""
 
     kind: str
     data: str = ""
@@ -401,7 +401,7 @@ def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
 
     record = run_of(store, run)
     page = build_page(result_of(store, record), title=record.name)
-    return Worked(str(summary_html(page)), page.facts, _verdicts(page), told=summarized(page))
+    return Worked(str(summary_html(page)), page.facts, _verdicts(page), listed=summarized(page))
 
 
 def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:

@@ -58,7 +58,7 @@ async def test_the_verdicts_of_a_reported_run_stand_in_the_list_of_a_viewer_just
         text = await text_of(session, "/")
     assert f">{sentence.verdict}</span>" in text
     assert f"{100 * mine['change']:+.1f}".replace("-", "−") + " points" in text
-    assert "% of tokens saved" in text
+    assert "% tokens saved" in text
     assert "data-verdicts" not in text
 
 

@@ -159,7 +159,7 @@ def listed(store: Store, *, words: str = "", skip: int = 0, limit: int = 50) -> 
 
 
 def heads(store: Store, *, words: str = "") -> list[Row[Any]]:
-    """What `runs` has of each run with all of `words` in name, id, status or systems, newest first; no manifests."""
+    """Rows of `runs` with all of `words` in name, id, status or systems, newest first; without manifests."""
     r, a = schema.runs.c, schema.arms.c
     conditions: list[ColumnElement[bool]] = [r.status != COPYING]  # half a run is none
     for word in words.split():
@@ -177,7 +177,7 @@ def whole(store: Store, found: Sequence[Row[Any]]) -> list[ListedRun]:
 
 
 def manifest_of(store: Store, number: int) -> dict[str, Any]:
-    """What the run of this number says about itself."""
+    """The manifest of the run of this number."""
     manifest = select(schema.runs.c.manifest).where(schema.runs.c.number == number)
     with store.reading() as connection:
         found: dict[str, Any] = unpacked(connection.scalar(manifest), {})

@@ -226,7 +226,7 @@ class _RunCopy:
 
 
 def _counted(run: Row[Any]) -> dict[str, Any]:
-    """What a run counted; a summary follows from it, and either side may have made one."""
+    """Counts of a run; a summary follows from it, and either side may have made one."""
     counts: dict[str, Any] = unpacked(run.counts, {})
     return {**counts, "stored": {**(counts.get("stored") or {}), "summary": None}}
 
