@@ -139,6 +139,10 @@ def _used(program: Path, home: Path) -> None:
     say("show", "last", tells="halve")
     say("export", "last", "--format", "csv", "--out", "rows.csv")
     say("plot", "last", "--kind", "forest", "--out", "forest.svg")
+    say("card", "last", "--out", "card.svg")
+    if "halve" not in (place / "card.svg").read_text():
+        raise Failed("the card does not name the system")
+    say("card", "last", "--out", "card.png", code=2, tells="[plots] @ file://")
     say("plot", "last", "--kind", "pareto", "--out", "pareto.svg", code=2, tells="[plots] @ file://")
     say("export", "last", "--format", "parquet", "--out", "rows.parquet", code=2, tells="[parquet] @ file://")
     say("compress", "cache", "bundled:sessions/order-sync-zh", tells="Break-even")
