@@ -74,6 +74,22 @@ class LostClusters:
             return 1.0
         return float(root(lambda margin: self.p(margin) - level, _NEAR, 1.0, xtol=1e-10))
 
+    def enough(self, margin: float, level: float, chance: float, most: int) -> int | None:
+        """Clusters of which a `chance` of samples rules `margin` out; `None` if even `most` would not do.
+
+        The share lost by chance alone is drawn towards one half, as if one of two more clusters had been lost.
+        """
+        share = (self.lost + 1) / (self.clusters + 2)
+        lost, clusters = 0, least_clusters(margin, level)
+        while clusters <= most:
+            if LostClusters(lost, clusters).p(margin) > level:
+                clusters += max(1, clusters // 100)
+            elif _binomial_tail(lost, clusters, share) >= chance:
+                return clusters
+            else:
+                lost += 1
+        return None
+
 
 def least_clusters(margin: float, alpha: float = 0.05) -> int:
     """Clusters from which it can be ruled out that `margin` of them were lost whole: 149 at 2 points.

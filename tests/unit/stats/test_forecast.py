@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from context_bench import stats
+from context_bench.stats.intervals import LostClusters
 from context_bench.stats.verdict import compare, weigh
 
 
@@ -62,8 +63,10 @@ def test_a_loss_at_the_margin_names_no_number():
 
 def test_a_number_is_a_range_and_says_what_a_loss_of_half_the_margin_takes():
     found = compare(*pairs(200, 5, 5), margin=0.02, known_bad={"none": [0.0] * 200})
-    assert "About 908 examples would decide, 610 to 1,200 as far as this run can tell" in found.sentence
-    assert "80 % chance if the two are truly equal; of a loss of 1 point it would take 3,500" in found.sentence
+    assert (
+        "About 908 examples would decide if the two are truly equal (80 % chance; 610 to 1,200 as far as this run can "
+        "tell), 3,500 if 1 point is truly lost." in found.sentence
+    )
     needed = ahead(200, 5, 5)
     assert needed.low < needed.n == found.n_needed < needed.high < needed.if_half_lost
 
@@ -89,11 +92,43 @@ def test_no_number_is_beyond_twenty_times_the_run_nor_within_it(n, lost, gained,
 def test_documents_are_named_and_never_fewer_than_can_rule_out_lost_ones():
     assert stats.least_clusters(0.02) == 149
     assert 0.98**149 <= 0.05 < 0.98**148
-    codes = [i // 5 for i in range(500)]
+    codes = [i % 100 for i in range(500)]
     needed = ahead(500, 4, 4, clusters=codes)
     assert needed.n >= 149 * 5
     assert needed.clusters == math.ceil(needed.n / 5) >= 149
     assert ahead(500, 4, 4).clusters is None
+
+
+@pytest.mark.parametrize(("documents", "named"), [(40, False), (200, True)])
+def test_documents_too_few_to_tell_how_many_are_lost_by_chance_name_no_number(documents, named):
+    codes = [i % documents for i in range(400)]
+    needed = ahead(400, 8, 8, clusters=codes)
+    assert (needed.n is not None) is named
+    assert needed.why == ("" if named else "few")
+    assert needed.least_clusters == 149
+
+
+def test_lost_clusters_are_reckoned_with():
+    for lost, clusters, margin in ((0, 200, 0.02), (1, 400, 0.02), (0, 60, 0.1)):
+        seen = LostClusters(lost, clusters)
+        enough = seen.enough(margin, 0.05, 0.8, 20 * clusters)
+        share = (lost + 1) / (clusters + 2)
+        passes = sum(
+            math.comb(enough, k) * share**k * (1 - share) ** (enough - k)
+            for k in range(enough + 1)
+            if LostClusters(k, enough).p(margin) <= 0.05
+        )
+        assert 0.8 <= passes <= 0.87
+    assert LostClusters(0, 40).enough(0.02, 0.05, 0.8, 800) is None
+
+
+def test_a_range_beyond_the_cap_names_the_cap():
+    needed = ahead(100, 5, 4)
+    assert needed.low < needed.n == needed.high == 2000
+    assert (
+        "more than 2,000 if 1 point is truly lost"
+        in compare(*pairs(100, 5, 4), margin=0.02, known_bad={"none": [0.0] * 100}).sentence
+    )
 
 
 def test_scores_without_a_range_are_forecast_by_their_spread():

@@ -254,7 +254,7 @@ def test_a_family_says_what_it_is_corrected_over():
 
 def test_what_comes_in_clusters_says_how_many_would_decide():
     found = compare(
-        [1.0] * 300, [1.0] * 300, [i // 6 for i in range(300)], margin=0.02, known_bad={"none": [0.0] * 300}
+        [1.0] * 600, [1.0] * 600, [i // 6 for i in range(600)], margin=0.02, known_bad={"none": [0.0] * 600}
     )
     assert found.verdict == "undecided"
     assert found.n_needed >= 149 * 6

@@ -108,13 +108,18 @@ def _ahead(question: VerdictQuestion) -> str:
     if needed.clusters is not None:
         spread = f" in {needed.clusters:,} such clusters"
     low, high = _round(needed.low), _round(needed.high)
-    around = f", {low} to {high} as far as this run can tell" if low != high else ""
+    around = f"{low} to {high} as far as this run can tell" if low != high else ""
     if needed.as_seen:
+        between = f", {around}" if around else ""
         truth = "80 % chance, the true loss being somewhere about the one seen"
-    else:
-        more = f"of a loss of {_half(question)} it would take {_round(needed.if_half_lost)}"
-        truth = f"80 % chance if the two are truly equal; {more}"
-    return f" About {needed.n:,} examples{spread} would decide{around} ({truth})."
+        return f" About {needed.n:,} examples{spread} would decide{between} ({truth})."
+    most = MOST_TIMES * evidence.n
+    larger = _round(needed.if_half_lost) if (needed.if_half_lost or most) < most else f"more than {most:,}"
+    between = f"; {around}" if around else ""
+    return (
+        f" About {needed.n:,} examples{spread} would decide if the two are truly equal (80 % chance{between}), "
+        f"{larger} if {_half(question)} is truly lost."
+    )
 
 
 def _half(question: VerdictQuestion) -> str:

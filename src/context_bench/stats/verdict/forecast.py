@@ -3,8 +3,9 @@
 A number of examples is named only if the run knows enough to name it. What it rests on is the share of pairs that
 change although nothing is wrong: a run of two equal arms shows it, else the system's own changes do, drawn towards
 "one more pair in two more would have changed", for that nothing changed in 40 examples does not mean that nothing ever
-will. Figures of how often a second run of the size named decides are on the page on statistics
-(`benchmarks/coverage.py forecast`).
+will. Clusters that are lost as a whole are reckoned with likewise. Where what the run cannot tell reaches beyond the
+cap, the number is the most of it that is named. Figures of how often a second run of the size named decides are on the
+page on statistics (`benchmarks/coverage.py forecast`).
 """
 
 from __future__ import annotations
@@ -116,13 +117,20 @@ def forecast(
     n, clusters, grown = gathered.design.n, gathered.design.clusters, _Grown(differences, codes)
     units = least_clusters(margin) if gathered.lost is not None and margin < 1 else None
     floor = max(math.ceil(n_without_change(margin)), 0 if units is None else math.ceil(units * n / clusters))
+    held = floor
+    if units is not None and gathered.lost is not None:
+        rule_out = gathered.lost.enough(margin, _LEVEL, _CHANCE, MOST_TIMES * clusters)
+        held = max(floor, MOST_TIMES * n + 1 if rule_out is None else math.ceil(rule_out * n / clusters))
 
     def size(share: float, true: float = 0.0) -> int:
         alone = n_noninferiority(margin, pairs.square * share, true_difference=true, alpha=_LEVEL)
-        return max(floor, math.ceil(grown.examples(alone) - 1e-9))
+        return max(held, math.ceil(grown.examples(alone) - 1e-9))
 
     low, high = map(size, pairs.bounds)
-    equal = ExamplesNeeded(size(pairs.drawn), low, high, size(pairs.drawn, -margin / 2), clusters, floor, units)
+    likely = size(pairs.drawn)
+    if likely <= MOST_TIMES * n < high:  # only runs that saw fewer changes than there are would name a number here
+        likely = high = MOST_TIMES * n
+    equal = ExamplesNeeded(likely, low, high, size(pairs.drawn, -margin / 2), clusters, floor, units)
     error = math.sqrt(gathered.variance * gathered.design.effect / n)
     made = _named(equal, n, gathered.mean + margin, error, refuted=refuted)
     few = pairs.count < _FEW and size(wilson(pairs.count, pairs.n, _MOST_LIKELY).high) > MOST_TIMES * n
