@@ -2,11 +2,14 @@
 
 import math
 import random
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from context_bench.agents import agent_runs
 from context_bench.agents.figures import (
     AgentRun,
     Contest,
@@ -20,6 +23,7 @@ from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole
 from context_bench.engine.run_summary import summarise
 from context_bench.metrics import MeanScore
+from context_bench.stats import bounded
 from context_bench.stats.verdict import compare
 
 
@@ -183,3 +187,22 @@ def test_ratios_lie_where_they_must(pairs):
     assert math.isclose(
         told["ratio"], sum(mine for mine, _ in pairs) / sum(theirs for _, theirs in pairs), rel_tol=1e-9
     )
+
+
+def test_the_note_on_few_tasks_tells_shares_that_hold():
+    """Derived anew: abilities Beta(.6, .45) as in `benchmarks/coverage.py agents`, two arms alike, margin 10 points."""
+    said = re.search(
+        r"about (\d+) % of runs with (\d+) tasks of (\d) trials, in (\d+) % with (\d+), in (\d+) % with (\d+)",
+        agent_runs._FEW_TASKS,
+    )
+    assert said is not None
+    first, tasks, trials, *others = map(int, said.groups())
+    assert f"Fewer than {agent_runs._ENOUGH_TASKS} tasks" in agent_runs._FEW_TASKS
+    rng, runs = np.random.default_rng(20), 1200
+    for told, count in ((first, tasks), *zip(others[::2], others[1::2], strict=True)):
+        ability = rng.beta(0.6, 0.45, (runs, count))
+        base, arm = (rng.binomial(trials, ability) / trials for _ in range(2))
+        found = (bounded(d, np.arange(count), low=-1, high=1, guarded=True) for d in arm - base)
+        cleared = [each.p_harmless(0.1) < 0.05 for each in found]
+        share = told / 100
+        assert abs(sum(cleared) / runs - share) < 0.01 + 3 * math.sqrt(share * (1 - share) / runs), (told, count)
