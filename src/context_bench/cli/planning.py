@@ -347,7 +347,7 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
     RunOptions,
     "proxy name dataset system model max_examples output out score_field threshold judge_url judge_model "
     "max_workers cache_dir tap upstream controls baseline margin shape stream trials seed max_cost store dry_run "
-    "until_decided evidence_only "
+    "until_decided pilot go_on evidence_only "
     "config api_key_env proxy_key_env judge_key_env temperature max_tokens system_prompt prompt timeout "
     "example_timeout setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency executor ray_address "
     "retries marker record wire tap_check copy_replies only_lost bodies budget keep reader evaluator metric imports "
@@ -369,6 +369,10 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
 )
 def run(context: typer.Context, **_given: Any) -> int:
     """Measure proxies and other systems on datasets, against controls, with intervals and verdicts."""
+    from context_bench.session.reporting import Pilot
     from context_bench.session.run_session import run_session
 
-    return run_session(options_of(context, RunOptions))
+    options = options_of(context, RunOptions)
+    if options.go_on and not options.pilot:
+        raise BadInput("--go-on goes on after a pilot; give --pilot too")
+    return run_session(options, Pilot(options) if options.pilot else None)

@@ -5,12 +5,16 @@ O'Brien and Fleming (Biometrics 1979; five looks, of which the first can decide 
 looks together err in 5 %. The looks are at fixed places of one order of examples, which the manifest holds before the
 first call. Each is written to the store before it is taken, and with what it decided afterwards: what was decided stays
 so, and a run that was killed takes the same looks.
+
+A pilot is the beginning of such a run: 40 examples, from which it is reckoned what would decide, and at what price. The
+plan is written to the store before it is followed, and its verdicts count what the pilot answered.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -25,6 +29,11 @@ SHARES, LEVELS = (0.4, 0.6, 0.8, 1.0), (0.0019, 0.0108, 0.0251, 0.0411)
 #: What a report leaves out of a comparison where it is not known.
 _UNKNOWN = dict.fromkeys(("dataset", "shape", "difference", "low", "high", "p", "margin"))
 DECIDED = ("better", "non-inferior", "inferior")
+#: Examples of a pilot, and the one-sided level of its own verdicts, by which it adds little to the error of the whole.
+PILOT, PILOT_LEVEL = 40, 0.001
+# `python benchmarks/coverage.py looks` and `second`: examples at most and on average (equal systems) of a run with
+# looks for the power of one that is judged once; examples with two answers of the baseline for those with one.
+_AT_MOST, _ON_AVERAGE, _TWO_ANSWERS = 875 / 851, 696 / 851, 710 / 851
 
 
 class ExamplesInLooks:
@@ -146,9 +155,11 @@ def decided(manifest: Mapping[str, Any]) -> dict[str, Comparison]:
 
 
 def level_now(manifest: Mapping[str, Any]) -> float | None:
-    """The level that verdicts are held against: that of the latest look, 0 before the first; `None` without looks."""
+    """The level that verdicts are held against: that of the latest look, 0 before the first, that of a pilot; `None`
+    of a run that is judged once.
+    """
     if planned_looks(manifest) is None:
-        return None
+        return PILOT_LEVEL if is_pilot(manifest) else None
     looks = manifest.get("looks") or []
     return float(looks[-1]["level"]) if looks else 0.0
 
@@ -161,16 +172,93 @@ def is_looking(manifest: Mapping[str, Any]) -> bool:
 
 def look_notes(manifest: Mapping[str, Any]) -> list[str]:
     """A sentence on each look that was taken, and on how many there might have been."""
-    planned = planned_looks(manifest)
+    planned, pilot = planned_looks(manifest), _pilot_notes(manifest)
     if planned is None:
-        return []
+        return pilot
     taken = [look for look in manifest.get("looks") or [] if "verdicts" in look]
     most = f"at most {planned[-1]['examples']:,} examples"
-    notes = [f"The run ends as soon as every system has its verdict: {most}, {len(planned)} looks (--until-decided)."]
+    notes = [
+        *pilot,
+        f"The run ends as soon as every system has its verdict: {most}, {len(planned)} looks (--until-decided).",
+    ]
     for look in taken:
         verdicts = ", ".join(f"{system} {verdict}" for system, verdict in look["verdicts"].items())
         notes.append(f"{_named(look)[0].upper()}{_named(look)[1:]}: {verdicts}.")
-    return notes if taken else [f"No look was taken yet: {most}, {len(planned)} looks (--until-decided)."]
+    return notes if taken else [*pilot, f"No look was taken yet: {most}, {len(planned)} looks (--until-decided)."]
+
+
+def is_pilot(manifest: Mapping[str, Any]) -> bool:
+    """Is this the pilot of a run, not gone on with yet?"""
+    declared = "pilot" in (manifest.get("design") or {})
+    return declared and bool((manifest.get("options") or {}).get("pilot"))
+
+
+def _pilot_notes(manifest: Mapping[str, Any]) -> list[str]:
+    if "pilot" not in (manifest.get("design") or {}):
+        return []
+    if not is_pilot(manifest):
+        return [f"Planned after a pilot of {PILOT} examples, whose answers count too (--pilot)."]
+    level = f"{100 * PILOT_LEVEL:g} %"
+    told = (manifest.get("pilot") or {}).get("told") or []
+    return [f"A pilot: its verdicts are held against {level}, for they are not the last (--pilot).", *told]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAfterPilot:
+    """A way to go on after a pilot, for an 80 % chance of a decision on every system.
+
+    `examples`: at most, those of the pilot counted; `expected`: on average if the systems are equal; `calls`, `money`
+    (US dollars, `None` without prices): what the expected ones take, beside what the pilot took. `second`: the
+    baseline is asked twice; `looks`: the run ends at the look that decides.
+    """
+
+    examples: int
+    expected: int
+    calls: int
+    money: float | None
+    second: bool
+    looks: bool
+
+    def __str__(self) -> str:
+        ends = (
+            f"until it is decided, at most {self.examples:,} examples" if self.looks else f"{self.examples:,} examples"
+        )
+        twice = ", the baseline asked twice (full#2)" if self.second else ""
+        average = f" (about {self.expected:,} if equal)" if self.looks else ""
+        price = "no price known" if self.money is None else f"${self.money:,.4f}"
+        return f"{ends}{average}{twice}: {self.calls:,} more calls, {price}"
+
+
+def plans_after_pilot(
+    n: int,
+    needed: Mapping[bool, Sequence[int | None]],
+    calls: float,
+    money: float | None,
+    second: tuple[float, float] | None,
+) -> list[PlanAfterPilot]:
+    """The ways to go on after a pilot of `n` examples, cheapest first.
+
+    `needed`: for a baseline that is asked as in the pilot (`False`) and twice (`True`), the examples that each open
+    system needs, `None` where nobody can say. `calls`, `money`: of one example; `second`: those of one more answer of
+    the baseline, `None` where it cannot be asked or already is.
+    """
+    found = []
+    for twice in (False, True) if second is not None else (False,):
+        sizes = [size for size in needed[twice] if size is not None]
+        if len(sizes) < len(needed[twice]) or not sizes:
+            continue
+        more = second if twice and second is not None else (0.0, 0.0)
+        for looks in (True, False):
+            size = max(n + 1, math.ceil(max(sizes) * (_AT_MOST if looks else 1)))
+            expected = max(n + 1, math.ceil(max(sizes) * (_ON_AVERAGE if looks else 1)))
+            asked = math.ceil((expected - n) * calls + expected * more[0])  # the second answers of the pilot's, too
+            price = None if money is None else (expected - n) * money + expected * more[1]
+            found.append(PlanAfterPilot(size, expected, asked, price, twice, looks))
+    return sorted(found, key=lambda plan: (plan.money or 0.0, plan.calls))
+
+
+#: Times the variance of differences where the baseline is asked twice.
+SPREAD_OF_TWO = _TWO_ANSWERS
 
 
 def _named(look: Mapping[str, Any]) -> str:

@@ -138,11 +138,12 @@ def continued(manifest: dict[str, Any], before: dict[str, Any]) -> dict[str, Any
         manifest = {**manifest, "blinding": before["blinding"]}
     manifest = {
         **manifest,
-        **{name: before[name] for name in ("limits", "loads", "walls", "looks") if name in before},
+        **{name: before[name] for name in ("limits", "loads", "walls", "looks", "pilot") if name in before},
     }  # what happened then happened
     if before:  # what is declared after the first call was not declared
+        after_pilot = manifest.get("design") or {} if "pilot" in (before.get("design") or {}) else {}
         manifest = {key: value for key, value in manifest.items() if key != "design"}
-        manifest |= {"design": before["design"]} if "design" in before else {}
+        manifest |= {"design": {**after_pilot, **before["design"]}} if "design" in before else {}
     if "notes" in before:  # they were added when it ended
         manifest = {"notes": before["notes"], **manifest}
     earlier = list(before.get("earlier", []))

@@ -20,7 +20,7 @@ from context_bench.core.roles import CANDIDATE, NOTHING, WHOLE, ArmRole, of_kind
 from context_bench.core.rows import RowTally, in_pieces, of_rank, without_ranks
 from context_bench.engine.aggregates import Columns, Gatherer
 from context_bench.engine.estimates import costs_rest_on_few, estimates_of
-from context_bench.engine.looks import decided, is_looking, level_now
+from context_bench.engine.looks import decided, is_looking, level_now, planned_looks
 from context_bench.stats.means import MIN_CLUSTERS, ROUGH_BELOW
 from context_bench.stats.pareto import combined, key_names, rank_systems
 from context_bench.stats.tests import unequal_shares
@@ -229,7 +229,7 @@ def _by_looks(manifest: Mapping[str, Any], *, post_hoc: bool) -> dict[str, Any]:
     level = level_now(manifest)
     if level is None:
         return {}
-    if post_hoc:
+    if post_hoc or planned_looks(manifest) is None:
         return {"level": level}
     return {"level": level, "decided": decided(manifest), "between_looks": not is_looking(manifest)}
 

@@ -122,12 +122,8 @@ class RunOptions(OptionSet):
         "Seconds to get one group ready: a conversation stored, a session compressed.", rare=True, gt=0
     )
     run_timeout: float | None = flag("Seconds for the whole run.", rare=True, gt=0)
-    rpm: float | None = flag(
-        "Requests a minute to the account, all systems together.", note="no limit", rare=True, gt=0
-    )
-    tpm: float | None = flag(
-        "Tokens a minute, prompts and replies, all systems together.", note="no limit", rare=True, gt=0
-    )
+    rpm: float | None = flag("Requests a minute to the account by all systems.", note="no limit", rare=True, gt=0)
+    tpm: float | None = flag("Tokens a minute, with replies, by all systems.", note="no limit", rare=True, gt=0)
     judge_rpm: float | None = flag(
         "Requests a minute to the judge, where its account is another.",
         note="--rpm, with --judge-key-env none",
@@ -167,6 +163,8 @@ class RunOptions(OptionSet):
     )
     only_lost: bool = flag("Ask only where evidence was lost; take the rest for unchanged.", False, rare=True)
     until_decided: bool = flag("Stop at a look (40, 60, 80, 100 % of the examples) at which all is decided.", False)
+    pilot: bool = flag("First ask 40 examples; then say which plan decides at least money, and what it costs.", False)
+    go_on: bool = flag("Go on with that plan without asking.", False, rare=True)
     evidence_only: bool = flag("Only ask what arrives of the evidence: quick, no model.", False)
     bodies: Literal["all", "changed", "none"] | None = flag(
         "Keep request and reply bodies: all, changed, none.",

@@ -5,11 +5,13 @@ other programs.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Export, families, families_of, large_controls
 from context_bench.session import interrupts
 from context_bench.session.gate import hold, limits
+from context_bench.session.options import RunOptions
 from context_bench.session.output_files import destination, harmless, replacing, say, write_out
 
 if TYPE_CHECKING:
@@ -315,3 +318,158 @@ def writers() -> dict[str, Callable[..., None]]:
 def formats() -> list[str]:
     """Every form of whole rows."""
     return list(writers())
+
+
+class Pilot:
+    """The pilot of a run: 40 examples, what is reckoned from them (`engine.looks`), and whether the run goes on with it.
+
+    All of that stands in the run's manifest, so a run that is killed goes on as it was agreed to.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self._options, self._environment = options, None
+        self._of = options.model_dump(mode="json", exclude={"run", "resume", "go_on", "quiet", "out", "output"})
+        self._there = self._limit = 0
+        self._evidence = False
+
+    def first(self, environment: Any, data: list[Any]) -> RunOptions:
+        """The options to begin with: those of the pilot; of a run that is past it, those of its plan."""
+        from context_bench.engine.looks import PILOT
+        from context_bench.stats.verdict.forecast import MOST_TIMES
+        from context_bench.wire.words import evidence_of
+
+        options, self._environment = self._options, environment
+        if options.until_decided or options.evidence_only:
+            raise BadInput("--pilot chooses among the designs itself; leave --until-decided and --evidence-only out")
+        if not options.controls and len(options.all_proxies) + len(options.system) < 2:
+            raise BadInput("--pilot needs something to compare with, such as --controls: one system has no verdict")
+        self._there = sum(sum(1 for _ in islice(each.examples(), MOST_TIMES * PILOT)) for each in data)
+        if self._there <= PILOT:
+            raise BadInput(f"--pilot needs more than {PILOT} examples, and there are {self._there}; leave it out")
+        self._limit = -(-PILOT // len(data))
+        some = (example for each in data for example in islice(each.examples(), PILOT))
+        self._evidence = options.tap_port is not None and any(evidence_of(example) for example in some)
+        if (begun := self._begun()) is not None:
+            return begun
+        environment.before_report = self.plan
+        return options.model_copy(update={"max_examples": self._limit})
+
+    def _begun(self) -> RunOptions | None:
+        """The options of the plan of a run that is past its pilot, if it was agreed to then or is now; else `None`."""
+        from context_bench.engine import list_runs, open_store
+        from context_bench.engine.looks import is_pilot
+        from context_bench.session.run_session import run_name, store_of
+
+        with closing(open_store(store_of(self._options))) as store:
+            name = run_name(store, self._options)
+            runs = list_runs(store)
+        for run in runs:
+            past = run.manifest.get("pilot") or {}
+            if not past.get("plan") or not (past["agreed"] or self._options.go_on):
+                continue
+            if run.name != name if name is not None else (run.status == "done" and not is_pilot(run.manifest)):
+                continue
+            if past["of"] == self._of:
+                return self._following(past["plan"], run.name)
+            if name is not None:
+                raise BadInput(f"run {name!r} is past its pilot, which was asked for with other options; repeat those")
+        return None
+
+    async def plan(self, result: Any, store: Any, run: str) -> None:
+        """Reckon what would decide, say and keep it, and let the run go on with it if that is wanted."""
+        from context_bench.engine import run_of, set_manifest
+
+        name = run_of(store, run).name
+        best, told = self._reckoned(result, store, run)
+        for line in told:
+            say(line)
+        agreed = best is not None and (self._options.go_on or await _agreed())
+        kept = {"plan": best, "told": told, "of": self._of, "agreed": agreed}
+        set_manifest(store, run, {**run_of(store, run).manifest, "pilot": kept})
+        result.manifest["pilot"] = kept
+        result.notes += told
+        if best is not None and agreed:
+            assert self._environment is not None, "`first` was called"
+            self._environment.goes_on = self._following(best, name)
+        elif best is not None:
+            say(f"Go on with it, in the same run, by\n  {interrupts.again(name)} --go-on")
+
+    def _reckoned(self, result: Any, store: Any, run: str) -> tuple[dict[str, Any] | None, list[str]]:
+        """The plan that takes least, `None` if there is none; and all of it in sentences."""
+        from dataclasses import asdict
+
+        from context_bench.comparison import spreads
+        from context_bench.engine.looks import DECIDED, SPREAD_OF_TWO, plans_after_pilot
+        from context_bench.engine.store.run_records import calls_made, spent
+        from context_bench.stats.verdict.forecast import MOST_TIMES, assurance, for_chance
+
+        verdicts = {one.system: one for one in result.comparisons if not one.dataset}
+        margin = next((one.margin for one in verdicts.values() if one.margin), None) or self._options.margin or 0.02
+        known = {one["system"]: one for one in spreads(result, self._options.score_field, margin)}
+        still = {name: one for name, one in known.items() if name in verdicts and verdicts[name].verdict not in DECIDED}
+        n = max(one["n"] for one in known.values())
+        calls, money = calls_made(store, run), spent(store, run)
+        paid = f"${money:,.4f}" if money else "no price known"
+        told = [f"Pilot of {n} examples: {calls:,} calls, {paid}."]
+        if not still:
+            return None, [*told, "Every system has its verdict; nothing more is needed."]
+        most = min(MOST_TIMES * n, self._there)
+        ahead = {name: one["forecast"] for name, one in still.items() if "forecast" in one}
+        needed = {
+            twice: [for_chance(each, n, SPREAD_OF_TWO if twice else 1.0) for each in ahead.values()]
+            for twice in (False, True)
+        }
+        plans = plans_after_pilot(n, needed, calls / n, money / n if money else None, self._second(result, n))
+        plans = [plan for plan in plans if plan.examples <= most]
+        open_names = ", ".join(still)
+        if not plans:
+            chance = min((assurance(abs(each.apart), most / n) for each in ahead.values()), default=0.0)
+            limit = f"{most:,} examples" + (" (all there are)" if most == self._there else f" ({MOST_TIMES} n)")
+            return None, [
+                *told,
+                f"Nothing would decide on {open_names} within {limit} with an 80 % chance: as far as the pilot tells, "
+                f"all of them would with {chance:.0%}. A larger --margin, a less noisy score or --evidence-only may.",
+            ]
+        told.append(f"With an 80 % chance, as far as the pilot tells, this would decide on {open_names}:")
+        told += [f"  {'→' if plan is plans[0] else ' '} {plan}" for plan in plans]
+        if self._evidence:
+            told.append("    --evidence-only: no call, $0; decides what arrives of the evidence, not what is answered")
+        best = {**asdict(plans[0]), "limit": max(1, math.ceil(plans[0].examples * self._limit / n))}
+        return best, told
+
+    def _second(self, result: Any, n: int) -> tuple[float, float] | None:
+        """Calls and US dollars, for one example, of one more answer of `full`; `None` where there can be none."""
+        from context_bench.session.arms import controls_of
+
+        if "full" not in (names := controls_of(self._options)) or "full#2" in names:
+            return None
+        if any(one.baseline != "full" for one in result.comparisons if not one.dataset):
+            return None
+        costs = [row.usage.get("cost") or 0.0 for row in result.rows if row.system == "full"]
+        return float(self._options.trials), sum(costs) / n
+
+    def _following(self, plan: dict[str, Any], name: str) -> RunOptions:
+        """The options of the rest of the run."""
+        from context_bench.session.arms import controls_of
+
+        controls = {"controls": [*controls_of(self._options), "full#2"]} if plan["second"] else {}
+        asked = {"max_examples": plan["limit"], "until_decided": plan["looks"], "run": name, "resume": None}
+        return self._options.model_copy(update={**asked, **controls, "pilot": False})
+
+
+async def _agreed() -> bool:
+    """Does somebody at a terminal press y?"""
+    import asyncio
+    import threading
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    loop, typed = asyncio.get_running_loop(), asyncio.Future[str]()
+
+    def read() -> None:  # in a thread that ends nothing by waiting, so that Ctrl-C is heard meanwhile
+        line = sys.stdin.readline()
+        loop.call_soon_threadsafe(lambda: None if typed.done() else typed.set_result(line))
+
+    print("Go on with it? [y/N] ", end="", file=sys.stderr, flush=True)
+    threading.Thread(target=read, daemon=True).start()
+    return (await typed).strip().lower() in ("y", "yes")

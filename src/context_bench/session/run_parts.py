@@ -199,6 +199,8 @@ def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict
 
 def design(options: RunOptions, cells: list[Any]) -> dict[str, Any]:
     """The designs by which the run decides sooner, for its manifest, before anything is asked; empty if none."""
+    from context_bench.engine.looks import PILOT, PILOT_LEVEL
+
     found: dict[str, Any] = {}
     if paired := {cell.baseline: cell.paired for cell in cells if getattr(cell, "paired", None)}:
         found["untouched"] = {
@@ -211,6 +213,12 @@ def design(options: RunOptions, cells: list[Any]) -> dict[str, Any]:
         found["only_lost"] = "rows in which all evidence arrived are taken for unchanged, and not asked: an assumption"
     if options.evidence_only:
         found["evidence_only"] = {"score_field": options.score_field, "asked": "nobody"}
+    if options.pilot:
+        found["pilot"] = {
+            "examples": PILOT,
+            "level": PILOT_LEVEL,
+            "then": "the plan that decides at least money, reckoned from these; its verdicts count them too",
+        }
     return {"design": found} if found else {}
 
 

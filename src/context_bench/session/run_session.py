@@ -19,9 +19,11 @@ from context_bench.session.output_files import say
 from context_bench.session.run_parts import Accounts, is_local, started_upstream
 
 
-def run_session(options: RunOptions) -> int:
-    """Run and report; returns the exit code. Ctrl-C keeps everything that was finished."""
-    return interrupts.run(_session(options))
+def run_session(options: RunOptions, pilot: Any = None) -> int:
+    """Run and report; returns the exit code. Ctrl-C keeps everything that was finished. `pilot.first(environment,
+    datasets)` gives the options to begin with, and may leave in the environment those to go on with.
+    """
+    return interrupts.run(_session(options, pilot))
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class RunEnvironment:
     `spend`: a money limit that already counts, if something was asked before the run; `overhead`: the attempts of that,
     until they are written down with the run. `result`: what the run found, once it is reported. `accounts`: the limits
     of what is asked. `before_report` is given the result of a completed run, its store and id, and may add to it.
+    `goes_on`: what to ask after the pilot, in the same run; there is no report before that.
     """
 
     upstream: str | None = None
@@ -44,6 +47,7 @@ class RunEnvironment:
     result: Any = None
     accounts: Accounts | None = None
     before_report: Callable[[Any, Any, str], Awaitable[None]] | None = None
+    goes_on: RunOptions | None = None
 
     def limiter(self, url: str) -> Any:
         """The limiter of requests to that endpoint; `None` where nobody has to wait."""
@@ -101,27 +105,39 @@ async def _tap(stack: AsyncExitStack, options: RunOptions, environment: RunEnvir
     return await stack.enter_async_context(own)
 
 
-async def _session(options: RunOptions) -> int:
-    from context_bench.session import arms
-
+async def _session(options: RunOptions, pilot: Any) -> int:
     run_parts.import_modules(options.imports)
     _check_basics(options)
     data = _datasets(options)
     if said := run_parts.settle_evidence(options, data):
         say(said)
     async with run_environment(options) as environment:
-        prices = run_parts.prices(options)
-        evaluators = run_parts.evaluators(options, data, prices, environment.accounts)
-        if chosen := run_parts.settle_score(options, data, evaluators):
-            say(chosen)
-        local = is_local(options.upstream or "") and not (options.price or options.price_model)
-        cells = arms.cells(options, environment, None if local else prices)  # what local models answer costs nothing
-        if options.evidence_only:
-            cells[0].notes.append(
-                "No model was asked (--evidence-only): the verdicts are about what arrived of the evidence, word for "
-                "word, not about answers."
-            )
-        return await carry_out(options, environment, prices, data, cells, evaluators)
+        if pilot is not None:
+            options = pilot.first(environment, data)
+            data = _datasets(options)
+        code = await _measured(options, environment, data)
+        if environment.goes_on is not None:
+            options, environment.before_report = environment.goes_on, None
+            environment.goes_on = None
+            code = await _measured(options, environment, _datasets(options))
+        return code
+
+
+async def _measured(options: RunOptions, environment: RunEnvironment, data: list[Any]) -> int:
+    from context_bench.session import arms
+
+    prices = run_parts.prices(options)
+    evaluators = run_parts.evaluators(options, data, prices, environment.accounts)
+    if chosen := run_parts.settle_score(options, data, evaluators):
+        say(chosen)
+    local = is_local(options.upstream or "") and not (options.price or options.price_model)
+    cells = arms.cells(options, environment, None if local else prices)  # what local models answer costs nothing
+    if options.evidence_only:
+        cells[0].notes.append(
+            "No model was asked (--evidence-only): the verdicts are about what arrived of the evidence, word for "
+            "word, not about answers."
+        )
+    return await carry_out(options, environment, prices, data, cells, evaluators)
 
 
 def _datasets(options: RunOptions) -> list[Any]:
@@ -233,6 +249,8 @@ async def _run_and_report(
         add_notes(store, executed.run_id, found)
         if environment.before_report is not None:
             await environment.before_report(result, store, executed.run_id)
+    if environment.goes_on is not None:
+        return reporting.exit_code(result, executed, 1.0, store_of(options))
     reporting.report_stored(store, executed.run_id, result, options.output, options.out)
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
@@ -257,6 +275,8 @@ def _same_design(store: Any, name: str | None, manifest: dict[str, Any]) -> None
     from context_bench.engine.looks import planned_looks
 
     before = next((run for run in list_runs(store) if name is not None and run.name == name), None)
+    if before is not None and "pilot" in (before.manifest.get("design") or {}) and not planned_looks(before.manifest):
+        return  # what follows a pilot is declared after it
     if before is not None and planned_looks(before.manifest) != planned_looks(manifest):
         begun = "with" if planned_looks(before.manifest) is not None else "without"
         raise BadInput(

@@ -150,6 +150,15 @@ def spent(store: Store, run: str) -> float:
         )
 
 
+def calls_made(store: Store, run: str) -> int:
+    """Calls of models that a run has made, failed and repeated ones and judges included."""
+    with store.reading() as connection:
+        number = connection.scalar(select(schema.runs.c.number).where(schema.runs.c.id == run))
+        return int(
+            connection.scalar(select(func.count()).select_from(schema.calls).where(schema.calls.c.run == number)) or 0
+        )
+
+
 def _record(connection: Connection, row: Row[Any]) -> RunRecord:
     counts = unpacked(row.counts, {})
     facts = counts.pop("stored", None)

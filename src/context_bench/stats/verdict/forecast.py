@@ -44,7 +44,8 @@ class ExamplesNeeded:
     `high`: where `n` of runs like this one lies in 4 of 5. `if_half_lost`: examples if half of the margin is truly
     lost. `clusters`: that `n` is in, where examples come in clusters. `least`: examples below which no run can rule
     the margin out; `least_clusters`: clusters below which lost clusters cannot be ruled out. `as_seen`: the loss seen
-    is taken for the true one within its error; else the two for truly equal.
+    is taken for the true one within its error; else the two for truly equal. `apart`: standard errors that the
+    difference seen lies above the largest loss, with changes reckoned with that were not seen (see `assurance`).
     """
 
     n: int | None = None
@@ -55,6 +56,7 @@ class ExamplesNeeded:
     least: int | None = None
     least_clusters: int | None = None
     as_seen: bool = False
+    apart: float = 0.0
     why: Literal["", "margin", "few", "chance"] = ""
 
 
@@ -136,6 +138,8 @@ def forecast(
     few = pairs.count < _FEW and size(wilson(pairs.count, pairs.n, _MOST_LIKELY).high) > MOST_TIMES * n
     if made.n is not None and few:
         made = replace(_UNNAMED, why="few", least=floor, least_clusters=units)
+    spread = max(gathered.variance, pairs.square * pairs.drawn) * gathered.design.effect
+    made = replace(made, apart=(gathered.mean + margin) / math.sqrt(spread / n))
     return replace(made, clusters=None if made.n is None or clusters == n else math.ceil(made.n * clusters / n))
 
 
@@ -147,7 +151,8 @@ def of_spread(variance: float, n: int, distance: float, margin: float, *, refute
     off = quantile(0.5 + _RANGE / 2) * math.sqrt(2 / max(1, n - 1))
     needed, low, high = (max(2, math.ceil(size * part)) for part in (1, max(0.0, 1 - off), 1 + off))
     equal = ExamplesNeeded(needed, low, high, 4 * needed, None, 2)
-    return _named(equal, n, distance, math.sqrt(variance / n), refuted=refuted)
+    error = math.sqrt(variance / n)
+    return replace(_named(equal, n, distance, error, refuted=refuted), apart=distance / error if error else 0.0)
 
 
 def _named(equal: ExamplesNeeded, n: int, distance: float, error: float, *, refuted: bool) -> ExamplesNeeded:
@@ -170,21 +175,35 @@ def _named(equal: ExamplesNeeded, n: int, distance: float, error: float, *, refu
     return made if made.n > n else replace(unnamed, why="chance", as_seen=made.as_seen)
 
 
-def _times_as_seen(errors: float) -> float:
-    """Times as many examples for an 80 % chance of a decision either way, the loss seen being `errors` standard errors
-    from the margin and the true one anywhere about it.
+def assurance(errors: float, times: float) -> float:
+    """The chance that a run of so many `times` the examples decides, either way: the loss seen is `errors` standard
+    errors from the margin, and the true one anywhere about it.
 
     The average power over a normal distribution of the true loss (assurance: O'Hagan, Stevens and Campbell, Pharm.
-    Stat. 2005), whose one-sided tests at 5 % have a closed form. 4.4 times at 1.645 errors, 16 at one.
+    Stat. 2005), whose one-sided tests at 5 % have a closed form.
     """
-    limit = quantile(1 - _LEVEL)
+    limit, size = quantile(1 - _LEVEL), math.sqrt(times)
+    return sum(upper_tail((limit - side * errors * size) / math.sqrt(1 + times)) for side in (1, -1))
+
+
+def _times_as_seen(errors: float) -> float:
+    """Times as many examples for an `assurance` of 80 %: 4.4 times at 1.645 errors, 16 at one."""
 
     def short(times: float) -> float:
-        size = math.sqrt(times)
-        decided = sum(upper_tail((limit - side * errors * size) / math.sqrt(1 + times)) for side in (1, -1))
-        return decided - _CHANCE
+        return assurance(errors, times) - _CHANCE
 
     return float(root(short, 0.0, 1e6, xtol=1e-6)) if short(1e6) > 0 else math.inf
+
+
+def for_chance(ahead: ExamplesNeeded, n: int, spread: float = 1.0) -> int | None:
+    """Examples for an `assurance` of 80 % after a run of `n` with this forecast, in a design whose differences have
+    `spread` times the variance; `None` beyond 20 times `n`.
+    """
+    times = _times_as_seen(abs(ahead.apart) / math.sqrt(spread))
+    if times > MOST_TIMES:
+        return None
+    needed = max(math.ceil(times * n), ahead.least or 0, math.ceil(spread * (ahead.n or 0)))
+    return needed if needed <= MOST_TIMES * n else None
 
 
 class _Grown:
