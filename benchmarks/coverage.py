@@ -17,6 +17,7 @@ python benchmarks/coverage.py PART [--runs 2000]
     forecast  a second run of the size that an undecided one names: how often does it decide?
     second    examples that equal systems need with one and with two answers of the baseline; the error at the margin
     holdout   conversations drawn to go past a proxy: is their ratio in the interval at every look?
+    pilot     40 examples, then the plan that is reckoned from them: does it decide, and how often is it wrong?
     looks     a run that ends at the look at which it is decided: examples asked, error at the margin
 """
 
@@ -31,7 +32,7 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 from coverage_claims import costs, inferior, shown, unequal
-from coverage_designs import forecast, looks, own, second
+from coverage_designs import forecast, looks, own, pilot, second
 from coverage_holdout import holdout
 from coverage_limits import limits
 
@@ -330,6 +331,7 @@ MODES = {
     "second": second,
     "holdout": holdout,
     "looks": looks,
+    "pilot": pilot,
 }
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ import math
 
 import numpy as np
 
-from context_bench.engine.looks import LEVELS, SHARES
+from context_bench.engine.looks import LEVELS, PILOT, PILOT_LEVEL, SHARES
 from context_bench.stats import verdict as stats_verdict
 from context_bench.stats.verdict import Evidence
+from context_bench.stats.verdict.forecast import for_chance
 
 MARGIN = 0.02
 
@@ -140,3 +141,39 @@ def looks(runs: int) -> None:
             verdicts += [*found, not any(found)]
         told = " ".join(f"{share:12.1%}" for share in verdicts / runs)
         print(f"{loss:9} {asked / runs:15.0f} {told}", flush=True)
+
+
+def pilot(runs: int) -> None:
+    """A pilot of 40, then the plan that is reckoned from it, whose looks count the pilot's answers: how often is there
+    a plan, does it decide, and is a loss of the margin ruled out, or called larger?
+    """
+    rng = np.random.default_rng(9)
+    print("margin  changing  true loss  decided by the pilot  planned  of these decided  examples  non-inferior  inferior")
+    for margin, rho in itertools.product((0.05, 0.1), (0.02, 0.05, 0.1, 0.2)):
+        for loss in (0.0, margin):
+            verdicts, early, planned, ended, asked = np.zeros(2), 0, 0, 0, []
+            for _ in range(runs):
+                d = changing(rng, PILOT, max(rho, loss), loss)
+                first = stats_verdict.weigh(*scores(d), margin=margin)
+                found = [(p or 0.0) < PILOT_LEVEL for p in (first.p_loss, first.p_within)]
+                if any(found):
+                    early, verdicts = early + 1, verdicts + found
+                    continue
+                size = for_chance(first.forecast(), PILOT)
+                if size is None:
+                    continue
+                planned += 1
+                most = max(PILOT + 1, math.ceil(size * 875 / 851))
+                d = np.concatenate([d, changing(rng, most - PILOT, max(rho, loss), loss)])
+                for share, level in zip(SHARES, LEVELS, strict=True):
+                    n = round(share * most)
+                    evidence = stats_verdict.weigh(*scores(d[:n]), margin=margin)
+                    found = [(p or 0.0) < level for p in (evidence.p_loss, evidence.p_within)]
+                    if any(found):
+                        break
+                ended, verdicts = ended + any(found), verdicts + found
+                asked.append(max(n, PILOT))
+            told = f"{early / runs:21.1%} {planned / runs:8.1%} {ended / max(1, planned):17.1%}"
+            mean = f"{np.mean(asked):9.0f}" if asked else f"{'-':>9}"
+            wrong = " ".join(f"{share:12.1%}" for share in verdicts / runs)
+            print(f"{margin:6} {rho:9} {loss:10} {told} {mean} {wrong}", flush=True)

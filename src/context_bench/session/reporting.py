@@ -321,7 +321,7 @@ def formats() -> list[str]:
 
 
 class Pilot:
-    """The pilot of a run: 40 examples, what is reckoned from them (`engine.looks`), and whether the run goes on with it.
+    """The pilot of a run: 40 examples, what is reckoned from them (`engine.looks`), and whether the run goes on.
 
     All of that stands in the run's manifest, so a run that is killed goes on as it was agreed to.
     """
