@@ -148,7 +148,9 @@ def pilot(runs: int) -> None:
     a plan, does it decide, and is a loss of the margin ruled out, or called larger?
     """
     rng = np.random.default_rng(9)
-    print("margin  changing  true loss  decided by the pilot  planned  of these decided  examples  non-inferior  inferior")
+    print(
+        "margin  changing  true loss  decided by the pilot  planned  of these decided  examples  non-inferior  inferior"
+    )
     for margin, rho in itertools.product((0.05, 0.1), (0.02, 0.05, 0.1, 0.2)):
         for loss in (0.0, margin):
             verdicts, early, planned, ended, asked = np.zeros(2), 0, 0, 0, []

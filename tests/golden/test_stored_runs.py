@@ -129,7 +129,7 @@ def test_names_of_scores_metrics_and_keys_are_those_kept(family, opened, golden)
 
 
 #: Options that the kept runs are older than.
-NEWER_OPTIONS = ("copy_replies", "evidence_only", "only_lost", "until_decided")
+NEWER_OPTIONS = ("copy_replies", "evidence_only", "go_on", "only_lost", "pilot", "until_decided")
 
 
 def comparable(document):
