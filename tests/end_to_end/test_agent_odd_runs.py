@@ -49,7 +49,7 @@ def ran(folder, tasks, *more, agent=TINY, script="bundled:repo-tasks", code=0, t
 
 def shown(folder, form="table"):
     out = folder / f"shown.{form}"
-    assert main(["show", "r", "--store", str(folder / "store.db"), "--output", form, "--out", str(out)]) == 0
+    assert main(["show", "r", "--full", "--store", str(folder / "store.db"), "--output", form, "--out", str(out)]) == 0
     return out.read_text()
 
 

@@ -73,7 +73,7 @@ async def test_probes_are_chosen_by_draws_that_are_not_scored(tmp_path):
     full = [row.scores["probe_score"] for row in scored if row.system == "full"]
     assert min(full) < 0.5, "all are right: scored by the draws that chose them"
     assert chosen["manifest"]["datasets"][0]["counts"]["not answerable, left out"] == len(probes) - len(kept)
-    assert await ran("show", "one-eligibility", "--store", f"{tmp_path}/store.db") == 0
+    assert await ran("show", "one-eligibility", "--full", "--store", f"{tmp_path}/store.db") == 0
 
 
 async def test_replicates_and_cycles_are_chosen_with_their_probe(tmp_path):

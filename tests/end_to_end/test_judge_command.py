@@ -319,7 +319,7 @@ def honest(run, monkeypatch, off=lambda system, rating: rating):
 
 
 def test_a_judge_that_agrees_with_people_may_carry_a_verdict(run, monkeypatch, capsys):
-    assert main(["show", "r", "--score-field", "rubric_overall", *STORE]) == 0
+    assert main(["show", "r", "--full", "--score-field", "rubric_overall", *STORE]) == 0
     assert "uncalibrated" in capsys.readouterr().out
     honest(run, monkeypatch)
     said = run("calibrate", "labels.jsonl", "--json", "c.json")
@@ -328,7 +328,7 @@ def test_a_judge_that_agrees_with_people_may_carry_a_verdict(run, monkeypatch, c
     assert told["kappa"] > 0.9
     assert "48 labels; below 100" in said
     assert all(len(line) <= 80 for line in said.splitlines())
-    assert main(["show", "r", "--score-field", "rubric_overall", *STORE]) == 0
+    assert main(["show", "r", "--full", "--score-field", "rubric_overall", *STORE]) == 0
     shown = capsys.readouterr().out
     assert "rubric_overall is firm" in " ".join(shown.split())
     assert "uncalibrated" not in shown

@@ -127,7 +127,7 @@ def test_it_is_counted_from_the_example_and_gets_controls_of_its_size(folder, ca
 
 def test_better_than_truncation_is_the_first_verdict_in_the_terminal(folder, capsys):
     run(folder, "--controls", "--quiet", "--run", "first")
-    assert main(["show", "first", "--store", "store.db"]) == 0
+    assert main(["show", "first", "--full", "--store", "store.db"]) == 0
     told = capsys.readouterr().out
     assert told.index("better than") < told.index("keeps 100 % of what the context is worth") < told.index("inferior")
 

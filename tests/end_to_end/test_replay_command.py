@@ -251,7 +251,7 @@ def test_what_shortens_is_held_against_truncation_to_the_same_size(tmp_path, cap
     assert lift["low"] <= lift["difference"] <= lift["high"]
     assert lift["verdict"] in ("better", "inferior", "undecided", "non-inferior")
     capsys.readouterr()
-    assert main(["show", "replay", "--store", str(tmp_path / "store.db")]) == 0
+    assert main(["show", "replay", "--full", "--store", str(tmp_path / "store.db")]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert told.index("of a conversation's atoms") < told.index("the sessions cost")
 
@@ -368,7 +368,7 @@ def test_next_actions_against_the_recording_and_against_passthrough_twice(record
         ("nothing", "halves", "full#2"), "full"
     )
     assert report["replay"]["passthrough"] == "full"
-    assert main(["show", "last", "--store", str(tmp_path / "store.db")]) == 0
+    assert main(["show", "last", "--full", "--store", str(tmp_path / "store.db")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "noise floor" in shown
     assert "No tool was executed" in shown
@@ -505,7 +505,7 @@ def test_the_same_session_twice_is_compared_byte_by_byte_and_priced(recorded, tm
 
     with behind("nothing", dates) as arms:
         report = replay(tmp_path, recorded, [*arms, "--upstream", "echo", "--repeat", "2"])
-        assert main(["show", "replay", "--store", str(tmp_path / "store.db")]) == 0
+        assert main(["show", "replay", "--full", "--store", str(tmp_path / "store.db")]) == 0
     systems = report["replay"]["systems"]
     same, dated = systems["nothing"]["repeats"], systems["dates"]["repeats"]
     assert (same["differing"], same["causes"], same["lost_tokens"]) == (0, {}, 0)

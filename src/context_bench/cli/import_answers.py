@@ -63,7 +63,7 @@ def command(
     with closing(open_store(store)) as opened:
         run = interrupts.run(_stored(opened, name or f"import-{files[0].stem}", found))
         record = run_of(opened, run)
-        report_stored(opened, record.id, result_of(opened, record), output, out)
+        report_stored(opened, record.id, result_of(opened, record), output, out, place=store)
         say(f"stored as {record.name}: {record.rows:,} rows, {record.failed:,} of them failures")
         _tell(found)
     return 0

@@ -345,7 +345,7 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
 
 @takes(
     RunOptions,
-    "proxy name dataset system model max_examples output out score_field threshold judge_url judge_model "
+    "proxy name dataset system model max_examples output out full score_field threshold judge_url judge_model "
     "max_workers cache_dir tap upstream controls baseline margin shape stream trials seed max_cost store dry_run "
     "until_decided pilot go_on evidence_only "
     "config api_key_env proxy_key_env judge_key_env temperature max_tokens system_prompt prompt timeout "

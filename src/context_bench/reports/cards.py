@@ -19,7 +19,6 @@ from context_bench.reports.declared import (
     ReportContext,
     declared_table,
     estimate_of,
-    estimated,
     interval_of,
     section_of,
 )
@@ -166,14 +165,20 @@ def cards(
     report: ReportContext, sentences: Sequence[Sentence], changes: Iterable[SystemChanges], store: str = ""
 ) -> list[Card]:
     """A card for each system under test that anything was said of, in the order of the run."""
-    run = _run_name(report)
+    run, asked = _run_name(report), _asked(report)
     example = {each.system: each.row.example_id for each in changes if each.row is not None}
     found = []
     for name, said in _by_system(report, sentences).items():
         lead = next((each for each in said if each.kind == "quality"), said[0])
         command = _next_command(lead, run, example.get(name))
-        found.append(_card(name, lead, said, f"{command}{_store_option(store)}" if command else ""))
+        found.append(_card(name, lead, said, f"{command}{_store_option(store)}" if command else "", asked))
     return found
+
+
+def _asked(report: ReportContext) -> str:
+    """The word for one thing that was asked."""
+    unit = next((family.sections.unit for family in report.families), "Examples")
+    return "question" if unit == "Examples" else unit.lower().removesuffix("s")
 
 
 def _by_system(report: ReportContext, sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:
@@ -191,14 +196,14 @@ def _is_control(report: ReportContext, each: Sentence) -> bool:
     return each.control or report.roles.get(each.system, CANDIDATE).is_control
 
 
-def _card(name: str, lead: Sentence, said: Sequence[Sentence], command: str) -> Card:
+def _card(name: str, lead: Sentence, said: Sequence[Sentence], command: str, asked: str) -> Card:
     lift = next((each for each in said if each.kind == "lift" and each.verdict != "no verdict"), None)
     saved = next((each.saved for each in said if each.saved), {})
     money = saved.get("money")
     judged = lead.kind == "quality"
     return Card(
         system=name,
-        title=_title(name, lead, saved),
+        title=_title(name, lead, saved, asked),
         chip=_chip(lead) if judged else "" if lead.verdict == lead.system else lead.verdict,
         verdict=lead.verdict if judged else "",
         tone=lead.tone,
@@ -206,19 +211,25 @@ def _card(name: str, lead: Sentence, said: Sequence[Sentence], command: str) -> 
         difference=lead.difference if judged else None,
         margin=lead.margin if judged else None,
         saved=dict(saved),
-        lift=_lift(lift) if lift else "",
+        lift=lift.verdict if lift else "",
         cost_ratio=Figure(1 - money.value, "number", digits=3) if money else None,
         command=command,
+        figures=_figures(lead, lift, money),
         terms=tuple(dict.fromkeys(each.text for each in said)),
     )
 
 
-def _title(name: str, lead: Sentence, saved: Mapping[str, Figure]) -> str:
+def card_of(sentence: Sentence) -> Card:
+    """The card of a statement that compares nothing: its words, and its verdict where it has one."""
+    return _card(sentence.system, replace(sentence, kind="family"), [], "", "")
+
+
+def _title(name: str, lead: Sentence, saved: Mapping[str, Figure], asked: str) -> str:
     savings = _savings(saved)
     if lead.kind != "quality":
         plain = lead.text.removeprefix(f"{name}: ")
         return f"{name} {savings}." if savings else f"{name}: {plain}"
-    quality = _quality(lead)
+    quality = _quality(lead, asked)
     if not savings:
         return f"{name}: {quality}."
     return f"{name} {savings}{' and' if lead.verdict == 'better' else ';'} {quality}."
@@ -242,12 +253,11 @@ def _percent(share: float) -> str:
     return f"{abs(share):.0%}".replace("%", " %")
 
 
-def _quality(lead: Sentence) -> str:
+def _quality(lead: Sentence, asked: str) -> str:
     """The verdict as a clause."""
     gap = lead.difference
     size = "" if gap is None else _size(abs(gap.value), lead)
     margin = "" if lead.margin is None else _size(lead.margin, lead)
-    asked = f"{lead.n:,} question{'s' * (lead.n != 1)}"
     if lead.verdict == "better":
         return f"answers better, by {size}"
     if lead.verdict == "non-inferior":
@@ -257,9 +267,9 @@ def _quality(lead: Sentence) -> str:
     if lead.verdict == "insensitive":
         return "this test could not have shown a loss"
     if lead.verdict == "undecided" and lead.needed is not None and lead.needed > lead.n:
-        return f"whether quality suffers is open: ask {lead.needed:,} questions instead of {lead.n:,}"
+        return f"whether quality suffers is open: ask {lead.needed:,} {asked}s instead of {lead.n:,}"
     if lead.verdict in ("undecided", "no verdict"):
-        return f"whether quality suffers is open after {asked}"
+        return f"whether quality suffers is open after {lead.n:,} {asked}{'s' * (lead.n != 1)}"
     return lead.verdict
 
 
@@ -276,17 +286,35 @@ def _size(value: float, sentence: Sentence) -> str:
     return f"{points} point{'s' * (points != '1')}"
 
 
-def _signed(sentence: Sentence) -> str:
+def _figures(lead: Sentence, lift: Sentence | None, money: Figure | None) -> str:
+    """The numbers behind the title: difference with its interval, the same against truncation, the bill."""
+    parts = [_gap(lead)] if lead.kind == "quality" and lead.difference else []
+    parts += [f"{lift.verdict}: {_gap(lift)}" if lift.difference else lift.verdict] if lift else []
+    parts += [f"bill × {1 - money.value:.3f}"] if money else []
+    return " · ".join(parts)
+
+
+def _gap(sentence: Sentence) -> str:
+    """`-9.1 points [-32.3, +14.1]`."""
     gap = sentence.difference
     if gap is None:
         return ""
-    return f"{100 * gap.value:+.1f}" if " points" in sentence.text else f"{gap.value:+.3g}"
+    points = " points" in sentence.text
+    first, *ends = (
+        "unknown" if value is None else _plain(f"{100 * value:+.1f}" if points else f"{value:+.3g}")
+        for value in (gap.value, gap.low, gap.high)
+    )
+    interval = "" if gap.low is None or gap.high is None else f" [{', '.join(ends)}]"
+    return f"{first}{' points' * points}{interval}"
 
 
-def _lift(sentence: Sentence) -> str:
-    gap = _signed(sentence)
-    unit = " points" if " points" in sentence.text else ""
-    return f"{sentence.verdict} to the same size" + (f" ({gap}{unit})" if gap else "")
+def _plain(number: str) -> str:
+    """The number without a sign where it is zero."""
+    return number if any(digit in "123456789" for digit in number) else number.lstrip("+-")
+
+
+def _signed(sentence: Sentence) -> str:
+    return _gap(sentence).partition(" ")[0]
 
 
 def _run_name(report: ReportContext) -> str:
@@ -309,6 +337,12 @@ def _next_command(lead: Sentence, run: str, example: str | int | None) -> str:
         return f"context-bench show {name} --full"
     margin = f" --margin {lead.margin:g}" if lead.margin else ""
     return f"context-bench power --from {name}{margin}"
+
+
+def whole_report(report: ReportContext, store: str) -> str:
+    """The command that shows everything; empty where the run has no name."""
+    name = _run_name(report)
+    return f"context-bench show {shlex.quote(name)} --full{_store_option(store)}" if name else ""
 
 
 def _store_option(store: str) -> str:
@@ -342,7 +376,7 @@ def _control(report: ReportContext, each: Sentence) -> str:
 
 
 _OVERVIEW = (
-    FigureColumn("score", "score (95 %)", "score", "mean of the score that verdicts are about", "any"),
+    FigureColumn("score", "score", "score", "mean of the score that verdicts are about", "any"),
     FigureColumn("difference", "difference", "score", "to the baseline, on the same examples", "any", signed=True),
     FigureColumn("tokens", "tokens", "tokens", "tokens per example that went to the model", "nonzero"),
     FigureColumn("money", "per 1,000", "usd", "US dollars for 1,000 examples", "nonzero"),
@@ -368,7 +402,7 @@ def _overview_facts(
 ) -> dict[str, Any]:
     price = each.cost.value
     return {
-        "score": estimated(estimate_of(report, line, PRIMARY)),
+        "score": None if (known := estimate_of(report, line, PRIMARY)) is None else known.value,
         "difference": gaps.get(line),
         "tokens": forwarded_mean(each),
         "money": None if price is None else 1000 * price,

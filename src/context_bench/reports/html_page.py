@@ -22,10 +22,13 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from context_bench.core.errors import MissingExtra
+from context_bench.core.families import families
 from context_bench.reports import charts
-from context_bench.reports.page import Chart, Figure, Page, Section, Sentence, SystemChanges, Table
+from context_bench.reports.page import Card, Chart, Figure, Page, Section, SystemChanges, Table
 from context_bench.reports.visible_text import visible
 
+#: Charts that stand before the appendix: tokens against the bill, and the one forest plot.
+_PICTURES = ("headline", "forest")
 WIDTH = 240  # of a bar of a verdict, in units of its own
 _CELL = (6, 138)  # from where to where the interval of a table cell is drawn
 
@@ -38,6 +41,10 @@ class DrawnChart:
     about: str
     wide: Markup
     narrow: Markup
+
+    @classmethod
+    def of(cls, chart: Chart) -> DrawnChart:
+        return cls(chart.title, chart.about, _drawn(chart, charts.WIDE), _drawn(chart, charts.NARROW))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +78,8 @@ class DrawnSection:
     folded: bool = False
 
     @classmethod
-    def of(cls, section: Section) -> DrawnSection:
-        drawn = [
-            DrawnChart(each.title, each.about, _drawn(each, charts.WIDE), _drawn(each, charts.NARROW))
-            for each in section.charts
-        ]
+    def of(cls, section: Section, without: Iterable[Chart] = ()) -> DrawnSection:
+        drawn = [DrawnChart.of(each) for each in section.charts if not any(each is other for other in without)]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
         return cls(section.id, section.title, section.about, section.tables, drawn, bars, section.folded)
 
@@ -117,12 +121,12 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnVerdict:
-    """A verdict with its bar: zero, the loss that would be too much (everything left of `margin`), the difference and
-    its interval.
+class DrawnCard:
+    """A card with its bar: zero, the loss that would be too much (everything left of `margin`), the difference and its
+    interval.
     """
 
-    sentence: Sentence
+    card: Card
     bar: DrawnInterval | None
     zero: float | None
     margin: float | None
@@ -130,27 +134,23 @@ class DrawnVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnVerdicts:
-    """Verdicts on one scale: those on systems, then those on controls."""
+class DrawnCards:
+    """The cards on one scale, and its ends."""
 
-    systems: list[DrawnVerdict]
-    controls: list[DrawnVerdict]
+    cards: list[DrawnCard]
     low: str
     high: str
 
     @classmethod
-    def of(cls, sentences: Sequence[Sentence]) -> DrawnVerdicts:
-        scale = _scale(sentences)
-        drawn = [(each.control, _verdict(each, scale)) for each in sentences]
+    def of(cls, cards: Sequence[Card]) -> DrawnCards:
+        scale = _scale(cards)
         ends = (f"{scale.low:+.2f}", f"{scale.high:+.2f}") if scale else ("", "")
-        return cls(
-            [each for control, each in drawn if not control], [each for control, each in drawn if control], *ends
-        )
+        return cls([_card(each, scale) for each in cards], *ends)
 
 
-def _scale(sentences: Iterable[Sentence]) -> Scale | None:
+def _scale(cards: Iterable[Card]) -> Scale | None:
     ends = [0.0]
-    for each in sentences:
+    for each in cards:
         if each.difference is not None:
             ends += [
                 end for end in (each.difference.value, each.difference.low, each.difference.high) if end is not None
@@ -160,12 +160,12 @@ def _scale(sentences: Iterable[Sentence]) -> Scale | None:
     return Scale(min(ends) - pad, max(ends) + pad) if pad else None
 
 
-def _verdict(each: Sentence, scale: Scale | None) -> DrawnVerdict:
+def _card(each: Card, scale: Scale | None) -> DrawnCard:
     saved = [_saved(what, figure) for what, figure in each.saved.items()]
     if scale is None or each.difference is None:
-        return DrawnVerdict(each, None, None, None, saved)
+        return DrawnCard(each, None, None, None, saved)
     margin = None if each.margin is None else max(0.0, scale.place(-each.margin))
-    return DrawnVerdict(each, scale.interval(each.difference), scale.place(0.0), margin, saved)
+    return DrawnCard(each, scale.interval(each.difference), scale.place(0.0), margin, saved)
 
 
 def _saved(what: str, figure: Figure) -> tuple[str, str]:
@@ -236,14 +236,21 @@ def _in_file(change: SystemChanges) -> str | None:
 
 def _summary(page: Page, link: Callable[[SystemChanges], str | None] | None, *, rows_note: str | None) -> Markup:
     """`rows_note`: what is said above the rows; `None` for a page without rows."""
+    leading = {name for family in families() for name in family.sections.first}
+    pictures = [chart for section in page.sections for chart in section.charts if chart.id in _PICTURES]
+    sections = [(section.id in leading, DrawnSection.of(section, pictures)) for section in page.sections]
     return Markup(
         environment()
         .get_template("summary.html.j2")
         .render(
             page=page,
-            verdicts=DrawnVerdicts.of(page.verdicts),
+            cards=DrawnCards.of(page.cards),
+            controls=[each.text for each in page.verdicts if each.control],
+            overview=DrawnSection.of(page.overview) if page.overview else None,
+            pictures=[DrawnChart.of(each) for each in pictures],
+            leading=[section for first, section in sections if first],
             changes=[(change, link(change) if link else None) for change in page.changes],
-            sections=[DrawnSection.of(section) for section in page.sections],
+            sections=[section for first, section in sections if not first and (section.tables or section.charts)],
             timing=sorted(
                 page.timing.items(),
                 key=lambda entry: page.systems.index(entry[0]) if entry[0] in page.systems else len(page.systems),

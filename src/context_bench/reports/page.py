@@ -115,9 +115,10 @@ class Card:
         difference: Mean difference on the same examples, with its 95 % interval.
         margin: The loss that would still be acceptable.
         saved: Shares of tokens and of money that it saves, by name; negative where it takes more.
-        lift: The verdict against truncation to the same size, with the difference; empty without one.
+        lift: The verdict against truncation to the same size; empty without one.
         cost_ratio: Its bill as a multiple of the baseline's.
         command: The next command, to copy; empty where the run has no name.
+        figures: The numbers behind the title in one line: difference, lift over truncation, bill.
         terms: The full statements, in the words of statistics.
     """
 
@@ -133,6 +134,7 @@ class Card:
     lift: str = ""
     cost_ratio: Figure | None = None
     command: str = ""
+    figures: str = ""
     terms: tuple[str, ...] = ()
 
 
@@ -339,6 +341,7 @@ class Page:
     `changes`: what became of requests on their way, by system, where anything can be said of it. `cards`: the answer,
     one for each system of the user; `checks`: one line that says whether the controls did what they must; `headline`:
     facts that make the cards pointless; `overview`: the table with one line for each system.
+    `whole`: the command that shows everything.
     """
 
     title: str
@@ -374,6 +377,7 @@ class Page:
     checks: str = ""
     headline: list[str] = field(default_factory=list)
     overview: Section | None = None
+    whole: str = ""
 
     def section(self, name: str) -> Section | None:
         """The section with this id, if the page has it."""

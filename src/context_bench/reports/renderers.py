@@ -175,8 +175,8 @@ NO_METRICS = "No metrics computed."
 def render_markdown(page: Page) -> str:
     """A page as Markdown, for pull requests and notes.
 
-    Heading, verdicts, the table of all metrics (4 decimals), one table per section, timing, notes; the last line counts
-    the examples.
+    Heading, cards, one line for each system, the table of all metrics (4 decimals), one table per section, timing,
+    notes; the last line counts the examples.
     """
     blocks = [f"# {markdown(page.title)}", *(_markdown_body(page) if page.summary else [EMPTY])]
     if page.summary:
@@ -185,8 +185,9 @@ def render_markdown(page: Page) -> str:
 
 
 def _markdown_body(page: Page) -> Iterator[str]:
-    if page.verdicts:
-        yield "\n".join(f"- **{markdown(each.verdict)}** {markdown(each.text, TEXT_LIMIT)}" for each in page.verdicts)
+    yield from _markdown_cards(page)
+    if page.overview is not None:
+        yield from (_markdown_table(table) for table in page.overview.tables)
     metrics = page.section("metrics")
     if metrics is None:
         yield NO_METRICS
@@ -195,6 +196,9 @@ def _markdown_body(page: Page) -> Iterator[str]:
     for section in page.sections:
         if section.id != "metrics":
             yield from _markdown_section(section)
+    if controls := [each.text for each in page.verdicts if each.control]:
+        yield "## Controls"
+        yield "\n".join(f"- {markdown(text, TEXT_LIMIT)}" for text in controls)
     if page.timing:
         yield "## Timing"
         yield "\n".join(f"- {markdown(system)}: {seconds:.2f}s" for system, seconds in page.timing.items())
@@ -204,6 +208,22 @@ def _markdown_body(page: Page) -> Iterator[str]:
     if page.facts:
         yield "## Run"
         yield "\n".join(f"- {markdown(label)}: {markdown(value)}" for label, value in page.facts)
+
+
+def _markdown_cards(page: Page) -> Iterator[str]:
+    """Facts on the whole run, a paragraph for each card, the line on the controls."""
+    yield from (markdown(each, TEXT_LIMIT) for each in page.headline)
+    listed: list[str] = []
+    for card in page.cards:
+        formal = f" ({markdown(card.verdict)})" if card.verdict not in ("", card.chip) else ""
+        chip = f"**{markdown(card.chip)}**{formal} " if card.chip else ""
+        listed.append(f"- {chip}{markdown(card.title, TEXT_LIMIT)}")
+        listed += [f"  - {markdown(each, TEXT_LIMIT)}" for each in (card.figures, *card.terms) if each]
+        listed += [f"  - Next: {markdown(card.command, TEXT_LIMIT)}"] if card.command else []
+    if listed:
+        yield "\n".join(listed)
+    if page.checks:
+        yield f"*{markdown(page.checks, TEXT_LIMIT)}*"
 
 
 def _markdown_section(section: Section) -> Iterator[str]:

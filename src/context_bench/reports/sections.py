@@ -16,7 +16,7 @@ from context_bench.core.numbers import number
 from context_bench.core.records import Result, SetupRecord
 from context_bench.core.rows import set_up_again, standing, totals
 from context_bench.reports.arm_aggregates import Aggregates, LineAggregates, Mean, quantile
-from context_bench.reports.cards import cards, changes, checks, overview, sentences
+from context_bench.reports.cards import cards, changes, checks, overview, sentences, whole_report
 from context_bench.reports.declared import (
     FigureColumn,
     ReportContext,
@@ -199,6 +199,7 @@ def assemble(result: Result, *, title: str, details: Details | None, store: str 
         checks=checks(report, verdicts),
         headline=[each.text for each in verdicts if each.kind == "run"],
         overview=overview(report),
+        whole=whole_report(report, store),
     )
 
 

@@ -1,19 +1,18 @@
 """A page in the terminal: narrow tables that fit, readable without colour.
 
-Beside it the list of the runs of a store, and small tables for commands that are not about a run. The less important
-columns of the list are left out where there is no room.
+The short form has the cards, one table, and the notes that find room; the whole form has everything. Beside them small
+tables for commands that are not about a run.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
-from typing import Any
 
 from rich import box
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -23,6 +22,7 @@ from context_bench.reports.page import MISSING, Cell, Figure, Page, Section, Tab
 from context_bench.reports.visible_text import TEXT_LIMIT, markdown, visible
 
 WIDTH = 80
+SHORT = 40  # lines of the short form, for up to six systems
 _KEY_WIDTH = 26  # of the first column; longer names are folded
 _TEXT_WIDTH = 34  # of any other column
 _BREAKS = ("@", " ·:,/", "_-=.")  # where a long name may be broken, the best places first
@@ -30,10 +30,12 @@ _GAP = 2
 _STYLES = {"good": "green", "bad": "red", "neutral": "yellow"}
 
 
-def render(page: Page, *, width: int | None = None, color: bool = False) -> str:
+def render(page: Page, *, width: int | None = None, color: bool = False, full: bool = True) -> str:
     """The page as text of at most `width` columns (80 if not given). Without `color` there is not one escape sequence
-    in it.
+    in it. `full=False`: the short form, at most 40 lines of 80 columns for up to six systems.
     """
+    if not full:
+        return _short(page, width, color)
     return drawn(lambda _: [TerminalReport(page)], width=width, color=color)
 
 
@@ -65,27 +67,93 @@ class TerminalReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         page, width = self.page, options.max_width
-        yield Text(visible(page.title), style="bold")
-        for line in packed((f"{visible(label)} {visible(value, 60)}" for label, value in page.facts), width):
-            yield Text(line, style="dim")
-        if not page.summary:
-            yield Text("\nNo results to report.")
-        if page.verdicts:
+        yield from _head(page, width)
+        if page.cards or page.headline:
             yield Text("\nVerdicts", style="bold")
-            yield _verdicts(page)
+        yield from _answer(page, terms=True)
         for section in page.sections:
             if section.brief:
                 yield from _section(section, width)
         yield from _ending(page, width)
 
 
-def _verdicts(page: Page) -> RichTable:
+def _cards(page: Page, *, terms: bool) -> RichTable:
+    """The cards below one another: chip and formal word, title and figures. `terms`: with the full statements."""
     grid = RichTable.grid(padding=(0, _GAP))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for each in page.verdicts:
-        grid.add_row(Text(visible(each.verdict, 40), style=_STYLES[each.tone]), Text(visible(each.text, TEXT_LIMIT)))
+    for card in page.cards:
+        formal = f"\n{visible(card.verdict, 40)}" if card.verdict and card.verdict != card.chip else ""
+        chip = Text.assemble((visible(card.chip, 40), _STYLES[card.tone]), (formal, "dim"))
+        said = [card.figures, *(card.terms if terms else ())]
+        text = Text(visible(card.title, TEXT_LIMIT))
+        for each in filter(None, said):
+            text.append(f"\n{visible(each, TEXT_LIMIT)}", style="dim")
+        grid.add_row(chip, text)
     return grid
+
+
+def _head(page: Page, width: int) -> Iterator[Text]:
+    yield Text(visible(page.title), style="bold")
+    for line in packed((f"{visible(label)} {visible(value, 60)}" for label, value in page.facts), width):
+        yield Text(line, style="dim")
+    if not page.summary:
+        yield Text("\nNo results to report.")
+
+
+def _answer(page: Page, *, terms: bool) -> Iterator[Text | RichTable]:
+    """What can be said of the whole run, the cards, and the line on the controls."""
+    for each in page.headline:
+        yield Text(visible(each, TEXT_LIMIT))
+    if page.cards:
+        yield _cards(page, terms=terms)
+    if page.checks:
+        yield Text(visible(page.checks, TEXT_LIMIT), style="dim")
+    for said in page.verdicts if terms else ():
+        if said.control:
+            yield Text(f"- {visible(said.text, TEXT_LIMIT)}", style="dim")
+
+
+def _short(page: Page, width: int | None, color: bool) -> str:
+    columns = max(width or WIDTH, 40)
+
+    def lines(*parts: RenderableType) -> list[str]:
+        return drawn(lambda _: parts, width=columns, color=color).rstrip("\n").split("\n") if parts else []
+
+    blocks = [lines(*_head(page, columns)), lines(*_answer(page, terms=False)), lines(*_one_table(page, columns))]
+    ending = lines(*_next(page))
+    used = sum(len(block) + 1 for block in (*blocks, ending) if block)
+    blocks += [_noted(page, lines, SHORT - used), ending]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _one_table(page: Page, width: int) -> Iterator[RichTable]:
+    """The table of all systems; columns for which the terminal has no room are in the whole report."""
+    section = page.overview or next((each for each in page.sections if each.tables), None)
+    if section is not None:
+        table = section.tables[0]
+        yield _rich(table, _fitting(table, width, even=False)[0], width)
+
+
+def _noted(page: Page, lines: Callable[..., list[str]], room: int) -> list[str]:
+    """Notes, whole ones only, as long as there is room; how many are left out stands below them."""
+    notes = [lines(Padding(Text(f"- {visible(note, TEXT_LIMIT)}"), 0)) for note in page.notes]
+    shown: list[str] = []
+    for position, note in enumerate(notes):
+        rest = position < len(notes) - 1
+        if len(shown) + len(note) + rest > room:
+            left = len(notes) - position
+            return [*shown, f"{left} more note{'s' * (left != 1)} with --full"]
+        shown += note
+    return shown
+
+
+def _next(page: Page) -> Iterator[Text]:
+    yield Text(f"{_counted(page.examples, 'example')}, {_counted(len(page.rows), 'row')}", style="dim")
+    if page.whole:
+        yield Text(f"All of it: {visible(page.whole, TEXT_LIMIT)}", style="dim")
+    if command := next((card.command for card in page.cards if card.command not in ("", page.whole)), ""):
+        yield Text(f"Next: {visible(command, TEXT_LIMIT)}")
 
 
 def _section(section: Section, width: int) -> Iterator[Text | RichTable | Padding]:
@@ -106,6 +174,10 @@ def _section(section: Section, width: int) -> Iterator[Text | RichTable | Paddin
             yield Padding(Text(visible(table.about, TEXT_LIMIT), style="dim"), (0, 0, 0, 1))
 
 
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 def _unrepeated(table: Table) -> Table | None:
     """The table without columns that stand elsewhere; `None` if only the names would be left."""
     kept = [position for position, column in enumerate(table.columns) if not column.repeated]
@@ -115,13 +187,19 @@ def _unrepeated(table: Table) -> Table | None:
     return replace(table, columns=[table.columns[position] for position in kept], rows=rows)
 
 
-def _fitting(table: Table, width: int) -> list[list[int]]:
-    """Column positions of each narrow table, its keys always repeated: as few tables as fit, about equally wide."""
+def _fitting(table: Table, width: int, *, even: bool = True) -> list[list[int]]:
+    """Column positions of each narrow table, its keys always repeated: as few tables as fit, about equally wide, or
+    else the first of them as wide as it can be.
+    """
     widths = [each + _GAP for each in _widths(table, width)]
     room = width - sum(widths[: table.keys]) + _GAP
+    if not even:
+        return _packed_columns(widths, table.keys, room)
     fewest = len(_packed_columns(widths, table.keys, room))
-    even = next(each for each in range(1, max(room, 1) + 1) if len(_packed_columns(widths, table.keys, each)) <= fewest)
-    return _packed_columns(widths, table.keys, even)
+    least = next(
+        each for each in range(1, max(room, 1) + 1) if len(_packed_columns(widths, table.keys, each)) <= fewest
+    )
+    return _packed_columns(widths, table.keys, least)
 
 
 def _packed_columns(widths: list[int], keys: int, room: int) -> list[list[int]]:
@@ -225,86 +303,6 @@ def _ending(page: Page, width: int) -> Iterator[Text]:
         for note in page.notes:
             yield Text(f"- {visible(note, TEXT_LIMIT)}")
     yield Text(f"\n{page.examples:,} examples, {len(page.rows):,} rows", style="dim")
-
-
-_RUN_GAP = 2
-_NUMBERS = ("rows", "failed")
-_GIVEN_UP = ("started (UTC)", "failed", "systems", "status", "rows")  # in this order, where there is no room
-_LEAST_SYSTEMS = 16
-_STATUS_STYLES = {"done": "32", "interrupted": "33", "stopped": "33", "running": "36"}
-
-
-def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, color: bool = False) -> str:
-    """Runs, as `RunRecord.describe` tells them, in lines of at most `width` columns (80 if not given).
-
-    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on
-    the next.
-    """
-    width = max(20, width or WIDTH)
-    lines = [_cells(run) for run in runs]
-    names = max((cell_len(line["run"]) for line in lines), default=0)
-    titles = [title for title in lines[0] if title != "run"]
-    sizes = {title: max(cell_len(title), *(cell_len(line[title]) for line in lines)) for title in titles}
-    first = max(3, min(names, width // 3 if width >= 60 else 20))
-    shown = [*sizes, "systems"]
-    for title in _GIVEN_UP:
-        if _spare_width(first, sizes, shown, width) >= 0:
-            break
-        shown.remove(title)
-    systems = _spare_width(first, sizes, shown, width) + _LEAST_SYSTEMS
-    made = [_row({title: title for title in ("run", *shown)}, shown, sizes, first, 0, False)]
-    for run, line in zip(runs, lines, strict=True):
-        line["systems"] = _some([visible(name) for name in run["systems"]], systems)
-        made.append(_row(line, shown, sizes, first, width, color))
-    return "\n".join(made)
-
-
-def _cells(run: Mapping[str, Any]) -> dict[str, str]:
-    started = str(run["started"])[:16].replace("T", " ")
-    told = {"run": run["name"], "started (UTC)": started, "status": run["status"]}
-    told |= {"rows": f"{run['rows']:,}", "failed": f"{run['failed']:,}"}
-    return {title: visible(cell, 300) for title, cell in told.items()}
-
-
-def _spare_width(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
-    """Columns that are left over when the systems have the least that makes sense."""
-    least = {**sizes, "systems": _LEAST_SYSTEMS}
-    return width - first - sum(least[title] + _RUN_GAP for title in shown)
-
-
-def _row(
-    line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool
-) -> str:
-    name = line["run"]
-    cells = []
-    for title in shown:
-        cell = line[title]
-        if title in sizes:
-            space = " " * (sizes[title] - cell_len(cell))
-            styled = (
-                f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m"
-                if color and title == "status" and cell in _STATUS_STYLES
-                else cell
-            )
-            cell = space + styled if title in _NUMBERS else styled + space
-        cells.append(" " * _RUN_GAP + cell)
-    rest = "".join(cells).rstrip()
-    if cell_len(name) <= first:
-        return set_cell_size(name, first) + rest
-    return f"{name}\n{' ' * first}{rest}"
-
-
-def _some(names: Sequence[str], width: int) -> str:
-    """`a, b`, or `6 systems: a, b, …`: no name is torn unless even the first does not fit."""
-    whole = ", ".join(names)
-    if cell_len(whole) <= width or not names:
-        return whole
-    said = f"{len(names)} systems: " if len(names) > 1 else ""
-    for count in range(len(names) - 1, 0, -1):
-        part = f"{said}{', '.join(names[:count])}, …"
-        if cell_len(part) <= width:
-            return part
-    return f"{len(names)} systems" if said else set_cell_size(names[0], width - 1).rstrip() + "…"
 
 
 #: What stands where nothing was measured.

@@ -33,6 +33,7 @@ class Common(OptionSet):
     judge_key_env: str = flag("Variable with the judge's key.", "OPENAI_API_KEY")
     force: bool = flag("Compare runs that measured different things.", False)
     quiet: bool = flag("No progress.", False)
+    full: bool = flag("Nothing cut, nothing folded.", False)
     json: bool = flag("As JSON on stdout.", False)
     port: int = flag("Port to listen on (loopback).", 8080)
     junit: Path | None = flag("Write the checks as JUnit XML to this file.", unit="FILE")
@@ -76,6 +77,7 @@ class RunOptions(OptionSet):
     max_examples: int | None = flag("Limit per dataset.", names="-n --max-examples", note="all", ge=1)
     output: str = flag("table, markdown, json, html, csv, or a registered reporter.", "table", complete=offers.formats)
     out: Path | None = flag("Write the report to this file instead of stdout.")
+    full: bool = own("The whole report as a table, not the short one.")
     score_field: str = flag("Score that verdicts and pass marks are about.", "f1")
     threshold: float = flag("Pass mark (score ≥ threshold).", 0.7)
     judge_url: Url | None = flag("Adds LLMJudge at this endpoint.", unit="URL")
@@ -478,7 +480,6 @@ class StoredOptions(OptionSet):
         "Append the checks as Markdown to this file, such as $GITHUB_STEP_SUMMARY.", unit="FILE"
     )
     trial: int = flag("Which trial.", 0, least=0)
-    full: bool = flag("Nothing cut, nothing folded.", False)
     kind: str | None = flag(
         "Which chart: pareto, forest, latency, coverage …; a wrong name lists those of the run.", complete=offers.kinds
     )

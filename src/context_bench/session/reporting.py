@@ -19,6 +19,7 @@ from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.families import Export, families, families_of, large_controls
 from context_bench.session import interrupts
 from context_bench.session.gate import hold, limits
+from context_bench.session.offers import DEFAULT_STORE
 from context_bench.session.options import RunOptions
 from context_bench.session.output_files import destination, harmless, replacing, say, write_out
 
@@ -28,8 +29,13 @@ if TYPE_CHECKING:
     from context_bench.reports.json_document import Answered
 
 
-def report_stored(store: Any, run: str, result: Any, output: str, out: Path | None) -> None:
-    """Write the report of a stored run (id) that has just changed, and keep its verdicts with it for lists of runs."""
+def report_stored(
+    store: Any, run: str, result: Any, output: str, out: Path | None, *, full: bool = False, place: str = ""
+) -> None:
+    """Write the report of a stored run (id) that has just changed, and keep its verdicts with it for lists of runs.
+
+    `full` and `place` are those of `write_report`.
+    """
     from context_bench.core.errors import StoreUnusable
     from context_bench.engine.store.run_writer import keep_summary
     from context_bench.reports import build_page
@@ -37,18 +43,38 @@ def report_stored(store: Any, run: str, result: Any, output: str, out: Path | No
     from context_bench.runner import details
 
     behind = details(store, run)
-    page = build_page(result, details=behind)
-    write_report(result, output, out, page=page, details=behind)
+    page = build_page(result, details=behind, store=_named(place))
+    write_report(result, output, out, full=full, page=page, details=behind)
     with suppress(StoreUnusable):  # the report is out; whoever lists the runs works the verdicts out again
         keep_summary(store, run, summarized(page))
 
 
-def write_report(result: Any, output: str, out: Path | None, *, page: Any = None, **options: Any) -> None:
-    """Render `result`, or the `page` that was made of it, in a format and put it where it belongs."""
-    from context_bench.reports import write
+def write_report(
+    result: Any,
+    output: str,
+    out: Path | None,
+    *,
+    full: bool = False,
+    place: str = "",
+    page: Any = None,
+    details: Any = None,
+    **options: Any,
+) -> None:
+    """Render `result`, or the `page` that was made of it, in a format and put it where it belongs.
+
+    `full`: a table with everything, not the short one; `place`: the store that the run is in, for the commands that the
+    report names.
+    """
+    from context_bench.reports import build_page, write
     from context_bench.reports.renderers import takes_page
 
-    shown = page if page is not None and takes_page(output) else result
+    shown = result
+    if takes_page(output):
+        shown = page if page is not None else build_page(result, details=details, store=_named(place))
+    else:
+        options |= {"details": details}
+    if output == "table" and shown is not result:
+        options |= {"full": full}
     if out is None:
         if output == "table" and sys.stdout.isatty():
             options |= terminal()
@@ -58,12 +84,19 @@ def write_report(result: Any, output: str, out: Path | None, *, page: Any = None
             harmless(sys.stdout) if output in ("csv", "json", "html", "markdown") else sys.stdout,
             **options,
         )
-        own = families_of(result.manifest) if output == "table" else []
+        own = families_of(result.manifest) if output == "table" and full else []
         sys.stdout.write("".join(family.sections.below(result) for family in own))
         return
     with replacing(out, "w", encoding="utf-8", newline="") as file:
         write(shown, output, file, **options)
     say(f"report written to {out}")
+
+
+def _named(store: str) -> str:
+    """The store as a command names it: nothing for the usual one, and never a password."""
+    from context_bench.llm.redact import redact
+
+    return "" if store in ("", DEFAULT_STORE) else redact(store)
 
 
 def terminal() -> dict[str, Any]:

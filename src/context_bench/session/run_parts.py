@@ -181,7 +181,7 @@ def spend(options: RunOptions, store: Any, *names: str | None) -> Any:
 
 def manifest(options: RunOptions, data: list[Any], cells: list[Any], extra: dict[str, Any]) -> dict[str, Any]:
     """The run's options, complete enough to do it again; never a key."""
-    how = {"store", "out", "output", "quiet", "dry_run", "run", "resume", "executor", "ray_address"}
+    how = {"store", "out", "output", "full", "quiet", "dry_run", "run", "resume", "executor", "ray_address"}
     asked = options.model_dump(mode="json", exclude=how)
     return {
         "options": asked,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from context_bench.core.errors import BadInput
+from context_bench.core.lazy import LazyModule
 from context_bench.core.records import Call
 from context_bench.session import interrupts, run_parts
 from context_bench.session.flags import own, takes
@@ -20,7 +21,11 @@ from context_bench.session.options import StoredOptions
 from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
+    from rich import cells as rich_cells
+
     from context_bench.results import EvalResult
+else:
+    rich_cells = LazyModule("rich.cells")
 
 
 @takes(StoredOptions)
@@ -35,7 +40,6 @@ def list_runs(store: str, json: bool) -> int:
 
         print(library.dumps(found, indent=2))
         return 0
-    from context_bench.reports.table import run_list
     from context_bench.session.reporting import terminal
 
     print(run_list(found, **terminal()) if found else "no runs yet: context-bench --proxy URL --dataset NAME makes one")
@@ -44,6 +48,7 @@ def list_runs(store: str, json: bool) -> int:
 
 @takes(
     StoredOptions,
+    full=own("The whole report as a table, not the short one."),
     score_field=own("Another score than the run's own.", note=""),
     threshold=own("Another pass mark than the run's own.", note=""),
 )
@@ -52,6 +57,7 @@ def show(
     store: str,
     output: str,
     out: Path | None,
+    full: bool,
     score_field: str | None,
     threshold: float | None,
     imports: list[str] | None,
@@ -63,7 +69,8 @@ def show(
     run_parts.import_modules(imports or [])
     with opened_store(store) as opened:
         record = found_in(opened, run)
-        write_report(result_of(opened, record, score_field, threshold), output, out, details=details(opened, record.id))
+        result = result_of(opened, record, score_field, threshold)
+        write_report(result, output, out, full=full, place=store, details=details(opened, record.id))
     return 0
 
 
@@ -128,9 +135,9 @@ def rescore(
             raise judged.stopped
         result = result_of(opened, found_in(opened, record.id), score_field)
         if score_field is None:
-            report_stored(opened, record.id, result, output, out)
+            report_stored(opened, record.id, result, output, out, full=True, place=store)
         else:  # a list of runs tells what a run was made for
-            write_report(result, output, out, details=details(opened, record.id))
+            write_report(result, output, out, full=True, place=store, details=details(opened, record.id))
         return int(too_many_failures(result, max_failures))
 
 
@@ -177,7 +184,7 @@ def export(
             return 0
         more = {"canonical": True} if canonical else {}
         result, damage = result_of(opened, record), reporting.Damage()
-        write_report(result, format, out, details=details(opened, record.id), **more)
+        write_report(result, format, out, place=store, details=details(opened, record.id), **more)
         for row in result.rows:
             damage.note(row)
         damage.say()
@@ -339,9 +346,96 @@ def compare_runs(
     with found_run(first, store) as before:
         if second is None:
             found = within(before, metric=metric, margin=margin)
-            write_report(found, output, out)
+            write_report(found, output, out, full=True)
             return 0
         with found_run(second, store) as after:
             found = compare(before, after, metric=metric, margin=margin, systems=system, force=force, any_load=any_load)
-            write_report(found, output, out)
+            write_report(found, output, out, full=True)
     return 0
+
+
+_RUN_GAP = 2
+_NUMBERS = ("rows", "failed")
+_GIVEN_UP = ("started (UTC)", "failed", "systems", "status", "rows")  # in this order, where there is no room
+_LEAST_SYSTEMS = 16
+_STATUS_STYLES = {"done": "32", "interrupted": "33", "stopped": "33", "running": "36"}
+
+
+def run_list(runs: Sequence[Mapping[str, Any]], *, width: int | None = None, color: bool = False) -> str:
+    """Runs, as `RunRecord.describe` tells them, in lines of at most `width` columns (80 if not given).
+
+    A name stays whole, however long, since it is what other commands are given: one that fills the line has the rest on
+    the next.
+    """
+    from context_bench.reports.visible_text import visible
+
+    width = max(20, width or 80)
+    lines = [_cells(run) for run in runs]
+    names = max((rich_cells.cell_len(line["run"]) for line in lines), default=0)
+    titles = [title for title in lines[0] if title != "run"]
+    sizes = {
+        title: max(rich_cells.cell_len(title), *(rich_cells.cell_len(line[title]) for line in lines))
+        for title in titles
+    }
+    first = max(3, min(names, width // 3 if width >= 60 else 20))
+    shown = [*sizes, "systems"]
+    for title in _GIVEN_UP:
+        if _spare_width(first, sizes, shown, width) >= 0:
+            break
+        shown.remove(title)
+    systems = _spare_width(first, sizes, shown, width) + _LEAST_SYSTEMS
+    made = [_row({title: title for title in ("run", *shown)}, shown, sizes, first, 0, False)]
+    for run, line in zip(runs, lines, strict=True):
+        line["systems"] = _some([visible(name) for name in run["systems"]], systems)
+        made.append(_row(line, shown, sizes, first, width, color))
+    return "\n".join(made)
+
+
+def _cells(run: Mapping[str, Any]) -> dict[str, str]:
+    from context_bench.reports.visible_text import visible
+
+    started = str(run["started"])[:16].replace("T", " ")
+    told = {"run": run["name"], "started (UTC)": started, "status": run["status"]}
+    told |= {"rows": f"{run['rows']:,}", "failed": f"{run['failed']:,}"}
+    return {title: visible(cell, 300) for title, cell in told.items()}
+
+
+def _spare_width(first: int, sizes: Mapping[str, int], shown: Sequence[str], width: int) -> int:
+    """Columns that are left over when the systems have the least that makes sense."""
+    least = {**sizes, "systems": _LEAST_SYSTEMS}
+    return width - first - sum(least[title] + _RUN_GAP for title in shown)
+
+
+def _row(
+    line: Mapping[str, str], shown: Sequence[str], sizes: Mapping[str, int], first: int, width: int, color: bool
+) -> str:
+    name = line["run"]
+    cells = []
+    for title in shown:
+        cell = line[title]
+        if title in sizes:
+            space = " " * (sizes[title] - rich_cells.cell_len(cell))
+            styled = (
+                f"\x1b[{_STATUS_STYLES[cell]}m{cell}\x1b[0m"
+                if color and title == "status" and cell in _STATUS_STYLES
+                else cell
+            )
+            cell = space + styled if title in _NUMBERS else styled + space
+        cells.append(" " * _RUN_GAP + cell)
+    rest = "".join(cells).rstrip()
+    if rich_cells.cell_len(name) <= first:
+        return rich_cells.set_cell_size(name, first) + rest
+    return f"{name}\n{' ' * first}{rest}"
+
+
+def _some(names: Sequence[str], width: int) -> str:
+    """`a, b`, or `6 systems: a, b, …`: no name is torn unless even the first does not fit."""
+    whole = ", ".join(names)
+    if rich_cells.cell_len(whole) <= width or not names:
+        return whole
+    said = f"{len(names)} systems: " if len(names) > 1 else ""
+    for count in range(len(names) - 1, 0, -1):
+        part = f"{said}{', '.join(names[:count])}, …"
+        if rich_cells.cell_len(part) <= width:
+            return part
+    return f"{len(names)} systems" if said else rich_cells.set_cell_size(names[0], width - 1).rstrip() + "…"

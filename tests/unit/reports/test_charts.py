@@ -13,7 +13,7 @@ from context_bench.core.errors import MissingExtra
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.charts import KINDS, NARROW, WIDE, png, standalone, svg
-from context_bench.reports.page import BarPart, Chart, Figure, Gap, LinePoint, Mark, Point, Rated, Spread, TurnBar
+from context_bench.reports.page import BarPart, Card, Chart, Figure, Gap, LinePoint, Mark, Point, Rated, Spread, TurnBar
 from context_bench.reports.plotting import spread, turns_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,6 +54,9 @@ def chart(kind: str, names: list[str], *, reach: float | None = 0.1, equal: bool
             data += [TurnBar(name, turn, turn, 100.0 * turn, 10.0, 20.0) for turn in (1, 2, 3)]
         elif kind == "failures":
             data += [BarPart(name, each, Figure(place, "count"), 100) for each in ("TimedOut", "HTTPError")]
+        elif kind == "card":
+            gap = score(value - 0.5, reach)
+            data.append(Card(name, f"{name} saves.", "no loss ≥ 2 points", "non-inferior", "good", "full", gap, 0.02))
         else:
             data += [BarPart(name, each, Figure(value, "number")) for each in ("tokens sent", "cost: x")]
     return Chart(kind, kind, f"A chart: {kind}", "How to read it.", "across", "up", data)

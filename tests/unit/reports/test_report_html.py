@@ -24,7 +24,21 @@ from .conftest import make_result
 
 ANY = st.text(alphabet=st.characters(), max_size=40)
 TAGS = {
-    *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "footer", "div", "script"),
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "small",
+        "style",
+        "body",
+        "header",
+        "main",
+        "section",
+        "footer",
+        "div",
+        "script",
+    ),
     *(
         "h1",
         "h2",

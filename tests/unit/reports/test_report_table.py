@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -20,6 +21,36 @@ def test_it_fits_and_starts_with_the_verdicts(results: Callable[..., Result]) ->
             text = to_table(result, width=width)
             assert max(cell_len(line) for line in text.splitlines()) <= width
     assert to_table(result).index("kompact loses 0.061") < to_table(result).index("Quality")
+
+
+def test_the_short_form_answers_in_forty_lines_of_eighty_columns(result: Result) -> None:
+    many = replace(result, notes=[f"Note {number}: {'word ' * 40}" for number in range(20)])
+    for told in (result, many):
+        text = to_table(told, full=False)
+        assert len(text.splitlines()) <= 40
+        assert max(cell_len(line) for line in text.splitlines()) <= 80
+        assert all(f"{card.system} sends" in text for card in build_page(told).cards)
+        assert text.count("System") == 1
+        assert "All of it: context-bench show demo --full" in text
+        assert text.splitlines()[-1].startswith("Next: context-bench ")
+    assert "more notes with --full" in to_table(many, full=False)
+    assert "more note" not in to_table(result, full=False)
+
+
+def test_the_short_form_of_six_systems_of_the_user_fits_too(results: Callable[..., Result]) -> None:
+    found = results(systems=("full", "kompact", "headroom"))
+    names = [f"{name}-{number}" for name in ("kompact", "headroom") for number in range(3)]
+    rows = [replace(row, system=name) for name in names for row in found.rows if row.system == name.partition("-")[0]]
+    compared = [
+        replace(each, system=name)
+        for name in names
+        for each in found.comparisons
+        if each.system == name.partition("-")[0]
+    ]
+    summary = {name: found.summary[name.partition("-")[0]] for name in names}
+    text = to_table(replace(found, rows=rows, comparisons=compared, summary=summary, estimates={}, wire={}), full=False)
+    assert all(f"{name} sends" in text for name in names)
+    assert len(text.splitlines()) <= 40
 
 
 def test_wide_tables_are_cut_into_narrow_ones_that_repeat_the_names(result: Result) -> None:
@@ -90,7 +121,7 @@ def test_an_empty_result_says_so() -> None:
 def test_colour_only_on_request_and_never_with_no_color(result: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b" not in to_table(result)
-    assert "\x1b[31minferior" in to_table(result, color=True)
+    assert "\x1b[31mloss" in to_table(result, color=True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in to_table(result, color=True)
 

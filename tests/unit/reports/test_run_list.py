@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
-from context_bench.reports.table import run_list
+from context_bench.session.runs import run_list
 
 
 def run(name: str, systems: list[str], status: str = "done") -> dict[str, Any]:

@@ -42,7 +42,7 @@ SessionsArgument = Annotated[
 @takes(
     CompressOptions,
     "system proxy name tap upstream points window responder model controls probes types per_type max_examples "
-    "drift replicates trials eligibility judge_url judge_model criteria visibility rubric output out score_field "
+    "drift replicates trials eligibility judge_url judge_model criteria visibility rubric output out full score_field "
     "margin seed store run max_workers max_cost dry_run wire proxy_key_env proxy_version marker tap_check "
     "baseline evaluator metric imports api_key_env judge_key_env temperature max_tokens timeout example_timeout "
     "setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume reuse bodies price "

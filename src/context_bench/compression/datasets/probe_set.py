@@ -437,7 +437,7 @@ def _manifest(options: CompressOptions, data: Any) -> dict[str, Any]:
         "margin": {"value": None, "rule": "min(0.02, 10 % of full − none)", "score_field": "probe_score"},
         "datasets": [data.manifest()],
         "options": options.model_dump(
-            mode="json", exclude={"store", "out", "output", "quiet", "run", "resume", "dry_run"}
+            mode="json", exclude={"store", "out", "output", "full", "quiet", "run", "resume", "dry_run"}
         ),
         "notes": ["Chooses probes: answers here are scored in no other run."],
     }

@@ -48,7 +48,7 @@ app.command("cortex-compare")(memory_seed.cortex_compare)
 @app.command("run")
 @takes(
     MemoryOptions,
-    "system relay dataset model api_key max_examples qa_types output out score_field k questions budget_tokens "
+    "system relay dataset model api_key max_examples qa_types output out full score_field k questions budget_tokens "
     "reader mode floors judge_url judge_model seed store run max_workers max_cost dry_run probes overlay baseline "
     "margin trials tap upstream evaluator metric imports api_key_env judge_key_env temperature max_tokens timeout "
     "example_timeout setup_timeout run_timeout rpm tpm judge_rpm judge_tpm fixed_concurrency retries resume reuse "

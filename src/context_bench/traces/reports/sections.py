@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from context_bench.reports.cards import card_of
 from context_bench.reports.declared import ReportContext, mapping
 from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sentence, Table
 from context_bench.stats.intervals import Interval
@@ -138,6 +139,7 @@ def _page(
         baseline=None,
         score_field=None,
         verdicts=verdicts,
+        cards=[card_of(each) for each in verdicts],
         sections=sections,
         notes=notes,
         rows=cast(Any, rows),  # only counted
