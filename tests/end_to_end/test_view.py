@@ -44,20 +44,23 @@ def store(tmp_path):
 def test_it_prints_an_address_serves_behind_it_and_ends_quietly(store):
     command = [sys.executable, "-m", "context_bench", "view", str(store), "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as viewer:
-        address = viewer.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:")
-        assert "Ctrl-C stops" in viewer.stderr.readline()
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor())
-        page = direct.open(address).read().decode()
-        assert ">seen</a>" in page
-        assert "echoes" in page
-        stranger = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            stranger.open(address.partition("?")[0])
-        viewer.send_signal(signal.SIGINT)
-        rest = viewer.stderr.read()
-        assert viewer.wait(60) == 0
-        assert "Traceback" not in rest
+        try:
+            address = viewer.stdout.readline().strip()
+            assert address.startswith("http://127.0.0.1:")
+            assert "Ctrl-C stops" in viewer.stderr.readline()
+            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor())
+            page = direct.open(address).read().decode()
+            assert ">seen</a>" in page
+            assert '<span class="count">3</span>' in page
+            stranger = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                stranger.open(address.partition("?")[0])
+            viewer.send_signal(signal.SIGINT)
+            rest = viewer.stderr.read()
+            assert viewer.wait(60) == 0
+            assert "Traceback" not in rest
+        finally:
+            viewer.kill()  # else leaving the block waits for a viewer that nobody stopped
 
 
 def test_without_a_store_it_says_so_and_makes_none(tmp_path, capsys):
