@@ -347,6 +347,7 @@ def is_reference(value: Mapping[str, Any]) -> bool:
 
 
 HIDDEN = "[redacted]"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>`]+")
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>]+@")
 
 
@@ -411,8 +412,7 @@ def secrets_of(plugins: Iterable[Any], environment: Mapping[str, str] | None = N
     if names := sorted({name for url in urls for name in plain_parameters(url)}):
         notes.append(
             f"Query parameters of the URLs asked: {', '.join(names)}. Their values are masked wherever they occur, in "
-            "answers before "
-            "they are scored as well; a value that an answer may hold belongs in a header."
+            "answers before they are scored as well; a value that an answer may hold belongs in a header."
         )
     return Secrets(found, notes)
 
@@ -421,9 +421,9 @@ def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator
     if depth > 4 or id(value) in seen or len(seen) > 2_000:
         return
     if isinstance(value, str):
-        if "://" in value:
-            urls.append(value)
-            yield from secrets_in_url(value)
+        for url in _urls_in(value) if "://" in value else ():
+            urls.append(url)
+            yield from secrets_in_url(url)
         return
     if isinstance(value, int | float | bytes | None):
         return
@@ -432,6 +432,13 @@ def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator
         if isinstance(item, str) and name is not None and field_names_a_secret(name):
             yield from _of_attribute(name, item)
         yield from _inside(item, seen, urls, depth + 1)
+
+
+def _urls_in(text: str) -> list[str]:
+    """The URL that a setting is, or the URLs that a longer text holds, such as a command or a program."""
+    if _URL.match(text) and "\n" not in text:
+        return [text]
+    return [found[0] for found in islice(_URL.finditer(text), 100)]
 
 
 def _of_attribute(name: str, value: str) -> Iterator[str]:

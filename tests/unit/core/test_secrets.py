@@ -222,5 +222,17 @@ def test_values_of_a_query_that_answers_may_hold_are_masked_as_whole_values_only
     assert note.startswith("Query parameters of the URLs asked: user.")
 
 
+def test_of_a_program_only_its_urls_are_read_for_parameters() -> None:
+    program = """ask = post("http://127.0.0.1:8000/v1?user=mz-5521-planted", body)
+    # Is there more? Then: reply = one of "TALK", or "SUBMIT" alone; else stop = never
+    print(reply)"""
+    masked = secrets_of([SimpleNamespace(program=program)], {})
+    [note] = masked.notes
+    assert note.startswith("Query parameters of the URLs asked: user.")
+    assert "mz-5521-planted" not in masked.text("your mz-5521-planted is wrong")
+    for text in ("one of TALK, or SUBMIT alone", "print(reply)"):
+        assert masked.text(text) == text
+
+
 def test_a_key_of_figures_alone_is_named_in_the_notes() -> None:
     assert "ordinary words" in environment_notes({"OPENAI_API_KEY": "100000"})[0]
