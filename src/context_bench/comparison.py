@@ -12,6 +12,7 @@ print(compare(before, after, metric="f1").comparisons[0].sentence)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
@@ -21,7 +22,18 @@ from context_bench.core.roles import CANDIDATE, ArmRole, roles_in, second_answer
 from context_bench.core.rows import different_load
 from context_bench.results import EvalResult
 
-__all__ = ["EARLIER", "candidates", "compare", "differences", "planned_margin", "score_of", "spreads", "within"]
+__all__ = [
+    "EARLIER",
+    "Loss",
+    "candidates",
+    "compare",
+    "differences",
+    "losses",
+    "planned_margin",
+    "score_of",
+    "spreads",
+    "within",
+]
 
 #: What the earlier run's arm is called beside the later one's of the same name.
 EARLIER = "{name} before"
@@ -117,6 +129,47 @@ def within(
     compared.manifest |= _manifest(result, result, field, margin)
     compared.notes = list(dict.fromkeys(compared.notes))
     return compared
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One example on which a system scored less than its baseline. `change`: its score less the baseline's; negative.
+    `row` and `baseline`: both rows.
+    """
+
+    change: float
+    row: EvalRow
+    baseline: EvalRow
+
+
+def losses(
+    result: Result, system: str, *, baseline: str | None = None, metric: str | None = None, least: float = 0.0
+) -> list[Loss]:
+    """The examples on which `system` scored less than `baseline`, the greatest loss first, then in the order of the
+    run.
+
+    Rows are paired by dataset, example, trial and shape; rows without a score, such as failures, are in no pair.
+    `baseline`: by default the one that the run compares the system with. `metric`: by default the score that the run is
+    about. `least`: losses of at most this much are left out. Raises `UnknownName` for a system or a score that the run
+    has not, `NotComparable` where no baseline is known.
+    """
+    for name in (system, baseline):
+        if name is not None and name not in result.summary:
+            raise UnknownName("system", name, result.summary)
+    against = baseline or next((each.baseline for each in result.comparisons if each.system == system), None)
+    if against is None:
+        raise NotComparable(f"the run compares {system} with no baseline; name one of {', '.join(result.summary)}")
+    field = score_of(result.rows, metric or _score_field(result) or "f1")
+    theirs = {_key(row): row for row in _of(result, against)}
+    found = [
+        Loss(change, row, other)
+        for row in _of(result, system)
+        if (other := theirs.get(_key(row))) is not None
+        and (mine := real(row.scores.get(field))) is not None
+        and (reached := real(other.scores.get(field))) is not None
+        and (change := mine - reached) < -least
+    ]
+    return sorted(found, key=lambda each: each.change)
 
 
 def spreads(result: Result, metric: str | None = None, margin: float = 0.02) -> list[dict[str, Any]]:

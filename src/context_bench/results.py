@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+    from context_bench.comparison import Loss
     from context_bench.reports.charts import Picture
 
 __all__ = ["Comparison", "Estimate", "EvalResult", "EvalRow"]
@@ -64,6 +65,32 @@ class EvalResult(Result):
         found = combined(self.metrics, [metric.compute(own) for metric in self.metrics], score)
         found.pop("pareto_rank", None)  # one system's rows cannot tell
         return found
+
+    def compare(self, other: Result | None = None, **options: Any) -> EvalResult:
+        """Hold this run against an earlier one of the same systems; without `other`, its systems against its baseline.
+
+        `options` and errors are those of `comparison.compare` and `comparison.within` (`metric`, `margin`, …).
+        """
+        from context_bench.comparison import compare, within
+
+        return within(self, **options) if other is None else compare(other, self, **options)
+
+    def losses(
+        self, system: str, *, baseline: str | None = None, metric: str | None = None, least: float = 0.0
+    ) -> list[Loss]:
+        """The examples on which `system` scored less than its baseline, the greatest loss first; see
+        `comparison.losses`.
+        """
+        from context_bench.comparison import losses
+
+        return losses(self, system, baseline=baseline, metric=metric, least=least)
+
+    def __str__(self) -> str:
+        """The answers in at most ten lines; `context_bench.reports.to_table` has every figure."""
+        from context_bench.reports import build_page
+        from context_bench.reports.table import in_brief
+
+        return in_brief(build_page(self))
 
     def to_json(self) -> str:
         """The whole result as JSON text (always valid; what was not measured is absent)."""

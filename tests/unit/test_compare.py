@@ -108,6 +108,45 @@ def test_one_run_against_its_baseline_with_a_margin_of_ones_own(runs, run):
     assert "Margin chosen after the run" in found["comparisons"][0]["sentence"]
 
 
+def test_what_a_system_lost_comes_with_both_rows_the_greatest_loss_first(runs):
+    result = EvalResult.from_json((runs / "broken.json").read_text())
+    found = result.losses("proxy")
+    assert [each.row.example_id for each in found] == [number for number in range(240) if number % 4 == 0]
+    assert {each.change for each in found} == {-1.0}
+    assert {(each.row.system, each.baseline.system) for each in found} == {("proxy", "full")}
+    assert all(each.row.example_id == each.baseline.example_id for each in found)
+    assert result.losses("full", baseline="proxy") == []
+    assert result.losses("proxy", least=1.0) == []
+    found[0].row.scores["f1"] = -0.5
+    found[5].row.scores["f1"] = None
+    changes = [each.change for each in result.losses("proxy", metric="mean_f1")]
+    assert (changes[0], len(changes)) == (-1.5, 59), "without a score there is no pair"
+    with pytest.raises(UnknownName, match="other"):
+        result.losses("other")
+    with pytest.raises(NotComparable, match="name one of proxy, full, none"):
+        result.losses("full")
+
+
+def test_a_result_compares_itself_as_the_command_does(runs):
+    before, broken = (EvalResult.from_json((runs / f"{name}.json").read_text()) for name in ("before", "broken"))
+    assert broken.compare(before).comparisons == compare(before, broken).comparisons
+    assert broken.compare(margin=0.4).comparisons == within(broken, margin=0.4).comparisons
+
+
+def test_a_printed_result_is_ten_lines_at_most(runs):
+    result = EvalResult.from_json((runs / "broken.json").read_text())
+    lines = str(result).split("\n")
+    assert lines[0] == "Evaluation Results: 240 examples, 720 rows"
+    assert lines[1].startswith("loss · proxy: quality suffers: 25 points lost")
+    assert "The checks worked" in lines[-1]
+    many = done(*(Answers(f"a{number}", 3) for number in range(30)), Answers("full"), examples=EXAMPLES[:8])
+    lines = str(many).split("\n")
+    assert len(lines) == 10
+    assert lines[-1] == "and 22 more"
+    alone = str(done(Answers("only"), examples=EXAMPLES[:3]))
+    assert alone.split("\n")[1].startswith("only: mean_score 1")
+
+
 def test_runs_that_measured_different_things_are_not_compared(runs, run):
     other = json.loads((runs / "same.json").read_text())
     other["manifest"]["options"]["model"] = ["another"]

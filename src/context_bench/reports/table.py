@@ -22,6 +22,7 @@ from context_bench.reports.page import MISSING, Cell, Figure, Page, Section, Tab
 from context_bench.reports.visible_text import TEXT_LIMIT, markdown, visible
 
 WIDTH = 80
+BRIEF = 10  # lines of a result that is printed
 SHORT = 40  # lines of the short form, for up to six systems
 _KEY_WIDTH = 26  # of the first column; longer names are folded
 _TEXT_WIDTH = 34  # of any other column
@@ -154,6 +155,22 @@ def _next(page: Page) -> Iterator[Text]:
         yield Text(f"All of it: {visible(page.whole, TEXT_LIMIT)}", style="dim")
     if command := next((card.command for card in page.cards if card.command not in ("", page.whole)), ""):
         yield Text(f"Next: {visible(command, TEXT_LIMIT)}")
+
+
+def in_brief(page: Page) -> str:
+    """The answers of a page in at most ten lines, none of them wrapped: what it is about, a line for each card (or
+    each system, where nothing is said of any), the checks.
+    """
+    said = [*page.headline, *(f"{card.chip} · {card.title}" if card.chip else card.title for card in page.cards)]
+    for name, numbers in page.summary.items() if not page.cards else ():
+        known = ", ".join(f"{key} {value:.3g}" for key, value in [*numbers.items()][:6] if value is not None)
+        said.append(f"{name}: {known or 'nothing measured'}")
+    room = BRIEF - 1 - bool(page.checks)
+    if len(said) > room:
+        said = [*said[: room - 1], f"and {len(said) - room + 1} more"]
+    counted = f"{_counted(page.examples, 'example')}, {_counted(len(page.rows), 'row')}"
+    lines = [f"{page.title}: {counted}", *said, *([page.checks] if page.checks else [])]
+    return "\n".join(visible(line, TEXT_LIMIT) for line in lines)
 
 
 def _section(section: Section, width: int) -> Iterator[Text | RichTable | Padding]:
