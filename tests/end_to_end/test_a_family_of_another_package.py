@@ -143,7 +143,7 @@ def test_a_run_of_it_is_in_every_form_of_the_report(package, capsys, tmp_path):
         15.0,
     )
     for form in ("table", "markdown", "html"):
-        text = shown(capsys, "show", "counted", "--store", store, "--output", form)
+        text = shown(capsys, "show", "counted", "--full", "--store", store, "--output", form)
         assert "Letters of the answers" in text
         assert "letters counted" in text
         assert "Scored by letters." in text

@@ -75,7 +75,7 @@ def shown(capsys: pytest.CaptureFixture[str], *line: str) -> str:
 def test_it_is_in_every_form_of_the_report(package, capsys):
     shown(capsys, "run", "--system", "py:./echoing.py:Echo", "--dataset", "asked.jsonl", "--evaluator", "ruler",
           "--metric", "longest", "--run", "measured", "--store", "store.db")  # fmt: skip
-    told = ("show", "measured", "--store", "store.db", "--output")
+    told = ("show", "measured", "--full", "--store", "store.db", "--output")
     document = json.loads(shown(capsys, *told, "json"))
     assert document["summary"]["echo"]["longest_wait"] == 12.5
     assert document["rows"][0]["scores"]["answer_width"] == 7.0

@@ -86,7 +86,10 @@ def test_a_proxy_a_hook_and_nothing(tmp_path):
     assert b"sk-of-this-arm-alone" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
     for name in ("table", "markdown", "html"):
         out = tmp_path / f"report.{name}"
-        assert main(["show", "r", "--store", str(tmp_path / "store.db"), "--output", name, "--out", str(out)]) == 0
+        assert (
+            main(["show", "r", "--full", "--store", str(tmp_path / "store.db"), "--output", name, "--out", str(out)])
+            == 0
+        )
         assert "Does one task decide?" in out.read_text()
 
 

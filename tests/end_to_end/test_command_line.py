@@ -182,7 +182,7 @@ def test_equal_runs_export_equal_bytes(place, model):
 def test_every_format_of_a_stored_run(place, model, output, sign, capsys):
     assert bench(model, "--run", "one", *JSON) == 0
     capsys.readouterr()
-    assert main(["show", "one", "--output", output]) == 0
+    assert main(["show", "one", "--full", "--output", output]) == 0
     assert sign in capsys.readouterr().out
 
 

@@ -186,6 +186,7 @@ def test_nothing_but_the_command_is_needed(tmp_path, port, capsys):
             "--per-type",
             "1",
             "--quiet",
+            "--full",
         ]
         assert main([*line, "--store", str(tmp_path / "store.db")]) == 0
     told = capsys.readouterr().out

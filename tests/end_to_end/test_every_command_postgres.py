@@ -7,7 +7,9 @@ import json
 import socket
 import sys
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
+from shlex import quote
 
 import aiohttp
 import pytest
@@ -218,5 +220,6 @@ def test_with_every_command(store, command, monkeypatch):
     assert main(["copy", "--store", "file.db", "--to", other]) == 0
     for name, report in before.items():
         assert shown(other, name) == report, name
-    assert shown(other, "session", "html") == shown(store, "session", "html")
+    pages = [unescape(shown(at, "session", "html").decode()).replace(quote(str(at)), "") for at in (other, store)]
+    assert pages[0] == pages[1]
     assert "already" in command("copy", "--to", other)

@@ -127,6 +127,6 @@ def test_repetitions_dirt_and_figures_of_set_ups_are_in_the_report(tmp_path, mon
         "overhead_p50",
         "score_per_1k_tokens",
     } <= numbers.keys()
-    assert run_line(["show", "r"]) == 0
+    assert run_line(["show", "r", "--full"]) == 0
     shown = capsys.readouterr().out
     assert all(words in shown for words in ("Between repetitions", "bytes/item", "harness p50", "as it was read"))

@@ -86,7 +86,7 @@ def test_the_commands_on_runs_know_it(place, capsys):
     scored(place, status=lambda run, gold: "resolved" if run == "claude" else "unknown")
     for words, code, told in (
         (("runs",), 0, "claude"),
-        (("show", "claude"), 0, "What had been read in the end"),
+        (("show", "claude", "--full"), 0, "What had been read in the end"),
         (("compare", "claude", "mini"), 0, "coverage.line"),
         (("gate", "claude", "--min", "coverage.line=0.5"), 0, "gate passed"),
         (("gate", "mini", "--min", "coverage.line=0.9"), 4, "below 0.9"),
