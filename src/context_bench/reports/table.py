@@ -103,7 +103,7 @@ def _head(page: Page, width: int) -> Iterator[Text]:
 
 
 def _answer(page: Page, *, terms: bool) -> Iterator[Text | RichTable]:
-    """What can be said of the whole run, the cards, and the line on the controls."""
+    """Facts on the whole run, the cards, and the line on the controls."""
     for each in page.headline:
         yield Text(visible(each, TEXT_LIMIT))
     if page.cards:
