@@ -132,6 +132,20 @@ def test_in_the_dark_the_paper_is_dark_and_the_ink_is_light(houses, read):
     assert lightness(page, "color") < 150 < 600 < lightness(page, "backgroundColor")
 
 
+def before_appendix(page):
+    """Pixels down to the appendix, at 1280 across."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    return page.locator("#appendix").bounding_box()["y"]
+
+
+def test_what_stands_before_the_appendix_is_short(houses, read):
+    page = read(houses)
+    assert before_appendix(page) <= 4_000
+    assert not page.locator("#appendix").get_attribute("open")
+    page.get_by_role("link", name="All metrics").click()
+    expect(page.get_by_role("heading", name="All metrics")).to_be_in_viewport()
+
+
 @pytest.mark.program("npm")
 def test_no_barriers_in_the_report(houses, read, no_barriers):
     page = read(houses)
@@ -146,6 +160,7 @@ def test_no_barriers_in_the_report(houses, read, no_barriers):
 def test_no_barriers_in_reports_of_other_kinds(kind, folder, aside, read, no_barriers):
     page = read(aside(kind, folder / f"{kind.__name__}.html"))
     assert overflow(page) == 0
+    assert before_appendix(page) <= (6_000 if kind is material.memory else 4_000)
     no_barriers(page)
 
 

@@ -121,10 +121,10 @@ def _saved(report: ReportContext, each: Comparison, control: bool) -> dict[str, 
 
 
 def changes(report: ReportContext) -> list[SystemChanges]:
-    """The requests of each system that were changed on their way."""
+    """The requests of each system that were changed on their way; of a control only where there are any."""
     found = []
     for line, each in report.lines:
-        if each.compared:
+        if each.compared and (each.changed or not report.roles.get(line[0], CANDIDATE).is_control):
             place, row = each.instance or (None, None)
             found.append(SystemChanges(report.label(line), each.changed, each.compared, place, row))
     return found

@@ -2,7 +2,7 @@
 // Rows are data: cells are made with textContent only, so no text can become markup. What a row opens to was made, escaped, when the page
 // was built; it is unpacked and parsed as a document of its own, in which nothing runs, and its elements are taken over.
 const block = JSON.parse(document.getElementById("row-data").textContent);
-const { columns, details } = block, PAGE = 50;
+const { columns, details } = block, PAGE = 20;
 let rowData = [], shown = [], page = 0, sortBy = null, descending = false;
 const open = new Set(), chunks = new Map(), $ = (id) => document.getElementById(id);
 
