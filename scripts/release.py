@@ -20,15 +20,13 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-#: Where the project is published, such as https://host/owner/name; empty while it is nowhere. Links of the README that
-#: are relative lead nowhere on an index: a release for one wants this, and `project.urls` in pyproject.toml.
-REPOSITORY = ""
 NAME = "context-bench-tool"
 _UNRELEASED = "## [Unreleased]"
 #: Fields of the wheel's metadata that an index shows.
@@ -84,10 +82,10 @@ def _release(out: Path, *, dry: bool) -> None:
         log.write_text(renamed, encoding="utf-8")
     print(f"{'dry run: ' if dry else ''}{NAME} {version} in {out}: {', '.join(path.name for path in made)}, SHA256SUMS")
     print(f"Next: commit CHANGELOG.md; git tag -s v{version}; uv publish {out}/*.whl {out}/*.tar.gz")
-    if not REPOSITORY:
-        print(
-            "REPOSITORY in scripts/release.py is empty: on an index, relative links of the README would lead nowhere."
-        )
+    if not tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]["hooks"][
+        "custom"
+    ]["repository"]:
+        print("pyproject.toml names no repository: on an index the README has no links and no picture.")
 
 
 def version_of(module: str) -> str:
@@ -120,6 +118,11 @@ def faults_of_wheel(wheel: Path, version: str) -> list[str]:
     if f"{info}METADATA" in names:
         metadata = archive.read(f"{info}METADATA").decode()
         faults += [f"its metadata has no {field}" for field in _FIELDS if not re.search(f"(?m)^{field}: .", metadata)]
+        faults += [
+            f"its README links to {link}, which leads nowhere on an index"
+            for link in re.findall(r"\]\(([^)\s]+)\)", metadata)
+            if not re.match(r"[a-z]+:|#", link)
+        ]
     return faults
 
 

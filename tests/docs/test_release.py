@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+import metadata as hook  # noqa: E402
 import release  # noqa: E402
 
 
@@ -52,6 +53,41 @@ def test_the_wheel_has_types_licence_and_what_an_index_shows(made):
     assert "Author: The context-bench developers" in metadata
     assert "License-Expression: MIT" in metadata
     assert "Classifier: Typing :: Typed" in metadata
+
+
+def test_no_link_of_what_an_index_shows_is_relative(made):
+    (wheel,) = made[0].glob("*.whl")
+    archive = zipfile.ZipFile(wheel)
+    shown = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
+    assert "Description-Content-Type: text/markdown" in shown
+    assert "# context-bench" in shown
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", shown) if ":" not in link] == []
+
+
+README = """[![MIT](docs/mit.svg)](LICENSE) ![bars](docs/bars.svg) [the tour](docs/tour.md#one) [here](#install)
+[out](https://example.org/a)
+```sh
+echo "[kept](as/it/is)"
+```
+"""
+
+
+def test_with_an_address_links_lead_to_the_tag():
+    at = "https://host.example/me/it"
+    assert hook.long_description(README, at + "/", "v1.2.3").splitlines() == [
+        f"[![MIT]({at}/raw/v1.2.3/docs/mit.svg)]({at}/blob/v1.2.3/LICENSE) ![bars]({at}/raw/v1.2.3/docs/bars.svg) "
+        f"[the tour]({at}/blob/v1.2.3/docs/tour.md#one) [here](#install)",
+        "[out](https://example.org/a)",
+        *README.splitlines()[2:],
+    ]
+
+
+def test_without_an_address_words_stay():
+    assert hook.long_description(README, "", "v1.2.3").splitlines() == [
+        "*MIT* *bars* the tour [here](#install)",
+        "[out](https://example.org/a)",
+        *README.splitlines()[2:],
+    ]
 
 
 def test_the_components_are_those_of_the_lock(made):

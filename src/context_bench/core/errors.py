@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -112,9 +113,9 @@ def install_line(extra: str = "") -> str:
     """
     named = f"[{extra}]" if extra else ""
     origin = _origin()
-    installer = "pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
+    installer, after = _installer()
     if "dir_info" in origin:
-        return f"{installer} '.{named}' in a checkout of context-bench"
+        return f"{installer} '.{named}' in a checkout of context-bench{after}"
     if address := origin.get("url"):
         vcs = str((origin.get("vcs_info") or {}).get("vcs") or "")
         # An index's or a repository's address may hold a password, though the standard says that it must not.
@@ -124,10 +125,30 @@ def install_line(extra: str = "") -> str:
         wanted = DISTRIBUTION + named
     else:
         wheel = f"{DISTRIBUTION.replace('-', '_')}-{_version()}-py3-none-any.whl{named}"
-        return f"{installer} '{wheel}' in the folder of that wheel (the name is on no index yet)"
+        return f"{installer} '{wheel}' in the folder of that wheel (the name is on no index yet){after}"
     if _for_one_command():
         return f"uvx --from '{wanted}' context-bench …"
-    return f"{installer} '{wanted}'"
+    return f"{installer} '{wanted}'{after}"
+
+
+def _installer() -> tuple[str, str]:
+    """The words that install packages into this environment, by what is there; and what is said after them."""
+    if find_spec("pip"):
+        return "pip install", ""
+    if uv_program():
+        return f"uv pip install --python {sys.executable}", ""
+    if find_spec("ensurepip"):
+        return f"{sys.executable} -m ensurepip && {sys.executable} -m pip install", ""
+    return f"{sys.executable} -m pip install", ", once this Python has pip (neither pip nor uv was found)"
+
+
+def uv_program() -> str | None:
+    """The path of uv: beside this Python, as `uvx` and `uv run` name it to what they start, or on the PATH."""
+    name = "uv.exe" if sys.platform == "win32" else "uv"
+    named = os.environ.get("UV")
+    places = [Path(sys.executable).parent / name, *([Path(named)] if named else [])]
+    places += [Path(folder) / name for folder in os.get_exec_path()]
+    return next((str(place) for place in places if place.is_file() and os.access(place, os.X_OK)), None)
 
 
 def _version() -> str:

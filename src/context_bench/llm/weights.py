@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from context_bench.core.errors import BadInput, PreflightFailed, install_line, needed
+from context_bench.core.errors import BadInput, PreflightFailed, install_line, needed, uv_program
 from context_bench.core.keys import hash_file
 from context_bench.core.machine import cache_folder as cache_folder
 from context_bench.llm.redact import redact
@@ -223,9 +223,7 @@ def _commands(place: Path, wanted: Sequence[str], *, unpacked: bool = False) -> 
     if importlib.util.find_spec("pip") is not None:
         way = ["install", *into] if unpacked else ["download", "--dest", str(place)]
         yield [sys.executable, "-m", "pip", *way, *options, "--disable-pip-version-check", *wanted]
-    beside = Path(sys.executable).parent / "uv"
-    # `uvx` and `uv run` say where uv is; their environments have no pip.
-    if uv := str(beside) if beside.is_file() else os.environ.get("UV") or shutil.which("uv"):
+    if uv := uv_program():
         yield [uv, "pip", "install", *options, "--python", sys.executable, *into, *wanted]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -28,17 +29,59 @@ ELSEWHERE = {
 }
 
 
+#: what is there → the words that install with it, and what is said after them
+INSTALLERS = {
+    "pip, uv": ("pip install", ""),
+    "pip": ("pip install", ""),
+    "uv, ensurepip": (f"uv pip install --python {sys.executable}", ""),
+    "ensurepip": (f"{sys.executable} -m ensurepip && {sys.executable} -m pip install", ""),
+    "": (f"{sys.executable} -m pip install", ", once this Python has pip (neither pip nor uv was found)"),
+}
+
+
+def only(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what installs packages, only this is there."""
+    monkeypatch.setattr(errors, "find_spec", lambda name: object() if name in there.split(", ") else None)
+    monkeypatch.setattr(errors, "uv_program", lambda: "/bin/uv" if "uv" in there.split(", ") else None)
+
+
 @pytest.mark.parametrize("place", ELSEWHERE)
-@pytest.mark.parametrize("pip", [True, False])
+@pytest.mark.parametrize("there", INSTALLERS)
 def test_the_command_names_where_this_installation_came_from(
-    place: str, pip: bool, monkeypatch: pytest.MonkeyPatch
+    place: str, there: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted, wanted = ELSEWHERE[place]
     monkeypatch.setattr(errors, "REGISTERED", True)
     monkeypatch.setattr(errors, "_origin", lambda: noted)
-    monkeypatch.setattr(errors, "find_spec", lambda name: object() if pip else None)
-    installer = "pip install" if pip else f"uv pip install --python {sys.executable}"
-    assert install_line("plots") == f"{installer} '{wanted}'"
+    only(there, monkeypatch)
+    installer, after = INSTALLERS[there]
+    assert install_line("plots") == f"{installer} '{wanted}'{after}"
+
+
+def test_uv_is_found_beside_python_where_it_says_and_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(place: str) -> Path:
+        made = tmp_path / place / ("uv.exe" if sys.platform == "win32" else "uv")
+        made.parent.mkdir()
+        made.touch(0o755)
+        return made
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "uv").touch(0o644)  # no program
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
+    monkeypatch.delenv("UV", raising=False)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "empty"), str(tmp_path / "plain")]))
+    assert errors.uv_program() is None
+    on_path = program("path")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "plain"), str(on_path.parent)]))
+    assert errors.uv_program() == str(on_path)
+    named = program("named")
+    monkeypatch.setenv("UV", str(named))
+    assert errors.uv_program() == str(named)
+    beside = program("env")
+    assert errors.uv_program() == str(beside)
 
 
 @pytest.mark.parametrize("noted", ["", "no json", "[]", None])
@@ -65,11 +108,11 @@ def test_what_runs_under_uvx_is_called_anew_with_the_extra(monkeypatch: pytest.M
     assert install_line("plots") == "uvx --from 'context-bench-tool[plots] @ file:///w/x.whl' context-bench …"
 
 
-@pytest.mark.parametrize("pip", [True, False])
-def test_this_checkout_says_so(pip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "find_spec", lambda name: object() if pip else None)
-    installer = "pip install" if pip else f"uv pip install --python {sys.executable}"
-    assert install_line("plots") == f"{installer} '.[plots]' in a checkout of context-bench"
+@pytest.mark.parametrize("there", INSTALLERS)
+def test_this_checkout_says_so(there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(there, monkeypatch)
+    installer, after = INSTALLERS[there]
+    assert install_line("plots") == f"{installer} '.[plots]' in a checkout of context-bench{after}"
 
 
 @pytest.mark.parametrize(
