@@ -4,6 +4,7 @@ test_every_block.py.
 
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -21,6 +22,9 @@ from context_bench.memory.systems.command import CommandClient
 from context_bench.traces.reports.trace_summary import COLUMNS
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import badges  # noqa: E402
+
 README = (ROOT / "README.md").read_text()
 PAGES = {
     path.relative_to(ROOT / "docs").as_posix(): path.read_text()
@@ -85,6 +89,32 @@ def test_links_and_pictures_are_there(page):
     for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         made = "reference/" in link  # by `make docs`
         assert "://" in link or made or (place.parent / link).exists(), link
+
+
+def test_the_readme_is_short_and_shows_what_the_tour_prints():
+    lines = README.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 240
+    shown = [" ".join(line[2:].split()) for line in lines if line.startswith("#> ")]
+    tour = " ".join(PAGES["tour.md"].split())
+    assert len(shown) == 2 * 3
+    assert [line for line in shown if line not in tour] == []
+
+
+def test_badges_are_those_of_the_projects_own_files():
+    for name, (left, right) in badges.told().items():
+        kept = (ROOT / f"docs/pictures/badge-{name}.svg").read_text("utf-8")
+        assert kept == badges.drawn(left, right), "run python scripts/badges.py"
+        assert f"docs/pictures/badge-{name}.svg" in README
+    assert "shields.io" not in README
+
+
+def test_one_table_tells_which_command_answers_which_question():
+    table = PAGES["index.md"].partition("## Is it for me?")[2].partition("| you have |")[2]
+    named = set(re.findall(r"`([a-z]+)", table.split("\n\n")[0]))
+    asked = {"watch", "replay", "explain", "grade", "doctor", "run", "compress", "memory", "agent", "trace", "gate"}
+    assert asked <= named <= COMMANDS.keys()
+    assert [name for name, text in PAGES.items() if "| you have | you want to know |" in text] == ["index.md"]
 
 
 # Families
