@@ -111,9 +111,11 @@ def faults_of_wheel(wheel: Path, version: str) -> list[str]:
     archive = zipfile.ZipFile(wheel)
     names = archive.namelist()
     info = f"{NAME.replace('-', '_')}-{version}.dist-info/"
+    data = f"{info.removesuffix('dist-info/')}data/data/share/"  # what goes beside the environment's programs
     wanted = ["context_bench/py.typed", f"{info}licenses/LICENSE", f"{info}METADATA", f"{info}entry_points.txt"]
+    wanted += [f"{data}man/man1/context-bench.1", f"{data}bash-completion/completions/context-bench"]
     faults = [f"{wheel.name} lacks {name}" for name in wanted if name not in names]
-    faults += [f"{wheel.name} holds {name}" for name in names if not name.startswith(("context_bench/", info))]
+    faults += [f"{wheel.name} holds {name}" for name in names if not name.startswith(("context_bench/", info, data))]
     faults += [f"{wheel.name} holds {name}" for name in names if "__pycache__" in name]
     if f"{info}METADATA" in names:
         metadata = archive.read(f"{info}METADATA").decode()

@@ -4,6 +4,7 @@ Only the command line is used, so the texts hold wherever the code lies.
 """
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from context_bench.__main__ import main
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "scripts"))
+import manual  # noqa: E402
+
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -63,3 +67,22 @@ def test_every_command_has_its_help_kept(ask, golden, refreshing):
 @pytest.mark.parametrize("line", kept("help"))
 def test_help_reads_as_it_is_kept(line, ask, golden):
     hold(line, ask, golden)
+
+
+@pytest.mark.parametrize(
+    "name", ["man/man1/context-bench.1", *(f"completions/{file}" for file in manual.SHELLS.values())]
+)
+def test_what_the_wheel_installs_for_man_and_shells_is_current(name, golden):
+    golden(f"../../share/{name}", manual.files()[name])
+
+
+def test_the_manual_page_has_every_command_and_option():
+    page = manual.manual()
+    lines = page.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith(".")} == {".TH", ".SH", ".SS", ".B", ".TP", ".PP"}
+    plain = page.replace("\\-", "-").replace("\\e", "\\")
+    for line in kept("help-all"):
+        text = (HERE / "help-all" / f"{line or 'context-bench'}.txt").read_text()
+        assert not line or f".SS context-bench {line}" in plain, line
+        for option in re.findall(r"^  (?:-\w, )?(--[a-z][a-z-]+)", text, re.M) if line else ():
+            assert option == "--help" or re.search(rf"^\.B .*{option}\b", plain, re.M), (line, option)

@@ -1,0 +1,1 @@
+complete --command context-bench --no-files --arguments "(env _CONTEXT_BENCH_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) context-bench)" --condition "env _CONTEXT_BENCH_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) context-bench"
