@@ -18,7 +18,7 @@ python benchmarks/coverage.py PART [--runs 2000]
     second    examples that equal systems need with one and with two answers of the baseline; the error at the margin
     holdout   conversations drawn to go past a proxy: is their ratio in the interval at every look?
     pilot     40 examples, then the plan that is reckoned from them: does it decide, and how often is it wrong?
-    looks     a run that ends at the look at which it is decided: examples asked, error at the margin
+    looks     a run that ends at the look at which it is decided: examples asked, error at the margin (exact)
 """
 
 from __future__ import annotations
@@ -195,12 +195,13 @@ def judged(runs: int) -> None:
             bias, plain = (sum(each[place] for each in found) / runs - true for place in (0, 1))
             held = sum(low <= true <= high for _, _, (low, high) in found) / runs
             print(f"{n:13} {tuned!s:>6} {bias:17.3f} {plain:22.3f} {held:24.1%}", flush=True)
-    print("examples  labels  judge's bias  a loss of the margin passes: by people  by the judge's score")
+    print("examples  labels  gains  judge errs  its bias  a loss of the margin passes: by people  by the judge's score")
     for size, n in ((600, 100), (1000, 100), (1000, 400)):
-        for bias in (0.01, 0.02):
-            passed = [_partial_judge(rng, size, n, bias) for _ in range(runs)]
-            people, raw = (sum(each[place] for each in passed) / runs for place in (0, 1))
-            print(f"{size:8} {n:7} {bias:13} {people:38.1%} {raw:21.1%}", flush=True)
+        for gains, errs in ((0.04, 0.1), (0.0, 0.02)):
+            for bias in (0.01, 0.02):
+                passed = [_partial_judge(rng, size, n, bias, gains, errs) for _ in range(runs)]
+                people, raw = (sum(each[place] for each in passed) / runs for place in (0, 1))
+                print(f"{size:8} {n:7} {gains:6} {errs:11} {bias:9} {people:38.1%} {raw:21.1%}", flush=True)
 
 
 def _clipped_normal() -> list[float]:
@@ -228,10 +229,12 @@ def _where(judge: list[int], band: int) -> list[int]:
     return [at for at, rating in enumerate(judge) if rating == band]
 
 
-def _partial_judge(rng: random.Random, size: int, n: int, bias: float) -> tuple[bool, bool]:
-    """Is a loss of 2 points called ruled out: by people's difference, by the judge's own score?"""
-    gap = [rng.choices((-0.2, 0.0, 0.2), (0.14, 0.82, 0.04))[0] for _ in range(size)]
-    seen = [d + bias + (0 if rng.random() < 0.9 else rng.choice((-0.2, 0.2))) for d in gap]
+def _partial_judge(rng: random.Random, size: int, n: int, bias: float, gains: float, errs: float) -> tuple[bool, bool]:
+    """Is a loss of 2 points called ruled out: by people's difference, by the judge's own score? `gains`: share of
+    examples that people rate higher, by a fifth of the scale; `errs`: share that the judge rates a fifth off.
+    """
+    gap = rng.choices((-0.2, 0.0, 0.2), (gains + 0.1, 0.9 - 2 * gains, gains), k=size)
+    seen = [d + bias + (0 if rng.random() >= errs else rng.choice((-0.2, 0.2))) for d in gap]
     found = labelled_mean(seen, {at: Label(gap[at]) for at in rng.sample(range(size), n)}, tuned=True)
     assert found is not None
     raw = weigh([0.5 + d for d in seen], [0.5] * size, margin=MARGIN)

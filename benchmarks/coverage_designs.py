@@ -9,8 +9,9 @@ import math
 
 import numpy as np
 
-from context_bench.engine.looks import LEVELS, PILOT, PILOT_LEVEL, SHARES
+from context_bench.engine.looks import LEVELS, PART_FOR_A_LOSS, PILOT, PILOT_LEVEL, SHARES
 from context_bench.stats import verdict as stats_verdict
+from context_bench.stats.intervals import SLACK, SLACK_OF_A_LOSS
 from context_bench.stats.verdict import Evidence
 from context_bench.stats.verdict.forecast import for_chance
 
@@ -121,26 +122,66 @@ def second(runs: int) -> None:
         print(f"{answers:23} {n:5} {told[0] / runs:19.1%} {told[1] / runs:26.1%}", flush=True)
 
 
-def looks(runs: int) -> None:
-    """At most 875 examples, looked at at 40, 60, 80 and 100 % of them; margin 2 points, 5 % of answers change. How many
-    are asked, and how often is a loss of the margin ruled out, or a larger one shown?
+def looks(_runs: int) -> None:
+    """Exact: at most 875 examples, looked at at 40, 60, 80 and 100 % of them; margin 2 points, 5 % of answers change.
+    How many are asked, and how often is a loss of the margin ruled out, or a larger one shown? Then the worst of both
+    errors over how many examples there are at most and how many change for the better.
     """
-    rng, most, rho = np.random.default_rng(8), 875, 0.051
+    most, rho = 875, 0.051
     print("true loss  examples asked  non-inferior  inferior  undecided")
     for loss in (0.0, MARGIN, 0.05, 0.1, 0.3):
-        verdicts, asked = np.zeros(3), 0
-        for _ in range(runs):
-            d = changing(rng, most, max(rho, loss + 0.01), loss)
-            for share, level in zip(SHARES, LEVELS, strict=True):
-                n = round(share * most)
-                evidence = stats_verdict.weigh(*scores(d[:n]), margin=MARGIN)
-                found = [(p or 0.0) < level for p in (evidence.p_loss, evidence.p_within)]
-                if any(found):
-                    break
-            asked += n
-            verdicts += [*found, not any(found)]
-        told = " ".join(f"{share:12.1%}" for share in verdicts / runs)
-        print(f"{loss:9} {asked / runs:15.0f} {told}", flush=True)
+        cleared, called, asked = ends_of_looks(most, (max(rho, loss + 0.01) - loss) / 2, loss)
+        told = " ".join(f"{share:12.1%}" for share in (cleared, called, 1 - cleared - called))
+        print(f"{loss:9} {asked:15.0f} {told}", flush=True)
+    print("margin  at most  a loss of it ruled out, at worst  a larger one shown, at worst (examples, gains)")
+    for margin, sizes in ((0.01, range(200, 2001, 13)), (0.02, range(50, 1501)), (0.05, range(50, 701))):
+        cells = [(n, margin * part) for n in sizes for part in (0.0, 0.03, 0.0625, 0.1, 0.15, 0.25, 0.775, 2.5)]
+        errors = {cell: ends_of_looks(*cell, margin, margin) for cell in cells}
+        told = ""
+        for place in (0, 1):
+            n, gains = max(cells, key=lambda cell: errors[cell][place])
+            told += f"  {errors[n, gains][place]:.2%} ({n}, {gains:.2%})"
+        print(f"{margin:6} {max(sizes):8} {told}", flush=True)
+
+
+def ends_of_looks(most: int, gains: float, loss: float, margin: float = MARGIN) -> tuple[float, float, float]:
+    """(chance of `non-inferior`, of `inferior`, examples asked on average) of a run with looks at at most `most` pairs,
+    of which a share `gains` changes for the better and `loss` more for the worse: all outcomes, added up.
+    """
+    from scipy.signal import fftconvolve
+    from scipy.stats import binom
+
+    down = gains + loss
+    won, lost = (np.arange(min(most, int(most * p + 8 * math.sqrt(most * p + 1)) + 12) + 1.0) for p in (gains, down))
+    won, going, before = won[:, None], np.zeros((len(won), len(lost))), 0
+    going[0, 0], ends, asked = 1.0, np.zeros(2), 0.0
+    for share, level in zip(SHARES, LEVELS, strict=True):
+        n = round(share * most)
+        step = binom.pmf(won, n - before, gains) * binom.pmf(lost, np.maximum(0, n - before - won), down / (1 - gains))
+        going = np.maximum(0, fftconvolve(going, step)[: len(won), : len(lost)])
+        p_loss, p_within = p_values(n, won, lost, margin)
+        cleared, called = p_loss < level, p_within < PART_FOR_A_LOSS * level
+        now = np.array([going[cleared].sum(), going[called].sum()])
+        ends, asked, before = ends + now, asked + n * float(now.sum()), n
+        going[cleared | called] = 0.0
+    return float(ends[0]), float(ends[1]), asked + most * float(going.sum())
+
+
+def p_values(n: int, won: np.ndarray, lost: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """One-sided p of "the loss is the margin or more", and of "or less", of independent pairs (0 and 1 only): what
+    `weigh` gives them where it is below one half, for many outcomes at once.
+    """
+    from scipy.special import ndtr
+
+    middle = -lost - won + (2 * n - lost + won) * margin
+    free = (np.sqrt(np.maximum(0, middle**2 + 8 * n * won * margin * (1 - margin))) - middle) / (4 * n)
+    spread = np.sqrt(n * (2 * free + margin * (1 - margin)))
+
+    def p(excess: np.ndarray, slack: float) -> np.ndarray:
+        return np.where(excess > 0, ndtr(-np.maximum(0, excess - slack) / spread), 1.0)
+
+    above = won - lost + n * margin
+    return p(above, SLACK), p(-above, SLACK_OF_A_LOSS)
 
 
 def pilot(runs: int) -> None:
@@ -170,7 +211,7 @@ def pilot(runs: int) -> None:
                 for share, level in zip(SHARES, LEVELS, strict=True):
                     n = round(share * most)
                     evidence = stats_verdict.weigh(*scores(d[:n]), margin=margin)
-                    found = [(p or 0.0) < level for p in (evidence.p_loss, evidence.p_within)]
+                    found = [(evidence.p_loss or 0.0) < level, (evidence.p_within or 0.0) < PART_FOR_A_LOSS * level]
                     if any(found):
                         break
                 ended, verdicts = ended + any(found), verdicts + found

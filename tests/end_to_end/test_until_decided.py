@@ -77,10 +77,10 @@ def test_equal_systems_are_cleared_at_the_first_look_and_no_more_is_asked(run, p
     assert (mine["verdict"], mine["n"]) == ("non-inferior", 80)
     assert mine["sentence"].endswith("Decided at look 1, at 80 examples (one-sided level 0.19 %).")
     assert report["manifest"]["design"]["until_decided"] == [
-        {"look": 1, "examples": 80, "level": 0.0019},
-        {"look": 2, "examples": 120, "level": 0.0108},
-        {"look": 3, "examples": 160, "level": 0.0251},
-        {"look": 4, "examples": 200, "level": 0.0411},
+        {"look": 1, "examples": 80, "level": 0.0019, "level_of_a_loss": 0.00177},
+        {"look": 2, "examples": 120, "level": 0.0108, "level_of_a_loss": 0.01004},
+        {"look": 3, "examples": 160, "level": 0.0251, "level_of_a_loss": 0.02334},
+        {"look": 4, "examples": 200, "level": 0.0411, "level_of_a_loss": 0.03822},
     ]
     assert "Look 1, at 80 examples (one-sided level 0.19 %): mine non-inferior." in report["notes"]
     spent = len(asked)
@@ -104,6 +104,9 @@ def test_a_run_goes_on_until_the_last_system_is_decided(run, provider):
     assert verdicts[-1]["mine"] == "non-inferior"
     first, last = (told(report)[name] for name in ("head_tail:keep=0.35", "mine"))
     assert first["n"] == 80 < last["n"]  # a verdict stays with the numbers that it was given on
+    # two systems, so all levels are stricter; that of a loss most of all
+    assert report["manifest"]["looks"][0]["level"] == 0.0017
+    assert first["sentence"].endswith("Decided at look 1, at 80 examples (one-sided level 0.16 %).")
 
 
 def test_what_no_look_decided_is_open_at_the_end(run, provider):

@@ -26,6 +26,11 @@ from context_bench.engine.store.run_records import run_of, set_manifest
 
 #: Shares of the examples at which a run is looked at, and the one-sided levels there.
 SHARES, LEVELS = (0.4, 0.6, 0.8, 1.0), (0.0019, 0.0108, 0.0251, 0.0411)
+#: Part of a level at which a larger loss is shown: counts go in steps, by which all looks together would call a loss of
+#: the margin larger in up to 5.4 % of runs, and do in up to 5.1 % (`benchmarks/coverage.py looks`, exact).
+PART_FOR_A_LOSS = 0.93
+#: Part of a level where several systems are compared: Holm's correction of each look alone would leave 5.6 % for eight.
+PART_FOR_SEVERAL = 0.91
 #: What a report leaves out of a comparison where it is not known.
 _UNKNOWN = dict.fromkeys(("dataset", "shape", "difference", "low", "high", "p", "margin"))
 DECIDED = ("better", "non-inferior", "inferior")
@@ -40,30 +45,40 @@ class ExamplesInLooks:
     """The examples of several datasets in the order of the looks: first the same share of each, then the next.
 
     `ends`: for each look, how many examples of each dataset come before it. `count`: looks whose examples these are.
+    `several`: more than one system is compared, for which the levels are stricter.
     Whatever shares a cluster and follows one another stays on one side of a look.
     """
 
-    def __init__(self, source: Any, datasets: Sequence[Any], ends: list[list[int]], count: int) -> None:
+    def __init__(
+        self, source: Any, datasets: Sequence[Any], ends: list[list[int]], count: int, *, several: bool
+    ) -> None:
         self._source, self._datasets, self.ends, self.count = source, list(datasets), ends, count
+        self._several = several
 
     @classmethod
-    def planned(cls, source: Any, datasets: Sequence[Any]) -> ExamplesInLooks:
+    def planned(cls, source: Any, datasets: Sequence[Any], *, several: bool = False) -> ExamplesInLooks:
         """The order of these datasets, whose examples are read for it once. `source`: all of them, with their
         fingerprint.
         """
         ends = [_ends([_cluster(example, place) for place, example in enumerate(each.examples())]) for each in datasets]
-        return cls(source, datasets, [list(look) for look in zip(*ends, strict=True)], len(SHARES))
+        return cls(source, datasets, [list(look) for look in zip(*ends, strict=True)], len(SHARES), several=several)
 
     def first(self, count: int) -> ExamplesInLooks:
         """Those of the first `count` looks."""
-        return ExamplesInLooks(self._source, self._datasets, self.ends, count)
+        return ExamplesInLooks(self._source, self._datasets, self.ends, count, several=self._several)
 
     @property
     def design(self) -> list[dict[str, Any]]:
         """The looks, for the manifest."""
+        levels = [round(PART_FOR_SEVERAL * level, 4) for level in LEVELS] if self._several else LEVELS
         return [
-            {"look": number, "examples": sum(ends), "level": level}
-            for number, (ends, level) in enumerate(zip(self.ends, LEVELS, strict=True), 1)
+            {
+                "look": number,
+                "examples": sum(ends),
+                "level": level,
+                "level_of_a_loss": round(PART_FOR_A_LOSS * level, 5),
+            }
+            for number, (ends, level) in enumerate(zip(self.ends, levels, strict=True), 1)
         ]
 
     def __len__(self) -> int:
@@ -148,20 +163,25 @@ def decided(manifest: Mapping[str, Any]) -> dict[str, Comparison]:
     """System → its verdict and the numbers behind it, as they were at the look that decided it."""
     looks = [look for look in manifest.get("looks") or [] if "verdicts" in look]
     return {
-        system: Comparison(**{**_UNKNOWN, **told, "sentence": f"{told['sentence']} Decided at {_named(look)}."})
+        system: Comparison(
+            **{**_UNKNOWN, **told, "sentence": f"{told['sentence']} Decided at {_named(look, told['verdict'])}."}
+        )
         for look in looks
         for system, told in look.get("decided", {}).items()
     }
 
 
-def level_now(manifest: Mapping[str, Any]) -> float | None:
-    """The level that verdicts are held against: that of the latest look, 0 before the first, that of a pilot; `None`
-    of a run that is judged once.
+def level_now(manifest: Mapping[str, Any]) -> float | tuple[float, float] | None:
+    """The level that verdicts are held against: that of the latest look, and that of `inferior` there; 0 before the
+    first; that of a pilot; `None` of a run that is judged once.
     """
     if planned_looks(manifest) is None:
         return PILOT_LEVEL if is_pilot(manifest) else None
     looks = manifest.get("looks") or []
-    return float(looks[-1]["level"]) if looks else 0.0
+    if not looks:
+        return 0.0
+    level = float(looks[-1]["level"])
+    return level, float(looks[-1].get("level_of_a_loss", level))
 
 
 def is_looking(manifest: Mapping[str, Any]) -> bool:
@@ -261,5 +281,6 @@ def plans_after_pilot(
 SPREAD_OF_TWO = _TWO_ANSWERS
 
 
-def _named(look: Mapping[str, Any]) -> str:
-    return f"look {look['look']}, at {look['examples']:,} examples (one-sided level {100 * look['level']:.2g} %)"
+def _named(look: Mapping[str, Any], verdict: str = "") -> str:
+    level = look.get("level_of_a_loss", look["level"]) if verdict == "inferior" else look["level"]
+    return f"look {look['look']}, at {look['examples']:,} examples (one-sided level {100 * level:.2g} %)"

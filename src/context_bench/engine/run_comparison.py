@@ -83,7 +83,7 @@ class Comparer:
     aside: frozenset[str] = frozenset()
     unranked: frozenset[str] = frozenset()  # systems that are compared with nothing here, though they may be a ceiling
     by_cluster: bool = False  # the command line's -n counts clusters
-    level: float = LEVEL  # what p-values are held against
+    level: float | tuple[float, float] = LEVEL  # what p-values are held against, see `judge`
     decided: Mapping[str, Comparison] = field(default_factory=dict)  # by looks at the run while it went on
     between_looks: bool = False  # what no look decided is open, whatever the rows say by now
     second_answer: str | None = None  # the arm that is the baseline's second answer, declared before the run

@@ -266,7 +266,8 @@ def _looks(options: RunOptions, cells: list[Any], source: Any, data: list[Any], 
         raise BadInput("--until-decided needs something to compare with, such as --controls: one system has no verdict")
     from context_bench.engine.looks import ExamplesInLooks
 
-    found = ExamplesInLooks.planned(source, data)
+    mine = {arm.name for cell in cells for arm in cell.arms if not arm.role.is_control and arm.name != cell.baseline}
+    found = ExamplesInLooks.planned(source, data, several=len(mine) > 1)
     manifest["design"] = {**(manifest.get("design") or {}), "until_decided": found.design}
     return found
 

@@ -13,9 +13,9 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,17 +29,18 @@ SHORTEST = 400
 #: Bytes of a request above which none are planted: it would hold up all others.
 LARGEST = 4 * 2**20
 _HEAD, _TAIL = b"cbn-", b"-nbc"
-_WHOLE = re.compile(rb"cbn-([0-9a-f]{24})-nbc(?:\\+n)?")
+_WHOLE = re.compile(rb"cbn-([0-9a-f]{24})-nbc")
 _SHAPE = re.compile(r"cbn-[0-9a-f]{24}-nbc")
 #: Beginning of a needle that a cut can leave, the end of a line as JSON has it, and the bytes of a whole needle.
 _BEGINNING = re.compile(rb"cbn-([0-9a-f]{0,24})(?:-(?:nb?)?)?")
 _LINE_END = re.compile(rb"\\+n")
 _LENGTH = len(b"cbn--nbc") + 24
+_NEW_LINE, _BACKSLASH = b"\\n", ord("\\")
 #: Digits of a needle's piece that tell whose it is; bytes of the text beside it that do so for a shorter piece.
 _DIGITS, _BESIDE, _LETTERS = 6, 12, 4
 _LETTER = re.compile(rb"\w")
 #: Characters of a text's beginning that it is looked for by, and of either end that its needle follows from.
-_SOUGHT, _NAMED_BY = 48, 512
+_SOUGHT, _NAMED_BY = 48, 64
 _REMEMBERED, _ALIKE = 20_000, 16  # keys in all, and needles of one key
 _RETURNED = frozenset({"function_call_output", "custom_tool_call_output"})
 _MODELS_OWN = frozenset({"reasoning", "function_call", "custom_tool_call"})
@@ -53,18 +54,14 @@ class NotPlanted(ValueError):
     """No needle can be put into a request so that taking it out gives back its bytes; the text says why."""
 
 
-@dataclass(slots=True)
-class _Result:
+class _Result(NamedTuple):
     """A text of a tool result: where it stands in the decoded body, and how many turns ago it came."""
 
     call: str
+    text: str
     holder: Any
     place: Any
     age: int
-
-    @property
-    def text(self) -> str:
-        return str(self.holder[self.place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +91,18 @@ class Needles:
     _heads: OrderedDict[bytes, tuple[bytes, ...]] = field(default_factory=OrderedDict)
     _tails: OrderedDict[bytes, tuple[bytes, ...]] = field(default_factory=OrderedDict)
     _checks: dict[str, str] = field(default_factory=dict)
+    _names: dict[tuple[str, int, str, str], str] = field(default_factory=dict)
 
     def name(self, call: str, text: str) -> str:
         """The 24 digits of the needle of a tool result: 16 that name it and 8 that only the key can add."""
-        about = f"{len(call)}:{len(text)}:{call}{text[:_NAMED_BY]}{text[-_NAMED_BY:]}".encode("utf-8", "surrogatepass")
-        named = hashlib.blake2b(about, key=self.key, digest_size=8).hexdigest()
-        return named + self._check(named)
+        told = call, len(text), text[:_NAMED_BY], text[-_NAMED_BY:]
+        if (name := self._names.get(told)) is None:
+            about = "{}:{}:{}{}{}".format(len(call), len(text), call, *told[2:]).encode("utf-8", "surrogatepass")
+            named = hashlib.blake2b(about, key=self.key, digest_size=8).hexdigest()
+            if len(self._names) >= _REMEMBERED:
+                self._names.clear()
+            name = self._names[told] = named + self._check(named)
+        return name
 
     def _check(self, named: str) -> str:
         if (check := self._checks.get(named)) is None:
@@ -119,40 +122,47 @@ class Needles:
             read = load_body(body)
         except (ValueError, RecursionError):
             raise NotPlanted("not readable") from None
-        results = [one for one in _results(wire, read) if _is_plain(one.text)]
+        results = _results(wire, read)
         if not results:
             raise NotPlanted("no tool result of plain text long enough")
-        written, needles = self._written(body, results)
+        written, outline, needles = self._written(body, results)
         try:
-            same = load_json(written) == read
+            same = load_json(outline) == read
         except (ValueError, RecursionError):
             same = False
         if not same:  # a literal was taken for another one
             raise NotPlanted("not told apart from another text")
         return Planted(written, needles)
 
-    def _written(self, body: bytes, results: list[_Result]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-        pieces: list[bytes] = []
-        needles: list[tuple[str, int]] = []
-        end = 0  # of what is in `pieces`
-        cursor = 0  # of the search: results stand in the order in which they were read
-        writers: list[_Writer] = [_json, _ascii_json, _html_safe_json]
-        for one in results:
-            text, name = one.text, self.name(one.call, one.text)
-            line = _line_start(text, name)
-            start, offset, cursor = _found(body, text, line, cursor, writers)
-            needle = b"%s%s%s\\n" % (_HEAD, name.encode(), _TAIL)
-            pieces += (body[end : start + offset], needle)
-            end = start + offset
-            self._remember(name, body[end - _BESIDE : end], body[end : end + _BESIDE])
-            needles.append((name, one.age))
-            one.holder[one.place] = f"{text[:line]}cbn-{name}-nbc\n{text[line:]}"
-        return b"".join([*pieces, body[end:]]), tuple(needles)
+    def _written(self, body: bytes, results: list[_Result]) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
+        """The body with needles, an outline of it, and the needles.
 
-    def _remember(self, name: str, before: bytes, after: bytes) -> None:
-        digits = name.encode()
-        if digits in self._heads.get(digits[:_DIGITS], ()):  # as in an earlier turn
-            return
+        The outline has a needle alone in the place of each of these texts, and so has what was read. A needle stands
+        nowhere else in the body: if the outline reads as that, the bytes that were written to are these texts' own, and
+        nothing else has changed. It is read in a fraction of the time that the whole body takes.
+        """
+        pieces: list[bytes] = []
+        outline: list[bytes] = []
+        needles: list[tuple[str, int]] = []
+        end = over = 0  # of what is in `pieces`, and in `outline`
+        writers: list[_Writer] = [_json, _ascii_json, _html_safe_json]
+        for call, text, holder, place, age in results:
+            name = self.name(call, text)
+            # results stand in the order in which they were read
+            start, literal = _found(body, text, over, writers)
+            needle = f"cbn-{name}-nbc"
+            written, line = needle.encode(), start + _line_start(literal, name)
+            pieces += (body[end:line], written, b"\\n")
+            outline += (body[over : start + 1], written, b'"')
+            end, over = line, start + len(literal)
+            digits = written[len(_HEAD) : -len(_TAIL)]
+            if digits not in self._heads.get(digits[:_DIGITS], ()):  # else as in an earlier turn
+                self._remember(digits, body[end - _BESIDE : end], body[end : end + _BESIDE])
+            needles.append((name, age))
+            holder[place] = needle
+        return b"".join([*pieces, body[end:]]), b"".join([*outline, body[over:]]), tuple(needles)
+
+    def _remember(self, digits: bytes, before: bytes, after: bytes) -> None:
         for kept, piece, beside in ((self._heads, digits[:_DIGITS], before), (self._tails, digits[-_DIGITS:], after)):
             for key in (piece, beside) if len(_LETTER.findall(beside)) >= _LETTERS else (piece,):
                 others = [other for other in kept.pop(key, ()) if other != digits]
@@ -163,18 +173,32 @@ class Needles:
     def remove(self, body: bytes) -> Removed:
         """Take all needles out, whoever planted them with this key, and the pieces of those planted lately."""
         needles: set[str] = set()
-
-        def whole(match: re.Match[bytes]) -> bytes:
-            name = match[1].decode()
-            if self._check(name[:16]) != name[16:]:
-                return match[0]
-            needles.add(name)
-            return b""
-
-        kept = _WHOLE.sub(whole, body) if _HEAD in body else body
-        if not self._heads or (_HEAD not in kept and _TAIL not in kept):
+        pieces: list[bytes] = []
+        end, at, cut = 0, body.find(_HEAD), False
+        while at >= 0:
+            if (name := self._named(body[at : at + _LENGTH])) is not None:
+                needles.add(name)
+                pieces.append(body[end:at])
+                at += _LENGTH
+                if body.startswith(_NEW_LINE, at):
+                    at += len(_NEW_LINE)
+                elif (line := _LINE_END.match(body, at)) is not None:
+                    at = line.end()
+                end = at
+            else:
+                at, cut = at + len(_HEAD), True
+            at = body.find(_HEAD, at)
+        kept = b"".join([*pieces, body[end:]]) if pieces else body
+        if not self._heads or not (cut or _TAIL in kept):
             return Removed(kept, frozenset(needles))
         return self._without_pieces(kept, frozenset(needles))
+
+    def _named(self, needle: bytes) -> str | None:
+        """The name of a whole needle that this key made; `None` for any other bytes."""
+        if (match := _WHOLE.fullmatch(needle)) is None:
+            return None
+        name = match[1].decode()
+        return name if self._check(name[:16]) == name[16:] else None
 
     def _without_pieces(self, body: bytes, needles: frozenset[str]) -> Removed:
         count = 0
@@ -223,15 +247,30 @@ def _is_plain(text: str) -> bool:
     return len(text) >= SHORTEST and not text[:_SOUGHT].lstrip().startswith(("{", "["))
 
 
-def _line_start(text: str, name: str) -> int:
-    """A place at the start of a line, drawn evenly over the text."""
-    drawn = int(name[:8], 16) * len(text) >> 32
-    after = text.find("\n", drawn) + 1
-    return after if 0 < after < len(text) else text.rfind("\n", 0, drawn) + 1
+def _line_start(literal: bytes, name: str) -> int:
+    """A place at the start of a line of a text in JSON, drawn evenly over it."""
+    drawn = int(name[:8], 16) * len(literal) >> 32
+    after = literal.find(_NEW_LINE, drawn)
+    while after >= 0 and not _is_escape(literal, after):
+        after = literal.find(_NEW_LINE, after + 1)
+    if 0 <= after < len(literal) - 3:
+        return after + 2
+    before = literal.rfind(_NEW_LINE, 0, drawn)
+    while before >= 0 and not _is_escape(literal, before):
+        before = literal.rfind(_NEW_LINE, 0, before)
+    return before + 2 if before >= 0 else 1
 
 
-def _found(body: bytes, text: str, line: int, cursor: int, writers: list[_Writer]) -> tuple[int, int, int]:
-    """Find a text in the body as JSON: its first byte, the bytes to one of its lines, and the byte after it.
+def _is_escape(literal: bytes, at: int) -> bool:
+    """Does the backslash there begin an escape? The second of a pair does not."""
+    first = at
+    while literal[first - 1] == _BACKSLASH:
+        first -= 1
+    return (at - first) % 2 == 0
+
+
+def _found(body: bytes, text: str, cursor: int, writers: list[_Writer]) -> tuple[int, bytes]:
+    """Find a text in the body as JSON: where it starts, and its bytes.
 
     The writer that wrote it comes to the front of `writers`: it will have written the next one, too.
     """
@@ -239,15 +278,16 @@ def _found(body: bytes, text: str, line: int, cursor: int, writers: list[_Writer
         if write is _json and not text.isascii() and body.isascii():
             continue
         try:
-            head, literal, start = write(text[:_SOUGHT])[:-1], b"", cursor
-            while (start := body.find(head, start)) >= 0:
-                literal = literal or write(text)
-                if body.startswith(literal, start):
-                    writers.sort(key=lambda each: each is not write)
-                    return start, len(write(text[:line])) - 1, start + len(literal)
-                start += 1
+            literal = write(text)
         except (ValueError, TypeError):  # half a surrogate pair
             continue
+        head, start = literal[:_SOUGHT], cursor
+        while (start := body.find(head, start)) >= 0:
+            if body.startswith(literal, start):
+                if write is not writers[0]:
+                    writers.sort(key=lambda each: each is not write)
+                return start, literal
+            start += 1
     raise NotPlanted("written in a way that cannot be followed")
 
 
@@ -257,7 +297,8 @@ def _json(text: str) -> bytes:
 
 
 def _ascii_json(text: str) -> bytes:
-    return json.dumps(text).encode()
+    """JSON as Python writes it unless told otherwise."""
+    return orjson.dumps(text) if text.isascii() and "\x7f" not in text else json.dumps(text).encode()
 
 
 def _html_safe_json(text: str) -> bytes:
@@ -270,51 +311,55 @@ def _html_safe_json(text: str) -> bytes:
 
 
 def _results(wire: str, body: Any) -> list[_Result]:
-    """Texts of the tool results of a request, in its order."""
+    """Texts of the tool results of a request that are worth shortening, in its order."""
     if not isinstance(body, OBJECT):
         return []
     steps = as_list(body.get("input" if wire == "openai-responses" else "messages"))
     read = {"openai-chat": _of_chat, "anthropic": _of_anthropic, "openai-responses": _of_responses}[wire]
     found: list[_Result] = []
     age, speaking = 0, False
+    responses = wire == "openai-responses"
     for step in reversed(steps):
         if not isinstance(step, dict):
             continue
-        own = _is_models_own(wire, step)
-        age += own and not speaking
-        speaking = own
-        found += [] if own else reversed(list(read(step, age)))
+        if step.get("role") == "assistant" or (responses and step.get("type") in _MODELS_OWN):
+            age += not speaking
+            speaking = True
+        else:
+            speaking = False
+            read(step, age, found)
     return found[::-1]
 
 
-def _is_models_own(wire: str, step: Mapping[str, Any]) -> bool:
-    return step.get("role") == "assistant" or (wire == "openai-responses" and step.get("type") in _MODELS_OWN)
+# Each of these adds the texts of one step to those found, the last first
 
 
-def _of_chat(message: dict[str, Any], age: int) -> Iterator[_Result]:
+def _of_chat(message: dict[str, Any], age: int, found: list[_Result]) -> None:
     if message.get("role") == "tool":
-        yield from _texts(message, "content", str(message.get("tool_call_id")), age)
+        _texts(message, "content", message.get("tool_call_id"), age, found)
 
 
-def _of_anthropic(message: dict[str, Any], age: int) -> Iterator[_Result]:
-    for block in as_list(message.get("content")):
+def _of_anthropic(message: dict[str, Any], age: int, found: list[_Result]) -> None:
+    for block in reversed(as_list(message.get("content"))):
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            yield from _texts(block, "content", str(block.get("tool_use_id")), age)
+            _texts(block, "content", block.get("tool_use_id"), age, found)
 
 
-def _of_responses(item: dict[str, Any], age: int) -> Iterator[_Result]:
+def _of_responses(item: dict[str, Any], age: int, found: list[_Result]) -> None:
     if item.get("type") in _RETURNED:
-        yield from _texts(item, "output", str(item.get("call_id")), age)
+        _texts(item, "output", item.get("call_id"), age, found)
 
 
-def _texts(holder: dict[str, Any], place: str, call: str, age: int) -> Iterator[_Result]:
-    """A result that is a text, or the texts among its parts."""
+def _texts(holder: dict[str, Any], place: str, call: Any, age: int, found: list[_Result]) -> None:
+    """A result that is a plain text, or such texts among its parts."""
     content = holder.get(place)
     if isinstance(content, str):
-        yield _Result(call, holder, place, age)
-    for part in as_list(content) if isinstance(content, list) else []:
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            yield _Result(call, part, "text", age)
+        if _is_plain(content):
+            found.append(_Result(str(call), content, holder, place, age))
+    elif isinstance(content, list):
+        for part in reversed(content):
+            if isinstance(part, dict) and isinstance(text := part.get("text"), str) and _is_plain(text):
+                found.append(_Result(str(call), text, part, "text", age))
 
 
 # Lines of one conversation in another's request

@@ -12,6 +12,7 @@ import pytest
 from scipy.special import ndtr, stdtr
 
 from context_bench import stats
+from context_bench.engine.looks import ExamplesInLooks
 from context_bench.stats.bootstrap import rests_on_few, skewed_upper_end
 from context_bench.stats.intervals import SLACK, SLACK_OF_A_LOSS
 from context_bench.stats.means import GUARDED_PRIOR_CLUSTERS, RHO_PRIOR, SHARE_OF_CARRIERS
@@ -227,6 +228,47 @@ def test_the_exact_sum_of_losses_uses_the_real_thing():
         system = [1.0] * won + [0.0] * lost + [1.0] * (n - won - lost)
         ours = weigh(system, baseline, margin=MARGIN).p_within
         assert ours == pytest.approx(float(p_of_a_loss(n, float(lost), float(won))), abs=1e-6)
+
+
+def exact_errors_of_looks(most, gains):
+    """Chances that a run of at most `most` pairs calls a loss of exactly the margin ruled out, or larger, at some look:
+    all outcomes added up.
+    """
+    from scipy.signal import fftconvolve
+    from scipy.stats import binom
+
+    design = ExamplesInLooks.planned(None, [Examples(most)]).design
+    b = gains + MARGIN
+    won, lost = (np.arange(40.0 + int(most * p + 6 * (most * p) ** 0.5)) for p in (gains, b))
+    won = won[:, None]
+    going, errors, before = np.zeros((len(won), len(lost))), np.zeros(2), 0
+    going[0, 0] = 1.0
+    for look in design:
+        n = look["examples"]
+        step = binom.pmf(won, n - before, gains) * binom.pmf(lost, np.maximum(0, n - before - won), b / (1 - gains))
+        going = np.maximum(0, fftconvolve(going, step)[: len(won), : len(lost)])
+        ruled_out = ndtr(-score(lost, won, float(n), 1.0)) < look["level"]
+        shown = p_of_a_loss(n, lost, won) < look["level_of_a_loss"]
+        errors += going[ruled_out].sum(), going[shown].sum()
+        going[ruled_out | shown], before = 0.0, n
+    return errors
+
+
+class Examples:
+    """So many examples, each its own cluster."""
+
+    def __init__(self, count):
+        self._count = count
+
+    def examples(self):
+        return ({"id": str(number)} for number in range(self._count))
+
+
+@pytest.mark.parametrize("gains", [0.0, 0.00125, 0.0025, 0.005, 0.0155, 0.05])
+def test_looks_err_in_at_most_5_1_percent_exactly(gains):
+    """With the same levels for a loss that is shown 5.42 % at 537 and 780 examples at most, 5.39 % at 1,029."""
+    errors = {most: exact_errors_of_looks(most, gains) for most in (200, 495, 537, 774, 780, 875, 1023, 1029, 1470)}
+    assert max(max(each) for each in errors.values()) <= 0.051, errors
 
 
 @pytest.mark.parametrize(("groups", "n", "rho"), [(10, 200, 0.3), (30, 120, 0.1), (120, 120, 0.0)])

@@ -273,10 +273,11 @@ def noise_floor(
     return f"{said} That is noise: so many scores change by themselves.{used} Other arms are judged pair by pair."
 
 
-def judge(questions: Sequence[VerdictQuestion], *, level: float = LEVEL) -> list[Comparison]:
+def judge(questions: Sequence[VerdictQuestion], *, level: float | tuple[float, float] = LEVEL) -> list[Comparison]:
     """Verdicts on one family of questions (systems, datasets, or both); p-values are Holm-corrected within the family.
 
-    `level`: what p-values are held against; below 5 % where a run is looked at several times.
+    `level`: what p-values are held against; below 5 % where a run is looked at several times. A pair, if those of
+    `inferior` are held against another one, which comes second.
 
     `Comparison.p` belongs to the verdict: of "no difference" for `better`, of "the loss is within the margin" for
     `inferior`, else of "the loss is the margin or more".
@@ -289,7 +290,8 @@ def judge(questions: Sequence[VerdictQuestion], *, level: float = LEVEL) -> list
 
     columns = zip(questions, adjusted("p_loss"), adjusted("p_within"), adjusted("p_gain"), strict=True)
     family = _family(questions)
-    return [_comparison(question, *ps, family=family, level=level) for question, *ps in columns]
+    levels = level if isinstance(level, tuple) else (level, level)
+    return [_comparison(question, *ps, family=family, levels=levels) for question, *ps in columns]
 
 
 def _family(questions: Sequence[VerdictQuestion]) -> str:
@@ -337,10 +339,16 @@ def compare(
 
 
 def _comparison(
-    question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, *, family: str, level: float
+    question: VerdictQuestion,
+    p_loss: float,
+    p_within: float,
+    p_gain: float,
+    *,
+    family: str,
+    levels: tuple[float, float],
 ) -> Comparison:
     evidence = question.evidence
-    verdict = _verdict(question, p_loss, p_within, p_gain, level)
+    verdict = _verdict(question, p_loss, p_within, p_gain, levels)
     p = {"better": p_gain, "inferior": p_within}.get(verdict, p_gain if math.isnan(p_loss) else p_loss)
     return Comparison(
         system=question.system,
@@ -364,13 +372,15 @@ def _comparison(
     )
 
 
-def _verdict(question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, level: float) -> Verdict:
-    evidence = question.evidence
+def _verdict(
+    question: VerdictQuestion, p_loss: float, p_within: float, p_gain: float, levels: tuple[float, float]
+) -> Verdict:
+    evidence, (level, level_of_a_loss) = question.evidence, levels
     if not question.calibrated or evidence.low is None or evidence.margin is None:
         return "no verdict"
     if evidence.margin <= 0:
         return "insensitive"
-    if p_within < level:
+    if p_within < level_of_a_loss:
         return "inferior"
     if failures_decide(evidence):
         return "undecided"
