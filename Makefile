@@ -11,7 +11,7 @@ ONLY ?=
 # `make pairs PAIRS=kompact-stream`: some of them.
 PAIRS ?=
 
-.PHONY: release words demo test clients wheels pairs model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
+.PHONY: image release words demo test clients wheels pairs model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -33,6 +33,9 @@ wheels: $(READY)  ## the wheel in clean environments: 3.11, 3.12, 3.13, with the
 
 release: $(READY)  ## sdist, wheel, hashes and list of components in dist/; the changelog gets the version. `ONLY=--dry-run` changes nothing
 	$(BIN)/python scripts/release.py $(ONLY)
+
+image: $(READY)  ## a container image, built and tried where docker or podman answers; its file is checked in any case
+	$(BIN)/python scripts/image.py
 
 # Versions are installed into the user's cache (CONTEXT_BENCH_PAIRS names another folder), then driven on loopback.
 pairs: $(READY)  ## real bugs: are the affected and the mended version of each package told apart?

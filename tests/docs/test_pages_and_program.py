@@ -39,7 +39,7 @@ FOREIGN = {
     "--no-otel", "--openai-base-url", "--host", "--context-bench-store", "--log-dir", "--help", "--help-all", "--install-completion",  # noqa: E501
     "--output-format", "--verbose", "--dbname", "--encoding", "--file", "--no-owner", "--schema", "--template", "--username",  # noqa: E501
     "--address", "--block", "--cpus-per-task", "--exclude", "--head", "--include-dashboard", "--nodes", "--ntasks", "--ntasks-per-node",  # noqa: E501
-    "--num-cpus", "--time", "--from", "--wheel", "--headless",
+    "--num-cpus", "--time", "--from", "--wheel", "--headless", "--rm",
     "--anthropic-base-url", "--anthropic-api-url", "--openai-api-url",
 }  # fmt: skip
 

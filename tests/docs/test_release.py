@@ -11,9 +11,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+import image  # noqa: E402
 import metadata as hook  # noqa: E402
 import release  # noqa: E402
 
@@ -135,3 +137,39 @@ def test_a_version_of_another_form_is_told():
     assert release.version_of('__version__ = "1.2.3rc1"') == "1.2.3rc1"
     with pytest.raises(release.Fault, match="states no version"):
         release.version_of('__version__ = "next"')
+
+
+def test_the_image_is_built_by_the_rules():
+    kept = image.kept(ROOT)
+    assert list(image.faults_of((ROOT / "Dockerfile").read_text("utf-8"), kept)) == []
+    assert all((ROOT / name).exists() for name in kept)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("FROM python:3.12.11-slim-bookworm\n", "FROM python:3.12\n", "expected an exact version"),
+        ("USER 10001\n", "", "USER missing"),
+        ("USER 10001\n", "USER root\n", "not root"),
+        ("USER 10001\n", "USER 10001\nENV OPENAI_API_KEY=x\n", "a key in a layer"),
+        ('["context-bench"]', "context-bench", "ENTRYPOINT"),
+        ("COPY src src", "COPY . .", "leaves it out"),
+        ("COPY src src", "ADD https://host.example/x /x", "ADD"),
+        (" --constraint constraints.txt", "", "expected --constraint"),
+        ("--from=build", "--from=built", "no stage"),
+    ],
+)
+def test_a_fault_of_the_image_is_told(before, after, told):
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    assert before in text
+    faults = list(image.faults_of(text.replace(before, after), image.kept(ROOT)))
+    assert any(told in fault for fault in faults), faults
+
+
+def test_the_constraints_of_the_image_are_all_versions_of_the_lock(tmp_path):
+    run = next(rest for word, rest in image.instructions((ROOT / "Dockerfile").read_text("utf-8")) if word == "RUN")
+    (tmp_path / "lock.txt").write_bytes((ROOT / "lock.txt").read_bytes())
+    subprocess.run(["sh", "-c", run.partition(" && ")[0]], cwd=tmp_path, check=True)
+    told = [Requirement(line) for line in (tmp_path / "constraints.txt").read_text().splitlines()]
+    assert len(told) == len(re.findall(r"^[\w.-]+(?:\[.*?\])?==", (ROOT / "lock.txt").read_text(), re.MULTILINE))
+    assert all(not each.extras and str(each.specifier).startswith("==") for each in told)
