@@ -31,7 +31,6 @@ PAGES = {
     for path in (ROOT / "docs").rglob("*.md")
     if "reference" not in path.parts
 }
-OURS = {name: text for name, text in PAGES.items() if name != "licences.md"}
 
 #: Flags of other programs that a page names.
 FOREIGN = {
@@ -80,15 +79,6 @@ def test_make_targets_named_exist():
         re.findall(r"(?:`|^)make ([a-z]+)", "\n".join([README, PAGES["index.md"], PAGES["tour.md"]]), re.M)
     ):
         assert re.search(rf"^{target}:", makefile, re.M), target
-
-
-@pytest.mark.parametrize("page", ["../README.md", *OURS])
-def test_links_and_pictures_are_there(page):
-    place = ROOT / "docs" / page
-    text = re.sub(r"^```.*?^```", "", place.read_text(), flags=re.M | re.S)
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        made = "reference/" in link  # by `make docs`
-        assert "://" in link or made or (place.parent / link).exists(), link
 
 
 def test_the_readme_is_short_and_shows_what_the_tour_prints():
