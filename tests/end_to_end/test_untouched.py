@@ -190,6 +190,19 @@ def other_order(body):
     body["messages"][0] = dict(reversed(body["messages"][0].items()))
 
 
+def test_the_tap_keeps_no_reply_once_all_have_asked_but_those_of_rows_that_failed(lab):
+    """`full#2` asks for itself, and is waited for; `head_tail@cut` asks through the proxy."""
+    proxies, controls = {"cut": lab.proxy(cut(lab.tap.url))}, "full,full#2,head_tail"
+    lab.run(proxies, "--trials", "2", controls=controls)
+    assert len(lab.rows("full")) == 2 * EXAMPLES
+    assert lab.tap._replies.held == 0
+    lab.model.fails = lambda text: "house 5?" in text and len(text) < 1_000  # what was cut of a long context
+    lab.run(proxies, controls=controls, name="again")
+    assert [example for (example, _), row in lab.rows("cut", "again").items() if row.errors] == ["house-5"]
+    assert [example.partition("/")[2] for _, example in lab.tap._replies._examples] == ["full/0/#5"]
+    assert lab.tap._replies.held > 0
+
+
 @pytest.mark.parametrize(("change", "same"), [(respelled, True), (warmer, False), (other_order, False)])
 def test_what_counts_as_the_same_request(lab, change, same):
     lab.run({"mine": lab.proxy(Rewriting(change, lab.tap.url))}, controls="full")

@@ -39,6 +39,8 @@ class BaselinePairing:
     remembered. `copies`: a request that arrives as one of the baseline's did is answered with the reply to that one.
     `aside`: text that we ourselves put in front of each request of this arm; it is left out when requests are compared.
     `evidence`: pieces of the context; a request in which all of them arrived is taken for the baseline's only one.
+    `arms`: how many others are compared with the baseline on this example, where that is known: once the windows of all
+    are over, its replies are forgotten.
     """
 
     example: str
@@ -46,6 +48,7 @@ class BaselinePairing:
     copies: bool = True
     aside: str = ""
     evidence: Sequence[str] = ()
+    arms: int | None = None
 
 
 @dataclass(slots=True)

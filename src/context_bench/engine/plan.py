@@ -260,6 +260,11 @@ def _pair(planned: list[PlannedArm], index: int, base: str, names: list[str]) ->
     here.base, there.paired = names.index(base), True
 
 
+def paired_at(planned: Sequence[PlannedArm], base: int, position: int) -> int:
+    """How many arms are paired with the one at index `base` and take the example at this position."""
+    return sum(each.base == base and each.arm.takes(position) for each in planned)
+
+
 def _link(planned: list[PlannedArm], index: int, partner: str, names: list[str]) -> None:
     here = planned[index]
     if partner not in names:

@@ -41,7 +41,7 @@ from context_bench.engine.observe import (
     returned_tokens,
     usage_of,
 )
-from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome
+from context_bench.engine.plan import PlannedArm, SetUp, WorkItem, WorkOutcome, paired_at
 from context_bench.engine.process import OneThread
 from context_bench.engine.scoring import STOPS, Scorer
 from context_bench.llm.shapes import first_line
@@ -290,9 +290,8 @@ async def _watched(
         answer.stop = error
     except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except (
-        BaseException
-    ) as error:  # libraries have failures of their own that are no `Exception`, such as a panic in Rust
+    # libraries have failures of their own that are no `Exception`, such as a panic in Rust
+    except BaseException as error:
         answer.error = describe(error)
     finally:
         answer.elapsed, answer.waited = worker_context.clock.monotonic() - started, ledger.waited
@@ -335,14 +334,15 @@ def _pairing(worker_context: WorkerContext, arm: PlannedArm, unit: WorkItem) -> 
     """The pairing of the work with the baseline's on the same example, where the two are compared by what arrives."""
     if arm.base is None and not arm.paired:
         return None
-    base = arm.name if arm.base is None else worker_context.arms[arm.base].name
+    base = unit.arm if arm.base is None else arm.base
     line = getattr(getattr(arm.system, "inner", arm.system), "namespace", None)
     return BaselinePairing(
-        f"{worker_context.run}/{base}/{unit.trial}/#{unit.position}",
+        f"{worker_context.run}/{worker_context.arms[base].name}/{unit.trial}/#{unit.position}",
         first=arm.paired,
         copies=unit.copies and arm.arm.copies,
         evidence=evidence_of(unit.example) if arm.arm.only_lost else [],
         aside="" if line is None else first_line(line),
+        arms=paired_at(worker_context.arms, base, unit.position),
     )
 
 

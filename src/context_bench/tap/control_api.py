@@ -43,13 +43,14 @@ def pairing_of(given: Any) -> BaselinePairing | None:
     """The pairing that a control names; `None` for none."""
     if not isinstance(given, Mapping) or not isinstance(given.get("example"), str):
         return None
-    aside, evidence = given.get("aside"), given.get("evidence")
+    aside, evidence, arms = given.get("aside"), given.get("evidence"), given.get("arms")
     return BaselinePairing(
         given["example"],
         given.get("first") is True,
         given.get("copies") is True,
         aside if isinstance(aside, str) else "",
         [piece for piece in evidence if isinstance(piece, str)] if isinstance(evidence, list) else [],
+        arms if isinstance(arms, int) and not isinstance(arms, bool) and arms >= 0 else None,
     )
 
 

@@ -12,24 +12,30 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import secrets
+import zlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 from context_bench.core.ledger import BaselinePairing
-from context_bench.tap.exchange import Exchange, Headers, header, unmarked_target
+from context_bench.tap.exchange import Exchange, Headers, MarkWindow, header, unmarked_target
 from context_bench.wire.apis import parse_request
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.words import holds_all
 
 #: Hexadecimal digits of a digest: as many bits as a column of numbers holds exactly.
 DIGITS = 13
-#: Bytes that remembered replies take; of more, the oldest examples' go, and are asked for again.
-MOST_BYTES = 64 * 2**20
-#: Bytes of Python's own for an example with its reply, for a header and for a piece, roughly: short replies are mostly
-#: made of them.
-_ENTRY, _HEADER, _PIECE = 1_200, 250, 60
+#: Bytes that remembered replies take, packed; of more, the oldest examples' go, and are asked for again. An example's
+#: replies go as soon as every arm has asked, so that the room is for examples under way and for rows that failed.
+MOST_BYTES = 16 * 2**20
+#: Bytes of a reply up to which it is packed: what that takes of the relay's thread is a few milliseconds.
+_PACKED = 128 * 2**10
+#: Bytes of Python's own for an example, and for a reply of it or an arm that has asked, roughly: short replies are
+#: mostly made of them.
+_EXAMPLE, _ITEM = 1_000, 200
 #: Bytes of a body from which on it is read in a thread.
 _AT_ONCE = 2**20
 #: Headers of a request that choose what the provider does with it.
@@ -46,10 +52,33 @@ class KeptReply:
     headers: Headers
     pieces: tuple[bytes, ...]
 
+    def packed(self) -> bytes:
+        """The reply in one piece; a short one is compressed."""
+        head = json.dumps([self.status, self.headers, [len(piece) for piece in self.pieces]]).encode()
+        whole = b"\n".join([head, b"".join(self.pieces)])
+        return zlib.compress(whole, 1 if len(whole) <= _PACKED else 0)
+
+    @staticmethod
+    def unpacked(data: bytes) -> KeptReply:
+        """The reply that `packed` gave."""
+        head, _, body = zlib.decompress(data).partition(b"\n")
+        status, headers, lengths = json.loads(head)
+        ends = list(accumulate(lengths, initial=0))
+        pieces = tuple(body[start:end] for start, end in pairwise(ends))
+        return KeptReply(status, [(name, value) for name, value in headers], pieces)
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """The baseline's replies on one example, packed, by the digest of the request; and who has asked since."""
+
+    replies: dict[str, bytes] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()  # tokens of windows
+
     @property
     def held(self) -> int:
         """Bytes that it takes."""
-        return _ENTRY + _HEADER * len(self.headers) + sum(_PIECE + len(piece) for piece in self.pieces)
+        return _EXAMPLE + _ITEM * len(self.asked) + sum(_ITEM + len(each) for each in self.replies.values())
 
 
 @dataclass(slots=True)
@@ -63,8 +92,13 @@ class BaselineReplies:
     plain: bool
     most: int = MOST_BYTES
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    _replies: OrderedDict[tuple[str, str], dict[str, KeptReply]] = field(default_factory=OrderedDict, repr=False)
-    _bytes: int = 0
+    _examples: OrderedDict[tuple[str, str], _Remembered] = field(default_factory=OrderedDict, repr=False)
+    _held: int = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that the replies take."""
+        return self._held
 
     async def answering(self, exchange: Exchange) -> KeptReply | None:
         """Take down what arrived, where that is to be compared; the reply that answers it, if one is to."""
@@ -77,11 +111,16 @@ class BaselineReplies:
             exchange.arrived_as = self._digest(exchange, pairing)
         if pairing.first or not pairing.copies:
             return None
-        replies = self._replies.get(_place(exchange, pairing), {})
+        remembered = self._examples.get(_place(exchange, pairing))
+        if remembered is None:
+            return None
+        replies = remembered.replies
         if exchange.arrived_as not in replies and len(replies) == 1 and _holds_evidence(exchange, pairing):
             exchange.arrived_as, exchange.assumed = next(iter(replies)), True
-        reply = replies.get(exchange.arrived_as)
-        exchange.copied = reply is not None and _readable(reply, exchange.headers)
+        if exchange.arrived_as not in replies:
+            return None
+        reply = KeptReply.unpacked(replies[exchange.arrived_as])
+        exchange.copied = _readable(reply, exchange.headers)
         return reply if exchange.copied else None
 
     def _digest(self, exchange: Exchange, pairing: BaselinePairing) -> str:
@@ -94,19 +133,44 @@ class BaselineReplies:
     def remember(self, exchange: Exchange) -> None:
         """Keep the reply to a request of the baseline, if it is whole and no error."""
         pairing, status = exchange.pairing, exchange.status or 0
-        if pairing is None or not pairing.first or not exchange.arrived_as or not 200 <= status < 300:
+        if pairing is None or not pairing.first or not exchange.arrived_as:
             return
-        if not exchange.answered or not exchange.reply.whole or exchange.error is not None:
+        if not _whole(exchange) or pairing.arms == 0 or exchange.reply.size > self.most:
             return
         pieces = tuple(piece for _, piece in exchange.reply.pieces)
         headers = [(name, value) for name, value in exchange.reply_headers if name.lower().startswith(_KEPT)]
-        replies = self._replies.setdefault(_place(exchange, pairing), {})
-        earlier = replies.get(exchange.arrived_as)
-        kept = replies[exchange.arrived_as] = KeptReply(status, headers, pieces)
-        self._bytes += kept.held - (0 if earlier is None else earlier.held)
-        while self._bytes > self.most:
-            _, oldest = self._replies.popitem(last=False)
-            self._bytes -= sum(each.held for each in oldest.values())
+        place = _place(exchange, pairing)
+        remembered = self._examples.pop(place, None)  # the youngest again, if it stays
+        self._held -= 0 if remembered is None else remembered.held
+        remembered = remembered or _Remembered()
+        remembered.replies[exchange.arrived_as] = KeptReply(status, headers, pieces).packed()
+        if remembered.held > self.most:
+            return
+        self._examples[place] = remembered
+        self._held += remembered.held
+        while self._held > self.most:
+            self._held -= self._examples.popitem(last=False)[1].held
+
+    def ended(self, window: MarkWindow) -> None:
+        """Forget an example once the window of every arm that is compared with the baseline is over.
+
+        A window whose requests all failed does not count: its row will be tried again.
+        """
+        pairing = window.pairing
+        if pairing is None or pairing.first or pairing.arms is None:
+            return
+        if window.arrivals and not any(each.copied or _whole(each) for each in window.arrivals):
+            return
+        place = window.owner, pairing.example
+        remembered = self._examples.get(place)
+        if remembered is None or window.mark.token in remembered.asked:
+            return
+        self._held -= remembered.held
+        remembered.asked += (window.mark.token,)
+        if len(remembered.asked) >= pairing.arms:
+            del self._examples[place]
+        else:
+            self._held += remembered.held
 
 
 async def gathered(source: AsyncIterator[bytes], exchange: Exchange) -> AsyncIterator[bytes]:
@@ -124,6 +188,12 @@ async def gathered(source: AsyncIterator[bytes], exchange: Exchange) -> AsyncIte
             yield piece
 
     return again()
+
+
+def _whole(exchange: Exchange) -> bool:
+    """Did an answer come that is whole and no error?"""
+    answered = exchange.answered and exchange.reply.whole and exchange.error is None
+    return bool(answered) and 200 <= (exchange.status or 0) < 300
 
 
 def _holds_evidence(exchange: Exchange, pairing: BaselinePairing) -> bool:
