@@ -261,7 +261,7 @@ def _pair(planned: list[PlannedArm], index: int, base: str, names: list[str]) ->
 
 
 def paired_at(planned: Sequence[PlannedArm], base: int, position: int) -> int:
-    """How many arms are paired with the one at index `base` and take the example at this position."""
+    """The number of arms that are paired with the one at index `base` and take the example at this position."""
     return sum(each.base == base and each.arm.takes(position) for each in planned)
 
 
