@@ -276,7 +276,7 @@ class Tap:
         window = self._windows.close(mark)
         await self._until(lambda: all(exchange.record for exchange in window.arrivals if exchange.finished), None)
         await self._until(lambda: all(exchange.record for exchange in window.arrivals), PATIENCE)
-        self._replies.ended(window)
+        self._replies.close(window)
         return self._collect(window)
 
     async def _seen(self, mark: Mark) -> list[Forwarded]:

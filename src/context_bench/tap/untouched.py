@@ -151,7 +151,7 @@ class BaselineReplies:
         while self._held > self.most:
             self._held -= self._examples.popitem(last=False)[1].held
 
-    def ended(self, window: MarkWindow) -> None:
+    def close(self, window: MarkWindow) -> None:
         """Forget an example once the window of every arm that is compared with the baseline is over.
 
         A window whose requests all failed does not count: its row will be tried again.

@@ -212,7 +212,7 @@ def test_a_reply_is_forgotten_once_every_arm_has_asked():
         for other in (1, 2):
             made = arm(str(number), other)
             assert asked(replies, made) is not None
-            replies.ended(made.window)
+            replies.close(made.window)
             assert (replies.held == 0) == (other == 2)
     remembered(replies, "again", arms=2)
     assert asked(replies, arm("again")) is not None
@@ -232,11 +232,11 @@ def test_a_reply_is_forgotten_once_every_arm_has_asked():
 )
 def test_no_other_end_of_a_window_forgets_it(replies, ends):
     remembered(replies)
-    replies.ended(arm(number=1).window)
+    replies.close(arm(number=1).window)
     held = replies.held
-    replies.ended(ends().window)
+    replies.close(ends().window)
     assert replies.held == held > 0
-    replies.ended(arm(number=3).window)
+    replies.close(arm(number=3).window)
     assert replies.held == 0
 
 
@@ -245,7 +245,7 @@ def test_an_arm_whose_requests_never_arrive_keeps_nothing(replies):
     for number in (1, 2):
         window = arm(number=number).window
         window.arrivals.clear()
-        replies.ended(window)
+        replies.close(window)
     assert replies.held == 0
 
 
@@ -253,7 +253,7 @@ def test_an_arm_that_fails_first_and_is_answered_then_has_asked(replies):
     remembered(replies)
     made = arm(arms=1, status=503)
     made.window.arrivals.append(arm())
-    replies.ended(made.window)
+    replies.close(made.window)
     assert replies.held == 0
 
 
@@ -270,8 +270,8 @@ def test_what_is_held_is_counted_whatever_comes_in_which_order(replies):
             body = b'{"a":%d}' % drawn.randrange(3)
             remembered(replies, name, body, reply=drawn.randbytes(drawn.randrange(300)))
         else:
-            replies.ended(arm(name, drawn.randrange(4), arms=3).window)
+            replies.close(arm(name, drawn.randrange(4), arms=3).window)
     for name in names:
         for number in range(4):
-            replies.ended(arm(name, number, arms=3).window)
+            replies.close(arm(name, number, arms=3).window)
     assert replies.held == 0
