@@ -25,7 +25,6 @@ _OPENING = re.compile(r"^[ \t]*(?=[\[{])", re.MULTILINE)
 _LINE_ENDS = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _STRING_OR_SPACE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[ \t\r\n]++', re.DOTALL)
 _WASTED = 2  # times its length that may be read of a text in vain: lines may open more than they close
-_DEEP = 50_000  # characters that nesting too deep to be read counts as
 
 
 def rewritten(text: str, name: str) -> str:
@@ -71,11 +70,9 @@ def _values(text: str) -> Iterator[tuple[int, int, Any]]:
         begin = opening.end()
         try:
             value, end = _DECODER.raw_decode(text, begin)
-        except RecursionError:
-            wasted += _DEEP
         except json.JSONDecodeError as error:
             wasted += max(1, error.pos - begin)
-        except ValueError:  # told by the hooks, which do not say where
+        except (ValueError, RecursionError):  # of a hook, or of nesting; neither says how far was read
             wasted += len(text) - begin
         else:
             if _LINE_ENDS.match(text, end):

@@ -132,6 +132,37 @@ def test_lines_that_open_and_never_close_cost_no_more_than_their_length(line, mo
     assert len(read) <= 4_001
 
 
+@pytest.mark.parametrize(
+    ("opening", "end"),
+    [
+        ("[\n", "[" * 3_000),
+        ('{"a":\n', "[" * 3_000),
+        ("[\n", '{"a":' * 3_000),
+        ("[\n", '{"a": 1, "a": 2}'),
+        ("[\n", "NaN"),
+    ],
+)
+def test_what_is_wide_before_it_fails_is_read_a_few_times_at_most(opening, end, monkeypatch):
+    """Nesting that is too deep stands behind much that is not: each line that opens something would read all of it."""
+    from context_bench.wire import lossless
+
+    text = opening * 400 + "[" + "1," * 300_000 + end + "\n"
+    read, decoder = [], lossless._DECODER
+
+    class Counting:
+        def raw_decode(self, text, at):
+            read.append(len(text) - at)
+            return decoder.raw_decode(text, at)
+
+    monkeypatch.setattr(lossless, "_DECODER", Counting())
+    assert rewritten(text, "minify") == text
+    assert sum(read) <= 4 * len(text)
+
+
+def test_json_behind_what_is_too_deep_is_found():
+    assert rewritten("[" * 5_000 + "\n[1,   2]\n", "minify") == "[" * 5_000 + "\n[1,2]\n"
+
+
 def test_a_table_as_csv_has_lost_no_number():
     rows = [{"id": n, "tons": n * 10.5, "name": f"ship {n}"} for n in range(12)]
     text = json.dumps(rows, indent=2)
