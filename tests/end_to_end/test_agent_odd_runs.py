@@ -4,11 +4,15 @@ missing.
 
 from __future__ import annotations
 
+import http.server
 import json
+import re
 import shutil
 import socket
 import subprocess
 import sys
+import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -152,6 +156,74 @@ def test_an_agent_that_speaks_anthropic(tmp_path):
     assert row.scores == {"solved": 1.0}, (row.errors, row.metadata)
     assert row.wire["client_calls"] == 1
     assert row.usage["output_tokens"] > 0
+
+
+class Metered(http.server.BaseHTTPRequestHandler):
+    """A provider whose every reply uses up one hundredth of the five-hour window more, and tells of a key's limit."""
+
+    used = 0
+
+    def do_POST(self):
+        Metered.used += 1
+        self.rfile.read(int(self.headers["content-length"]))
+        usage = {"input_tokens": 100, "output_tokens": 10}
+        text = "open('calc.py', 'w').write('def add(a, b): return a + b')"
+        told = {"type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": text}]}
+        body = json.dumps({"id": "msg_1", "stop_reason": "end_turn", "usage": usage, **told}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.send_header("anthropic-ratelimit-unified-5h-utilization", str(Metered.used / 100))
+        self.send_header("anthropic-ratelimit-requests-limit", "50")
+        self.send_header("anthropic-ratelimit-requests-remaining", "40")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_quotas_are_told_by_arm(tmp_path):
+    Metered.used = 0
+    agent = tmp_path / "agent.py"
+    first, ask = ANTHROPIC[: ANTHROPIC.index("for block")], ANTHROPIC[ANTHROPIC.index("for block") :]
+    agent.write_text(f"{first}\nfor turn in range(int(os.environ['TURNS'])):\n" + textwrap.indent(ask, "    "))
+    task = {
+        "id": "add",
+        "context": "",
+        "instruction": "repair",
+        "repo": {"kind": "files", "files": {"calc.py": "def add(a, b):\n    return a - b\n"}},
+        "verify": {"command": "python3 -c 'import calc; assert calc.add(1, 2) == 3'", "timeout": 60},
+    }
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metered)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        result = run_agents(
+            [task],
+            {"few": "TURNS=2", "many": "TURNS=5"},
+            ["python3", str(agent)],
+            upstream=f"http://127.0.0.1:{server.server_port}",
+            nothing=False,
+            trials=2,
+            noise_floor=False,
+            store=tmp_path / "store.db",
+            run="r",
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    few, many = (result.agents["arms"][name]["quotas"] for name in ("few", "many"))
+    # of a run's first reply it is not known what it used up itself
+    assert few["five hours"]["used"] == pytest.approx(2 * 0.01)
+    assert many["five hours"]["used"] == pytest.approx(2 * 0.04)
+    assert many["five hours"]["used_mean"] == pytest.approx(0.04)
+    assert max(few["five hours"]["most"], many["five hours"]["most"]) == pytest.approx(0.14)
+    assert (few["requests"]["runs"], few["requests"]["most"]) == (2, pytest.approx(0.2))
+    out = tmp_path / "report.md"
+    asked = ["show", "r", "--score-field", "solved", "--store", str(tmp_path / "store.db"), "--output", "markdown"]
+    assert main([*asked, "--out", str(out)]) == 0
+    assert "Of the account's quotas" in out.read_text()
+    assert re.search(r"many *\| five hours *\| 8", out.read_text())
 
 
 def swe_rows(folder):

@@ -5,12 +5,14 @@ Tasks are what is independent (or their clusters); trials of a task are averaged
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.numbers import real
 from context_bench.core.records import Comparison, EvalRow
 from context_bench.core.rows import cost_usd
 from context_bench.stats.verdict import Assay, VerdictQuestion, judge, shows_inferior, weigh
@@ -25,7 +27,7 @@ class AgentRun:
 
     `calls`: answered calls of the model; `tokens`: billed prompt tokens, of them `cached` from the provider's cache;
     `output`: billed reply tokens; `cost` in US dollars; `seconds` of the agent alone, without copy and tests.
-    `reads`, `again`: see `transcripts.trace`. `None` = not measured.
+    `reads`, `again`: see `transcripts.trace`. `quotas`: see `wire.turns.Quotas.as_dict`. `None` = not measured.
     """
 
     task: Key
@@ -42,6 +44,7 @@ class AgentRun:
     reads: int | None = None
     again: int | None = None
     redundancy: float | None = None
+    quotas: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, row: EvalRow) -> AgentRun:
@@ -63,7 +66,37 @@ class AgentRun:
             reads=facts.get("reads"),
             again=facts.get("again"),
             redundancy=facts.get("redundancy"),
+            quotas=_told_quotas(facts.get("quotas")),
         )
+
+
+def _told_quotas(kept: Any) -> dict[str, dict[str, float]]:
+    """Quotas of a kept row, without what is no number."""
+    found: dict[str, dict[str, float]] = {}
+    for name, told in kept.items() if isinstance(kept, Mapping) else ():
+        given = told if isinstance(told, Mapping) else {}
+        values = {key: value for key in ("first", "last", "used") if (value := real(given.get(key))) is not None}
+        if len(values) == len(("first", "last", "used")):
+            found[str(name)[:80]] = values
+    return found
+
+
+def quotas_of(runs: Iterable[AgentRun]) -> dict[str, dict[str, float]]:
+    """Quotas of the account that an arm's runs used up: `used` over all of its `runs` that told the quota, `used_mean`
+    per run, `most`: the highest share that was used up at the end of a run.
+
+    A run's amount is what was used up from its first reply to its last; failed runs used quotas, too.
+    """
+    told: dict[str, list[Mapping[str, float]]] = {}
+    for run in runs:
+        for name, shares in run.quotas.items():
+            told.setdefault(name, []).append(shares)
+    found: dict[str, dict[str, float]] = {}
+    for name, each in sorted(told.items()):
+        used = math.fsum(one["used"] for one in each)
+        most = max(one["last"] for one in each)
+        found[name] = {"runs": len(each), "used": used, "used_mean": used / len(each), "most": most}
+    return found
 
 
 #: Amounts of a run that arms are compared in.
@@ -79,7 +112,7 @@ AMOUNTS: dict[str, Callable[[AgentRun], float | None]] = {
 
 def figures(runs: Sequence[AgentRun]) -> dict[str, Any]:
     """One arm: `runs`, `tasks`, `solved`, `aborted` and `aborts` by class, `failures`, sums and per-run means or
-    medians of the amounts.
+    medians of the amounts; `quotas`, where replies told any (see `quotas_of`).
     """
     scored = [run for run in runs if run.solved is not None]
     aborts = Counter(run.abort for run in scored if run.abort)
@@ -105,6 +138,8 @@ def figures(runs: Sequence[AgentRun]) -> dict[str, Any]:
     if reads:
         found |= {"reads_sum": reads, "reread_share": sum(run.again or 0 for run in scored) / reads}
     redundancy = [run.redundancy for run in scored if run.redundancy is not None]
+    if quotas := quotas_of(runs):
+        found["quotas"] = quotas
     if redundancy:
         found["redundancy_mean"] = sum(redundancy) / len(redundancy)
     if solved and found.get("cost_known") == len(scored):

@@ -48,6 +48,13 @@ _MONEY = columns(
     ("cost_median", "per run", "usd", "median"),
     ("cost_per_solved", "per solved", "usd", "all that was billed over the runs that solved their task"),
 )
+_QUOTAS = columns(
+    ("used", "used up", "share", "by all runs of the arm, each from its first reply to its last"),
+    ("used_mean", "per run", "share", "mean"),
+    ("most", "at most", "share", "the highest share that was used up at the end of a run"),
+    ("runs", "runs", "count", "runs whose replies told the quota"),
+    needs="always",
+)
 _RATIOS = (
     FigureColumn("sums", "ratio of sums (95 %)", "number", needs="always", digits=3),
     FigureColumn("medians", "median per task (95 %)", "number", needs="always", digits=3),
@@ -102,6 +109,7 @@ def agents(report: ReportContext) -> list[Section | None]:
             "What it took",
             declared_table("agent-effort", _TAKES, working.items(), keys=("Arm",)),
             declared_table("agent-money", _MONEY, working.items(), keys=("Arm",)),
+            _quotas(working),
         ),
         _against(figures),
         _without_one(figures),
@@ -132,6 +140,21 @@ def _solved(report: ReportContext, arms: dict[str, dict[str, Any]]) -> Section |
         "runs say nothing of an arm."
     )
     return section_of("agents", "Tasks solved", declared_table("agents", _SOLVED, lines, keys=("Arm",), about=about))
+
+
+def _quotas(arms: dict[str, dict[str, Any]]) -> Table | None:
+    """What the runs of each arm used up of the account's quotas, as the provider's headers told."""
+    lines = [
+        ((name, quota), mapping(told))
+        for name, facts in arms.items()
+        for quota, told in mapping(facts.get("quotas")).items()
+    ]
+    about = (
+        "Told by the provider's headers. What else ran on the account at that time is in it, also other runs: with "
+        "--max-workers 1 only what is not of this command."
+    )
+    title = "Of the account's quotas"
+    return declared_table("agent-quotas", _QUOTAS, lines, keys=("Arm", "quota"), title=title, about=about)
 
 
 def _against(figures: dict[str, Any]) -> Section | None:

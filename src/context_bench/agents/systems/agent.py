@@ -32,6 +32,7 @@ from context_bench.llm.background import run_sync
 from context_bench.sandbox.backends import PATH
 from context_bench.transcripts.trace import Rereads, rereads
 from context_bench.transcripts.traces import load_traces
+from context_bench.wire.turns import Quotas
 
 if TYPE_CHECKING:
     from context_bench.sandbox import Bounds, Finished, Verdict, Workspace
@@ -152,6 +153,16 @@ def reading_of(records: Sequence[Forwarded]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
+def quotas_told(records: Iterable[Forwarded]) -> dict[str, Any]:
+    """`quotas`: what the replies of a run tell of the account's quotas, in the order in which they ended (see
+    `wire.turns.Quotas`); empty where none tells any.
+    """
+    found = Quotas()
+    for record in sorted(records, key=lambda one: one.started + (one.seconds or 0.0)):
+        found.take(record.facts)
+    return {"quotas": found.as_dict()} if found.shares else {}
+
+
 def _plain(record: Forwarded) -> dict[str, Any]:
     values = {one.name: getattr(record, one.name) for one in fields(Forwarded)}
     return {**values, "usage": None if record.usage is None else asdict(record.usage)}
@@ -257,6 +268,7 @@ class Agent:
         records = list(await self._look(mark)) if self._look is not None and mark is not None else []
         broken = broken or self.limits.broken(records, self.prices)
         _require_answers(records)
+        facts |= quotas_told(records)
         facts["agent_seconds"] = round(finished.seconds, 3)
         facts |= await _in_thread(reading_of, records)
         told = {
