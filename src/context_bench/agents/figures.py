@@ -66,11 +66,11 @@ class AgentRun:
             reads=facts.get("reads"),
             again=facts.get("again"),
             redundancy=facts.get("redundancy"),
-            quotas=_told_quotas(facts.get("quotas")),
+            quotas=_read_quotas(facts.get("quotas")),
         )
 
 
-def _told_quotas(kept: Any) -> dict[str, dict[str, float]]:
+def _read_quotas(kept: Any) -> dict[str, dict[str, float]]:
     """Quotas of a kept row, without what is no number."""
     found: dict[str, dict[str, float]] = {}
     for name, told in kept.items() if isinstance(kept, Mapping) else ():
@@ -87,12 +87,12 @@ def quotas_of(runs: Iterable[AgentRun]) -> dict[str, dict[str, float]]:
 
     A run's amount is what was used up from its first reply to its last; failed runs used quotas, too.
     """
-    told: dict[str, list[Mapping[str, float]]] = {}
+    by_quota: dict[str, list[Mapping[str, float]]] = {}
     for run in runs:
         for name, shares in run.quotas.items():
-            told.setdefault(name, []).append(shares)
+            by_quota.setdefault(name, []).append(shares)
     found: dict[str, dict[str, float]] = {}
-    for name, each in sorted(told.items()):
+    for name, each in sorted(by_quota.items()):
         used = math.fsum(one["used"] for one in each)
         most = max(one["last"] for one in each)
         found[name] = {"runs": len(each), "used": used, "used_mean": used / len(each), "most": most}

@@ -153,7 +153,7 @@ def reading_of(records: Sequence[Forwarded]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def quotas_told(records: Iterable[Forwarded]) -> dict[str, Any]:
+def quotas_in_replies(records: Iterable[Forwarded]) -> dict[str, Any]:
     """`quotas`: what the replies of a run tell of the account's quotas, in the order in which they ended (see
     `wire.turns.Quotas`); empty where none tells any.
     """
@@ -268,7 +268,7 @@ class Agent:
         records = list(await self._look(mark)) if self._look is not None and mark is not None else []
         broken = broken or self.limits.broken(records, self.prices)
         _require_answers(records)
-        facts |= quotas_told(records)
+        facts |= quotas_in_replies(records)
         facts["agent_seconds"] = round(finished.seconds, 3)
         facts |= await _in_thread(reading_of, records)
         told = {
