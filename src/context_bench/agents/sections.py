@@ -143,7 +143,7 @@ def _solved(report: ReportContext, arms: dict[str, dict[str, Any]]) -> Section |
 
 
 def _quotas(arms: dict[str, dict[str, Any]]) -> Table | None:
-    """What the runs of each arm used up of the account's quotas, as the provider's headers told."""
+    """The table of what the runs of each arm used up of the quotas, as the provider's headers told."""
     lines = [
         ((name, quota), mapping(told))
         for name, facts in arms.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from context_bench.core.records import Usage
 from context_bench.transcripts.cache_breaks import CAUSES, CacheReport, cache_breaks
 from context_bench.transcripts.itemised import Itemised, itemised
-from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, verbatim
+from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, reconstructed, verbatim
 
 MODEL = "claude-sonnet-4-5"
 Body = dict[str, Any]
@@ -177,6 +178,36 @@ def test_a_resumed_conversation_is_a_break_of_its_first_request() -> None:
     reply = RecordedReply("fine", usage=provider.bill(body, 0.0), model=MODEL, finish_reason="stop")
     made = itemised(Session("s", "here", "anthropic", [verbatim("anthropic", body, recorded_reply=reply)], {}))
     assert [one.cause for one in cache_breaks(made).breaks] == ["resume"]
+
+
+def _logged(body: Body) -> Body:
+    """The body that can be made of a log that holds neither system prompt nor tools."""
+    return {name: value for name, value in body.items() if name not in ("system", "tools")}
+
+
+def test_a_change_of_what_a_log_does_not_hold_is_a_change_of_the_head() -> None:
+    provider, requests = Provider(), list[SessionRequest]()
+    for turn in range(6):
+        body = _body(turn)
+        if turn >= 3:
+            body["system"][0]["text"] += " " + _words("skill", 400)
+        reply = RecordedReply("fine", usage=provider.bill(body, turn * 20.0), model=MODEL, finish_reason="stop")
+        logged = _logged(body)
+        head = {name: value for name, value in logged.items() if name != "messages"}
+        items = logged["messages"]
+        made = reconstructed("anthropic", head, items, 0, len(items), recorded_reply=reply, at=turn * 20.0)
+        requests.append(made)
+    found = cache_breaks(itemised(Session("s", "here", "anthropic", requests, {})))
+    assert [(one.turn, one.cause) for one in found.breaks] == [(3, "head changed")]
+
+
+def test_each_cause_is_made_here_and_stands_in_the_guide() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "explain.md").read_text()
+    table = guide.split("## Why the cache broke")[1].split("##")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("|")]
+    assert rows[2:] == list(CAUSES)
+    made = {cause for cause, _ in SCRIPTS.values()} | {"resume", "proxy", "head changed"}
+    assert made == set(CAUSES)
 
 
 def test_a_change_that_the_client_did_not_make_is_the_proxys() -> None:
