@@ -27,6 +27,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -558,8 +559,8 @@ class Soak:
 
 
 def runs_on(page: str) -> list[str]:
-    """The runs that the viewer's list shows."""
-    return [part.partition('"')[0] for part in page.split('href="/runs/')[1:]]
+    """The runs that the viewer's list shows. Besides the link to its page a run may have one to a part of it."""
+    return re.findall(r'href="/runs/([^"/]+)"', page)
 
 
 def main() -> int:
