@@ -11,7 +11,7 @@ ONLY ?=
 # `make pairs PAIRS=kompact-stream`: some of them.
 PAIRS ?=
 
-.PHONY: image release words demo test clients wheels pairs model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
+.PHONY: image jobs release words demo test clients wheels pairs model axe docs pictures setup vendors lock check format lint types imports quick fuzz unit clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,6 +30,10 @@ clients: vendors  ## real clients (Claude Code, Codex, opencode, aider, mini-swe
 
 wheels: $(READY)  ## the wheel in clean environments: 3.11, 3.12, 3.13, with the highest and the lowest versions of what it needs
 	$(BIN)/python scripts/wheels.py $(ONLY)
+	@if [ -z "$(ONLY)" ]; then $(MAKE) --no-print-directory jobs; fi
+
+jobs: $(READY)  ## six questions of a newcomer, from zero, with the wheel in a clean environment; `ONLY='--job gate'`: one
+	$(BIN)/python scripts/jobs.py $(ONLY)
 
 release: $(READY)  ## sdist, wheel, hashes and list of components in dist/; the changelog gets the version. `ONLY=--dry-run` changes nothing
 	$(BIN)/python scripts/release.py $(ONLY)

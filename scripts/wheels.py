@@ -49,7 +49,7 @@ def main() -> int:
     given = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory(prefix="context-bench-wheels-") as folder:
-        wheel = _built(Path(folder))
+        wheel = built(Path(folder))
         print("| Python | dependencies | MB | result |\n|---|---|---|---|")
         for version in given.python or PYTHONS:
             for resolution in [given.resolution] if given.resolution else RESOLUTIONS:
@@ -59,9 +59,9 @@ def main() -> int:
     return int(failed)
 
 
-def _built(folder: Path) -> Path:
+def built(folder: Path) -> Path:
     """The wheel that the project's sdist makes; it holds `py.typed` and the licence."""
-    _run([UV, "build", "--quiet", "--no-build-isolation", "--out-dir", folder / "dist", ROOT])
+    run([UV, "build", "--quiet", "--no-build-isolation", "--out-dir", folder / "dist", ROOT])
     (wheel,) = (folder / "dist").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     if "context_bench/py.typed" not in names or not any(name.endswith("licenses/LICENSE") for name in names):
@@ -72,13 +72,8 @@ def _built(folder: Path) -> Path:
 def _tried(folder: Path, wheel: Path, version: str, resolution: str) -> tuple[int, str]:
     """The core's size in bytes, and "works" or what did not."""
     home = Path(tempfile.mkdtemp(prefix=f"{version}-{resolution}-", dir=folder))
-    python = home / "venv/bin/python"
     try:
-        _run([UV, "venv", "--quiet", "--no-python-downloads", "--python", _interpreter(version), home / "venv"])
-        (home / "core.txt").write_text("\n".join(_requirements(wheel)))
-        options = ["--resolution", resolution, "--only-binary", ":all:", "--requirement", home / "core.txt"]
-        _run([UV, "pip", "install", "--quiet", "--python", python, *options, wheel])
-        size = _size(python)
+        size = _size(installed(home, wheel, version, resolution).with_name("python"))
         if size > MOST:
             raise Failed(f"a core of {size / 1e6:.0f} MB, expected at most {MOST / 1e6:.0f}")
         _used(home / "venv/bin/context-bench", home)
@@ -87,6 +82,16 @@ def _tried(folder: Path, wheel: Path, version: str, resolution: str) -> tuple[in
     finally:
         shutil.rmtree(home, ignore_errors=True)
     return size, "works"
+
+
+def installed(home: Path, wheel: Path, version: str, resolution: str) -> Path:
+    """The program in a new environment of `home` that has this wheel alone; `Failed` says why there is none."""
+    python = home / "venv/bin/python"
+    run([UV, "venv", "--quiet", "--no-python-downloads", "--python", _interpreter(version), home / "venv"])
+    (home / "core.txt").write_text("\n".join(_requirements(wheel)))
+    options = ["--resolution", resolution, "--only-binary", ":all:", "--requirement", home / "core.txt"]
+    run([UV, "pip", "install", "--quiet", "--python", python, *options, wheel])
+    return python.with_name("context-bench")
 
 
 def _interpreter(version: str) -> str:
@@ -126,7 +131,7 @@ def _used(program: Path, home: Path) -> None:
     (place / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
     def say(*words: str, code: int = 0, tells: str = "") -> None:
-        done = _run([program, *words], place, home, code)
+        done = run([program, *words], place, home, code)
         if tells not in done:
             raise Failed(f"{' '.join(words)}: expected {tells!r} in: {done[-300:]}")
 
@@ -171,7 +176,7 @@ def _viewed(program: Path, place: Path) -> None:
         viewer.wait(30)
 
 
-def _run(words: list[object], folder: Path = ROOT, home: Path | None = None, code: int = 0) -> str:
+def run(words: list[object], folder: Path = ROOT, home: Path | None = None, code: int = 0) -> str:
     """What a program printed. `code` -1: 0, or 4 for a run whose verdicts are bad."""
     own = (
         {"XDG_CACHE_HOME": str(home / "cache"), "PATH": os.environ["PATH"], "HOME": str(home)}

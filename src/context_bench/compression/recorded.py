@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -243,7 +244,19 @@ def compaction_grids(audits: Sequence[CompactionAudit]) -> list[Grid]:
         for loss in one.needed
     ]
     shown = Grid("Missed afterwards", ("compaction", "kind", "fact", "how", "seen in"), list(missed), words=True)
-    return [sizes, lost, *([shown] if missed else [])] if audits else []
+    return [Grid(answer(audits), ()), sizes, lost, *([shown] if missed else [])] if audits else []
+
+
+def answer(audits: Sequence[CompactionAudit]) -> str:
+    """Say in a sentence what the compactions lost and what of that was missed."""
+    facts = sum(sum(one.facts.values()) for one in audits)
+    missed = Counter(loss.kind for one in audits for loss in one.needed)
+    lost = sum(len(one.losses) for one in audits)
+    told = f"{len(audits):,} compaction{'s' * (len(audits) != 1)} lost {lost:,} of {facts:,} facts; "
+    if not missed:
+        return f"{told}none of them was missed afterwards."
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in missed.items())
+    return f"{told}{missed.total():,} of them were missed afterwards ({kinds})."
 
 
 def _about(uncertain: bool) -> str:

@@ -314,7 +314,21 @@ def reading_grids(one: RunReading) -> list[Grid]:
     ]
     if empty:
         tables.append(Grid("Searches that found nothing", ("search", "times"), [(k, f"{n:,}") for k, n in empty]))
-    return [table for table in tables if table.rows]
+    return [Grid(answer(one), ()), *(table for table in tables if table.rows)]
+
+
+def answer(one: RunReading) -> str:
+    """Say in a sentence how much of what was read was read in vain."""
+    from context_bench.reports.table import share
+
+    if not one.tokens_read:
+        return f"No result of {one.runs:,} run{'s' * (one.runs != 1)} showed a file."
+    again, unused = (f"{n:,} ({share(n / one.tokens_read)})" for n in (one.tokens_again, one.tokens_unused))
+    idle = sum(not (file.edited or file.used) for file in one.files)
+    return (
+        f"Of {one.tokens_read:,} tokens of files that were read, {again} had been read before, unchanged, and {unused} "
+        f"were never used afterwards: {idle:,} of {len(one.files):,} files."
+    )
 
 
 def repository_grid(found: Sequence[RunReading]) -> Grid:

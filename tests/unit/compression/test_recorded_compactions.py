@@ -132,7 +132,9 @@ def test_losses_are_told_with_what_shows_that_they_were_missed(claude_log):
 
 def test_the_tables_tell_sizes_losses_and_what_was_missed(claude_log):
     [session] = read_sessions(claude_log)
-    sizes, lost, missed = compaction_grids(audit(session, prices=TenADollar()))
+    said, sizes, lost, missed = compaction_grids(audit(session, prices=TenADollar()))
+    assert "1 compaction lost" in said.title
+    assert said.title.endswith("2 of them were missed afterwards (rule 1, file 1).")
     assert sizes.rows == [("s-1 #1", "auto", "1,010", "400", sizes.rows[0][4], "32.0000", "2 requests, 0 min")]
     assert sizes.rows[0][4].startswith("≈")
     assert ("rule", "1", "1", "1") in lost.rows

@@ -3,6 +3,7 @@ one another.
 """
 
 import json
+import re
 
 import pytest
 
@@ -129,6 +130,9 @@ def test_the_commands_show_and_compare_logs_without_gold(tmp_path, capsys):
     assert main(["trace", "show", str(one / "0.jsonl")]) == 0
     shown = capsys.readouterr().out
     assert "What was read: 0" in shown
+    said = " ".join(shown.split())
+    assert re.search(r"Of \d+ tokens of files that were read, 0 \(0 %\) had been read before, unchanged, and \d+", said)
+    assert "were never used afterwards: 1 of 1 files." in said
     assert "src/fees.py" in shown
     assert main(["trace", "show", str(one)]) == 0
     assert "What was read, by repository" in capsys.readouterr().out
