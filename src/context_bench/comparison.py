@@ -19,7 +19,7 @@ from context_bench.core.errors import BadInput, NotComparable, UnknownName
 from context_bench.core.numbers import real
 from context_bench.core.records import EvalRow, Result
 from context_bench.core.roles import CANDIDATE, ArmRole, roles_in, second_answer
-from context_bench.core.rows import different_load
+from context_bench.core.rows import different_load, what_differs
 from context_bench.results import EvalResult
 
 __all__ = [
@@ -477,6 +477,7 @@ def _manifest(before: Result, after: Result, field: str, margin: float | None) -
     rule = "default" if margin is None else "given before the run" if planned else "given after the runs"
     return {
         "compared": [before.manifest, after.manifest],
+        **({} if before is after else {"differs": what_differs(before.manifest, after.manifest)}),
         "margin": {"value": margin, "rule": rule, "score_field": field},
         "datasets": after.manifest.get("datasets", []),
     }

@@ -11,6 +11,7 @@ from context_bench import evaluate
 from context_bench.cli.app import run_line
 from context_bench.comparison import compare, differences, spreads, within
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
+from context_bench.core.rows import what_differs
 from context_bench.evaluators import AnswerQuality
 from context_bench.metrics import MeanScore
 from context_bench.results import EvalResult
@@ -125,6 +126,43 @@ def test_what_a_system_lost_comes_with_both_rows_the_greatest_loss_first(runs):
         result.losses("other")
     with pytest.raises(NotComparable, match="name one of proxy, full, none"):
         result.losses("full")
+
+
+def test_what_differs_between_two_runs_is_said_first(runs, run):
+    code, out, _ = run("compare", "before", "broken", "--store", runs / "store.db")
+    assert code == 0
+    assert "Between the two runs differ: wrong_every of proxy 0, then 4." in " ".join(out.split())
+    assert "differ in nothing" in run("compare", "before", "same", "--store", runs / "store.db")[1]
+    for name, second in (("before", 1), ("broken", 2)):
+        document = json.loads((runs / f"{name}.json").read_text())
+        document["manifest"]["run"]["started"] = f"2026-11-28T10:00:0{second}Z"
+        (runs / f"{name}-started.json").write_text(json.dumps(document))
+    late = " ".join(run("compare", runs / "broken-started.json", runs / "before-started.json")[1].split())
+    assert "Mind: the run that was named first, and is taken for the earlier one, was started after" in late
+    assert "Mind: " not in run("compare", runs / "before-started.json", runs / "broken-started.json")[1]
+    assert "Between the two" not in run("compare", "broken", "--store", runs / "store.db")[1]
+
+
+def test_differences_of_data_options_and_versions_are_named():
+    data = [{"name": "a", "sha256": "1"}, {"name": "b", "sha256": "2"}]
+    engine = {"environment": {"package": "1.0", "python": "3.11.7", "dependencies": {"numpy": "1", "scipy": "2"}}}
+    first = {"datasets": data, "options": {"model": ["m"], "tap": "1", "seed": 0}, "engine": engine}
+    newer = {"environment": {"package": "1.1", "python": "3.11.7", "dependencies": {"numpy": "2", "scipy": "2"}}}
+    second = {"datasets": [{"name": "a", "sha256": "9"}], "options": {"model": ["n", "o"], "tap": "2"}, "engine": newer}
+    assert what_differs(first, second) == [
+        "the content of a",
+        "data b only in the earlier one",
+        "model m, then n, o",
+        "seed 0, then none",
+        "context-bench 1.0, then 1.1",
+        "versions of numpy",
+    ]
+    assert what_differs(first, first) == what_differs({}, {}) == []
+    many = {"options": {f"option{n}": n for n in range(40)}}
+    assert what_differs({"options": {}}, many)[-1] == "29 more"
+    assert what_differs({"options": 3, "engine": [1], "datasets": [2, {}]}, {"datasets": "x"}) == [
+        "data None only in the earlier one"
+    ]
 
 
 def test_a_result_compares_itself_as_the_command_does(runs):

@@ -363,6 +363,74 @@ def different_load(before: Mapping[str, Any], after: Mapping[str, Any]) -> str |
     )
 
 
+#: Options that differ between any two runs without changing what either measured.
+_PLACES = frozenset(("run", "out", "store", "output", "quiet", "tap", "name", "full", "resume", "imports", "force"))
+_MOST_DIFFERENCES = 12
+
+
+def what_differs(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Differences between two runs, by their manifests, as phrases: data, options, the systems' own settings, versions.
+    At most 12; the last then says how many more there are.
+    """
+    found = [*_in_data(before, after), *_in_settings(before, after), *_in_versions(before, after)]
+    if len(found) <= _MOST_DIFFERENCES:
+        return found
+    return [*found[: _MOST_DIFFERENCES - 1], f"{len(found) - _MOST_DIFFERENCES + 1} more"]
+
+
+def _in_data(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    ours, theirs = ({str(each.get("name")): each for each in _listed(one, "datasets")} for one in (before, after))
+    for name in dict.fromkeys([*ours, *theirs]):
+        if name not in ours or name not in theirs:
+            yield f"data {name[:80]} only in the {'earlier' if name in ours else 'later'} one"
+        elif ours[name].get("sha256") != theirs[name].get("sha256"):
+            yield f"the content of {name[:80]}"
+
+
+def _in_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Options, then the settings of each system and evaluator that both runs have."""
+    first, second = (_mapped(one.get("options")) for one in (before, after))
+    for name in sorted((first.keys() | second.keys()) - _PLACES):
+        if first.get(name) != second.get(name):
+            yield f"{name} {_shown(first.get(name))}, then {_shown(second.get(name))}"
+    for kind in ("systems", "evaluators"):
+        ours, theirs = (
+            {str(each.get("name")): _mapped(each.get("fingerprint")) for each in _listed(one.get("engine"), kind)}
+            for one in (before, after)
+        )
+        for name in (name for name in ours if name in theirs):
+            for key in sorted((ours[name].keys() | theirs[name].keys()) - {"url"}):
+                if ours[name].get(key) != theirs[name].get(key):
+                    yield f"{key} of {name[:80]} {_shown(ours[name].get(key))}, then {_shown(theirs[name].get(key))}"
+
+
+def _in_versions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    first, second = (_mapped(_mapped(one.get("engine")).get("environment")) for one in (before, after))
+    for name in sorted((first.keys() | second.keys()) - {"dependencies"}):
+        if first.get(name) != second.get(name):
+            told = "context-bench" if name == "package" else name
+            yield f"{told} {_shown(first.get(name))}, then {_shown(second.get(name))}"
+    ours, theirs = (_mapped(one.get("dependencies")) for one in (first, second))
+    if moved := [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]:
+        yield f"versions of {', '.join(str(name)[:40] for name in moved[:6])}{' …' * (len(moved) > 6)}"
+
+
+def _mapped(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: Any, key: str) -> list[Mapping[str, Any]]:
+    found = _mapped(value).get(key)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _shown(value: Any) -> str:
+    """An option's value in few words."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value[:6])) or "none"
+    return "none" if value in (None, "", {}) else str(value)[:60]
+
+
 def _then(loads: Sequence[Mapping[str, Any]]) -> str:
     return ", then ".join(map(in_words, loads))
 

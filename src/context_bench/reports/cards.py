@@ -61,7 +61,28 @@ def _lifts(report: ReportContext) -> list[Sentence]:
 
 
 def _headlines(report: ReportContext) -> list[Sentence]:
-    """Facts that make all verdicts below it pointless to read one by one."""
+    """What two compared runs differ in; facts that make all verdicts below it pointless to read one by one."""
+    compared = _between_runs(report.result.manifest or {})
+    return [
+        *([Sentence("these runs", "compared", compared, kind="run")] if compared else []),
+        *_insensitive(report),
+    ]
+
+
+def _between_runs(manifest: Mapping[str, Any]) -> str:
+    """What differs between two compared runs, and whether they stand in the order of their start."""
+    if not isinstance(differs := manifest.get("differs"), list):
+        return ""
+    told = "; ".join(str(each)[:300] for each in differs)
+    said = f"Between the two runs differ: {told}." if told else "The two runs differ in nothing that was written down."
+    runs = [each.get("run") for each in manifest.get("compared") or [] if isinstance(each, Mapping)]
+    begun = [str(each.get("started") or "") for each in runs if isinstance(each, Mapping)]  # ISO 8601, UTC
+    if len(begun) == 2 and all(begun) and begun[0] > begun[1]:
+        said += " Mind: the run that was named first, and is taken for the earlier one, was started after the other."
+    return said
+
+
+def _insensitive(report: ReportContext) -> list[Sentence]:
     return [
         Sentence("this run", "insensitive", note, kind="run")
         for note in map(str, report.result.notes)
