@@ -61,7 +61,7 @@ def _lifts(report: ReportContext) -> list[Sentence]:
 
 
 def _headlines(report: ReportContext) -> list[Sentence]:
-    """What two compared runs differ in; facts that make all verdicts below it pointless to read one by one."""
+    """Differences of two compared runs; facts that make all verdicts below it pointless to read one by one."""
     compared = _between_runs(report.result.manifest or {})
     return [
         *([Sentence("these runs", "compared", compared, kind="run")] if compared else []),
@@ -70,7 +70,7 @@ def _headlines(report: ReportContext) -> list[Sentence]:
 
 
 def _between_runs(manifest: Mapping[str, Any]) -> str:
-    """What differs between two compared runs, and whether they stand in the order of their start."""
+    """Differences of two compared runs, and whether they stand in the order of their start."""
     if not isinstance(differs := manifest.get("differs"), list):
         return ""
     told = "; ".join(str(each)[:300] for each in differs)
