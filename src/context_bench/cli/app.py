@@ -46,12 +46,12 @@ _OWN = {
     "plot": Command("context_bench.cli.stored:plot_chart", "A chart of a run as SVG or PNG."),
     "card": Command("context_bench.cli.stored:make_card", "The answers of a run as one picture, to show to others."),
     "rescore": Command("context_bench.session.runs:rescore", "Judge stored answers again; no system is called."),
-    "export": Command("context_bench.session.runs:export", "Everything a run found, for other programs."),
+    "export": Command("context_bench.cli.stored:export", "Everything a run found, for other programs."),
     "import": Command(
         "context_bench.cli.import_answers:command", "Answers that were given elsewhere, as a stored run."
     ),
     "copy": Command("context_bench.cli.stored:copy_runs", "Runs from one store to another, whole."),
-    "purge": Command("context_bench.session.runs:purge", "Remove runs older than an age."),
+    "purge": Command("context_bench.cli.stored:purge", "Remove runs older than an age."),
     "tap": Command("context_bench.cli.endpoints:record_at_tap", "Record what really reaches a provider."),
     "serve": Command(
         "context_bench.cli.endpoints:serve_system", "Any system or control as a proxy.", {"allow_extra_args": True}

@@ -56,8 +56,7 @@ def command(
     from contextlib import closing
 
     from context_bench.engine import open_store, run_of
-    from context_bench.session.reporting import report_stored
-    from context_bench.session.runs import result_of
+    from context_bench.session.runs import report_stored, result_of
 
     found = _Import(files, system or [], dataset, format)
     with closing(open_store(store)) as opened:

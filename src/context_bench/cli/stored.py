@@ -1,14 +1,16 @@
-"""Commands on stored runs: `copy` them to another store, `diff` the messages of one example, `view` a store in the
-browser.
+"""Commands on stored runs: `export` and `purge` them, `copy` them to another store, `diff` the messages of one example,
+`view` a store in the browser.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -22,6 +24,73 @@ from context_bench.session.output_files import destination, say, write_out
 
 if TYPE_CHECKING:
     from context_bench.reports.page import Chart
+
+
+@takes(
+    StoredOptions,
+    out=own("Write to this file (inspect: or folder) instead of stdout."),
+    system=own("Only this system (jsonl, parquet, inspect, memory, results).", unit="NAME"),
+)
+def export(
+    run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
+    store: str,
+    format: str,  # noqa: A002
+    out: Path | None,
+    system: str | None,
+    canonical: bool,
+) -> int:
+    """Everything a run found, for other programs."""
+    from context_bench.reports.renderers import takes_page
+    from context_bench.runner import details
+    from context_bench.session import reporting
+    from context_bench.session.runs import found_in, opened_store, page_of, result_of
+
+    if system is not None and format not in reporting.formats():
+        raise BadInput(
+            f"--system goes with {', '.join(reporting.formats())}; --format {format} is a report of the whole run"
+        )
+    if canonical and format != "json":
+        raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
+    with opened_store(store) as opened:
+        record = found_in(opened, run)
+        if format in reporting.formats():
+            reporting.export_rows(opened, record, format, out, system)
+            return 0
+        more: dict[str, Any] = {"canonical": True} if canonical else {}
+        damage = reporting.Damage()
+        if takes_page(format):
+            page = result = page_of(opened, record, store)
+            rows = damage.among(page.rows)
+            if format in ("csv", "json"):  # they go through all rows, once
+                page.rows = cast("Any", rows)
+        else:
+            page, result = None, result_of(opened, record)
+            rows = damage.among(result.rows)
+        behind = details(opened, record.id)
+        reporting.write_report(result, format, out, page=page, details=behind, **more)
+        deque(rows, 0)
+        damage.say()
+    return 0
+
+
+@takes(StoredOptions, dry_run=own("Only say what would go."))
+def purge(older_than: str, store: str, dry_run: bool) -> int:
+    """Remove runs older than an age, with all they recorded."""
+    from context_bench.engine import purge as remove
+    from context_bench.session.runs import opened_store
+
+    with opened_store(store) as opened:
+        gone = remove(opened, older_than=seconds_of(older_than), dry_run=dry_run)
+    say(f"{'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip())
+    return 0
+
+
+def seconds_of(age: str) -> float:
+    """`30d`, `12h`, `90m`, `45s` in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", age.strip())
+    if match is None:
+        raise BadInput(f"{age!r} is not an age; expected a number and a unit, such as 30d, 12h, 90m or 45s")
+    return float(match[1]) * {"d": 86_400, "h": 3_600, "m": 60, "s": 1}[match[2]]
 
 
 @takes(

@@ -192,7 +192,7 @@ def cards(
     for name, said in _by_system(report, sentences).items():
         lead = next((each for each in said if each.kind == "quality"), said[0])
         command = _next_command(lead, run, example.get(name))
-        found.append(_card(name, lead, said, f"{command}{_store_option(store)}" if command else "", asked))
+        found.append(_card(name, lead, said, f"{command}{store_option(store)}" if command else "", asked))
     return found
 
 
@@ -363,10 +363,11 @@ def _next_command(lead: Sentence, run: str, example: str | int | None) -> str:
 def whole_report(report: ReportContext, store: str) -> str:
     """The command that shows everything; empty where the run has no name."""
     name = _run_name(report)
-    return f"context-bench show {shlex.quote(name)} --full{_store_option(store)}" if name else ""
+    return f"context-bench show {shlex.quote(name)} --full{store_option(store)}" if name else ""
 
 
-def _store_option(store: str) -> str:
+def store_option(store: str) -> str:
+    """The end of a command on a run that is not in the usual store."""
     return f" --store {shlex.quote(store)}" if store else ""
 
 

@@ -9,18 +9,45 @@ import csv
 import inspect
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from functools import cache, partial
+from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.families import built_in, families
 from context_bench.core.lazy import registry
 from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
-from context_bench.core.records import EvalRow, Result
+from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
 from context_bench.reports.arm_aggregates import first, shape_of
+from context_bench.reports.cards import store_option
 from context_bench.reports.json_document import Writable
-from context_bench.reports.page import MISSING, Cell, Details, Figure, Page, Section, Sentence, Table, build_page
+from context_bench.reports.page import (
+    MISSING,
+    BarPart,
+    Card,
+    Cell,
+    Chart,
+    Column,
+    Details,
+    Figure,
+    Gap,
+    LinePoint,
+    Page,
+    Point,
+    Rated,
+    Section,
+    Sentence,
+    Spread,
+    SystemChanges,
+    Table,
+    TurnBar,
+    build_page,
+)
 from context_bench.reports.visible_text import TEXT_LIMIT, csv_cell, json_ready, markdown
 
 #: Format → the function of this package that renders it.
@@ -164,6 +191,103 @@ def _by_user(name: str, reporter: Any, result: Result | Page, details: Details |
     if not isinstance(text, str):
         raise BadInput(f"reporter {name!r} gave a {type(text).__name__}; expected text")
     return text
+
+
+# Pages as text and back
+# ------------------------------------------------------------------------
+_RECORDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(Point, LinePoint, Spread, Gap, TurnBar, Rated, BarPart, Card),
+        *(Chart, Figure, Column, Table, Section, Sentence, SystemChanges, Page),
+        *(Comparison, Estimate, EvalRow, SetupRecord),
+    )
+}
+_PLAIN = frozenset((str, int, bool, type(None)))
+_KIND = "$"  # in JSON: the kind of what is no plain list or mapping
+
+
+def page_text(shown: Page, *, store: str = "") -> str | None:
+    """A page without its rows as JSON, of which `page_from` makes it again; `None` for one that holds what JSON cannot
+    tell, or what names of others than this package may have had a part in. `store`: as `build_page` was told it.
+    """
+    if not _only_ours():
+        return None
+    try:
+        return json.dumps([_program(), store, _as_json(replace(shown, rows=[], details=None))])
+    except (TypeError, ValueError):
+        return None
+
+
+def page_from(text: str, rows: Sequence[EvalRow], details: Details | None = None, *, store: str = "") -> Page | None:
+    """The page of `page_text`, with its rows, for who names the store this way; `None` if this installation did not
+    make it as it is now.
+    """
+    try:
+        program, before, told = json.loads(text)
+        if program != _program() or not _only_ours():
+            return None
+        made: Page = _from_json(told)
+        if before != store:
+            here = partial(_moved, store_option(before), store_option(store))
+            made.cards = [replace(card, command=here(card.command)) for card in made.cards]
+            made.whole = here(made.whole)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+    made.rows, made.details = rows, details
+    return made
+
+
+def _moved(before: str, after: str, command: str) -> str:
+    """A command on one store as a command on another; none stays none."""
+    return f"{command.removesuffix(before)}{after}" if command else ""
+
+
+def _as_json(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, float):
+        return float(value)
+    if kind is list:
+        return [_as_json(each) for each in value]
+    if kind is tuple:
+        return {_KIND: "tuple", "of": [_as_json(each) for each in value]}
+    if kind is dict and _KIND not in value and all(type(name) is str for name in value):
+        return {name: _as_json(each) for name, each in value.items()}
+    if _RECORDS.get(kind.__name__) is not kind:
+        raise TypeError(f"a page with a {kind.__name__} cannot be kept")
+    return {_KIND: kind.__name__, "of": [_as_json(getattr(value, each.name)) for each in fields(kind)]}
+
+
+def _from_json(told: Any) -> Any:
+    if isinstance(told, list):
+        return [_from_json(each) for each in told]
+    if not isinstance(told, dict):
+        return told
+    if _KIND not in told:
+        return {name: _from_json(each) for name, each in told.items()}
+    values, kind = [_from_json(each) for each in told["of"]], told[_KIND]
+    if kind == "tuple":
+        return tuple(values)
+    record = _RECORDS[kind]
+    return record(**{each.name: value for each, value in zip(fields(record), values, strict=True)})
+
+
+def _only_ours() -> bool:
+    """True if nobody but this package says how scores and numbers are shown."""
+    users = any(registry.list(kind) or registry.offered(kind) for kind in ("evaluator", "metric", "reporter"))
+    return not users and len(families()) == len(built_in())
+
+
+@cache
+def _program() -> str:
+    """A mark that is another one as soon as a file of this package is, and in every other place: what somebody else
+    wrote into a store is no page.
+    """
+    files = (file for file in Path(__file__).parents[1].rglob("*") if file.suffix in (".py", ".toml", ".j2"))
+    found = [(str(file), about.st_size, about.st_mtime_ns) for file in files if (about := file.stat())]
+    return sha256(repr(sorted(found)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # Markdown

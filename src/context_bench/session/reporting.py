@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,26 +27,6 @@ if TYPE_CHECKING:
     from context_bench.core.records import EvalRow
     from context_bench.reports.inspect_export import LogFacts
     from context_bench.reports.json_document import Answered
-
-
-def report_stored(
-    store: Any, run: str, result: Any, output: str, out: Path | None, *, full: bool = False, place: str = ""
-) -> None:
-    """Write the report of a stored run (id) that has just changed, and keep its verdicts with it for lists of runs.
-
-    `full` and `place` are those of `write_report`.
-    """
-    from context_bench.core.errors import StoreUnusable
-    from context_bench.engine.store.run_writer import keep_summary
-    from context_bench.reports import build_page
-    from context_bench.reports.renderers import summarized
-    from context_bench.runner import details
-
-    behind = details(store, run)
-    page = build_page(result, details=behind, store=_named(place))
-    write_report(result, output, out, full=full, page=page, details=behind)
-    with suppress(StoreUnusable):  # the report is out; whoever lists the runs works the verdicts out again
-        keep_summary(store, run, summarized(page))
 
 
 def write_report(
@@ -70,7 +50,7 @@ def write_report(
 
     shown = result
     if takes_page(output):
-        shown = page if page is not None else build_page(result, details=details, store=_named(place))
+        shown = page if page is not None else build_page(result, details=details, store=named(place))
     else:
         options |= {"details": details}
     if output == "table" and shown is not result:
@@ -92,7 +72,7 @@ def write_report(
     say(f"report written to {out}")
 
 
-def _named(store: str) -> str:
+def named(store: str) -> str:
     """The store as a command names it: nothing for the usual one, and never a password."""
     from context_bench.llm.redact import redact
 
@@ -207,6 +187,12 @@ class Damage:
         for each in whole:
             self.note(each.row)
             yield each
+
+    def among(self, rows: Iterable[EvalRow]) -> Iterator[EvalRow]:
+        """The same rows of a page, noted."""
+        for row in rows:
+            self.note(row)
+            yield row
 
     def note(self, row: EvalRow) -> None:
         """Take one row; the same one again counts once."""

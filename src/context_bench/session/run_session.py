@@ -196,6 +196,7 @@ async def _run_and_report(
     from context_bench.engine.progress import TerminalProgress
     from context_bench.runner import add_notes, collect
     from context_bench.session import reporting
+    from context_bench.session.runs import report_stored
 
     metrics = run_parts.metrics(options, several_datasets=len(data) > 1)
     source: Any = Chained(data)
@@ -251,9 +252,9 @@ async def _run_and_report(
             await environment.before_report(result, store, executed.run_id)
     if environment.goes_on is not None:
         return reporting.exit_code(result, executed, 1.0, store_of(options))
-    reporting.report_stored(
-        store, executed.run_id, result, options.output, options.out, full=options.full, place=options.store or ""
-    )
+    told: dict[str, Any] = {"full": options.full, "place": options.store or ""}
+    told["as_stored"] = environment.before_report is None
+    report_stored(store, executed.run_id, result, options.output, options.out, **told)
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
 

@@ -1,11 +1,12 @@
-"""Commands on a store: list runs, show one, score it again, export it, clear old ones."""
+"""Commands on a store: list runs, show one, score it again, compare two; and finding stores, runs, their results and
+pages.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,14 +19,17 @@ from context_bench.session import interrupts, run_parts
 from context_bench.session.flags import own, takes
 from context_bench.session.offers import runs
 from context_bench.session.options import StoredOptions
-from context_bench.session.output_files import say
 
 if TYPE_CHECKING:
     from rich import cells as rich_cells
 
+    from context_bench.reports import Page
     from context_bench.results import EvalResult
 else:
     rich_cells = LazyModule("rich.cells")
+
+#: Rows of a run from which its page is kept: of fewer it is worked out as fast.
+KEPT_FROM = 1_000
 
 
 @takes(StoredOptions)
@@ -63,14 +67,19 @@ def show(
     imports: list[str] | None,
 ) -> int:
     """The report of a stored run, in any format, without running anything."""
+    from context_bench.reports.renderers import takes_page
     from context_bench.runner import details
     from context_bench.session.reporting import write_report
 
     run_parts.import_modules(imports or [])
     with opened_store(store) as opened:
         record = found_in(opened, run)
-        result = result_of(opened, record, score_field, threshold)
-        write_report(result, output, out, full=full, place=store, details=details(opened, record.id))
+        if score_field is None and threshold is None and takes_page(output):
+            page = page_of(opened, record, store)
+            write_report(page, output, out, full=full, page=page)
+        else:
+            result = result_of(opened, record, score_field, threshold)
+            write_report(result, output, out, full=full, place=store, details=details(opened, record.id))
     return 0
 
 
@@ -111,7 +120,7 @@ def rescore(
     from context_bench.session import preflight
     from context_bench.session.flags import read_options
     from context_bench.session.options import RunOptions
-    from context_bench.session.reporting import report_stored, too_many_failures, write_report
+    from context_bench.session.reporting import too_many_failures, write_report
     from context_bench.session.run_parts import Accounts
 
     run_parts.import_modules(imports or [])
@@ -153,60 +162,11 @@ def _judges_again(asked: Any, record: Any, prices: Any, accounts: Any) -> list[A
     return made
 
 
-@takes(
-    StoredOptions,
-    out=own("Write to this file (inspect: or folder) instead of stdout."),
-    system=own("Only this system (jsonl, parquet, inspect, memory, results).", unit="NAME"),
-)
-def export(
-    run: Annotated[str, typer.Argument(help="Name or id of the run, or `last`.")],
-    store: str,
-    format: str,  # noqa: A002
-    out: Path | None,
-    system: str | None,
-    canonical: bool,
-) -> int:
-    """Everything a run found, for other programs."""
-    from context_bench.runner import details
-    from context_bench.session import reporting
-    from context_bench.session.reporting import write_report
-
-    if system is not None and format not in reporting.formats():
-        raise BadInput(
-            f"--system goes with {', '.join(reporting.formats())}; --format {format} is a report of the whole run"
-        )
-    if canonical and format != "json":
-        raise BadInput(f"--canonical is a form of JSON; --format {format} has none")
-    with opened_store(store) as opened:
-        record = found_in(opened, run)
-        if format in reporting.formats():
-            reporting.export_rows(opened, record, format, out, system)
-            return 0
-        more = {"canonical": True} if canonical else {}
-        result, damage = result_of(opened, record), reporting.Damage()
-        write_report(result, format, out, place=store, details=details(opened, record.id), **more)
-        for row in result.rows:
-            damage.note(row)
-        damage.say()
-    return 0
-
-
 @contextmanager
 def opened_result(store: str, run: str) -> Iterator[Any]:
     """The result of a stored run, for as long as its store is open."""
     with opened_store(store) as opened:
         yield result_of(opened, found_in(opened, run))
-
-
-@takes(StoredOptions, dry_run=own("Only say what would go."))
-def purge(older_than: str, store: str, dry_run: bool) -> int:
-    """Remove runs older than an age, with all they recorded."""
-    from context_bench.engine import purge as remove
-
-    with opened_store(store) as opened:
-        gone = remove(opened, older_than=seconds_of(older_than), dry_run=dry_run)
-    say(f"{'would remove' if dry_run else 'removed'} {len(gone)} run(s) {', '.join(gone)}".rstrip())
-    return 0
 
 
 def version() -> int:
@@ -215,14 +175,6 @@ def version() -> int:
 
     print(f"context-bench {__version__}")
     return 0
-
-
-def seconds_of(age: str) -> float:
-    """`30d`, `12h`, `90m`, `45s` in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", age.strip())
-    if match is None:
-        raise BadInput(f"{age!r} is not an age; expected a number and a unit, such as 30d, 12h, 90m or 45s")
-    return float(match[1]) * {"d": 86_400, "h": 3_600, "m": 60, "s": 1}[match[2]]
 
 
 def opened_store(url: str) -> Any:
@@ -272,6 +224,90 @@ def result_of(store: Any, record: Any, score_field: str | None = None, threshold
     return collect(store, record.id, metrics, score_field=score_field)
 
 
+def page_of(store: Any, record: Any, place: str = "") -> Page:
+    """The page of a stored run: as it was kept with it if nothing has changed since, else worked out from its rows.
+    `place`: the store as it was named, for the commands that the page names.
+    """
+    from context_bench.engine.store.run_writer import kept_page
+    from context_bench.reports import build_page
+    from context_bench.runner import details
+    from context_bench.session.reporting import named
+
+    if (page := kept_page_of(store, record.id, place)) is not None:
+        return page
+    state, _ = kept_page(store, record.id)
+    result = result_of(store, record)
+    page = build_page(result, details=details(store, record.id), store=named(place))
+    _keep(store, record.id, state, page, result, place)
+    return page
+
+
+def kept_page_of(store: Any, run: str, place: str = "") -> Page | None:
+    """The page that was kept with a stored run (id), `None` without one of its present state."""
+    from context_bench.engine import rows
+    from context_bench.engine.store.run_writer import kept_page
+    from context_bench.reports.renderers import page_from
+    from context_bench.runner import details
+    from context_bench.session.reporting import named
+
+    _, text = kept_page(store, run)
+    return None if text is None else page_from(text, rows(store, run), details(store, run), store=named(place))
+
+
+def _keep(store: Any, run: str, state: str, page: Page, result: EvalResult, place: str) -> None:
+    """Keep the page of a long run, where it is of this package alone: what users bring may say something else
+    tomorrow.
+    """
+    from context_bench.core.errors import StoreUnusable
+    from context_bench.engine.store.run_writer import keep_page
+    from context_bench.reports.renderers import page_text
+    from context_bench.session.reporting import named
+
+    if len(result.rows) < KEPT_FROM:
+        return
+    ours = all(type(metric).__module__.startswith("context_bench.") for metric in result.metrics)
+    if ours and (text := page_text(page, store=named(place))) is not None:
+        with suppress(StoreUnusable):  # it is read only, or busy: who asks next works it out again
+            keep_page(store, run, state, text)
+
+
+def report_stored(
+    store: Any,
+    run: str,
+    result: Any,
+    output: str,
+    out: Path | None,
+    *,
+    full: bool = False,
+    place: str = "",
+    as_stored: bool = True,
+) -> None:
+    """Write the report of a stored run (id) that has just changed, and keep with it its verdicts, for lists of runs,
+    and its page.
+
+    `full` and `place` are those of `write_report`. `as_stored`: nothing was added to the result that is not in the
+    store.
+    """
+    from context_bench.core.errors import StoreUnusable
+    from context_bench.engine import run_of
+    from context_bench.engine.store.run_writer import keep_summary, kept_page
+    from context_bench.reports import build_page
+    from context_bench.reports.renderers import summarized
+    from context_bench.runner import details
+    from context_bench.session.reporting import named, write_report
+
+    behind = details(store, run)
+    page = build_page(result, details=behind, store=named(place))
+    write_report(result, output, out, full=full, page=page, details=behind)
+    with suppress(StoreUnusable):  # the report is out; whoever lists the runs works the verdicts out again
+        keep_summary(store, run, summarized(page))
+        state, _ = kept_page(store, run)
+        record, told = run_of(store, run), result.manifest
+        same = all(told.get(name) == value for name, value in record.manifest.items() if name != "margin")
+        if as_stored and same and told.get("run") == record.describe():
+            _keep(store, run, state, page, result, place)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; `BadInput` for anything else."""
     from context_bench.core.keys import load_json
@@ -316,7 +352,9 @@ def compare_runs(
     first: Annotated[
         str,
         typer.Argument(
-            help="The earlier run: its name, `last`, or an exported JSON file.", metavar="RUN", autocompletion=runs
+            help="The earlier run: its name, `last`, or an exported JSON file.",
+            metavar="RUN",
+            autocompletion=runs,
         ),
     ],
     second: Annotated[

@@ -398,9 +398,11 @@ def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
     from context_bench.reports.html_page import summary_html
     from context_bench.reports.page import build_page
     from context_bench.reports.renderers import summarized
+    from context_bench.session.runs import kept_page_of
 
     record = run_of(store, run)
-    page = build_page(result_of(store, record), title=record.name)
+    page = kept_page_of(store, record.id) or build_page(result_of(store, record))
+    page.title, page.details = record.name, None
     return Worked(str(summary_html(page)), page.facts, _verdicts(page), listed=summarized(page))
 
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import pytest
 
 from context_bench.core.records import Comparison, EvalRow, Result
-from context_bench.reports import build_page
+from context_bench.reports import FORMATS, build_page, render
 from context_bench.reports.page import Figure, Page, Point, Table
+from context_bench.reports.renderers import page_from, page_text
 
 
 def table(page: Page, section: str, position: int = 0) -> Table:
@@ -306,3 +308,19 @@ def test_an_empty_result_is_a_page_too() -> None:
 )
 def test_figures_print_by_unit(figure: Figure, shown: str) -> None:
     assert figure.text == shown
+
+
+def test_a_page_kept_as_text_is_the_page_whatever_it_tells(nasty: str, hostile: Callable[[str], Result]) -> None:
+    page = build_page(hostile(nasty))
+    kept = page_text(page)
+    assert kept is not None
+    again = page_from(kept, page.rows)
+    assert again is not None
+    assert again == replace(page, details=None)
+    assert [render(again, name) for name in FORMATS] == [render(page, name) for name in FORMATS]
+
+
+def test_a_page_with_what_json_cannot_tell_is_not_kept(result: Result) -> None:
+    page = build_page(result)
+    page.families["own"] = {"figure": object()}
+    assert page_text(page) is None

@@ -4,11 +4,11 @@ import pytest
 
 from context_bench.__main__ import main
 from context_bench.cli.app import _prepare
+from context_bench.cli.stored import seconds_of
 from context_bench.core.errors import BadInput, BadSpec
 from context_bench.session.arms import host_and_port
 from context_bench.session.flags import read_options
 from context_bench.session.options import RunOptions
-from context_bench.session.runs import seconds_of
 
 
 def test_documented_defaults():

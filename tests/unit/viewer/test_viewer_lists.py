@@ -10,8 +10,7 @@ import pytest
 from context_bench.core.records import Forwarded
 from context_bench.engine import copy_run, open_store, open_watch, rescore, run_of, set_manifest
 from context_bench.engine.store import browsing
-from context_bench.session.reporting import report_stored
-from context_bench.session.runs import result_of
+from context_bench.session.runs import report_stored, result_of
 from context_bench.viewer import Viewer
 from context_bench.wire.turns import Turn
 

@@ -226,9 +226,10 @@ class _RunCopy:
 
 
 def _counted(run: Row[Any]) -> dict[str, Any]:
-    """Counts of a run; a summary follows from it, and either side may have made one."""
+    """Counts of a run; a summary and a page follow from it, and either side may have made them."""
     counts: dict[str, Any] = unpacked(run.counts, {})
-    return {**counts, "stored": {**(counts.get("stored") or {}), "summary": None}}
+    stored = {name: value for name, value in (counts.get("stored") or {}).items() if name != "page"}
+    return {**counts, "stored": {**stored, "summary": None}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, select, update
@@ -15,10 +16,10 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from context_bench.core.errors import Stop, StoreUnusable
 from context_bench.core.machine import Clock
 from context_bench.core.records import Call, Example, Forwarded
-from context_bench.engine.encoding import Secrets, Serializer, dumps, pack, unpacked
+from context_bench.engine.encoding import Damaged, Secrets, Serializer, body_key, dumps, pack, unpack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem, WorkOutcome
 from context_bench.engine.store import TRIES, Store, schema
-from context_bench.engine.store.dialects import Unstorable, insert_one, reason, storing
+from context_bench.engine.store.dialects import Unstorable, add_new, insert_one, reason, storing
 from context_bench.engine.store.outcomes import Endpoints, OutcomeRows, write_bodies
 from context_bench.engine.store.pending import (
     ExampleRow,
@@ -35,6 +36,7 @@ from context_bench.engine.store.pending import (
 from context_bench.engine.store.postgresql import StoreLost
 from context_bench.engine.store.run_records import (
     AT_WORK,
+    RUNNING,
     Begun,
     begin_run,
     end_run,
@@ -389,3 +391,54 @@ def keep_summary(store: Store, run: str, summary: Mapping[str, Any]) -> None:
     store.write(
         lambda connection: put_summary(connection, connection.scalar(select(r.number).where(r.id == run)), summary)
     )
+
+
+_PAGE = b"page\n"  # no JSON begins so: what is kept under this can be no body of a row
+
+
+def keep_page(store: Store, run: str, state: str, page: str) -> None:
+    """Keep the page of a stored run (id) as text, for as long as the run's state is the given one (`kept_page`)."""
+    r, b, data = schema.runs.c, schema.bodies.c, _PAGE + page.encode("utf-8", "surrogatepass")
+    key, here = body_key(data), (r.id == run) & (r.status != RUNNING)
+
+    def work(connection: Connection) -> None:
+        counts = unpacked(connection.scalar(select(r.counts).where(here)), {})
+        if (stored := counts.get("stored")) is None:
+            return
+        if before := stored.get("page"):
+            connection.execute(delete(schema.bodies).where(b.key == bytes.fromhex(before["key"])))
+        stored["page"] = {"state": state, "key": key.hex()}
+        connection.execute(update(schema.runs).where(here).values(counts=pack(dumps(counts))))
+        add_new(connection, schema.bodies, ("key", "data"), [(key, pack(data))])
+
+    store.write(work)
+
+
+def kept_page(store: Store, run: str) -> tuple[str, str | None]:
+    """The state of a stored run (id), and the page that was kept of it in this state; `None` without one.
+
+    The state changes with the run's status, counts and manifest, and with each transaction that wrote in it; in any run
+    of the store, where one goes on or an answer may belong to several.
+    """
+    r, b = schema.runs.c, schema.bodies.c
+    with store.reading() as connection:
+        told = connection.execute(select(r.number, r.id, r.status, r.counts)).all()
+        counted = {row.number: unpacked(row.counts, {}) for row in told}
+        number, status = next((row.number, row.status) for row in told if row.id == run)
+        shared = any(row.status == RUNNING or counted[row.number].get("reused") for row in told)
+        pens = connection.execute(select(_p.run, _p.number, _p.written).order_by(_p.number)).all()
+        counts = counted[number]
+        stored = counts.pop("stored", None) or {}
+        kept = stored.pop("page", None) or {}
+        own = [number, run, status, counts, {**stored, "summary": None}, len(told) if shared else 0]
+        written = [tuple(pen) for pen in pens if shared or pen.run == number]
+        manifest = connection.scalar(select(r.manifest).where(r.number == number)) or b""
+        state = sha256(dumps([own, written]) + manifest).hexdigest()
+        if kept.get("state") != state:
+            return state, None
+        data = connection.scalar(select(b.data).where(b.key == bytes.fromhex(kept["key"])))
+    try:
+        page = b"" if data is None else unpack(data)
+    except Damaged:
+        page = b""
+    return state, page.removeprefix(_PAGE).decode("utf-8", "surrogatepass") if page.startswith(_PAGE) else None
