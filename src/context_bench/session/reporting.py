@@ -51,10 +51,9 @@ def write_report(
     shown = result
     if takes_page(output):
         shown = page if page is not None else build_page(result, details=details, store=named(place))
+        options |= {"full": full} if output == "table" else {}
     else:
         options |= {"details": details}
-    if output == "table" and shown is not result:
-        options |= {"full": full}
     if out is None:
         if output == "table" and sys.stdout.isatty():
             options |= terminal()
