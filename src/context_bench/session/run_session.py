@@ -252,9 +252,16 @@ async def _run_and_report(
             await environment.before_report(result, store, executed.run_id)
     if environment.goes_on is not None:
         return reporting.exit_code(result, executed, 1.0, store_of(options))
-    told: dict[str, Any] = {"full": options.full, "place": options.store or ""}
-    told["as_stored"] = environment.before_report is None
-    report_stored(store, executed.run_id, result, options.output, options.out, **told)
+    report_stored(
+        store,
+        executed.run_id,
+        result,
+        options.output,
+        options.out,
+        full=options.full,
+        place=options.store or "",
+        as_stored=environment.before_report is None,
+    )
     environment.result = result
     return reporting.exit_code(result, executed, options.max_failures, store_of(options))
 
