@@ -8,7 +8,7 @@ python benchmarks/coverage.py PART [--runs 2000]
     inferior  a loss of exactly the margin called larger than it: every outcome of 20 to 510 pairs, added up
     shown     the same in few documents of unequal size; and the power to show a larger loss
     costs     do intervals of a mean cost hold it, where few rows are dear?
-    untouched examples saved where requests arrive as the baseline's did
+    untouched examples saved where requests arrive as the baseline's did (exact)
     means     do 95 % intervals of means hold the true mean?
     agents    what so many tasks of agents can show; cost per solved task
     judged    labels drawn by band: is people's mean found; does a judge that favours a system let a loss pass?
@@ -32,7 +32,7 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 from coverage_claims import costs, inferior, shown, unequal
-from coverage_designs import forecast, looks, own, pilot, second
+from coverage_designs import forecast, looks, own, pilot, second, untouched
 from coverage_holdout import holdout
 from coverage_limits import limits
 
@@ -240,38 +240,6 @@ def _partial_judge(rng: random.Random, size: int, n: int, bias: float, gains: fl
     raw = weigh([0.5 + d for d in seen], [0.5] * size, margin=MARGIN)
     people = as_people_rate(raw, found, n)
     return bool((people.p_loss or 0) < 0.05), bool((raw.p_loss or 0) < 0.05)
-
-
-def untouched(runs: int) -> None:
-    """Examples that 80 % of equal systems need at 2 points, where a share of the requests arrives as the baseline's did
-    and counts as difference 0; and how often a true loss of the margin, all of it on the others, is called harmless.
-    """
-    rng, noise = np.random.default_rng(4), 0.051
-    plain = _needed(rng, runs, 0.0, noise)
-    print(f"share untouched  examples  saved  a loss of the margin called harmless, at that n\n{0:15} {plain:9}")
-    for share in (0.2, 0.5, 0.8):
-        n = _needed(rng, runs, share, noise)
-        wrong = np.mean([harmless(_partly(rng, n, share, noise, MARGIN), np.arange(n)) for _ in range(runs)])
-        print(f"{share:15} {n:9} {1 - n / plain:6.0%} {wrong:6.1%}", flush=True)
-
-
-def _partly(rng: np.random.Generator, n: int, share: float, noise: float, loss: float) -> np.ndarray:
-    """Differences: 0 where the request was untouched; the others change by chance, and bear the whole loss."""
-    touched = rng.random(n) >= share
-    lost = loss / (1 - share)
-    noise = max(noise, lost)
-    changed = rng.choice([-1.0, 1.0, 0.0], size=n, p=[(noise + lost) / 2, (noise - lost) / 2, 1 - noise])
-    return np.where(touched, changed, 0.0)
-
-
-def _needed(rng: np.random.Generator, runs: int, share: float, noise: float) -> int:
-    """The fewest examples (to ten or so) with which 80 % of equal systems are cleared."""
-    low, high = 50, 1500
-    while high - low > 10:
-        n = (low + high) // 2
-        cleared = sum(harmless(_partly(rng, n, share, noise, 0.0), np.arange(n)) for _ in range(runs))
-        low, high = (low, n) if cleared >= 0.8 * runs else (n, high)
-    return high
 
 
 def agents(runs: int) -> None:

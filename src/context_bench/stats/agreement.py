@@ -237,9 +237,8 @@ def labelled_mean(
         size = len(drawn[label.band])
         lone += pooled * weight[place] ** 2 if size == 1 else 0.0
         influence[place] += weight[place] * (off[place] - means[label.band]) * math.sqrt(size / max(1, size - 1))
-    if (
-        tuned
-    ):  # else a loss of the margin would pass in up to 6.9 % where the judge is seldom wrong (`coverage.py judged`)
+    # without it a loss of the margin passed in up to 6.9 % where a judge is seldom wrong (`coverage.py judged`)
+    if tuned:
         lone += max((weight[place] * (off[place] - means[label.band])) ** 2 for place, label in labels.items())
     sums: defaultdict[Hashable, float] = defaultdict(float)
     for cluster, part in zip(range(n) if clusters is None else clusters, influence, strict=True):

@@ -186,3 +186,32 @@ def test_a_line_of_its_own_in_any_place_of_the_text():
     assert 0.4 < sum(places) / len(places) < 0.6
     assert min(places) < 0.05
     assert max(places) > 0.95
+
+
+@pytest.mark.parametrize("writer", sorted(WRITERS))
+@pytest.mark.parametrize("paths", ["C:\\new\\nodes\\n", "\\", "\\\\n", 'say "\\n"\\'])
+def test_what_only_looks_like_the_end_of_a_line_is_none(writer, paths):
+    """A backslash before an n is written as two, of which the second and the n are no end of a line."""
+    for number in range(40):
+        lines = [f"{paths}{place} {number} " + paths * 40 for place in range(12)]
+        needles, body = Needles(KEY), WRITERS[writer](request_of("openai-chat", ["\n".join(lines)]))
+        planted = needles.plant("openai-chat", body)
+        seen = json.loads(planted.body)["messages"][2]["content"].split("\n")
+        assert [line for line in seen if not line.startswith("cbn-")] == lines
+        assert len(seen) == len(lines) + 1
+        assert needles.remove(planted.body).body == body
+
+
+def test_a_text_without_lines_gets_its_needle_before_it():
+    body = orjson.dumps(request_of("openai-chat", ["C:\\new " * 100]))
+    planted = Needles(KEY).plant("openai-chat", body)
+    assert json.loads(planted.body)["messages"][2]["content"].split("\n")[1] == "C:\\new " * 100
+    assert Needles(KEY).remove(planted.body).body == body
+
+
+def test_a_key_that_stands_twice_in_an_object_is_not_written_to():
+    """Readers take the last: a needle in the other one would reach nobody, so there is none."""
+    once = orjson.dumps(result_of("openai-chat", "c", listing("a")))
+    twice = once[:-1] + b',"content":' + orjson.dumps(listing("a")) + b"}"
+    with pytest.raises(NotPlanted, match="not told apart"):
+        Needles(KEY).plant("openai-chat", b'{"messages":[' + twice + b"]}")
