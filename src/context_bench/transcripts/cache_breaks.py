@@ -8,6 +8,7 @@ times the price they were paid at (a write, or plain input), less the price of a
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ CAUSES = {
 _LEAST, _SHARE = 256, 0.02  # tokens, and share of what was held, up to which a difference is no break
 _BLOCKS = 20  # blocks before a mark in which the provider looks for an entry (Anthropic's documentation)
 _HOUR, _HOUR_WRITE = 3_600.0, 2.0
+_AROUND, _STEPS = 25, 3  # turns on each side by which a step is judged, and the fewest of them
+_MIX = 0.25  # share by which a step may differ because code, prose and data are counted in other proportions
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,25 @@ def _unserved(made: Itemised, number: int, lost: int) -> tuple[str, int, str]:
         reach = [mark for mark in turn.marks for old in before.marks if 0 <= mark - old <= _BLOCKS]
         if before.marks and not reach:
             return "mark moved", lost, f"no mark within {_BLOCKS} blocks after item {max(before.marks):,}"
-    if not made.exact and abs(turn.missing - before.missing) > _LEAST:
-        return "head changed", lost, f"what the log does not hold went by {turn.missing - before.missing:+,.0f} tokens"
+    if not made.exact:
+        unseen = max(turn.missing - before.missing, _unseen_growth(made, number), key=abs)
+        if abs(unseen) > _LEAST:
+            return "head changed", lost, f"what the log does not hold went by {unseen:+,.0f} tokens"
     return "unknown", lost, "same beginning, within the lifetime"
+
+
+def _unseen_growth(made: Itemised, number: int) -> float:
+    """Tokens by which a stated prompt grew beyond what came into the log, at the rate of the turns around; 0 where that
+    may be another mix of texts. The slope over a whole session leans towards a jump in it, a median of steps does not.
+    """
+    steps = []
+    for place in range(max(1, number - _AROUND), min(len(made.turns), number + _AROUND + 1)):
+        turn, before = made.turns[place], made.turns[place - 1]
+        if turn.stated and before.stated and turn.ours > before.ours:
+            grown = (turn.usage.input_tokens or 0) - (before.usage.input_tokens or 0)
+            steps.append((place, grown, turn.ours - before.ours))
+    mine = next(((grown, ours) for place, grown, ours in steps if place == number), None)
+    if mine is None or len(steps) < _STEPS:
+        return 0.0
+    expected = mine[1] * statistics.median(grown / ours for _, grown, ours in steps)
+    return mine[0] - expected if abs(mine[0] - expected) > _MIX * abs(expected) else 0.0

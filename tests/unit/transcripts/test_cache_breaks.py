@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from context_bench.core.records import Usage
+from context_bench.core.tokens import counter_for
 from context_bench.transcripts.cache_breaks import CAUSES, CacheReport, cache_breaks
 from context_bench.transcripts.itemised import Itemised, itemised
 from context_bench.transcripts.session import RecordedReply, Session, SessionRequest, reconstructed, verbatim
@@ -48,7 +49,8 @@ def _body(turns: int) -> Body:
 class Provider:
     """Bills by Anthropic's documented rules: whole marked prefixes, for five minutes, looked up 20 blocks back."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[str], int] = lambda text: len(text.split()) * 2) -> None:
+        self.count = count
         self.entries: dict[tuple[Any, ...], float] = {}
         self.evict = False
 
@@ -58,7 +60,7 @@ class Provider:
         blocks += [(block["text"], bool(block.pop("cache_control", None))) for block in plain["system"]]
         for message in plain["messages"]:
             blocks += [(block["text"], bool(block.pop("cache_control", None))) for block in message["content"]]
-        tokens = [len(text.split()) * 2 for text, _ in blocks]
+        tokens = [self.count(text) for text, _ in blocks]
         keys = [
             (body["model"], repr(body["thinking"]), *(text for text, _ in blocks[: n + 1])) for n in range(len(blocks))
         ]
@@ -186,7 +188,10 @@ def _logged(body: Body) -> Body:
 
 
 def test_a_change_of_what_a_log_does_not_hold_is_a_change_of_the_head() -> None:
-    provider, requests = Provider(), list[SessionRequest]()
+    provider, requests = (
+        Provider(counter_for(MODEL).count),
+        list[SessionRequest](),
+    )  # a log's scale is that of its texts
     for turn in range(6):
         body = _body(turn)
         if turn >= 3:
