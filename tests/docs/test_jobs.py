@@ -16,6 +16,7 @@ from context_bench.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+import cast  # noqa: E402
 import jobs  # noqa: E402
 
 
@@ -59,3 +60,14 @@ def test_another_output_is_no_answer():
 def test_a_job_of_four_commands_is_refused(tmp_path):
     job = jobs.Job("?", lambda folder: None, ("true",) * 4, "x")
     assert jobs.tried(job, Path("/bin/true"), tmp_path) == "4 commands, expected at most 3"
+
+
+def test_the_cast_is_what_the_commands_print(tmp_path):
+    kept = cast.CAST.read_text("utf-8")
+    assert kept == cast.recorded(tmp_path), "run python scripts/cast.py"
+    head, *events = map(json.loads, kept.splitlines())
+    assert head["version"] == 2
+    assert [at for at, _, _ in events] == sorted(at for at, _, _ in events)
+    assert all(kind == "o" for _, kind, _ in events)
+    shown = "".join(text for _, _, text in events)
+    assert all(jobs.JOBS[name].question in shown for name in cast.SHOWN)
