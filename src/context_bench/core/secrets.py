@@ -35,10 +35,10 @@ _SWITCHES = frozenset(("0", "1", "true", "false", "yes", "no", "on", "off"))
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALWAYS = re.compile(
     r"passw|passphrase|passcode|secret|credential|apikey|privatekey|accesskey|authkey|authorization|authtoken"
-    r"|connectionstring"
+    r"|connectionstring|masterkey|signingkey|encryptionkey|deploykey|sshkey"
 )
 _LAST = re.compile(
-    r"pat|pats|jwt|bearer|auth|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader"
+    r"pat|pats|jwt|bearer|auth|pw|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader"
 )
 _LAST_OF_FIELDS = re.compile(r"(?:^|_)(?:key|token|pat|jwt|bearer|pwd|cookie|auth_header|[a-z]+token)$")
 _ANYWHERE = frozenset(("key", "token", "keys"))
@@ -287,7 +287,7 @@ _SAFE = re.compile(r"[A-Za-z0-9]+")  # what no coding but Base64 writes otherwis
 _MOST_ENCODED = 16_384
 _ENTITIES = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}
 _PIECE = 8  # characters of a secret, cut off, that give it away
-_BLANK = r"(?:\s|\\{1,8}[nrt]|(?i:%20|%0[ad9])|\+|&\#(?i:x[ad9]|x20|10|13|9|32);){1,64}"
+_BLANK = r"(?:\s|\\{1,8}[nrt]|(?i:%(?:25){0,4}(?:20|0[ad9]))|\+|&\#(?i:x[ad9]|x20|10|13|9|32);){1,64}"
 
 
 class _Sought:
@@ -301,7 +301,7 @@ class _Sought:
         self.value = value
         self.needle = max(_SAFE.findall(value), key=len, default="")
         self.needle_bytes = self.needle.encode()
-        self.coded = tuple(_in_base64(value)) if 12 <= len(value) <= 4096 else ()
+        self.coded = tuple(_in_base64(value)) if 7 <= len(value) <= 4096 else ()
         self.word = re.fullmatch(r"[a-z_]{1,15}", value) is not None
         self._pattern: re.Pattern[str] | None = None
 
@@ -339,13 +339,16 @@ def _letter(letter: str) -> str:
     units = letter.encode("utf-16-be", "surrogatepass")
     escaped = "".join(rf"\\{{1,8}}u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
     octets = letter.encode("utf-8", "surrogatepass")
-    percent, hexed = "".join(f"%{each:02x}" for each in octets), "".join(rf"\\{{1,8}}x{each:02x}" for each in octets)
+    percent, hexed = (
+        "".join(f"%(?:25){{0,4}}{each:02x}" for each in octets),
+        "".join(rf"\\{{1,8}}x{each:02x}" for each in octets),
+    )
     point = ord(letter)
-    ways = [escaped, percent, hexed, rf"\\{{1,8}}x{point:02x}", rf"&\#(?:{point}|x0{{0,4}}{point:x});"]
+    ways = [escaped, percent, hexed, rf"\\{{1,8}}x{point:02x}", rf"&(?:amp;){{0,4}}\#(?:{point}|x0{{0,4}}{point:x});"]
     if letter in _ENTITIES:
-        ways.append(f"&{_ENTITIES[letter]};")
+        ways.append(f"&(?:amp;){{0,4}}{_ENTITIES[letter]};")
     plain = r"\\{1,16}" if letter == "\\" else rf"\\{{0,8}}{re.escape(letter)}"
-    return f"(?:{plain}|(?i:{'|'.join(ways)}))"
+    return f"(?:(?i:{'|'.join(ways)})|{plain})"  # the longest first: a value may end with it
 
 
 def _in_base64(value: str) -> Iterator[tuple[str, bytes, str]]:

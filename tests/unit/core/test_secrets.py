@@ -236,3 +236,35 @@ def test_of_a_program_only_its_urls_are_read_for_parameters() -> None:
 
 def test_a_key_of_figures_alone_is_named_in_the_notes() -> None:
     assert "ordinary words" in environment_notes({"OPENAI_API_KEY": "100000"})[0]
+
+
+@pytest.mark.parametrize("name", ["MASTERKEY", "ADMIN_PW", "signingKey", "ENCRYPTIONKEY_2", "DEPLOYKEY", "sshkey"])
+def test_names_without_a_gap_between_their_words_announce_a_secret_too(name):
+    assert names_a_secret(name)
+
+
+@pytest.mark.parametrize("name", ["MONKEY", "HOTKEY", "PWD", "SSHKEY_FILE", "power"])
+def test_names_that_only_look_like_them_do_not(name):
+    assert not names_a_secret(name)
+
+
+@pytest.mark.parametrize("times", [2, 3, 5])
+@pytest.mark.parametrize("form", ["spaces", "lines", "a slash first", "quotes", "foreign letters"])
+@pytest.mark.parametrize("write", [lambda text: urllib.parse.quote(text, safe=""), html.escape])
+def test_a_secret_is_masked_however_often_it_was_written_for_a_url_or_a_page(form, write, times):
+    """As a target of a redirection within a query is, or a page that quotes a page."""
+    value = FORMS[form]
+    mask, text = Masker(list(secrets_in_variable("X_SECRET", value)), "[masked]"), value
+    for _ in range(times):
+        text = write(text)
+    assert mask.text(f"before {text} after") == "before [masked] after"
+
+
+@pytest.mark.parametrize("before", ["", "x", "xy", "user:"])
+@pytest.mark.parametrize("value", ["abc12d7", "k3y-8cha", "parola9!zz"])
+def test_a_short_secret_is_masked_in_base64(value, before):
+    mask = Masker(list(secrets_in_variable("X_SECRET", value)), "[masked]")
+    told = mask.text(base64.b64encode(f"{before}{value}".encode()).decode())
+    assert "[masked]" in told
+    left = told.partition("[masked]")[0]
+    assert value[1:3].encode() not in base64.b64decode(left[: len(left) // 4 * 4])
