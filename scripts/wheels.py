@@ -137,8 +137,8 @@ def _used(program: Path, home: Path) -> None:
 
     say("version", tells="context-bench")
     say("--help", tells="replay")
-    run = ["run", "--system", "py:mine:Halve", "--dataset", "rows.jsonl", "--controls", "--upstream", "echo"]
-    say(*run, "--output", "html", "--out", "r.html", code=-1, tells="halve")
+    asked = ["run", "--system", "py:mine:Halve", "--dataset", "rows.jsonl", "--controls", "--upstream", "echo"]
+    say(*asked, "--output", "html", "--out", "r.html", code=-1, tells="halve")
     if "<svg" not in (place / "r.html").read_text():
         raise Failed("the report has no picture")
     say("show", "last", tells="halve")
