@@ -284,6 +284,7 @@ def _bare(line: str) -> str:
 def reading_grids(one: RunReading) -> list[Grid]:
     """Tables of one reading: its sums, a bar for each file, the dearest results, searches that found nothing."""
     from context_bench.reports.table import Grid, share
+    from context_bench.reports.visible_text import plural
 
     whole = one.tokens_read
     sums = [
@@ -292,7 +293,8 @@ def reading_grids(one: RunReading) -> list[Grid]:
         ("read again unchanged", f"{one.tokens_again:,}", share(one.tokens_again / whole) if whole else "—"),
         ("never used afterwards", f"{one.tokens_unused:,}", share(one.tokens_unused / whole) if whole else "—"),
     ]
-    about = f"{one.runs:,} runs, {one.calls:,} calls; {sum(one.empty.values()):,} searches found nothing, {one.cut:,} "
+    about = f"{one.runs:,} {plural(one.runs, 'run')}, {one.calls:,} {plural(one.calls, 'call')}; "
+    about += f"{sum(one.empty.values()):,} searches found nothing, {one.cut:,} "
     most = max((file.tokens for file in one.files), default=0)
     bars = [
         (
