@@ -225,7 +225,7 @@ def _card(name: str, lead: Sentence, said: Sequence[Sentence], command: str, ask
     return Card(
         system=name,
         title=_title(name, lead, saved, asked),
-        chip=_chip(lead) if judged else "" if lead.verdict == lead.system else lead.verdict,
+        chip=chip_of(lead) if judged else "" if lead.verdict == lead.system else lead.verdict,
         verdict=lead.verdict if judged else "",
         tone=lead.tone,
         baseline=lead.baseline,
@@ -294,7 +294,8 @@ def _quality(lead: Sentence, asked: str) -> str:
     return lead.verdict
 
 
-def _chip(lead: Sentence) -> str:
+def chip_of(lead: Sentence) -> str:
+    """The verdict of a statement for people, such as "no loss ≥ 2 points"."""
     margin = "the margin" if lead.margin is None else _size(lead.margin, lead)
     return CHIPS.get(lead.verdict, lead.verdict).format(margin=margin)
 

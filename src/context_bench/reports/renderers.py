@@ -24,7 +24,7 @@ from context_bench.core.numbers import number
 from context_bench.core.plugins import load_object, parse_spec
 from context_bench.core.records import Comparison, Estimate, EvalRow, Result, SetupRecord
 from context_bench.reports.arm_aggregates import first, shape_of
-from context_bench.reports.cards import store_option
+from context_bench.reports.cards import chip_of, store_option
 from context_bench.reports.json_document import Writable
 from context_bench.reports.page import (
     MISSING,
@@ -151,6 +151,7 @@ def summarized(page: Page) -> dict[str, Any]:
         {
             "system": each.system,
             "verdict": each.verdict,
+            "chip": chip_of(each),
             "tone": str(each.tone),
             "text": each.text[:4000],
             "control": each.control,

@@ -10,6 +10,7 @@ import pytest
 from context_bench.core.records import Forwarded
 from context_bench.engine import copy_run, open_store, open_watch, rescore, run_of, set_manifest
 from context_bench.engine.store import browsing
+from context_bench.reports.cards import CHIPS
 from context_bench.session.runs import report_stored, result_of
 from context_bench.viewer import Viewer
 from context_bench.wire.turns import Turn
@@ -52,6 +53,7 @@ async def test_the_verdicts_of_a_reported_run_stand_in_the_list_of_a_viewer_just
         sentence = next(each for each in result_of(store, run_of(store, "one")).comparisons if each.system == "short")
     mine = next(each for each in told["systems"] if each["system"] == "short")
     assert mine["verdict"] == sentence.verdict
+    assert mine["chip"].startswith(CHIPS[sentence.verdict].partition("{")[0])
     assert mine["change"] == pytest.approx(sentence.difference)
     async with seen(path) as session:
         text = await text_of(session, "/")
