@@ -57,7 +57,8 @@ async def test_the_verdicts_of_a_reported_run_stand_in_the_list_of_a_viewer_just
     assert mine["change"] == pytest.approx(sentence.difference)
     async with seen(path) as session:
         text = await text_of(session, "/")
-    assert f">{sentence.verdict}</span>" in text
+    assert f">{mine['chip']}</span>" in html.unescape(text)
+    assert f'title="{sentence.verdict}: ' in text
     assert f"{100 * mine['change']:+.1f}".replace("-", "−") + " points" in text
     assert "% tokens saved" in text
     assert "data-verdicts" not in text
