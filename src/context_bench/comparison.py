@@ -24,7 +24,7 @@ from context_bench.results import EvalResult
 
 __all__ = [
     "EARLIER",
-    "Loss",
+    "LostExample",
     "candidates",
     "compare",
     "differences",
@@ -132,7 +132,7 @@ def within(
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostExample:
     """One example on which a system scored less than its baseline. `change`: its score less the baseline's; negative.
     `row` and `baseline`: both rows.
     """
@@ -144,7 +144,7 @@ class Loss:
 
 def losses(
     result: Result, system: str, *, baseline: str | None = None, metric: str | None = None, least: float = 0.0
-) -> list[Loss]:
+) -> list[LostExample]:
     """The examples on which `system` scored less than `baseline`, the greatest loss first, then in the order of the
     run.
 
@@ -162,7 +162,7 @@ def losses(
     field = score_of(result.rows, metric or _score_field(result) or "f1")
     theirs = {_key(row): row for row in _of(result, against)}
     found = [
-        Loss(change, row, other)
+        LostExample(change, row, other)
         for row in _of(result, system)
         if (other := theirs.get(_key(row))) is not None
         and (mine := real(row.scores.get(field))) is not None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from context_bench.comparison import Loss
+    from context_bench.comparison import LostExample
     from context_bench.reports.charts import Picture
 
 __all__ = ["Comparison", "Estimate", "EvalResult", "EvalRow"]
@@ -77,7 +77,7 @@ class EvalResult(Result):
 
     def losses(
         self, system: str, *, baseline: str | None = None, metric: str | None = None, least: float = 0.0
-    ) -> list[Loss]:
+    ) -> list[LostExample]:
         """The examples on which `system` scored less than its baseline, the greatest loss first; see
         `comparison.losses`.
         """

@@ -1,5 +1,6 @@
 """The machine below a command: its clock, its C allocator (one heap for all threads, and what is free given back to the
-system), how often Python looks for garbage, how long idle threads of numpy spin, the user's home and cache folders.
+system), how often Python looks for garbage, how long idle threads of numpy spin, the user's home and cache folders, and
+which process this is.
 """
 
 from __future__ import annotations
@@ -164,3 +165,48 @@ class ManualClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def process_mark() -> str:
+    """Names this process, so that another one can tell whether it still lives."""
+    pid = os.getpid()
+    return f"{_host()}|{pid}|{_started(pid)}"
+
+
+def _host() -> str:
+    import platform
+
+    from context_bench.core.keys import hash_text  # the help of commands needs none
+
+    try:  # containers of one machine may share its name, not its processes
+        space = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        space = ""
+    return hash_text(f"{platform.node()} {space}", 12)
+
+
+def _started(pid: int) -> str:
+    """The time at which a process began (ticks since boot), so that a process id used again is not taken for the old
+    process.
+    """
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "ended" if facts[0] == "Z" else facts[19]
+    except (OSError, IndexError):
+        return "?"
+
+
+def still_alive(owner: str | None, updated: float, clock: Clock) -> bool:
+    """Is the process that owns a run still there? On another host: has it written in the last two minutes?"""
+    if not owner:
+        return False
+    host, pid, started = owner.split("|")
+    if host != _host():
+        return clock.now() - updated < 120
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return _started(int(pid)) == started

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote, unquote_plus, urlsplit
 
@@ -246,6 +247,16 @@ def _is_plain(name: str, value: str) -> bool:
     return name.lower() in _PLAIN_NAMES or (
         len(value) < _LONG_LINE and (value.isalpha() or _FIGURES.fullmatch(value) is not None)
     )
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>`]+")
+
+
+def urls_in(text: str) -> list[str]:
+    """The URL that a setting is, or the URLs (100 at most) that a longer text holds, such as a command or a program."""
+    if _URL.match(text) and "\n" not in text:
+        return [text]
+    return [found[0] for found in islice(_URL.finditer(text), 100)]
 
 
 def plain_parameters(url: str) -> list[str]:

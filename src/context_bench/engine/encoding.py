@@ -39,6 +39,7 @@ from context_bench.core.secrets import (
     secrets_in_url,
     secrets_in_value,
     surely_names_a_secret,
+    urls_in,
 )
 from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import environment_notes, environment_secrets, without_parameters
@@ -347,7 +348,6 @@ def is_reference(value: Mapping[str, Any]) -> bool:
 
 
 HIDDEN = "[redacted]"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>`]+")
 _USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>]+@")
 
 
@@ -421,7 +421,7 @@ def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator
     if depth > 4 or id(value) in seen or len(seen) > 2_000:
         return
     if isinstance(value, str):
-        for url in _urls_in(value) if "://" in value else ():
+        for url in urls_in(value) if "://" in value else ():
             urls.append(url)
             yield from secrets_in_url(url)
         return
@@ -432,13 +432,6 @@ def _inside(value: Any, seen: set[int], urls: list[str], depth: int) -> Iterator
         if isinstance(item, str) and name is not None and field_names_a_secret(name):
             yield from _of_attribute(name, item)
         yield from _inside(item, seen, urls, depth + 1)
-
-
-def _urls_in(text: str) -> list[str]:
-    """The URL that a setting is, or the URLs that a longer text holds, such as a command or a program."""
-    if _URL.match(text) and "\n" not in text:
-        return [text]
-    return [found[0] for found in islice(_URL.finditer(text), 100)]
 
 
 def _of_attribute(name: str, value: str) -> Iterator[str]:

@@ -1,6 +1,4 @@
-"""The table of options: each is declared here once. Flags fill a class of them, a TOML file fills it, and the manifest
-keeps it.
-"""
+"""The table of options: each is declared here once. Flags or a TOML file fill a class of it; the manifest keeps it."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.errors import BadInput, StoreUnusable
 from context_bench.core.keys import hash_text
-from context_bench.core.machine import SYSTEM_CLOCK
+from context_bench.core.machine import SYSTEM_CLOCK, process_mark, still_alive
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.store import TRIES, Store, schema
@@ -26,9 +26,7 @@ from context_bench.engine.store.run_records import (
     COPYING,
     INTERRUPTED,
     RUNNING,
-    process_mark,
     run_of,
-    still_alive,
     worked_on,
 )
 from context_bench.engine.store.watches import watch_of

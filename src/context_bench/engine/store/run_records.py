@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +12,7 @@ from sqlalchemy import Connection, Row, Table, delete, func, select, union_all, 
 from context_bench.core.errors import BadInput, NotComparable, StoreUnusable, UnknownName
 from context_bench.core.families import Kept, families
 from context_bench.core.keys import hash_text
-from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, still_alive
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, pack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator
@@ -315,49 +313,6 @@ def _busy(row: Row[Any], clock: Clock = SYSTEM_CLOCK) -> bool:
 def status_of(row: Row[Any]) -> str:
     """The status of a run; one that nobody works on any more was interrupted."""
     return INTERRUPTED if row.status == RUNNING and not _busy(row) else str(row.status)
-
-
-def process_mark() -> str:
-    """Names this process, so that another one can tell whether it still lives."""
-    pid = os.getpid()
-    return f"{_host()}|{pid}|{_started(pid)}"
-
-
-def _host() -> str:
-    import platform
-
-    try:  # containers of one machine may share its name, not its processes
-        space = Path("/proc/self/ns/pid").readlink().name
-    except OSError:
-        space = ""
-    return hash_text(f"{platform.node()} {space}", 12)
-
-
-def _started(pid: int) -> str:
-    """The time at which a process began (ticks since boot), so that a process id used again is not taken for the old
-    process.
-    """
-    try:
-        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "ended" if facts[0] == "Z" else facts[19]
-    except (OSError, IndexError):
-        return "?"
-
-
-def still_alive(owner: str | None, updated: float, clock: Clock) -> bool:
-    """Is the process that owns a run still there? On another host: has it written in the last two minutes?"""
-    if not owner:
-        return False
-    host, pid, started = owner.split("|")
-    if host != _host():
-        return clock.now() - updated < 120
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return _started(int(pid)) == started
 
 
 # --- arms and evaluators of a run ---

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from context_bench.core.errors import Stop, StoreUnusable
-from context_bench.core.machine import Clock
+from context_bench.core.machine import Clock, process_mark
 from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.encoding import Damaged, Secrets, Serializer, body_key, dumps, pack, unpack, unpacked
 from context_bench.engine.plan import PlannedArm, PlannedEvaluator, SetUp, StoredAnswer, WorkItem, WorkOutcome
@@ -42,7 +42,6 @@ from context_bench.engine.store.run_records import (
     end_run,
     find_arms,
     identity_of,
-    process_mark,
     put_summary,
     recount,
     register_arms,

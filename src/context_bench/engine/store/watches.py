@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from context_bench.core.errors import Stop, StoreUnusable, UnknownName
-from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.machine import SYSTEM_CLOCK, Clock, process_mark, still_alive
 from context_bench.core.numbers import forwarded_of, usage_of
 from context_bench.core.records import Forwarded
 from context_bench.core.tokens import utf8_safe
@@ -25,8 +25,6 @@ from context_bench.engine.store.run_records import (
     INTERRUPTED,
     RUNNING,
     newest_first,
-    process_mark,
-    still_alive,
 )
 from context_bench.wire.turns import Turn
 
