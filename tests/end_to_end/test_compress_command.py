@@ -10,6 +10,7 @@ import pytest
 
 from context_bench.cli.app import run_line
 from context_bench.compression import rebuilt
+from context_bench.compression.session_rules import artifacts
 from context_bench.reports import build_page
 from context_bench.reports.table import render
 from context_bench.results import EvalResult
@@ -45,6 +46,16 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(run):
     return json.loads((run / "report.json").read_text())
+
+
+def test_without_the_grammar_of_the_shell_the_report_says_what_was_not_read(tmp_path, monkeypatch, report):
+    assert not any("not read" in note for note in report["notes"])
+    monkeypatch.setattr(artifacts, "find_spec", lambda name: None)
+    out = tmp_path / "report.json"
+    line = ["compress", "run", "--system", "anchored", "--controls", "full", "-n", "1", "--per-type", "1", "--quiet"]
+    assert run_line([*line, "--store", str(tmp_path / "s.db"), "--output", "json", "--out", str(out)]) == 0
+    (note,) = [note for note in json.loads(out.read_text())["notes"] if "not read" in note]
+    assert "the extra `traces` was not installed" in note
 
 
 def score(report, name):

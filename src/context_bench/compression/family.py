@@ -39,6 +39,16 @@ def _graded(material: Any) -> str:
     return f" Graded by: {grader(material)}."
 
 
+def _notes(result: Result, about: Mapping[str, Any], score_field: str | None) -> tuple[list[str], list[str]]:
+    if not about.get("commands_unread"):
+        return [], []
+    return [], [
+        "Shell commands in the sessions were not read, for the extra `traces` was not installed: files that only "
+        "commands touched are in no probe and in no sentence reader's answer. With it the same sessions give other "
+        "probes, and other scores."
+    ]
+
+
 @lru_cache(maxsize=1)
 def _scores() -> frozenset[str]:
     """Scores that only runs over probes have."""
@@ -84,6 +94,7 @@ FAMILY = Family(
         "sentence_model": "context_bench.compression.systems.sentence:SentenceModel",
     },
     complete=_complete,
+    notes=_notes,
     by_cluster=True,
     sections=Sections(
         build=_build,

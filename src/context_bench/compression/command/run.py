@@ -244,6 +244,7 @@ async def _compress(options: CompressOptions) -> int:
     import asyncio
 
     from context_bench.compression.datasets.probe_set import eligibility_of, eligible_probes
+    from context_bench.compression.session_rules.artifacts import reads_commands
     from context_bench.session import preflight
 
     run_parts.import_modules(options.imports)
@@ -275,6 +276,7 @@ async def _compress(options: CompressOptions) -> int:
             "eligibility": options.eligibility,
             "controls": cell.controls,
             "grader": "rubric" if options.judge_url else "atoms",
+            **({} if reads_commands() else {"commands_unread": True}),
         }
         return await carry_out(
             options, environment, prices, [data], [cell], evaluators, compression=about, **_margin(options)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal
 
 from context_bench.compression.probes import ProbeAtom, Source
@@ -100,6 +101,13 @@ class ArtifactLedger:
         name = path.rsplit("/", 1)[-1]
         alone = [name] if name != path and sum(other.rsplit("/", 1)[-1] == name for other in self.files) == 1 else []
         return tuple(dict.fromkeys([*(form for form in self.files[path].written if form != path), *alone]))
+
+
+def reads_commands() -> bool:
+    """True if the grammar of the shell is installed (extra `traces`), by which the files that commands touch are
+    found.
+    """
+    return find_spec("tree_sitter_bash") is not None
 
 
 def artifact_ledger(messages: Sequence[ChatMessage], *, cwd: str | None = None) -> ArtifactLedger:
