@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -44,6 +45,14 @@ SLOW = re.compile(
     r"subprocess|multiprocessing|Popen|bwrap|postgres|playwright|sleep\(|__main__|open_store|Server\b|MiniHub|bundled:|gguf|embedded"
     r"|vl_convert|statsmodels|default_rng|@given|recall_lab|sys\.executable|evaluate_compression|to_html|\"html\"|svg\("
 )
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C where a shell started these tests in the background and so had it ignored: many tests send it to the
+    programs that they start, which inherit what is ignored.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

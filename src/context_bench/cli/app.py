@@ -29,13 +29,15 @@ from context_bench.session import interrupts, output_files
 _OWN = {
     "run": Command("context_bench.cli.planning:run", "Measure proxies and other systems on datasets, with verdicts."),
     "demo": Command(
-        "context_bench.cli.demo:command", "What this shows, offline: a bundled model, real text, five proxies."
+        "context_bench.cli.demo:command", "Try it offline in three minutes: a bundled model, real text, five proxies."
     ),
     "judge": Command("context_bench.cli.judge:app", "Is a judge to be trusted: audit, label, calibrate, pairs."),
     "compare": Command("context_bench.session.runs:compare_runs", "Two runs paired by example, with verdicts."),
     "grade": Command("context_bench.cli.grade:command", "A letter for each heading, by published rules, offline."),
     "gate": Command("context_bench.session.gate:command", "Exit code 4 if a limit does not hold or a run got worse."),
-    "power": Command("context_bench.cli.planning:count_examples", "How many examples it takes, what yours can show."),
+    "power": Command(
+        "context_bench.cli.planning:count_examples", "How many examples you need, and what yours can show."
+    ),
     "datasets": Command("context_bench.cli.planning:list_datasets", "What there is to measure on."),
     "runs": Command("context_bench.session.runs:list_runs", "The runs in a store, newest first."),
     "show": Command("context_bench.session.runs:show", "The report of a stored run, in any format."),
@@ -277,8 +279,8 @@ app = typer.Typer(
 
 @app.callback()
 def root() -> None:
-    """What does the thing in front of your LLM do to its context: quality, tokens, money, time, and is the difference
-    real?
+    """Measure what stands in front of your LLM, such as a proxy, a compressor or a memory: what quality is lost, what
+    tokens, money and time are saved, and is the difference real?
     """
 
 

@@ -37,7 +37,7 @@ class GradeOptions(RunOptions):
     changes: ClassVar = {
         "proxy": own("A proxy that runs; its own upstream must be the provider of --back.", parse=str),
         "system": own("A compressor or system, behind our own relay.", parse=str),
-        "model": own("Sent as `model`.", default=[], parse=str, note="one of each API's own"),
+        "model": own("The model to ask for.", default=[], parse=str, note="one of each API's own"),
     }
 
     proxy_command: str | None = flag(

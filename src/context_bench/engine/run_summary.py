@@ -406,10 +406,7 @@ def _against(
     if baseline is not None and baseline not in columns:
         raise UnknownName("baseline", baseline, columns)
     if len(columns) < 2:
-        found.notes.append(
-            "One system alone cannot be compared: give a second one, or controls (--controls; of a memory: its "
-            "floors), to compare it with."
-        )
+        found.notes.append("Nothing to compare with: add a second system or --controls (for a memory, its floors).")
         return None
     if not any(score_field in each.scores for each in columns.values()):
         found.notes.append(

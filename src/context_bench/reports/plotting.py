@@ -130,8 +130,8 @@ def _quality_about(report: ReportContext, metrics: list[str]) -> str:
     methods = sorted({each.method for _, each in shown if each.method})
     clusters = sorted({each.clusters for name, each in shown if name == PRIMARY and each.clusters})
     about = (
-        "Higher is better. Failed rows have no score: “bounds” is the mean with all of them counted as wrong … "
-        "as right."
+        "Higher is better. Failed rows have no score; “bounds” is the mean if all of them were wrong, and if all were "
+        "right."
     )
     about += "".join(family.sections.graded(report) for family in report.families)
     if methods:
@@ -196,8 +196,7 @@ _MOST_NAMED = 8  # kinds of question that a chart leaves out
 _MOST_BARS = 30  # of a system's requests, one after another
 _MARKS = (
     "Each mark is one system; up is better, left is cheaper. Whiskers are 95 % intervals. Filled marks: no other "
-    "system is both better "
-    "and cheaper by more than the intervals leave open. Marks that would cover one another stand side by side."
+    "system is both better and cheaper by more than the intervals leave open. Overlapping marks are moved apart."
 )
 _FOREST = (
     "Each line is a system's mean difference to {baseline} on the same examples, with its 95 % interval; right of "

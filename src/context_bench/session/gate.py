@@ -77,7 +77,7 @@ def command(
     compared = metric is not None or margin is not None or against is not None
     if not compared and not minimum and not maximum and max_failures is None and min_grade is None:
         raise BadInput(
-            "nothing to hold the numbers against: give --min METRIC=X, --max METRIC=X, --max-failures X, --min-grade "
+            "nothing to check: give --min METRIC=X, --max METRIC=X, --max-failures X, --min-grade "
             "LETTER, or --metric M --margin X"
         )
     checks: list[Check] = []

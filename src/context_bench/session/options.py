@@ -71,7 +71,7 @@ class RunOptions(OptionSet):
         unit="NAME_OR_PATH",
         complete=offers.datasets,
     )
-    model: Many = flag("Sent as `model`.", [DEFAULT_MODEL])
+    model: Many = flag("The model to ask for.", [DEFAULT_MODEL])
     max_examples: int | None = flag("Limit per dataset.", names="-n --max-examples", note="all", ge=1)
     output: str = flag("table, markdown, json, html, csv, or a registered reporter.", "table", complete=offers.formats)
     out: Path | None = flag("Write the report to this file instead of stdout.")

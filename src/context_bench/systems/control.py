@@ -242,8 +242,7 @@ def system_of(spec: str, *, inner: OpenAIProxy | None = None, suffix: str = "") 
         )
     if inner is None:
         raise BadInput(
-            f"{spec!r} only shortens a context; give --upstream (or --reader), so that somebody answers from what is "
-            "left"
+            f"{spec!r} only shortens text; add --upstream (or --reader) to have a model answer from what is left"
         )
     compressor = compressor_of(system)
     return Control(compressor, inner, name=(spec if parse_spec(spec).options else compressor.name) + suffix)

@@ -232,7 +232,7 @@ def _explainer(tapped: bool, wire: Mapping[str, Any], kept: str) -> _Explain:
         if (policy := record.facts.get("policy")) in _WITHOUT_TEXT:
             return f"the tap recorded no texts (policy {policy}), so there is nothing to compare"
         if call.request is None and record.request is not None:  # a program of its own asked, see `calls_seen`
-            return "what the agent sent was not seen, only what arrived at the tap"
+            return "only the tap's side was recorded"
         if call.request is None or record.request is None:
             return _not_kept(wire, kept)
         return None

@@ -172,7 +172,7 @@ async def _remember(options: MemoryOptions) -> int:
         evaluators = _evaluators(options, data, prices, reads, environment.accounts)
         if "score_field" not in options.model_fields_set and not reads:
             options.score_field = f"recall_at_{options.k[-1]}"
-            say(f"without a reader the report is about {options.score_field}; --score-field names another")
+            say(f"no reader, so the verdict is about {options.score_field} (change it with --score-field)")
         options.metric = [*_metrics(options.score_field, options.trials), *options.metric]
         about = {"k": options.k, "budget_tokens": options.budget_tokens, "reader": reads, "floors": cell.controls}
         about["capabilities"] = {arm.system.name: sorted(arm.system.memory.capabilities) for arm in cell.arms}

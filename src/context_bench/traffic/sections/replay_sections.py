@@ -391,7 +391,7 @@ def _priced(told: dict[str, Any], priced: bool) -> str:
 
 def _violations(systems: dict[str, Any]) -> Section | None:
     lines = [(name, violation) for name, facts in systems.items() for violation in _violations_of(facts)]
-    about = "What was done to the requests that shortening their texts does not explain."
+    about = "Changes other than shortening."
     table = declared_table("violations", _VIOLATIONS, lines, about=about)
     return section_of("violations", "Changes that are no compression", table)
 
@@ -428,7 +428,7 @@ def _violations_of(facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _loss(systems: dict[str, Any]) -> Section | None:
     fidelity = {name: facts for name, own in systems.items() if (facts := mapping(own.get("fidelity"))).get("pairs")}
     about = (
-        "What of each conversation still arrived with its last request (and before each compaction of its own). "
+        "How much of each conversation was still in its last request (and before each compaction of its own). "
         "Atoms: paths, numbers, names, errors, commands, constraints and the like."
     )
     lines = [(name, {**facts, "atoms": _atoms(facts)}) for name, facts in fidelity.items()]
