@@ -67,6 +67,7 @@ async def made(store, name, *, reuse="run", systems=("full", "short"), count=24)
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "KEPT_FROM", 0)
+    monkeypatch.setattr(registry, "_objects", {})  # what other tests registered would be users' own: no page is kept
     with open_store(tmp_path / "s.db") as opened:
         yield opened
 
