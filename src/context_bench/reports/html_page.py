@@ -75,13 +75,12 @@ class DrawnSection:
     tables: list[Table]
     charts: list[DrawnChart]
     bars: Bars | None
-    folded: bool = False
 
     @classmethod
     def of(cls, section: Section, without: Iterable[Chart] = ()) -> DrawnSection:
         drawn = [DrawnChart.of(each) for each in section.charts if not any(each is other for other in without)]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
-        return cls(section.id, section.title, section.about, section.tables, drawn, bars, section.folded)
+        return cls(section.id, section.title, section.about, section.tables, drawn, bars)
 
 
 def _drawn(chart: Chart, width: int) -> Markup:

@@ -280,7 +280,7 @@ class Table:
 
 @dataclass(slots=True)
 class Section:
-    """A part of the page. `brief` sections are meant for the terminal too; `folded` ones are opened by the reader."""
+    """A part of the page. `brief` sections are meant for the terminal too."""
 
     id: str
     title: str
@@ -288,7 +288,6 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     brief: bool = True
-    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

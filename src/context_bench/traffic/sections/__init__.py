@@ -179,14 +179,19 @@ def bill_pointer(result: Result) -> str:
 
 
 def bill_sections(report: ReportContext) -> list[Section | None]:
-    """One section, folded, on the bill of each system; none where no traffic was kept."""
+    """One section on the bill of each system; none where no traffic was kept."""
     bills = {name: mapping(bill) for name, bill in mapping(report.result.families.get(KEY)).items()}
     if not bills:
         return []
     made = section_of(
         "bill",
         "Where the tokens went",
-        declared_table("bill-sources", _sources(bills), _each(bills, _shares), about=_about(bills)),
+        declared_table(
+            "bill-sources",
+            _sources(bills),
+            ((name, _shares(bill)) for name, bill in bills.items()),
+            about=_about(bills),
+        ),
         declared_table(
             "bill-breaks",
             _BREAKS,
@@ -212,8 +217,6 @@ def bill_sections(report: ReportContext) -> list[Section | None]:
         ),
         brief=False,
     )
-    if made is not None:
-        made.folded = True
     return [made]
 
 
@@ -259,12 +262,6 @@ def _shares(bill: Mapping[str, Any]) -> dict[str, Any]:
         **{"carried": total.get("carried", 0) / whole, "read": total.get("read", 0) / whole},
         **{kind: sum(row.get(name, 0) for name in ("read", "written", "plain")) / whole for kind, row in kinds.items()},
     }
-
-
-def _each(
-    bills: Mapping[str, Mapping[str, Any]], figures: Callable[[Mapping[str, Any]], dict[str, Any]]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from ((name, figures(bill)) for name, bill in bills.items())
 
 
 def _rows(
