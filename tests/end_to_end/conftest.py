@@ -1,4 +1,4 @@
-"""What several of these tests need: a program that forks runs to be killed."""
+"""What several of these tests need: a program that forks runs to be killed, a provider that keeps what it was asked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from context_bench.llm.background import run_sync
+from context_bench.llm.scripted import Scripted
+from context_bench.llm.servers import ModelServer
 
 
 @dataclass
@@ -54,3 +58,19 @@ class Forks:
 def forks():
     """(program, arguments) → `Forks`."""
     return Forks.of
+
+
+@pytest.fixture
+def provider(data):
+    """The address of a provider that answers by the answer key `data[1]` of a test, and the requests that it got."""
+    asked = []
+
+    class Counting(Scripted):
+        async def reply(self, request, headers):
+            asked.append(request)
+            return await super().reply(request, headers)
+
+    server = ModelServer(Counting({"answer_key": data[1], "default": "Nobody"}))
+    run_sync(server.start())
+    yield server.url, asked
+    run_sync(server.stop())

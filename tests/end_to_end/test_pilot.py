@@ -11,9 +11,6 @@ import pytest
 from context_bench.__main__ import main
 from context_bench.engine import list_runs, open_store, rows
 from context_bench.engine.looks import plans_after_pilot
-from context_bench.llm.background import run_sync
-from context_bench.llm.scripted import Scripted
-from context_bench.llm.servers import ModelServer
 
 EXAMPLES = 300
 
@@ -32,22 +29,6 @@ def data(tmp_path):
     path = tmp_path / "lanes.jsonl"
     path.write_text("\n".join(map(json.dumps, made)))
     return path, key
-
-
-@pytest.fixture
-def provider(data):
-    """The address of a provider, and the requests that it got."""
-    asked = []
-
-    class Counting(Scripted):
-        async def reply(self, request, headers):
-            asked.append(request)
-            return await super().reply(request, headers)
-
-    server = ModelServer(Counting({"answer_key": data[1], "default": "Nobody"}))
-    run_sync(server.start())
-    yield server.url, asked
-    run_sync(server.stop())
 
 
 @pytest.fixture
