@@ -2,17 +2,21 @@
 stands in a file of `formats/`, which nothing else has to name.
 
 `LogSource` reads a file as a stream of JSON values: one a line, or one document over all lines. Values that are not
-JSON are counted; none raises. The small functions read values as logs write them: a text, an object or a list; anything
-else is `None`, or empty.
+JSON are counted; none raises. A file that is packed (gzip, zstd) is unpacked first, as far as limits allow. The small
+functions read values as logs write them: a text, an object or a list; anything else is `None`, or empty.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
+import tempfile
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -21,7 +25,7 @@ from typing import Any, Generic, Literal, TypeVar
 import orjson
 
 from context_bench.core.errors import BadInput
-from context_bench.core.keys import load_json
+from context_bench.core.keys import TooLarge, load_json
 
 #: A document that is not one value per line is read whole, up to this size.
 DOCUMENT_LIMIT = 1024 * 1024 * 1024
@@ -49,6 +53,14 @@ class LogSource:
     _begun: tuple[deque[tuple[Place, Any]], Iterator[tuple[Place, Any]], Counter[str]] | None = field(
         default=None, repr=False
     )
+
+    def __post_init__(self) -> None:
+        self.path = unpacked(self.path)
+
+    @property
+    def stem(self) -> str:
+        """Name of the file without its endings."""
+        return Path(unpacked_name(self.path.name)).stem
 
     def sample(self) -> list[Any]:
         """The first values of the file: what its format is recognised by."""
@@ -156,6 +168,94 @@ class LogSource:
             return False
         self._document = value if isinstance(value, list) else [value]
         return True
+
+
+#: Codings of packed logs by the bytes that such a file begins with, and how their names end.
+_PACKED = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+PACKINGS = (".gz", ".zst")
+_PIECE = 1024 * 1024
+
+
+class UnpackedLog(type(Path())):  # type: ignore[misc]
+    """A packed log under its own name. What is read of it comes from an unpacked copy of the user's own (`plain`),
+    which is gone with this path.
+    """
+
+    plain: str | None = None
+
+    def __fspath__(self) -> str:
+        return self.plain or str(self)
+
+
+def unpacked(path: Path) -> Path:
+    """The path itself, or that of a packed log as what it holds.
+
+    Raises `BadInput` where that is more than `DOCUMENT_LIMIT`, too many times the file's own size, or broken.
+    """
+    if isinstance(path, UnpackedLog) and path.plain is not None:
+        return path
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+            coding = next((name for magic, name in _PACKED.items() if start.startswith(magic)), None)
+            return path if coding is None else _unpacked(path, file, start, coding)
+    except OSError:  # whoever reads it will say so
+        return path
+
+
+def _unpacked(path: Path, file: Any, start: bytes, coding: str) -> Path:
+    found = UnpackedLog(path)
+    try:
+        handle, found.plain = tempfile.mkstemp(prefix="context-bench-log-")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be unpacked in {tempfile.gettempdir()}: {error.strerror or error}") from None
+    gone = weakref.finalize(found, _removed, found.plain)
+    try:
+        _write_plain(handle, chain((start,), iter(partial(file.read, _PIECE), b"")), path, coding)
+    except BaseException:
+        gone()
+        raise
+    return found
+
+
+def _write_plain(handle: int, packed: Iterable[bytes], path: Path, coding: str) -> None:
+    from context_bench.llm.coding import Decoder, Undecodable
+
+    decoder = Decoder(coding, DOCUMENT_LIMIT)
+    try:
+        with open(handle, "wb") as plain:
+            for data in packed:
+                for piece in decoder.pieces(data):
+                    plain.write(piece)
+    except TooLarge as error:
+        raise BadInput(f"{path}: {error}; unpack it first if it is a log of yours") from None
+    except Undecodable as error:
+        raise BadInput(f"{path}: {error}") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be unpacked in {tempfile.gettempdir()}: {error.strerror or error}") from None
+    if not decoder.whole:
+        raise BadInput(f"{path}: it ends in the middle: packed as {coding}, and not whole")
+
+
+def plain_bytes(data: bytes, limit: int) -> bytes:
+    """Unpack a log's bytes in memory. Raises `BadInput` beyond `limit`."""
+    from context_bench.llm.coding import Undecodable, decode
+
+    coding = next((name for magic, name in _PACKED.items() if data.startswith(magic)), "")
+    try:
+        return decode(data, coding, limit) if coding else data
+    except (TooLarge, Undecodable) as error:
+        raise BadInput(f"the log cannot be unpacked: {error}") from None
+
+
+def _removed(plain: str) -> None:
+    with suppress(OSError):
+        os.unlink(plain)  # noqa: PTH108
+
+
+def unpacked_name(name: str) -> str:
+    """A file's name without the ending of a packing."""
+    return next((name[: -len(end)] for end in PACKINGS if name.lower().endswith(end)), name)
 
 
 def is_note(path: Path) -> bool:

@@ -132,7 +132,7 @@ def request_log(name: str, rank: int, read: Reader, about: str) -> Format[Iterat
 def transcripts_of(source: LogSource, name: str, read: Reader) -> Iterator[Transcript]:
     """The runs of a request log, in order of their first lines."""
     for number, (session, places) in enumerate(conversations(source, read), 1):
-        yield transcript_of(source, name, read, session or f"{source.path.stem}-{number}", places)
+        yield transcript_of(source, name, read, session or f"{source.stem}-{number}", places)
 
 
 def transcript_of(source: LogSource, name: str, read: Reader, ident: str, places: list[Place]) -> Transcript:

@@ -24,6 +24,7 @@ from context_bench.transcripts.format import (
     recognised,
     sample_text,
     text,
+    unpacked_name,
 )
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.formats.tap_records import Pair as Pair
@@ -327,13 +328,15 @@ def opened(path: Path, wanted: Callable[[Read], bool], refusal: str) -> tuple[Re
 
 
 def log_files(folder: Path, *, agents: bool = False) -> list[Path]:
-    """Files of a folder that may be logs, at any depth, by name. `agents`: those of logs that hold tool calls alone
-    too.
+    """Files of a folder that may be logs, packed ones too, at any depth, by name. `agents`: those of logs that hold
+    tool calls alone too.
     """
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.name.lower().endswith(CALLS if agents else ENDINGS) and path.is_file() and not is_note(path)
+        if unpacked_name(path.name).lower().endswith(CALLS if agents else ENDINGS)
+        and path.is_file()
+        and not is_note(path)
     )
 
 
@@ -398,6 +401,7 @@ def _sessions(found: Read, source: LogSource) -> Iterator[Session]:
 
 def name_of(path: Path) -> str:
     """A name for a run whose log tells none: the file's, without its endings."""
+    name = unpacked_name(path.name)
     for ending in (
         ".traj.json",
         ".checkpoints.jsonl",
@@ -408,6 +412,6 @@ def name_of(path: Path) -> str:
         "_traj.json",
         *CALLS,
     ):
-        if path.name.endswith(ending):
-            return path.name.removesuffix(ending) or path.absolute().parent.name
-    return path.name
+        if name.endswith(ending):
+            return name.removesuffix(ending) or path.absolute().parent.name
+    return name

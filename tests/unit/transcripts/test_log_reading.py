@@ -1,14 +1,20 @@
 """Finding out what a file is, and never falling over what it holds."""
 
+import gc
+import gzip
 import json
+import tempfile
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given, settings, strategies as st
 
 from context_bench.core.errors import BadInput
+from context_bench.datasets import sessions
 from context_bench.transcripts import read_sessions
 from context_bench.transcripts.format import LogSource, peek_at
 from context_bench.transcripts.formats import formats
@@ -184,3 +190,82 @@ def test_a_folder_of_claude_codes_has_nothing_to_complain_of(tmp_path: Path) -> 
     assert trace.skipped == {"type hologram": 1}
     assert len(told) == 2  # one for each door: the file that describes no log
     assert all("other.meta.json" in one and "Formats tried" not in one for one in told)
+
+
+# Packed logs
+# ------------------------------------------------------------------------
+
+
+def _conversation(turns: int = 2) -> bytes:
+    said = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"line {n}"} for n in range(2 * turns)]
+    return (json.dumps({"model": "m", "messages": said}) + "\n").encode()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for temporary files of its own."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".zst", zstandard.compress)])
+def test_a_packed_log_reads_as_the_log_in_it(
+    ending: str, pack: Callable[[bytes], bytes], tmp_path: Path, temporary: Path
+) -> None:
+    plain = tmp_path / "plain" / "log.jsonl"
+    packed = tmp_path / "packed" / f"log.jsonl{ending}"
+    for path, data in ((plain, _conversation()), (packed, pack(_conversation()))):
+        path.parent.mkdir()
+        path.write_bytes(data)
+    for place in (packed, packed.parent):
+        [mine], [other] = list(read_sessions(place)), list(read_sessions(plain))
+        assert [request.body for request in mine.requests] == [request.body for request in other.requests]
+        assert (mine.id, mine.source) == (other.id, str(packed))
+    del mine, other
+    gc.collect()
+    assert not list(temporary.iterdir())
+
+
+def test_packed_records_are_found_again_by_their_places(tmp_path: Path) -> None:
+    lines = [{"model": "m", "messages": [{"role": "user", "content": f"{name} asks"}]} for name in ("a", "b", "c")]
+    path = write(tmp_path, *lines)
+    packed = tmp_path / "log.jsonl.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    source = LogSource(packed)
+    places = [place for place, _ in source.placed()]
+    assert list(source.at(places[::-1])) == lines[::-1]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (gzip.compress(b"0" * 2**24), "x.jsonl.gz: too large: unpacks to more than 200 times its size"),
+        (gzip.compress(_conversation(50), mtime=0)[:-20], "x.jsonl.gz: it ends in the middle"),
+        (b"\x1f\x8b\x08" + b"\xff" * 60, "x.jsonl.gz: not readable as gzip"),
+        (zstandard.compress(_conversation(50))[:-3], "x.jsonl.gz: it ends in the middle"),
+        (gzip.compress(gzip.compress(_conversation())), "no line of it is JSON"),
+    ],
+    ids=["too many times its size", "cut", "broken", "a cut frame", "packed twice"],
+)
+def test_packed_files_that_are_no_log(data: bytes, told: str, tmp_path: Path, temporary: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(data)
+    with pytest.raises(BadInput, match=told):
+        list(read_sessions(path))
+    with pytest.raises(BadInput, match=told):
+        list(read_sessions(tmp_path))
+    assert not list(temporary.iterdir())
+
+
+def test_the_files_of_bundled_sessions_are_logs() -> None:
+    folder = Path(sessions.__file__).parent
+    found = {one.id: one for one in read_sessions(folder)}
+    assert set(found) == {name.removeprefix(sessions.PREFIX) for name in sessions.bundled()}
+    own = sessions.load_session("notice-refactor-en")
+    read = found["notice-refactor-en"]
+    assert [one.messages for one in read.requests] == [one.messages for one in own.requests]
+    assert [(one.at, one.exact) for one in read.requests] == [(one.at, one.exact) for one in own.requests]
+    [trace] = load_traces(folder / "notice-refactor-en.jsonl.gz")
+    assert any(event.path and event.path.endswith("notices/mail.py") for event in trace.events)

@@ -86,6 +86,10 @@ SEEDS: dict[str, bytes] = {
     "openhands_completions": lines(
         {"messages": TALK, "response": {"choices": [{"message": {"content": "x"}}]}, "kwargs": {"tools": [{}]}}
     ),
+    "story": lines(
+        {"language": "en", "cwd": "/r", "tools": []},
+        *({"at": float(at), "message": message} for at, message in enumerate(TALK)),
+    ),
     "swe_context": lines(
         {"viewed_files": ["a.py"], "edited_files": [], "file_line_ranges": {"a.py": [{"start": 1, "end": 2}]}}
     ),

@@ -22,7 +22,8 @@ from importlib.resources import files
 from typing import Any
 
 from context_bench.core.errors import UnknownName
-from context_bench.transcripts.session import Session, SessionRequest, conversation
+from context_bench.transcripts.formats.derived_traces import STORY_MODEL, timed_requests
+from context_bench.transcripts.session import Session, SessionRequest
 from context_bench.wire.conversation import to_body
 
 PREFIX = "bundled:sessions/"
@@ -40,8 +41,7 @@ _NAMES = (
     "order-sync-zh",
     "clinic-booking-ar",
 )
-#: The model that the sessions name; a replay names its own.
-MODEL = "gpt-4.1"
+MODEL = STORY_MODEL
 _MARK = {"type": "ephemeral"}
 
 
@@ -60,12 +60,8 @@ def load_session(name: str, *, wire: str = "openai-chat", model: str = MODEL) ->
     if short not in _NAMES:
         raise UnknownName("session", name, bundled())
     header, *lines = _lines(short)
-    messages = [line["message"] for line in lines]
     params = {"max_tokens": 8192} if wire == "anthropic" else {"tool_choice": "auto"}
-    requests = conversation(messages, model=model, tools=header["tools"], params=params)
-    sent = [line["at"] for line in lines if line["message"]["role"] == "assistant"]
-    for request, at in zip(requests, sent, strict=True):
-        request.at, request.exact = round(at - sent[0], 3), True
+    requests = timed_requests(header, lines, model=model, params=params)
     meta = {
         "format": "bundled",
         "reconstructed": False,

@@ -25,6 +25,7 @@ from context_bench.llm.responders import SERVER_LOG
 from context_bench.traffic.explain import Explained, shareable
 from context_bench.traffic.explain.bill_page import drop_page, html
 from context_bench.traffic.explain.logs import summarised
+from context_bench.transcripts.format import plain_bytes
 from context_bench.transcripts.session_files import read_sessions
 from context_bench.viewer.server import Door
 
@@ -84,7 +85,7 @@ class HeldLog(type(Path())):  # type: ignore[misc]
 def explained_page(data: bytes, number: int, reaches: Sequence[str], *, texts: bool) -> str:
     """The page about the sessions in a log's bytes. Raises `BadInput`."""
     path = HeldLog(f"dropped-{number}.jsonl")
-    HeldLog.contents[str(path)] = data
+    HeldLog.contents[str(path)] = plain_bytes(data, MOST)
     told = Explained()
     try:
         for session in read_sessions([path]):

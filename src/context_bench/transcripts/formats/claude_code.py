@@ -22,7 +22,19 @@ from context_bench.core.numbers import ANTHROPIC, moment, money, usage_of, whole
 from context_bench.core.records import Usage
 from context_bench.core.tokens import counter_for
 from context_bench.transcripts.account import is_placeholder
-from context_bench.transcripts.format import Format, LogSource, Peek, View, is_note, mapping, sequence, text, texts
+from context_bench.transcripts.format import (
+    PACKINGS,
+    Format,
+    LogSource,
+    Peek,
+    View,
+    is_note,
+    mapping,
+    sequence,
+    text,
+    texts,
+    unpacked_name,
+)
 from context_bench.transcripts.session import RecordedReply, reply_tokens, summary_in
 from context_bench.transcripts.transcript import NO_PROMPT, Boundary, Context, Message, Transcript, run
 from context_bench.wire.conversation import MAX_TOKENS, reply_message
@@ -310,7 +322,8 @@ def with_helpers(source: LogSource) -> Iterator[Transcript]:
     """The same with the sub-agents' files beside, whose calls are their run's."""
     runs: dict[str, ClaudeRun] = {}
     _lines(source, runs)
-    for path in sorted((source.path.with_suffix("") / "subagents").glob("*.jsonl")):
+    folder = source.path.with_name(unpacked_name(source.path.name)).with_suffix("") / "subagents"
+    for path in sorted(path for path in folder.glob("*") if unpacked_name(path.name).endswith(".jsonl")):
         other = LogSource(path, view=source.view)
         _lines(other, runs)
         source.skipped.update(other.skipped)
@@ -321,8 +334,9 @@ def is_beside(path: Path) -> bool:
     """True if a file is a sub-agent's that is read along with its session's, or describes one."""
     if is_note(path):
         return True
-    return (
-        path.parent.name == "subagents" and path.parent.parent.with_name(path.parent.parent.name + ".jsonl").is_file()
+    run = path.parent.parent
+    return path.parent.name == "subagents" and any(
+        run.with_name(f"{run.name}.jsonl{packing}").is_file() for packing in ("", *PACKINGS)
     )
 
 

@@ -1,5 +1,6 @@
 """Traces that are worked out already: as this project writes them, one JSON object per line, and ContextBench's unified
-predictions, what a run read step by step and at the end.
+predictions, what a run read step by step and at the end. Beside them the sessions that come with this package: a line
+with tools and folder, then a line for each chat message with the second of its writing.
 
 The reads of a unified prediction are taken as given (`self_report`, `shown`): nobody can say here whether they were
 seen or guessed. The `trace.jsonl` of benchkit has tool invocations by task, without what they returned: raw invocations
@@ -8,11 +9,14 @@ fill gaps of curated ones, by `tool_use_id` or `call_index`, and lines are count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_bench.core.numbers import whole
+from context_bench.transcripts.dialogue import Dialogue
 from context_bench.transcripts.format import Format, LogSource, Peek, mapping, parsed, sequence, text
+from context_bench.transcripts.requests import Logged
+from context_bench.transcripts.session import SessionRequest, conversation
 from context_bench.transcripts.trace import Event, Trace, claims_of, grouped, span_of
 from context_bench.transcripts.transcript import FACTS, Transcript, run
 
@@ -130,7 +134,59 @@ def _call(entry: Mapping[str, Any], one: Transcript) -> None:
         call.answer(output if isinstance(output, str) else None, exit_code=whole(meta.get("exit")), structured=meta)
 
 
+def _is_story(peek: Peek) -> bool:
+    """True if a line with tools is followed by messages with their times."""
+    first, *rest = map(mapping, peek.sample[:4]) if peek.sample else [{}]
+    return isinstance(first.get("tools"), list) and "cwd" in first and bool(rest) and all(map(_is_line, rest))
+
+
+def _is_line(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("at"), int | float) and isinstance(mapping(row.get("message")).get("role"), str)
+
+
+def _story(source: LogSource) -> Iterator[Transcript]:
+    """The one session of the file."""
+    header, *lines = map(mapping, source.values())
+    kept = [row for row in lines if _is_line(row)]
+    for _ in range(len(lines) - len(kept)):
+        source.skip("not a message with its time")
+    one = run("", None, format="bundled", cwd=text(header.get("cwd")))
+    one.sent = lambda: timed_requests(header, kept, model=STORY_MODEL)
+    messages = [dict(row["message"]) for row in kept]
+    body = {"model": STORY_MODEL, "messages": messages, "tools": sequence(header.get("tools"))}
+    one.retrace = lambda one: Dialogue(one).take(Logged("openai-chat", body), [])
+    yield one
+
+
+#: The model that the bundled sessions name; a replay names its own.
+STORY_MODEL = "gpt-4.1"
+
+
+def timed_requests(
+    header: Mapping[str, Any],
+    lines: Sequence[Mapping[str, Any]],
+    *,
+    model: str,
+    params: Mapping[str, Any] | None = None,
+) -> list[SessionRequest]:
+    """The requests of a bundled session's lines, in seconds since the first."""
+    messages = [line["message"] for line in lines]
+    requests = conversation(messages, model=model, tools=sequence(header.get("tools")), params=params)
+    sent = [line["at"] for line in lines[1:] if line["message"]["role"] == "assistant"]
+    for request, at in zip(requests, sent, strict=False):
+        request.at, request.exact = round(at - sent[0], 3), True
+    return requests
+
+
 FORMAT = {
+    "story": Format(
+        "bundled",
+        55,
+        _is_story,
+        _story,
+        conversation=True,
+        about="The sessions of `context_bench.datasets.sessions`: a line a message.",
+    ),
     "own": Format(
         "context-bench", 50, _is_own, _own, about="Traces as this project writes them: one JSON object per line."
     ),

@@ -104,7 +104,7 @@ def read(source: LogSource) -> Iterator[Transcript]:
     """
     log = _Log(source)
     for number, (session, places) in enumerate(log.groups, 1):
-        one = transcript_of(source, NAME, logged, session or f"{source.path.stem}-{number}", places)
+        one = transcript_of(source, NAME, logged, session or f"{source.stem}-{number}", places)
         one.retrace = lambda one, number=number: log.retrace(one, number - 1)
         yield one
 
@@ -357,7 +357,7 @@ def has_pairs(peek: Peek) -> bool:
 def pairs(source: LogSource) -> Iterator[Pair]:
     """The pairs of the file; other lines are counted in `source.skipped`."""
     for number, value in enumerate(source.values(), 1):
-        found = _pair(value, f"{source.path.stem}-{number}")
+        found = _pair(value, f"{source.stem}-{number}")
         if isinstance(found, str):
             source.skip(found)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from context_bench.core.errors import BadInput
 from context_bench.shell.repo import FilesByPath
-from context_bench.transcripts.format import CALLS, LogSource, View, read_each
+from context_bench.transcripts.format import CALLS, LogSource, View, read_each, unpacked_name
 from context_bench.transcripts.formats import formats
 from context_bench.transcripts.session_files import name_of, opened
 from context_bench.transcripts.trace import Trace
@@ -154,7 +154,9 @@ def units(folder: Path) -> Iterator[Path]:
     """Units of reading in a folder, in order: files that may be logs, and folders that hold one run event by event."""
     helpers = [one.is_beside for one in formats().values() if one.is_beside is not None]
     done: set[Path] = set()
-    for path in sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()):
+    for path in sorted(
+        path for path in folder.rglob("*") if unpacked_name(path.name).endswith(ENDINGS) and path.is_file()
+    ):
         if path.parent in done or any(is_beside(path) for is_beside in helpers):
             continue
         whole = _in_folder(path) is not None
