@@ -21,11 +21,27 @@ from context_bench.engine.store.run_records import spent
 from context_bench.evaluators import AnswerQuality
 from context_bench.llm.chat import ChatClient
 from context_bench.systems import OpenAIProxy
-from context_bench.testing.hostile import CASES, Hostile, faults
+from context_bench.systems.control import Control
+from context_bench.testing.hostile import CASES, Act, Hostile, HostileCase, faults
 
 EXAMPLES, WORKERS = 60, 4
 PRICE = {"input": 2.0, "output": 8.0}
 FAULTS = ["500", "502", "reset-before-headers", "close-mid-body", "error-in-a-reply", "reset-mid-stream"]
+
+
+UNBILLED = HostileCase(
+    "unbilled",
+    "a whole answer, whose stream stalls before its bill",
+    lambda scene: [*list(CASES["usage-last"].steps(scene))[:-3], Act.STALL],
+    stream=True,
+)
+
+
+def cut_once(text):
+    """The first request with this text loses its bill."""
+    return lambda asked: (
+        "unbilled" if text in asked.text and asked.attempt == 1 and "word30" in asked.text else "usage-last"
+    )
 
 
 def place(text):
@@ -230,3 +246,69 @@ async def test_a_stream_that_goes_on_or_stays_open_after_its_end_is_one_row_aske
     assert len(provider.log) == 4
     events = {row.metadata.get("after_done", {}).get("events") for row in found}
     assert events == ({2} if case == "done-then-more" else {None})
+
+
+async def matched(where, provider, name):
+    """Rows of a run of a system that streams, and of a control in its size, with no tap to count what arrives."""
+
+    def system(name):
+        return OpenAIProxy(provider.url, name=name, model="m", stream=True, max_retries=1, retry_base_delay=0.01)
+
+    control = Control("head_tail", system("inner"), partner="proxy")
+    context = " ".join(f"word{n}" for n in range(60))
+    with open_store(where) as store:
+        async with asyncio.timeout(60):
+            await execute(
+                store,
+                name=name,
+                arms=[Arm(system("proxy")), Arm(control, budget_from="proxy")],
+                examples=[
+                    {"id": i, "context": f"<{i}> {context}", "question": f"which {i}?", "answer": "42"}
+                    for i in range(3)
+                ],
+                evaluators=[AnswerQuality()],
+                manifest={},
+                settings=RunSettings(max_workers=1),
+            )
+        return list(rows(store, name))
+
+
+def sizes(found):
+    return [(row.system, row.example_id, row.output_tokens, row.metadata.get("budget"), row.errors) for row in found]
+
+
+async def test_a_bill_that_is_cut_off_costs_a_control_no_row_of_its_own(tmp_path, monkeypatch):
+    """The report of the disturbed run is that of the undisturbed one, since the bill is asked for once more."""
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.1)
+    monkeypatch.setitem(CASES, "unbilled", UNBILLED)
+    async with Hostile("usage-last") as calm, Hostile(cut_once("<1>")) as disturbed:
+        whole = await matched(tmp_path / "calm.db", calm, "r")
+        found = await matched(tmp_path / "disturbed.db", disturbed, "r")
+    assert sizes(found) == sizes(whole)
+    assert not any(row.failed for row in found)
+    assert len(disturbed.log) == len(calm.log) + 1
+
+
+async def test_a_control_whose_size_stays_unknown_says_why_and_no_answer_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.1)
+    monkeypatch.setitem(CASES, "unbilled", UNBILLED)
+
+    def order(asked):
+        return "unbilled" if "<1>" in asked.text and "word30" in asked.text else failing(asked)
+
+    def failing(asked):
+        return "400" if "<2>" in asked.text and not mended else "usage-last"
+
+    mended = False
+    async with Hostile(order) as provider:
+        first = await matched(tmp_path / "r.db", provider, "r")
+        asked, mended = len(provider.log), True
+        again = await matched(tmp_path / "r.db", provider, "r")
+    reasons = {row.example_id: row.errors.get("system", "") for row in first if row.system == "head_tail@proxy"}
+    assert reasons[0] == ""
+    assert "its answer is stored and is not asked for again, but came without a bill" in reasons[1]
+    assert "it gave no answer; it is asked again when this run goes on" in reasons[2]
+    assert all(reason.startswith("NoBudget: what proxy forwarded") for reason in (reasons[1], reasons[2]))
+    assert len(provider.log) == asked + 2  # both of the third example; nobody asks for the second one's again
+    assert [(row.system, row.example_id) for row in again if row.failed] == [("head_tail@proxy", 1)]
+    assert next(row for row in again if row.failed).errors["system"] == reasons[1]

@@ -280,7 +280,9 @@ class EmptyReply(BadReply):
 
 
 class NoBudget(SystemFailed):
-    """A budgeted control had no token budget to match, because its partner failed."""
+    """A budgeted control had no token budget to match: its partner gave no answer, or nobody knows what it
+    forwarded.
+    """
 
 
 class SetupFailed(SystemFailed):

@@ -58,7 +58,8 @@ class Ledger:
     `replies`: what a `ReplyCache` is to remember, by key; kept together with the calls that paid for it, never before
     them. `waiting`: who is told of a wait for an endpoint that gives no answer. `brief`: somebody stands by, so what
     looks down is asked once more at most. `in_full`: tokens of the request as it would have been sent, where a system
-    of this process shortens before it asks.
+    of this process shortens before it asks. `needs_bill`: what is asked is also asked for what it is billed, so a
+    stream that breaks off between its answer and its bill is asked for once more.
     """
 
     account: Account = "system"
@@ -70,6 +71,7 @@ class Ledger:
     waiting: Callable[[str], None] | None = None
     brief: bool = False
     in_full: int | None = None
+    needs_bill: bool = False
 
     def record(self, call: Call) -> None:
         """Write one attempt down."""

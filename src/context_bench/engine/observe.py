@@ -340,6 +340,16 @@ def _text_changed(call: Call, sent: dict[str, Any], record: Forwarded) -> bool:
     return bool(call.sent_tokens != record.tokens)
 
 
+def after_done(calls: Sequence[Call]) -> dict[str, Any]:
+    """Sums of the events and bytes that streams sent after their end; none is in the answer. The calls' replies have
+    its beginning.
+    """
+    replies = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
+    late = [after for after in replies if isinstance(after, Mapping)]
+    sums = {name: sum(int(after.get(name, 0)) for after in late) for name in ("events", "bytes")}
+    return {"after_done": sums} if late else {}
+
+
 # --- tokens of a row ---
 
 

@@ -178,6 +178,7 @@ class WorkItem:
     key: bytes
     group: str | None = None
     budget: int | None = None
+    unsized: bool = False  # the arm that gives the budget has answered, and nobody knows what it forwarded
     output: int | None = None  # an output that exists under this key
     done: bool = False  # it needs no call of the system
     scored: tuple[int, ...] = ()  # evaluators (store ids) that need not judge it again
@@ -200,6 +201,7 @@ class DependencyGroup:
     forwarded: dict[int, int | None] = field(
         default_factory=dict
     )  # arm index → context tokens forwarded, None = unknown or failed
+    unsized: set[int] = field(default_factory=set)  # arms that have an answer of which it is not known
     answered: set[int] = field(default_factory=set)  # arms that gave an answer in this process
 
 

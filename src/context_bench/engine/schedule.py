@@ -82,7 +82,9 @@ class Schedule:
         if outcome.ran and block is not None:
             if outcome.error is None:
                 block.answered.add(outcome.unit.arm)
-            self._settle(outcome.unit, outcome.context_tokens if outcome.error is None else None)
+                self._settle(outcome.unit, outcome.context_tokens)
+            else:
+                self._settle(outcome.unit, None, failed=True)
             await self._free([block])
 
     def done(self, job: Batch) -> None:
@@ -196,10 +198,12 @@ class Schedule:
             return found.context_tokens
         return await context_tokens(arm.system, unit.example, found.source, found.output_tokens, None)
 
-    def _settle(self, unit: WorkItem, forwarded: int | None) -> None:
+    def _settle(self, unit: WorkItem, forwarded: int | None, *, failed: bool = False) -> None:
         if unit.block is not None:
             unit.block.awaited.discard(unit.arm)
             unit.block.forwarded[unit.arm] = forwarded
+            if forwarded is None and not failed:
+                unit.block.unsized.add(unit.arm)
 
     async def _free(self, blocks: list[DependencyGroup]) -> None:
         """Make jobs of the dependents that have nobody left to wait for; of those that are answered already, too, and
@@ -210,6 +214,7 @@ class Schedule:
                 arm, block = self._arms[unit.arm], unit.block
                 assert block is not None
                 unit.budget = None if arm.partner is None else block.forwarded.get(arm.partner)
+                unit.unsized = arm.partner in block.unsized
                 unit.copies = arm.base in block.answered
                 unit.key = output_key(arm, unit.content, unit.trial, unit.occurrence, unit.budget)
             if self._writer.has_past:

@@ -31,6 +31,7 @@ from context_bench.core.records import Call, Example, Forwarded
 from context_bench.engine.observe import (
     TEXT_FIELDS,
     added_calls,
+    after_done,
     arrived_as,
     arrived_texts,
     asks_in_own_words,
@@ -113,14 +114,7 @@ async def perform(
     """
     arm = worker_context.arms[unit.arm]
     if arm.partner is not None and unit.budget is None:
-        partner = worker_context.arms[arm.partner].name
-        return refused(
-            worker_context,
-            unit,
-            describe(
-                NoBudget(f"what {partner} forwarded of this example is not known, so there is no budget to match")
-            ),
-        )
+        return refused(worker_context, unit, describe(_no_budget(worker_context.arms[arm.partner].name, unit)))
     outcome = WorkOutcome(unit, metadata=_labels(arm, unit))
     example = unit.example if unit.budget is None else {**unit.example, "budget": unit.budget}
     if arm.played_back:
@@ -135,6 +129,7 @@ async def perform(
             lambda: _process(asked, example, thread),
             limit,
             thread,
+            needs_bill=arm.feeds,
         )
         outcome.error, outcome.stop = answer.error, answer.stop
         outcome.ran = (
@@ -165,6 +160,17 @@ def leave_behind(worker_context: WorkerContext, outcome: WorkOutcome, asked: Seq
 def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> WorkOutcome:
     """The outcome of a work item about which the system cannot be asked."""
     return WorkOutcome(unit, error=error, metadata=_labels(worker_context.arms[unit.arm], unit))
+
+
+def _no_budget(partner: str, unit: WorkItem) -> NoBudget:
+    """Why a control cannot be asked, in words of the partner that gives its budget."""
+    said = f"what {partner} forwarded of this example is not known, so there is no budget to match"
+    if not unit.unsized:
+        return NoBudget(f"{said}: it gave no answer; it is asked again when this run goes on")
+    return NoBudget(
+        f"{said}: its answer is stored and is not asked for again, but came without a bill, and no tap counted what "
+        "arrived"
+    )
 
 
 async def set_up(
@@ -266,6 +272,7 @@ async def _watched(
     act: Callable[[], Awaitable[Any]],
     limit: _Limit,
     thread: WorkerThread,
+    needs_bill: bool = False,
 ) -> None:
     """Do `act` for a system under a ledger of its own, marked for the tap by `window`; fills in `answer`."""
     if worker_context.recorder is not None:
@@ -282,6 +289,7 @@ async def _watched(
         spend=worker_context.spend,
         deadline=deadline,
         waiting=worker_context.waiting,
+        needs_bill=needs_bill,
     )
     try:
         with open_ledger(ledger):
@@ -410,7 +418,7 @@ async def _describe(worker_context: WorkerContext, outcome: WorkOutcome, answer:
     processed = answer.returned
     if processed is not None:
         outcome.output = added(example, processed)
-        outcome.metadata |= _metadata(processed) | _after_done(answer.calls)
+        outcome.metadata |= _metadata(processed) | after_done(answer.calls)
     if answer.records is not None:
         outcome.wire = observed(answer.calls, answer.records)
         if answer.mark is not None and answer.error is None:
@@ -488,13 +496,3 @@ def _metadata(processed: Example) -> dict[str, Any]:
     if isinstance(reason, str):
         metadata["finish_reason"] = reason
     return metadata
-
-
-def _after_done(calls: Sequence[Call]) -> dict[str, Any]:
-    """Sums of the events and bytes that streams sent after their end; none is in the answer. The calls' replies have
-    its beginning.
-    """
-    replies = [call.reply.get("after_done") for call in calls if isinstance(call.reply, Mapping)]
-    late = [after for after in replies if isinstance(after, Mapping)]
-    sums = {name: sum(int(after.get(name, 0)) for after in late) for name in ("events", "bytes")}
-    return {"after_done": sums} if late else {}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from context_bench.core.addresses import endpoint as endpoint, login_apart
-from context_bench.core.errors import BadInput, BadReply, TimedOut, describe
+from context_bench.core.errors import BadInput, BadReply, CostCapReached, TimedOut, Unreachable, describe
 from context_bench.core.keys import TooLarge
 from context_bench.core.ledger import Ledger, current_ledger
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
@@ -24,8 +24,8 @@ from context_bench.core.records import Call
 from context_bench.core.tokens import TokenCounter, counter_for
 from context_bench.llm import failures
 from context_bench.llm.failures import Failure, RetryPolicy, quotas_of
-from context_bench.llm.limits import Limiter, Quota, RequestEnd
-from context_bench.llm.redact import bare_url, secrets_in, without_secrets
+from context_bench.llm.limits import Limiter, Quota, RequestEnd, billed_beyond
+from context_bench.llm.redact import bare_url, checked_key, secrets_in, without_secrets
 from context_bench.llm.sessions import leave, transport_for
 from context_bench.llm.spend import TokenCount, TokenCounts, worst_case
 from context_bench.llm.transport import Address, Broken, Response, Transport, TransportError, address_of, head_of
@@ -42,15 +42,14 @@ from context_bench.wire.apis import (
 from context_bench.wire.apis.shared import dump, load_body
 from context_bench.wire.request import counted_texts, exactly
 
-#: Bytes of a reply, and of a stream, where each token has an event of its own; and characters that it may say.
-_LARGEST_REPLY, _LARGEST_STREAM, _MOST_SAID = 16 * 2**20, 64 * 2**20, 4 * 2**20
+#: Bytes of a reply, and of a stream, where each token has an event of its own.
+_LARGEST_REPLY, _LARGEST_STREAM = 16 * 2**20, 64 * 2**20
 _LARGEST_ERROR = 64 * 2**10
 #: Bytes of a body that are read in a thread of their own, and of a stream that are read at once.
 _LONG_TO_READ, _LONG_TO_FEED = 2**20, 16 * 2**10
-#: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
-_CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
-#: Seconds that a stream whose reply is whole has for its bill and its last event.
-_BILL_SECONDS = 5.0
+#: Seconds that a stream whose reply is whole has for its bill and its last event; and those that are left of an
+#: example's time after it was asked for once more.
+_BILL_SECONDS, _MARGIN = 5.0, 1.0
 _ANTHROPIC_VERSION = "2023-06-01"
 _MOST_HEADS = 64
 #: The part of a pause that is left where nobody listens: a server that is started again is there soon, or not at all.
@@ -88,12 +87,13 @@ class ChatClient:
         self.base_url = bare_url(self._base)
         self.timeout, self.limiter, self.prices = timeout, limiter, prices
         self.policy = RetryPolicy(max(0, max_retries), max(0.0, retry_base_delay), max(0.0, retry_cap))
-        self._api_key = _checked_key(proxy_key or api_key)
+        self._api_key = checked_key(proxy_key or api_key)
         self._clock = clock
         self._headers = {"authorization": basic} if basic else {}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
         self._heads: dict[Any, tuple[bytes, list[str]]] = {}
         self._token_counts = TokenCounts()
+        self._bills = False  # a reply has told its usage
         self._transport: Transport | None = None  # of the loop on which this client was used last
 
     async def chat(
@@ -114,13 +114,21 @@ class ChatClient:
         sending = self._prepared(request, ledger, counter)
         waited, attempt = 0.0, 1
         while True:
-            result = await self._attempt(sending, ledger, attempt, waited, tool_calls_ok)
+            try:
+                result = await self._attempt(sending, ledger, attempt, waited, tool_calls_ok)
+            except CostCapReached:
+                if sending.unbilled is None:
+                    raise
+                result = sending.unbilled.stands()
             if isinstance(result, Reply):
                 return without_secrets(result, sending.secrets)
-            if not result.again or attempt > self._retries(result, ledger):
-                raise result.error
             pause = self.policy.delay(attempt, result.asked) * (_ABSENT if result.absent else 1.0)
-            left = self._left(ledger)
+            left = self._left(ledger, sending)
+            last = not result.again or attempt > self._retries(result, ledger)
+            if sending.unbilled is not None and (last or (left is not None and pause >= left)):
+                return without_secrets(sending.unbilled.stands(), sending.secrets)
+            if last:
+                raise result.error
             if left is not None and pause >= left:
                 late = "(no time left for another attempt before the example's deadline)"
                 raise type(result.error)(f"{result.error} {late}")
@@ -218,9 +226,11 @@ class ChatClient:
             )
         return dollars
 
-    def _left(self, ledger: Ledger | None) -> float | None:
+    def _left(self, ledger: Ledger | None, sending: _Sending) -> float | None:
         """Seconds to the example's deadline."""
-        return None if ledger is None or ledger.deadline is None else ledger.deadline - self._clock.monotonic()
+        if ledger is None or ledger.deadline is None:
+            return None
+        return ledger.deadline - self._clock.monotonic() - (0 if sending.unbilled is None else _MARGIN)
 
     async def _attempt(
         self, sending: _Sending, ledger: Ledger | None, attempt: int, waited: float, tool_calls_ok: bool
@@ -243,7 +253,7 @@ class ChatClient:
         ticket: int | None = None
         slot = begun = False
         try:
-            left = _positive(self._left(ledger))
+            left = _positive(self._left(ledger, sending))
             async with _NO_DEADLINE if left is None else asyncio.timeout(left):
                 if self.limiter is not None:
                     call.in_flight = await self.limiter.acquire(about)
@@ -262,7 +272,10 @@ class ChatClient:
             if slot and self.limiter is not None:
                 quotas, sending.quotas = sending.quotas, ()
                 self.limiter.release(
-                    _outcome(result, attempt), self._pause(result), tokens=_more_tokens(about, call), quotas=quotas
+                    _outcome(result, attempt),
+                    self._pause(result),
+                    tokens=billed_beyond(about, call.usage),
+                    quotas=quotas,
                 )
             if begun or result is not None:
                 call.sent_tokens = sending.counted()
@@ -293,7 +306,7 @@ class ChatClient:
         self, sending: _Sending, call: Call, ledger: Ledger | None, tool_calls_ok: bool
     ) -> Reply | Failure:
         """Send and read once; fills in what is learnt for the record."""
-        left = self._left(ledger)
+        left = self._left(ledger, sending)
         limit = self.timeout if left is None else left if self.timeout is None else min(self.timeout, left)
         transport = self._transport
         if transport is None or not transport.usable():
@@ -311,12 +324,25 @@ class ChatClient:
         finally:
             over, sending.over = sending.over, None
             call.seconds = (self._clock.monotonic() if over is None else over) - start
-        if isinstance(result, Reply) and (size := _reply_size(result)) > _MOST_SAID:
-            return failures.unexpected(f"an answer of {size:,} characters", sending.where)
+        if isinstance(result, Reply) and (failure := failures.too_long(result, sending.where)) is not None:
+            return failure
         if isinstance(result, Reply):
             _keep(call, result)
-            return failures.of_reply(result, tool_calls_ok=tool_calls_ok) or result
+            failure = failures.of_reply(result, tool_calls_ok=tool_calls_ok)
+            return failure or self._for_its_bill(result, sending, call, ledger) or result
         return result
+
+    def _for_its_bill(self, reply: Reply, sending: _Sending, call: Call, ledger: Ledger | None) -> Failure | None:
+        """A whole answer whose stream was cut before its bill is asked for once more where the bill is needed, of an
+        endpoint that sends bills; should that give nothing, the answer stands.
+        """
+        self._bills = self._bills or reply.usage is not None
+        needed = ledger is not None and ledger.needs_bill and self._bills and sending.unbilled is None
+        if reply.usage is not None or not sending.cut or not needed:
+            return None
+        sending.unbilled = _Unbilled(reply, call)
+        said = f"the stream from {sending.where} broke off between the answer and its bill, which a control needs"
+        return Failure(Unreachable(said), again=True, billed=True)
 
     async def _post(
         self, transport: Transport, sending: _Sending, call: Call, start: float, limit: float | None
@@ -342,8 +368,8 @@ class ChatClient:
 
     async def _streamed(self, response: Response, sending: _Sending, call: Call, start: float) -> Reply | Failure:
         reader = stream_reader(sending.request.wire, grammar=True)
-        size = 0
-        while not (reader.over or reader.error) and (chunk := await _more(response, reader)):
+        size, sending.cut = 0, False
+        while not (reader.over or reader.error) and (chunk := await _more(response, reader, sending)):
             for at in range(0, len(chunk), _LONG_TO_FEED):
                 if len(chunk) > _LONG_TO_FEED:
                     await asyncio.sleep(0)  # other requests are read meanwhile
@@ -355,7 +381,7 @@ class ChatClient:
                 return failures.unexpected("a stream of more than 64 MiB", sending.where)
         sending.over = self._clock.monotonic()
         if reader.over or reader.error:
-            await _take_leave(response, reader)
+            await response.take_leave(reader.feed)
         reader.close()
         if reader.error:
             _keep(call, reader.reply)
@@ -406,6 +432,8 @@ class _Sending:
     sent_tokens: int | None = None  # once they are counted
     exact: bool = False
     worst: float | None = None
+    cut: bool = False  # the last attempt's stream broke off or stalled, after a whole reply
+    unbilled: _Unbilled | None = None
     over: float | None = None  # when the last attempt's stream was at its end, whatever came after it
     quotas: Sequence[Quota] = ()  # what the last attempt's headers said
 
@@ -421,6 +449,19 @@ class _Sending:
         return len(self.data) // 4 if self.sent_tokens is None else self.sent_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class _Unbilled:
+    """A whole answer whose bill was lost, and its attempt, which counts as failed while there may be a better one."""
+
+    reply: Reply
+    call: Call
+
+    def stands(self) -> Reply:
+        """There is no better one."""
+        self.call.error = None
+        return self.reply
+
+
 @lru_cache(maxsize=256)
 def _addresses(base: str, path: str) -> tuple[Address, str]:
     """The address to call, and its URL for people."""
@@ -428,49 +469,18 @@ def _addresses(base: str, path: str) -> tuple[Address, str]:
     return address_of(url), bare_url(url)
 
 
-def _checked_key(key: str | None) -> str | None:
-    """The key without the line end that files and shells leave on it; one that cannot be a header's value is told now,
-    unseen.
-    """
-    key = (key or "").strip()
-    if not key.isprintable() or not key.isascii():
-        raise BadInput(
-            "the API key holds characters that no HTTP header can carry (line breaks or non-ASCII): copy it again"
-        )
-    return key or None
-
-
-async def _more(response: Response, reader: StreamReader) -> bytes:
+async def _more(response: Response, reader: StreamReader, sending: _Sending) -> bytes:
     """The next piece of a stream; none where the reply is whole (only its bill or its end mark may be missing) and
     nothing more comes.
     """
     if not reader.complete:
         return await response.piece()
-    with suppress(TimeoutError, Broken):
+    try:
         async with asyncio.timeout(_BILL_SECONDS):
             return await response.piece()
-    return b""
-
-
-async def _take_leave(response: Response, reader: StreamReader) -> None:
-    """After the last event of a stream: see it close, so that the connection can be used again; nothing that happens
-    now spoils the reply.
-
-    What goes on sending, or does not close within a moment, is kept aside as far as it came; its connection is ended by
-    the caller.
-    """
-    size = 0
-    with suppress(TimeoutError, TransportError):
-        async with asyncio.timeout(_CLOSING_SECONDS):
-            while size < _MOST_AFTER and (chunk := await response.piece()):
-                reader.feed(chunk)
-                size += len(chunk)
-
-
-def _reply_size(reply: Reply) -> int:
-    """Characters of all that a reply says, its calls of tools included."""
-    texts = [reply.text, reply.reasoning, reply.refusal, *(call.get("arguments") for call in reply.tool_calls)]
-    return sum(len(text) for text in texts if isinstance(text, str))
+    except (TimeoutError, Broken):
+        sending.cut = True
+        return b""
 
 
 def _positive(seconds: float | None) -> float | None:
@@ -483,13 +493,6 @@ def _outcome(result: Reply | Failure | None, attempt: int) -> RequestEnd:
     if result is not None and result.limited:
         return RequestEnd.LIMITED
     return RequestEnd.TROUBLED if result is not None and result.again else RequestEnd.NEUTRAL
-
-
-def _more_tokens(about: int, call: Call) -> int:
-    """Tokens that the account was billed for beyond those (`about`) that it was asked to let pass: the reply's."""
-    if call.usage is None:
-        return 0
-    return max(0, (call.usage.input_tokens or 0) + (call.usage.output_tokens or 0) - about)
 
 
 def _keep(call: Call, reply: Reply) -> None:

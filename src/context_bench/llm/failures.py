@@ -202,6 +202,8 @@ def _until(when: datetime.datetime | None, now: float) -> float | None:
 
 
 _LONGEST = 600
+#: Characters that a reply may say.
+_MOST_SAID = 4 * 2**20
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size_error|prompt is too long|maximum context length"
     r"|exceeds? the (?:available |model'?s? )?(?:maximum )?context|input length and `?max_tokens`? exceed"
@@ -309,6 +311,13 @@ def of_exception(
 def unexpected(what: object, where: str) -> Failure:
     """A reply that cannot be an answer, whatever it may have cost."""
     return Failure(BadReply(f"Unexpected response from {where}: {what}"), billed=True)
+
+
+def too_long(reply: Reply, where: str) -> Failure | None:
+    """A reply that says more than a model does, its calls of tools included; `None` if it does not."""
+    texts = [reply.text, reply.reasoning, reply.refusal, *(call.get("arguments") for call in reply.tool_calls)]
+    size = sum(len(text) for text in texts if isinstance(text, str))
+    return unexpected(f"an answer of {size:,} characters", where) if size > _MOST_SAID else None
 
 
 def of_reply(reply: Reply, *, tool_calls_ok: bool) -> Failure | None:

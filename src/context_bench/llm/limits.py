@@ -20,6 +20,7 @@ from typing import Protocol
 
 from context_bench.core.errors import BadInput
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
+from context_bench.core.records import Usage
 
 #: Below this share of a quota what is left of it is spread over the time until it is full again.
 SCARCE = 0.1
@@ -128,6 +129,11 @@ class RequestEnd(Enum):
     NEUTRAL = "neutral"  # says nothing about capacity: answered after a retry, refused for its content, cancelled
     TROUBLED = "troubled"  # 5xx, timeout, broken connection: no growth on this evidence
     LIMITED = "limited"  # refused for quota
+
+
+def billed_beyond(about: int, usage: Usage | None) -> int:
+    """Tokens that the account was billed for beyond those (`about`) that it was asked to let pass: the reply's."""
+    return 0 if usage is None else max(0, (usage.input_tokens or 0) + (usage.output_tokens or 0) - about)
 
 
 class Limiter(Protocol):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from context_bench.core.errors import BadInput
 from context_bench.core.secrets import (
     Masker,
     is_searchable,
@@ -40,6 +41,18 @@ def key_in(variable: str | None) -> str | None:
         return None
     _NAMED.add(variable)
     return os.environ.get(variable)
+
+
+def checked_key(key: str | None) -> str | None:
+    """The key without the line end that files and shells leave on it; one that cannot be a header's value is told now,
+    unseen.
+    """
+    key = (key or "").strip()
+    if not key.isprintable() or not key.isascii():
+        raise BadInput(
+            "the API key holds characters that no HTTP header can carry (line breaks or non-ASCII): copy it again"
+        )
+    return key or None
 
 
 def given(option: str, key: str) -> None:

@@ -171,6 +171,116 @@ async def test_a_whole_reply_without_its_end_mark_is_not_asked_for_again(
     assert (reply.text, reply.finish_reason, len(provider.log)) == (ANSWER, "stop", 1)
 
 
+def without_its_bill(ending: Act) -> HostileCase:
+    """A whole streamed answer, cut before the chunk that tells its usage."""
+
+    def steps(scene: Scene) -> list[bytes | Act]:
+        *whole, _bill, _done, _end = CASES["usage-last"].steps(scene)
+        return [*whole, ending]
+
+    return HostileCase("unbilled", "", steps, stream=True)
+
+
+async def billed(
+    provider: Hostile, *, needs_bill: bool, first: str = "usage-last", **client: Any
+) -> tuple[list[Reply], list[list[Call]]]:
+    """The replies to two streamed requests, of which the first shows whether this endpoint tells its bills."""
+    replies, calls = [], []
+    async with ChatClient(provider.url, clock=ManualClock(), timeout=60, **client) as chat, asyncio.timeout(30):
+        for case in (first, "second"):
+            ledger = Ledger(needs_bill=needs_bill)
+            with open_ledger(ledger):
+                body = {"model": "m", "messages": [{"role": "user", "content": case}], "stream": True}
+                replies.append(await chat.send(chat_request(body)))
+            calls.append(ledger.calls)
+    return replies, calls
+
+
+@pytest.mark.parametrize("ending", [Act.STALL, Act.RESET, Act.CLOSE])
+async def test_an_answer_whose_bill_is_needed_and_was_cut_off_is_asked_for_once_more(
+    ending: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.2)
+    monkeypatch.setitem(CASES, "unbilled", without_its_bill(ending))
+    async with Hostile(["usage-last", "unbilled", "usage-last"], answer=lambda _: ANSWER) as provider:
+        replies, calls = await billed(provider, needs_bill=True)
+    assert [reply.text for reply in replies] == [ANSWER, ANSWER]
+    assert replies[1].usage is not None
+    cut, whole = calls[1]
+    assert "its bill" in str(cut.error)
+    assert (cut.usage, whole.error, whole.usage) == (None, None, replies[1].usage)
+
+
+@pytest.mark.parametrize("then", ["unbilled", "500", "400", "filtered", "reset-before-headers"])
+async def test_where_a_lost_bill_does_not_come_the_second_time_the_answer_stands(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most one attempt is made for the bill alone, and nothing that becomes of it takes the answer away."""
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.2)
+    monkeypatch.setitem(CASES, "unbilled", without_its_bill(Act.STALL))
+    answers = iter([ANSWER, "the first", "the second", *["not this"] * 3])
+    async with Hostile(["usage-last", "unbilled", *[then] * 3], answer=lambda _: next(answers)) as provider:
+        replies, calls = await billed(provider, needs_bill=True, max_retries=2)
+    assert replies[1].text == ("the second" if then == "unbilled" else "the first")
+    assert replies[1].usage is None
+    assert [call.error is None for call in calls[1]].count(True) == 1
+    assert len(calls[1]) == {"unbilled": 2, "400": 2, "filtered": 2}.get(then, 3)
+
+
+@pytest.mark.parametrize(
+    ("needs_bill", "first", "retries"), [(False, "usage-last", 3), (True, "unbilled", 3), (True, "usage-last", 0)]
+)
+async def test_nothing_is_paid_again_for_a_bill_that_nobody_needs_or_that_this_endpoint_never_tells(
+    needs_bill: bool, first: str, retries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.2)
+    monkeypatch.setitem(CASES, "unbilled", without_its_bill(Act.STALL))
+    async with Hostile([first, "unbilled"], answer=lambda _: ANSWER) as provider:
+        replies, calls = await billed(provider, needs_bill=needs_bill, max_retries=retries)
+    assert [reply.text for reply in replies] == [ANSWER, ANSWER]
+    assert [[call.error for call in each] for each in calls] == [[None], [None]]
+    assert len(provider.log) == 2
+
+
+async def test_money_or_time_that_is_not_there_for_a_second_attempt_leaves_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("context_bench.llm.chat._BILL_SECONDS", 0.2)
+    monkeypatch.setitem(CASES, "unbilled", without_its_bill(Act.RESET))
+
+    class Spent:
+        """Money for two attempts."""
+
+        left = 2
+
+        async def reserve(self, dollars: float) -> int:
+            self.left -= 1
+            if self.left < 0:
+                raise errors.CostCapReached("no money is left")
+            return self.left
+
+        def settle(self, ticket: int, cost: float | None) -> None:
+            """It is gone."""
+
+    monkeypatch.setattr("context_bench.llm.chat.worst_case", lambda *_: 1.0)
+    for money in (True, False):
+        spend = Spent() if money else None
+        clock = ManualClock()
+        async with (
+            Hostile(["usage-last", "unbilled", "usage-last"], answer=lambda _: ANSWER) as provider,
+            ChatClient(provider.url, clock=clock, timeout=60) as chat,
+            asyncio.timeout(30),
+        ):
+            for content in ("first", "second"):
+                ledger = Ledger(needs_bill=True, spend=spend, deadline=None if money else clock.monotonic() + 1.5)
+                body = {"model": "m", "messages": [{"role": "user", "content": content}], "stream": True}
+                with open_ledger(ledger):
+                    reply = await chat.send(chat_request(body))
+                assert reply.text == ANSWER
+            assert len(provider.log) == 2
+            assert [call.error for call in ledger.calls] == [None]
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_nobody_there_or_nobody_who_speaks_tls(scheme: str) -> None:
     ledger, clock = Ledger(), ManualClock()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -102,6 +103,8 @@ def _of_tls(error: ssl.SSLError) -> str:
     )
 
 
+#: Seconds that a stream has for closing after its last event, and bytes that are read of what it sends instead.
+_CLOSING_SECONDS, _MOST_AFTER = 0.1, 64 * 2**10
 #: So much of a body waits for its reader; then the other side is kept waiting.
 MOST_AHEAD = 2**20
 #: Bytes to which a compressed body, a stream perhaps, may unpack.
@@ -190,6 +193,20 @@ class Response:
         if size > limit or not self.done:
             self.close()
         return b"".join(parts)[:limit]
+
+    async def take_leave(self, feed: Callable[[bytes], object]) -> None:
+        """After the last event of a stream: see it close, so that the connection can be used again; nothing that
+        happens now spoils the reply.
+
+        What goes on sending, or does not close within a moment, goes to `feed` as far as it came; its connection is
+        ended by the caller.
+        """
+        size = 0
+        with suppress(TimeoutError, TransportError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                while size < _MOST_AFTER and (chunk := await self.piece()):
+                    feed(chunk)
+                    size += len(chunk)
 
     async def _wait_for_slot(self) -> bool:
         """Wait until fewer than so many large bodies are read at once, however many there are under way; no longer than
