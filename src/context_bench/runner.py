@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from context_bench.core import protocols as calling
 from context_bench.core.errors import BadInput, SameName
-from context_bench.core.families import Stored, families, families_of
+from context_bench.core.families import Stored, StoredRow, families, families_of, row_parts
 from context_bench.core.protocols import Evaluator, Metric, System
 from context_bench.core.records import EvalRow
 from context_bench.core.roles import ArmRole, Role, declared, described_cell, roles_of_cell
@@ -288,8 +288,9 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
     of {turn, sent, forwarded, matched_by, tokens, wires, why}: bodies as they were sent and forwarded, `None` where
     they are not known, which `why` explains; `turn` is `None` for what a proxy asked on its own account; `tokens` has
     `sent`, `forwarded`, `billed`. `calls`: list of {account, model, attempt, status, seconds, waited, ttft,
-    sent_tokens, usage, cost, finish_reason, error, evaluator}. `where`: {run, system, example_id, trial}. Reports go
-    through rows in the store's order, so this reads ahead; a row asked for out of order is looked up.
+    sent_tokens, usage, cost, finish_reason, error, evaluator}. `parts`: list of `core.families.RowPart`, what the run's
+    family shows of the row. `where`: {run, system, example_id, trial}. Reports go through rows in the store's order, so
+    this reads ahead; a row asked for out of order is looked up.
     """
     from context_bench.engine import run_of
     from context_bench.engine.store.reading import stored
@@ -306,9 +307,7 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
             ready.clear()
             some = list(islice(along, 32))
             for item, more in zip(some, behind(store, record.number, some, kept=kept), strict=True):
-                ready[item.system, item.row.example_id, item.row.trial, item.row.dataset] = _detail(
-                    record.name, item, more
-                )
+                ready[item.system, item.row.example_id, item.row.trial, item.row.dataset] = _detail(record, item, more)
         found = ready.get(key)
         return (
             found
@@ -334,7 +333,7 @@ def detail_of(
     return (
         None
         if item is None
-        else _detail(record.name, item, behind(store, record.number, [item], kept=_bodies_kept(record))[0])
+        else _detail(record, item, behind(store, record.number, [item], kept=_bodies_kept(record))[0])
     )
 
 
@@ -342,17 +341,15 @@ def _bodies_kept(record: Any) -> str:
     return str(record.manifest.get("options", {}).get("bodies") or "auto")
 
 
-def _detail(run: str, item: Any, more: Mapping[str, Any]) -> dict[str, Any]:
+def _detail(run: Any, item: Any, more: Mapping[str, Any]) -> dict[str, Any]:
     example = item.example or {}
     gold = example.get("answer", example.get("answers"))
     known = {"question": example.get("question"), "answer": gold, "context": example.get("context")}
     known |= {"response": item.output.get("response"), "context_after": item.output.get("context")}
-    where = {"run": run, "system": item.system, "example_id": item.row.example_id, "trial": item.row.trial}
-    return (
-        {name: text for name, value in known.items() if (text := _shown(value)) is not None}
-        | dict(more)
-        | {"where": where}
-    )
+    where = {"run": run.name, "system": item.system, "example_id": item.row.example_id, "trial": item.row.trial}
+    told = {name: text for name, value in known.items() if (text := _shown(value)) is not None} | dict(more)
+    parts = row_parts(run.manifest, StoredRow(item.row, example, item.output, told))
+    return told | ({"parts": parts} if parts else {}) | {"where": where}
 
 
 def _shown(value: Any) -> str | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from context_bench.core.lazy import DeclaredNames, registry
 
 if TYPE_CHECKING:
-    from context_bench.core.records import Result
+    from context_bench.core.records import EvalRow, Result
 
 #: Where each built-in record is. Reports show the sections of families in this order.
 BUILTINS = (
@@ -96,6 +96,59 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row as a run kept it: the example that was asked, the system's output, and what else is known of it (`told`:
+    keys of `runner.details`).
+    """
+
+    row: EvalRow
+    example: Mapping[str, Any]
+    output: Mapping[str, Any]
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TextMark:
+    """Characters `start` up to `end` of a text, with what is said of them. `tone`: good, bad, or seen."""
+
+    start: int
+    end: int
+    label: str
+    tone: str = "seen"
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """One step of a transcript: `facts` are (name, value) pairs of figures, `texts` (name, text) pairs in order."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPart:
+    """One titled part of what a row shows, as plain data: pages, reports and terminals lay it out and make its texts
+    harmless.
+
+    `note`: a sentence below the title, such as why something is not known. A table of `columns` and `rows`, whose
+    cells are texts, numbers, `True` or `False` (a tick or a cross) or `None`; a `text` with `marks` that do not overlap
+    (`changes`: it is a diff, coloured by line); or `steps`. `replaces`: what the page need not show since this part
+    does: answer, context, exchanges.
+    """
+
+    title: str
+    note: str = ""
+    columns: tuple[str, ...] = ()
+    rows: Sequence[tuple[str | float | None, ...]] = ()
+    text: str | None = None
+    marks: tuple[TextMark, ...] = ()
+    changes: bool = False
+    steps: tuple[RowStep, ...] = ()
+    replaces: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sections:
     """Sections of a family on the page of its runs. Functions get the page's `reports.declared.ReportContext`.
 
@@ -113,6 +166,7 @@ class Sections:
         alone: the advice for a run of one system; `""`: none is needed.
         below: text after the report on a terminal, from the result.
         beside: sections for the page of a run of any family.
+        row: parts of what one of its rows shows, in order.
     """
 
     build: Callable[[Any], Sequence[Any]] = lambda material: ()
@@ -128,6 +182,7 @@ class Sections:
     alone: str | None = None
     below: Callable[[Any], str] = lambda result: ""
     beside: Callable[[Any], Sequence[Any]] = lambda material: ()
+    row: Callable[[StoredRow], Sequence[RowPart]] = lambda stored: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +321,17 @@ def built_in() -> tuple[Family, ...]:
 def families_of(manifest: Mapping[str, Any]) -> list[Family]:
     """The families that a run belongs to, by its manifest."""
     return [family for family in families() if manifest.get(family.manifest_key)]
+
+
+def row_parts(manifest: Mapping[str, Any], stored: StoredRow) -> list[RowPart]:
+    """What the families of a run show of one of its rows. A family that cannot say it says why instead."""
+    found: list[RowPart] = []
+    for family in families_of(manifest):
+        try:
+            found += family.sections.row(stored)
+        except Exception as error:  # what systems and data keep may be anything, and the rest of the row stays readable
+            found.append(RowPart(title=family.name, note=f"This could not be shown: {type(error).__name__}: {error}"))
+    return found
 
 
 def large_controls(manifest: Mapping[str, Any]) -> set[str]:

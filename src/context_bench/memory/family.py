@@ -109,6 +109,7 @@ FAMILY = Family(
         apart=_apart,
         alone="--floors runs what it can be compared with",
         below=_below,
+        row=deferred("context_bench.memory.sections:found_and_missed"),
     ),
     exports={
         "memory": Export(

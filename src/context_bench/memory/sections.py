@@ -7,9 +7,11 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from context_bench.core.families import RowPart, StoredRow
 from context_bench.core.numbers import number
 from context_bench.core.records import Estimate
 from context_bench.core.rows import RowTally, of_rank, score, unranked, without_ranks
+from context_bench.memory.evaluators.retrieval import Gold
 from context_bench.memory.figures import harms, setup_figures
 from context_bench.memory.metrics.memory_metrics import AbstentionRates, MemoryCost, is_first
 from context_bench.reports.declared import (
@@ -423,3 +425,55 @@ def _estimate(context: ReportContext, system: str, name: str) -> Estimate | None
     means = [mean for mean in lines if mean and mean.n]
     n = sum(mean.n for mean in means)
     return Estimate(sum(mean.total for mean in means) / n, n=n) if n else None
+
+
+# --- a row ---
+
+
+def found_and_missed(stored: StoredRow) -> list[RowPart]:
+    """What a memory found for one question, in its order, with the gold that each hit holds; then the gold that none
+    does.
+    """
+    hits = stored.output.get("hits")
+    if not isinstance(hits, list):
+        if stored.row.failed:
+            return []
+        return [RowPart(title="What was found", note="This memory only answers: what it recalled cannot be seen.")]
+    gold = Gold.of(stored.example)
+    ids = [gold.of_sources(hit.get("source_ids")) if isinstance(hit, Mapping) else [] for hit in hits]
+    told = [_hit(place, hit, held) for place, (hit, held) in enumerate(zip(hits, ids, strict=True), start=1)]
+    cut = stored.output.get("hits_beyond_k")
+    note = gold.note(stored.output.get("provenance"), len(hits))
+    note += f" {cut} more came back and were not shown to the reader: only the first k count." if cut else ""
+    found = [RowPart(title="What was found", note=note.strip(), columns=_HIT_COLUMNS, rows=told, replaces=("context",))]
+    covered = {each for held in ids for each in held}
+    missed = [one for one in gold.ids if one not in covered]
+    if missed:
+        unknown = bool(hits) and stored.output.get("provenance") == "none"
+        title = f"Gold that was missed: {len(missed)} of {len(gold.ids)}"
+        found.append(
+            RowPart(
+                title="Gold, found or not" if unknown else title,
+                columns=("item", "time", "what it says"),
+                rows=[(one, *gold.said(one)) for one in missed],
+            )
+        )
+    return found
+
+
+_HIT_COLUMNS = ("rank", "gold", "what it says", "score", "time", "from", "tokens")
+
+
+def _hit(place: int, hit: Any, held: list[str]) -> tuple[Any, ...]:
+    fields = hit if isinstance(hit, Mapping) else {}
+    text = fields.get("text")
+    sources = ", ".join(str(one) for one in fields.get("source_ids") or ())
+    return (
+        place,
+        True if held else None,
+        text if isinstance(text, str) else str(hit),
+        number(fields.get("score")),
+        str(fields["time"]) if fields.get("time") else None,
+        sources or None,
+        number(fields.get("tokens")),
+    )

@@ -30,6 +30,7 @@ from context_bench.reports.exchanges import (
     differences,
     shown_piece,
 )
+from context_bench.reports.row_parts import ShownPart, part_lines, shown_parts, without_replaced
 from context_bench.reports.table import drawn
 from context_bench.reports.visible_text import json_ready, visible
 
@@ -128,7 +129,18 @@ def _words(count: int) -> str:
 
 
 _WHOLE = 2**40  # characters: no text is longer
-_KNOWN = ("question", "answer", "context", "response", "context_after", "judges", "exchanges", "calls", "where")
+_KNOWN = (
+    "question",
+    "answer",
+    "context",
+    "response",
+    "context_after",
+    "judges",
+    "exchanges",
+    "calls",
+    "where",
+    "parts",
+)
 
 
 def detail_html(
@@ -146,7 +158,7 @@ def detail_html(
     """
     from context_bench.reports.html_page import environment
 
-    detail = Detail.of(row, told or {}, limit, worked_out)
+    detail = Detail.of(row, without_replaced(told or {}), limit, worked_out)
     return Markup(environment().get_template("detail.html.j2").render(detail=detail, exchange=exchange_html))
 
 
@@ -166,6 +178,7 @@ class Detail:
     """
 
     texts: list[tuple[str, str]]
+    parts: list[ShownPart]
     scores: list[tuple[str, str]]
     judges: list[Judged]
     errors: list[tuple[str, str]]
@@ -201,15 +214,19 @@ class Detail:
         known = [str(value) for value in told.values() if isinstance(value, str)]
         shows_context = limit is None or not any(each.messages for each in exchanges)
         context = visible(told["context"], most, lines=True) if shows_context and told.get("context") else ""
+        parts = shown_parts(told, limit)
         return cls(
             texts=texts,
+            parts=parts,
             scores=[(name, f"{value:.4f}".rstrip("0").rstrip(".")) for name, value in row.scores.items()],
             judges=[_judged(each, most) for each in told.get("judges") or []],
             errors=[(source, visible(error, most, lines=True)) for source, error in row.errors.items()],
             exchanges=exchanges,
             calls=[_call(each) for each in told.get("calls") or []],
             context=context,
-            cut=any(each.hidden_words for each in exchanges) or any(len(text) > most for text in known),
+            cut=any(each.hidden_words for each in exchanges)
+            or any(len(text) > most for text in known)
+            or any(each.cut for each in parts),
             command=command_for(told.get("where") or {}),
         )
 
@@ -240,7 +257,7 @@ def _texts(told: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
     for name, title in (("question", "Question"), ("answer", "Gold"), ("response", "Answer")):
         if told.get(name) not in (None, ""):
             yield title, visible(told[name], most, lines=True)
-        elif name == "response":
+        elif name == "response" and not any("answer" in part.replaces for part in told.get("parts") or []):
             yield title, "(none)"
     for name, value in told.items():  # what a caller of its own adds
         if name not in _KNOWN and value not in (None, "", {}, []):
@@ -334,6 +351,8 @@ def detail_text(
         yield Text(f"{visible(row.system)} · {visible(row.example_id)}{trial}", style="bold")
         if texts:
             yield from _facts(detail)
+            for part in detail.parts:
+                yield from part_lines(part)
         for each in detail.exchanges:
             yield from _exchange_lines(each, full)
         if detail.cut:

@@ -20,6 +20,7 @@ from context_bench.reports.arm_aggregates import changed, first, shape_of
 from context_bench.reports.detail import detail_html
 from context_bench.reports.exchanges import differences
 from context_bench.reports.page import Page
+from context_bench.reports.row_parts import without_replaced
 from context_bench.reports.visible_text import script_json, visible
 
 MOST_ROWS = 50_000  # in the file; more are left to JSON and CSV
@@ -187,7 +188,7 @@ class _Details:
     def _fitting(self, page: Page, row: EvalRow, room: _ByteBudget) -> str:
         """The details of a row with texts as long as its share of the room allows."""
         told = page.details(row) if page.details else None
-        worked_out = differences(told or {})
+        worked_out = differences(without_replaced(told or {}))
         share = max(LEAST_ROOM, room.share())
         html, size, used = "", 0, LIMITS[-1]
         for used in [limit for limit in LIMITS if limit <= 2 * share] or LIMITS[-1:]:

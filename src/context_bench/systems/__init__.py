@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazy(
         "context_bench.systems.control:Control",
         "context_bench.session.activity:Finding",
         ".openai_proxy:OpenAIProxy",
-        "context_bench.traffic.systems.replay:Replay",
+        "context_bench.traffic.systems:Replay",
         "context_bench.systems.serve:Served",
         "context_bench.traffic.doctor:examine",
     ],

@@ -33,6 +33,7 @@ from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
+from context_bench.reports.row_parts import page_limit
 from context_bench.reports.visible_text import csv_cell, json_ready
 from context_bench.viewer.working import LIST_SORTS, ListedEntry, RunAbout, RunCache
 
@@ -418,7 +419,7 @@ def _environment() -> Environment:
         "run_url": run_url,
         "row_url": row_url,
         "pair_url": pair_url,
-        "detail_html": detail_html,
+        "detail_html": lambda row, told: detail_html(row, told, limit=page_limit(told)),
         "cells": cells,
         "page_size": PAGE,
         "most_scores": MOST_SCORES,

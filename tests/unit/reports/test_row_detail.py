@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from context_bench.core.families import RowPart, RowStep, TextMark
 from context_bench.core.records import EvalRow
 from context_bench.reports.detail import command_for, detail_html, detail_text, readable_reason
 from context_bench.reports.exchanges import shown_exchanges
+from context_bench.reports.row_parts import page_limit
 
 WHERE = {"run": "my run", "system": "a$(b)", "example_id": 7, "trial": 2}
 LONG = " ".join(f"word{n}" for n in range(2000))
@@ -209,3 +211,57 @@ def test_judges_replies_in_json_are_made_readable():
     assert readable_reason("4 Fine.") == "4 Fine."
     assert readable_reason('{"a": 1}') == '{"a": 1}'
     assert readable_reason("[" * 10_000) == "[" * 10_000
+
+
+def test_parts_of_a_family_are_laid_out_folded_cut_and_harmless():
+    nasty = "</pre><script>alert(1)</script>\x1b[31m\u202e"
+    marks = (TextMark(2000, 2004, "kept <b>", "good"), TextMark(9000, 9003, "lost", "bad"))
+    parts = [
+        RowPart(
+            title=f"T {nasty}", note=nasty, columns=("n", "seen", nasty), rows=[(1, True, nasty), (2.5, None, "x")]
+        ),
+        RowPart(title="Marked", text="a" * 2000 + "FACT" + "b" * 6996 + "FAX" + "c" * 3000, marks=marks),
+        RowPart(title="Changed", text="--- a\n+++ b\n@@ 1 @@\n-old\n+new\n same\n", changes=True),
+        RowPart(title="Steps", steps=(RowStep("step 1", (("in", "9"),), (("output", nasty + "w" * 9000),)),)),
+    ]
+    told = {"parts": parts, "response": "an answer"}
+    for limit in (None, 100_000, 250):
+        shown = html(told, limit)
+        assert "<script" not in shown
+        assert "\x1b" not in shown
+        assert "kept &lt;b&gt;" in shown
+    whole = html(told)
+    assert 'class="good">FACT</mark>' in whole
+    assert "show 1,360 more characters" in whole, "what lies between marks is folded"
+    assert "show 6,356 more characters" in whole
+    assert '<span class="line dropped">-old' in whole
+    assert "✓ yes" in whole
+    assert "more characters, not in this page" in html(told, 250)
+    assert "more characters, not in this page" not in whole
+    text = " ".join(detail_text(row(), told, full=True).split())
+    for said in ("Marked", "FACT", "kept <b>", "step 1 · in 9", "-old"):
+        assert said in text
+
+
+def test_a_part_stands_for_what_it_shows_better():
+    told = {"response": "an answer", "context": "a b c", "context_after": "a c", "exchanges": [exchange(["x"], ["y"])]}
+    assert "What the system made of the context" in html(told)
+    better = RowPart(title="Better", text="-", replaces=("answer", "context", "exchanges"))
+    shown = html(told | {"parts": [better]})
+    assert "Better" in shown
+    for gone in ("What the system made", "an answer", "Sent and forwarded", "(none)"):
+        assert gone not in shown
+
+
+def test_a_page_of_a_row_stays_small_however_large_the_row_is():
+    assert page_limit({"context": "a " * 1000}) is None
+    huge = "word <&> " * 1_800_000
+    parts = [
+        RowPart(title="Text", text=huge, marks=tuple(TextMark(at, at + 9, "kept") for at in range(0, 16_000_000, 9000)))
+    ]
+    parts += [RowPart(title="Steps", steps=(RowStep("s", (), (("output", huge),)),) * 500)]
+    told = {"question": huge, "response": huge, "parts": parts}
+    limit = page_limit(told)
+    assert limit is not None
+    assert 10_000 < len(html(told, limit)) < 4_000_000
+    assert "show" in html(told, limit)

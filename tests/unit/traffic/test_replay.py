@@ -17,7 +17,7 @@ from context_bench.datasets.sessions import bundled, load_session
 from context_bench.llm.responders import Echo
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
-from context_bench.traffic.systems.replay import Replay
+from context_bench.traffic.systems import Replay
 from context_bench.transcripts.session import RecordedReply, Session, conversation, verbatim
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path": "."}'}}

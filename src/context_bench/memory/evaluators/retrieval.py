@@ -6,6 +6,7 @@ cannot answer: does it decline them (`declines`), and no others?
 
 from __future__ import annotations
 
+import json
 import re
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -180,6 +181,54 @@ class _Sought:
         if sessions:
             session_of = ChainMap(session_of, {one: one for one in (*sizes, *sessions)})
         return cls(frozenset() if _whole_sessions(output, session_of, sizes) else items, sessions, session_of)
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """The evidence of a question for showing: ids of items, or of sessions where only those are known (`sessions`)."""
+
+    ids: tuple[str, ...]
+    sessions: bool
+    items: str
+    answerable: bool
+
+    @classmethod
+    def of(cls, example: Mapping[str, Any]) -> Gold:
+        """From an example as it is stored."""
+        items, sessions = _strings(example.get("evidence")), _strings(example.get("evidence_sessions"))
+        packed = example.get("items")
+        text = packed if isinstance(packed, str) else ""
+        return cls(tuple(dict.fromkeys(items or sessions)), not items, text, example.get("answerable") is not False)
+
+    def of_sources(self, sources: Any) -> list[str]:
+        """The evidence that a hit with these sources holds."""
+        named = set(_strings(sources))
+        if self.sessions and self.ids:
+            session_of = _sittings(self.items)[0]
+            named |= {session_of[one] for one in named if one in session_of}
+        return [one for one in self.ids if one in named]
+
+    def said(self, ident: str) -> tuple[str | None, str]:
+        """When a piece of evidence was said, and what; a whole session by its first words."""
+        if self.sessions:
+            told = [item for item in iter_packed(self.items) if item.session == ident] if self.items else []
+        else:
+            start = self.items.find('{"id": ' + json.dumps(ident, ensure_ascii=False) + ",")
+            told = list(iter_packed(self.items[start:].partition("\n")[0])) if start >= 0 else []
+        if not told:
+            return None, "(the conversation that is kept with the run has no such item)"
+        return told[0].time, "\n".join(item.line for item in told)
+
+    def note(self, provenance: Any, hits: int) -> str:
+        """Why ticks are missing, or how far they can be believed."""
+        if not self.ids:
+            asked = "The data names no gold evidence for this question, so no hit can be ticked."
+            return asked if self.answerable else "The conversation does not hold the answer, so there is no gold."
+        if hits and provenance == "none":
+            return "The hits do not say which items they come from, so none can be ticked."
+        if hits and provenance == "text match":
+            return "The memory does not name its sources: they were found by the words of the hits."
+        return "" if hits else "Nothing came back."
 
 
 def _whole_sessions(output: Example, session_of: Mapping[str, str], sizes: Mapping[str, int]) -> bool:

@@ -1,0 +1,121 @@
+"""The page of a row, by family: runs that commands made, read over HTTP as a browser reads them."""
+
+import asyncio
+import html
+import re
+
+import aiohttp
+import pytest
+
+from context_bench.cli.app import run_line
+from context_bench.engine import open_store, run_of
+from context_bench.session.runs import result_of
+from context_bench.viewer import Viewer
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e{{ 7*7 }}"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pages(run, *rows):
+    """The pages of rows, each named by its system and position, of a run in the store of this folder."""
+    with open_store("store.db") as store:
+        record = run_of(store, run)
+    addresses = [f"/runs/{record.id}/rows/{record.systems.index(system)}-{at}-0" for system, at in rows]
+    return fetched(*addresses)
+
+
+def fetched(*addresses):
+    """Pages of the viewer of the store in this folder, by their paths."""
+
+    async def read():
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with (
+            Viewer("store.db", result_of=result_of) as viewer,
+            aiohttp.ClientSession(viewer.address, cookie_jar=jar) as session,
+        ):
+            await (await session.get(viewer.url)).read()
+            found = []
+            for address in addresses:
+                async with session.get(address) as response:
+                    assert response.status == 200, address
+                    assert "script-src 'self'" in response.headers["Content-Security-Policy"]
+                    found.append(await response.text())
+            return found
+
+    return asyncio.run(read())
+
+
+def part(page, title):
+    """The part of a page under a title, without its tags."""
+    found = re.search(rf'<section class="part">\s*<h4>{re.escape(title)}.*?</section>', page, re.S)
+    assert found, f"no part {title!r}"
+    return html.unescape(re.sub("<[^>]+>", "\t", found[0]))
+
+
+MEMORY = ("memory", "--dataset", "bundled:recall-lab:turns=40", "-n", "1", "--reader", "none", "--k", "1,3", "--quiet")
+
+
+def test_a_memory_shows_its_hits_with_gold_ticked_and_what_it_missed(place):
+    line = [*MEMORY, "--system", "bm25", "--store", "store.db", "--run", "m"]
+    assert run_line(line) == 0
+    single, chain, all_of_it = pages("m", ("bm25", 0), ("bm25", 1), ("oracle", 1))
+    found = part(single, "What was found")
+    assert re.search(r"\t1\t.*?\t✓ yes\t.*?Leander Branbrook walks a puppy", found, re.S), "the first hit is the gold"
+    assert "2023-09-29T08:00:00" in found
+    assert "s14:1" in found
+    assert re.search(r"\t5\.11\d\t", found), "the memory's own score"
+    assert "Gold that was missed" not in single
+    missed = part(chain, "Gold that was missed: 3 of 4")
+    assert missed.count("Tobias Yarcombe:") == 3
+    assert "2024-02-01T08:01:20" in missed
+    assert part(all_of_it, "What was found").count("✓") == 4
+    assert "What the system made of the context" not in single
+
+
+ODD_MEMORY = f'''
+class Odd:
+    """Gives back hostile texts, and says nothing of where they come from."""
+
+    def add(self, items):
+        pass
+
+    def search(self, query, k):
+        return [{{"text": {HOSTILE!r} * 40, "score": 0.5}}] * 2
+
+    def reset(self):
+        pass
+'''
+
+
+def test_hits_without_sources_are_not_taken_for_missed_gold_and_do_nothing(place):
+    (place / "odd.py").write_text(ODD_MEMORY)
+    assert (
+        run_line(
+            [
+                *MEMORY,
+                "--system",
+                "py:odd:Odd",
+                "--no-floors",
+                "--score-field",
+                "hit_count",
+                "--store",
+                "store.db",
+                "--run",
+                "m",
+            ]
+        )
+        == 0
+    )
+    (page,) = pages("m", ("py:odd:Odd", 0))
+    assert "none can be ticked" in part(page, "What was found")
+    assert "Gold that was missed" not in page
+    assert "Leander Branbrook walks a puppy" in part(page, "Gold, found or not")
+    assert "<img" not in page
+    assert "\x1b" not in page
+    assert "{{ 7*7 }}" in part(page, "What was found")
+    assert "show " in part(page, "What was found"), "long hits are folded"
