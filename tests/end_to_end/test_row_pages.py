@@ -119,3 +119,39 @@ def test_hits_without_sources_are_not_taken_for_missed_gold_and_do_nothing(place
     assert "\x1b" not in page
     assert "{{ 7*7 }}" in part(page, "What was found")
     assert "show " in part(page, "What was found"), "long hits are folded"
+
+
+def test_a_compressor_shows_its_text_with_facts_kept_or_lost_and_where_they_stood(place):
+    line = ["compress", "run", "bundled:sessions/invoice-service-en", "--system", "anchored", "--types", "recall"]
+    assert run_line([*line, "--per-type", "1", "--quiet", "--store", "store.db", "--run", "c"]) == 0
+    kept, lost, whole = pages("c", ("anchored", 0), ("none", 0), ("full", 0))
+    facts = part(kept, "Facts asked about")
+    assert re.search(
+        r"relay\.internal:2525\t.*✓ yes.*✓ yes.*message 4 of \d+ \(tool\).*two replicas since", facts, re.S
+    )
+    text = part(kept, "The compressed text")
+    assert re.search(r"48,976 tokens became \d+\. Facts that are still there are marked", text)
+    assert '<mark class="good">relay.internal:2525</mark><span class="label"> kept' in kept
+    assert "Tokens sent" not in kept, "nothing of the example was sent as it is"
+    assert "✗ no" in part(lost, "Facts asked about")
+    assert "<mark" not in lost
+    assert len(whole) < 1_000_000
+    assert "more characters" in part(whole, "The compressed text"), "what lies between the marks is folded"
+
+
+ODD_COMPRESSOR = f"""
+class Odd:
+    def compress(self, text):
+        return {HOSTILE!r} * 50
+"""
+
+
+def test_a_hostile_compressed_text_does_nothing(place):
+    (place / "odd.py").write_text(ODD_COMPRESSOR)
+    line = ["compress", "run", "bundled:sessions/invoice-service-en", "--system", "py:odd:Odd", "--types", "recall"]
+    more = ["--per-type", "1", "--controls", "none", "--quiet", "--store", "store.db", "--run", "c"]
+    assert run_line([*line, *more]) in (0, 4)
+    (page,) = pages("c", ("py:odd:Odd", 0))
+    assert "<img" not in page
+    assert "\x1b" not in page
+    assert "{{ 7*7 }}" in part(page, "The compressed text")

@@ -9,7 +9,7 @@ from typing import Any
 
 from context_bench.compression.compressors import COMPRESSORS
 from context_bench.core.families import Command, Export, Family, Sections, Stored
-from context_bench.core.lazy import DeclaredNames
+from context_bench.core.lazy import DeclaredNames, deferred
 from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
@@ -102,6 +102,7 @@ FAMILY = Family(
         apart=lambda material, name: name != material.score_field and name in _scores(),
         graded=_graded,
         replaces=("setup", "truncation", "tokens", "time", "metrics"),
+        row=deferred("context_bench.compression.sections:facts_and_text"),
     ),
     exports={
         "results": Export(

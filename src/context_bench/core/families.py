@@ -97,14 +97,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as a run kept it: the example that was asked, the system's output, and what else is known of it (`told`:
+    """A row as a run kept it: the example that was asked, the system's output, and what else is known of it (`details`:
     keys of `runner.details`).
     """
 
     row: EvalRow
     example: Mapping[str, Any]
     output: Mapping[str, Any]
-    told: Mapping[str, Any]
+    details: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +324,7 @@ def families_of(manifest: Mapping[str, Any]) -> list[Family]:
 
 
 def row_parts(manifest: Mapping[str, Any], stored: StoredRow) -> list[RowPart]:
-    """What the families of a run show of one of its rows. A family that cannot say it says why instead."""
+    """The parts that a run's families show of one of its rows. One that cannot make them says the reason instead."""
     found: list[RowPart] = []
     for family in families_of(manifest):
         try:

@@ -431,9 +431,7 @@ def _estimate(context: ReportContext, system: str, name: str) -> Estimate | None
 
 
 def found_and_missed(stored: StoredRow) -> list[RowPart]:
-    """What a memory found for one question, in its order, with the gold that each hit holds; then the gold that none
-    does.
-    """
+    """The hits for one question, in the memory's order, with the gold that each holds; then the gold that none does."""
     hits = stored.output.get("hits")
     if not isinstance(hits, list):
         if stored.row.failed:
@@ -455,7 +453,7 @@ def found_and_missed(stored: StoredRow) -> list[RowPart]:
             RowPart(
                 title="Gold, found or not" if unknown else title,
                 columns=("item", "time", "what it says"),
-                rows=[(one, *gold.said(one)) for one in missed],
+                rows=[(one, *gold.text_of(one)) for one in missed],
             )
         )
     return found

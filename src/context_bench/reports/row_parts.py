@@ -17,7 +17,8 @@ from rich.text import Text
 from context_bench.core.families import RowPart, RowStep
 from context_bench.reports.visible_text import visible
 
-FOLD, FOLD_CELL, AROUND = 2400, 700, 320  # characters seen at once: of a text, of a cell, and beside a mark
+#: Characters seen at once: of a text, of one with marks, of a cell, and beside a mark of a longer text.
+FOLD, FOLD_MARKED, FOLD_CELL, AROUND = 2400, 6000, 700, 320
 MOST_ROWS, MOST_STEPS = 400, 400  # of one part
 _TICKS = {True: ("yes", "good"), False: ("no", "bad")}
 _SIGNED = {"+": "added", "-": "dropped", "@": "seen"}
@@ -54,7 +55,7 @@ class ShownPart:
     cut: bool = False
 
 
-class _PartRoom:
+class _PartBudget:
     """Characters for all parts of a row: at most `each` of one text, 40 times that together. `None`: all of it."""
 
     def __init__(self, each: int | None) -> None:
@@ -74,11 +75,11 @@ class _PartRoom:
 
 def shown_parts(told: Mapping[str, Any], limit: int | None) -> list[ShownPart]:
     """The parts that a row's family tells (`parts` of `runner.details`). `limit`: characters of one text."""
-    room = _PartRoom(limit)
+    room = _PartBudget(limit)
     return [_part(each, room) for each in told.get("parts") or []]
 
 
-def _part(part: RowPart, room: _PartRoom) -> ShownPart:
+def _part(part: RowPart, room: _PartBudget) -> ShownPart:
     room.cut = False
     made = ShownPart(visible(part.title, 120), visible(part.note, 600))
     made.columns = [visible(name, 60) for name in part.columns]
@@ -97,7 +98,7 @@ def _is_numeric(cells: Sequence[str | float | None]) -> bool:
     return bool(known) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known)
 
 
-def _part_cell(cell: str | float | None, room: _PartRoom) -> ShownText:
+def _part_cell(cell: str | float | None, room: _PartBudget) -> ShownText:
     if cell is None:
         return ShownText("—")
     if isinstance(cell, bool):
@@ -107,34 +108,35 @@ def _part_cell(cell: str | float | None, room: _PartRoom) -> ShownText:
     return room.text(cell, FOLD_CELL)
 
 
-def _step(step: RowStep, room: _PartRoom) -> tuple[str, list[tuple[str, str]], list[tuple[str, ShownText]]]:
+def _step(step: RowStep, room: _PartBudget) -> tuple[str, list[tuple[str, str]], list[tuple[str, ShownText]]]:
     facts = [(visible(name, 40), visible(value, 80)) for name, value in step.facts]
     texts = [(visible(name, 200), room.text(text, FOLD)) for name, text in step.texts]
     return visible(step.title, 160), facts, texts
 
 
-def _marked_text(part: RowPart, room: _PartRoom) -> list[ShownText]:
+def _marked_text(part: RowPart, room: _PartBudget) -> list[ShownText]:
     """The text in pieces: marked ones whole, of what lies between them the ends."""
     text, at = part.text or "", 0
+    whole = len(text) <= FOLD_MARKED
     found: list[ShownText] = []
     for mark in sorted(part.marks, key=lambda each: (each.start, each.end)):
         start, end = max(at, mark.start), min(mark.end, len(text))
         if start >= end:
             continue
-        found += _between(text[at:start], room)
+        found += _between(text[at:start], room, whole)
         found.append(room.text(text[start:end], FOLD, mark.tone, mark.label))
         at = end
-    return [*found, *(_between(text[at:], room) if found else [room.text(text, FOLD)])]
+    return [*found, *(_between(text[at:], room, whole) if found else [room.text(text, FOLD_MARKED)])]
 
 
-def _between(text: str, room: _PartRoom) -> list[ShownText]:
-    if len(text) <= 3 * AROUND:
+def _between(text: str, room: _PartBudget, whole: bool) -> list[ShownText]:
+    if whole or len(text) <= 3 * AROUND:
         return [room.text(text, len(text))] if text else []
     middle = room.text(text[AROUND:-AROUND], 0)
     return [room.text(text[:AROUND], AROUND), middle, room.text(text[-AROUND:], AROUND)]
 
 
-def _changed_lines(text: str, room: _PartRoom) -> list[ShownText]:
+def _changed_lines(text: str, room: _PartBudget) -> list[ShownText]:
     """A diff, neighbouring lines of one kind together; all that there is room for is seen at once."""
     groups: list[tuple[str, list[str]]] = []
     for line in text.splitlines(keepends=True):
@@ -155,7 +157,7 @@ _REPLACED = {
 
 
 def without_replaced(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What stands behind a row, without what parts of its family show in its place."""
+    """The details of a row, without those that a part of its family stands for."""
     names = {name for part in told.get("parts") or [] for each in part.replaces for name in _REPLACED[each]}
     return {name: value for name, value in told.items() if name not in names}
 
@@ -195,19 +197,19 @@ def part_lines(it: ShownPart) -> Iterator[RenderableType]:
         for name, numeric in zip(it.columns, it.numeric, strict=True):
             table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", header_style="dim")
         for row in it.rows:
-            table.add_row(*(_told(cell) for cell in row))
+            table.add_row(*(_styled(cell) for cell in row))
         yield table
     if it.pieces:
-        yield Padding(Text.assemble(*map(_told, it.pieces)), (0, 0, 0, 2))
+        yield Padding(Text.assemble(*map(_styled, it.pieces)), (0, 0, 0, 2))
     for title, facts, texts in it.steps:
         yield Text("\n" + " · ".join([title, *(f"{name} {value}" for name, value in facts)]))
         for name, text in texts:
-            yield Padding(Text.assemble((f"{name}: ", "dim"), _told(text)), (0, 0, 0, 2))
+            yield Padding(Text.assemble((f"{name}: ", "dim"), _styled(text)), (0, 0, 0, 2))
     if it.more:
         yield Text(f"… and {it.more:,} more", style="dim")
 
 
-def _told(it: ShownText) -> Text:
+def _styled(it: ShownText) -> Text:
     made = Text(it.first + it.rest, style=_TONES.get(it.tone, ""))
     if it.label:
         made = Text.assemble("[", made, f" · {it.label}]")

@@ -208,8 +208,8 @@ class Gold:
             named |= {session_of[one] for one in named if one in session_of}
         return [one for one in self.ids if one in named]
 
-    def said(self, ident: str) -> tuple[str | None, str]:
-        """When a piece of evidence was said, and what; a whole session by its first words."""
+    def text_of(self, ident: str) -> tuple[str | None, str]:
+        """The time and the words of a piece of evidence; of a whole session all of its words."""
         if self.sessions:
             told = [item for item in iter_packed(self.items) if item.session == ident] if self.items else []
         else:
@@ -220,7 +220,7 @@ class Gold:
         return told[0].time, "\n".join(item.line for item in told)
 
     def note(self, provenance: Any, hits: int) -> str:
-        """Why ticks are missing, or how far they can be believed."""
+        """The reason for missing ticks, or how far they can be believed."""
         if not self.ids:
             asked = "The data names no gold evidence for this question, so no hit can be ticked."
             return asked if self.answerable else "The conversation does not hold the answer, so there is no gold."
