@@ -112,6 +112,7 @@ def test_a_run_shows_the_same_parts_as_its_report(viewer, visit):
 def test_rows_are_searched_filtered_and_sorted(viewer, visit):
     page = visit(viewer)
     run_page(page, "houses")
+    page.get_by_role("link", name="One line a row").click()
     page.get_by_role("checkbox", name="failed only").check()
     expect(page.locator("table.rows tbody tr:not(.hit)")).to_have_count(6)
     expect(page.locator("table.rows")).to_contain_text("Refused")
@@ -139,7 +140,7 @@ def test_rows_are_held_against_the_baseline_and_downloaded(viewer, visit):
     shown = page.locator("table.rows tbody tr:not(.hit)")
     lost = shown.count()
     assert lost > 0
-    for title in ("question", "expected", "answer"):
+    for title in ("question", "expected", "full", "halves"):
         expect(page.locator("table.rows thead")).to_contain_text(title)
     with page.expect_download() as started:
         page.get_by_role("link", name="JSONL").click()

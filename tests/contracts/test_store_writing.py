@@ -23,7 +23,7 @@ from context_bench.engine import (
     watched,
 )
 from context_bench.engine.encoding import Secrets
-from context_bench.engine.store import browsing, schema as tables
+from context_bench.engine.store import browsing, row_lists, schema as tables
 from context_bench.wire.turns import Turn
 
 HOSTILE = "\x00\x1a0\x1a1 ' \" \\ %s %% :x $1 ﷺ 😀 \U0010ffff\n</script>"
@@ -188,10 +188,10 @@ async def test_pages_of_rows_are_sorted_and_filtered_alike(store, run, where):
         assert browsing.listed(seen, words="%")[1] == 0
         assert [each.done for each in browsing.live(seen, listed)] == [12, 12]
         assert {type(each.sent) for each in browsing.live(seen, listed)} <= {int, type(None)}
-        assert set(browsing.facets(seen, listed).datasets) == {HOSTILE, "odd"}
-        for sort in (*browsing.SORTS, "score:length", "score:nothing", ""):
+        assert set(row_lists.facets(seen, listed).datasets) == {HOSTILE, "odd"}
+        for sort in (*row_lists.SORTS, "score:length", "score:nothing", ""):
             for descending in (False, True):
-                assert len(browsing.places(seen, listed, browsing.RowQuery(sort=sort, descending=descending))) == 24
+                assert len(row_lists.places(seen, listed, row_lists.RowQuery(sort=sort, descending=descending))) == 24
         up = shown(seen, listed, sort="score:length")
         down = shown(seen, listed, sort="score:length", descending=True)
         known = [row for row in up if row.scores]
@@ -203,8 +203,8 @@ async def test_pages_of_rows_are_sorted_and_filtered_alike(store, run, where):
 
 
 def shown(store, listed, **asked):
-    places = browsing.places(store, listed, browsing.RowQuery(**asked))
-    return [row for _, row in browsing.rows_at(store, listed, [browsing.Place.unpack(each) for each in places])]
+    places = row_lists.places(store, listed, row_lists.RowQuery(**asked))
+    return [row for _, row in row_lists.rows_at(store, listed, [browsing.Place.unpack(each) for each in places])]
 
 
 def test_a_reader_cannot_write(store, where):

@@ -6,7 +6,6 @@ Runs, rows, one row with its neighbours; queries. Everything is escaped by the t
 
 from __future__ import annotations
 
-import csv
 import json
 from array import array
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
-from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,15 +24,25 @@ from context_bench.core.numbers import number
 from context_bench.core.records import EvalRow
 from context_bench.engine import list_watches, run_of
 from context_bench.engine.progress import duration, short
-from context_bench.engine.store import Store, browsing, text_search as searching
-from context_bench.engine.store.browsing import Facets, ListedRun, Live, Place, RowQuery
-from context_bench.engine.store.text_search import SearchHit, TextSearch
+from context_bench.engine.store import Store, browsing, row_lists
+from context_bench.engine.store.browsing import ListedRun, Live, Place
+from context_bench.engine.store.row_lists import Facets, RowQuery, SearchHit, TextSearch
 from context_bench.reports.arm_aggregates import first
 from context_bench.reports.detail import detail_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.row_parts import page_limit
-from context_bench.reports.visible_text import csv_cell, json_ready
+from context_bench.reports.visible_text import json_ready
+from context_bench.viewer.example_lines import (
+    FORMS,
+    MOST_SYSTEMS,
+    Line,
+    Standard,
+    failure_of,
+    lines_at,
+    written_lines,
+    written_rows,
+)
 from context_bench.viewer.working import LIST_SORTS, ListedEntry, RunAbout, RunCache
 
 PAGE = 50  # rows on one page
@@ -43,7 +51,8 @@ PAGE = 50  # rows on one page
 @dataclass(frozen=True, slots=True)
 class Query:
     """Rows as an address names them: filters, words to be found, order, and the page (from 1). `start`: rows that the
-    search leaves out.
+    search leaves out. `layout`: `matrix`, a line an example with all systems' answers, or `rows`. The `sort` `of:NAME`
+    is by the score of that system.
     """
 
     system: str = ""
@@ -56,6 +65,7 @@ class Query:
     start: int = 0
     change: str = ""
     kind: str = ""
+    layout: str = ""
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Query:
@@ -71,17 +81,24 @@ class Query:
             start=whole_number(query, "from", 0),
             change=query.get("change", ""),
             kind=query.get("kind", ""),
+            layout=query.get("layout", ""),
         )
 
     @property
     def asked(self) -> RowQuery:
         """All of it that the store answers by itself."""
-        return RowQuery(self.system, self.dataset, self.failed, self.sort, self.descending)
+        sort = "" if self.ranked else self.sort
+        return RowQuery(self.system, self.dataset, self.failed, sort, self.descending and bool(sort))
+
+    @property
+    def ranked(self) -> str:
+        """The system by whose score examples are sorted; `""` = by none."""
+        return self.sort.removeprefix("of:") if self.sort.startswith("of:") else ""
 
     @property
     def narrowed(self) -> bool:
         """Is this more than the first page of everything?"""
-        return self != Query()
+        return replace(self, layout="") != Query()
 
     def parameters(self, **changed: object) -> str:
         """`?…` of the same question with these fields changed; without what is as usual. Another question begins at its
@@ -98,6 +115,7 @@ class Query:
             "failed": "1" if one.failed else "",
             "change": one.change,
             "kind": one.kind,
+            "layout": one.layout,
             "q": one.words,
             "sort": one.sort,
             "order": "down" if one.descending else "",
@@ -171,8 +189,8 @@ class RunPage:
 
 @dataclass(slots=True)
 class RowPage:
-    """Some of the rows that were asked for: `rows` with their places, `total` of them, of `among` that were searched if
-    there are words.
+    """Some of the rows that were asked for: `rows` with their places, `total` of them; or, where `columns` (systems)
+    are named, some of the examples, each a line with the answers of these.
     """
 
     run: ListedRun
@@ -183,8 +201,9 @@ class RowPage:
     search: TextSearch | None = None
     hits: dict[Place, SearchHit] = field(default_factory=dict)
     texts: dict[Place, dict[str, str]] = field(default_factory=dict)
-    score: str = ""  # the one that quality is judged by
-    paired: bool = False  # is there a baseline that a system can be held against?
+    standard: Standard = field(default_factory=Standard)
+    columns: list[tuple[int, str]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
 
     @property
     def page(self) -> int:
@@ -272,54 +291,63 @@ class Library:
         return run, browsing.live(self.store, run)
 
     def rows(self, run: ListedRun, query: Query) -> RowPage:
-        """A page of rows. Raises `UnknownName` and `BadInput` for what cannot be asked."""
-        facets = self._facets.of(run, "facets", lambda: browsing.facets(self.store, run))
+        """A page of rows, or of examples. Raises `UnknownName` and `BadInput` for what cannot be asked."""
+        facets = self._facets.of(run, "facets", lambda: row_lists.facets(self.store, run))
         order, found = self._chosen(run, query)
-        page = RowPage(run, query, facets, [], len(order), found)
+        page = RowPage(run, query, facets, [], len(order), found, standard=self._standard(run))
+        if query.layout == "matrix" or (query.layout != "rows" and len(run.systems) > 1):
+            self._add_lines(page, order)
+            return page
         some = [Place.unpack(packed) for packed in order[(page.page - 1) * PAGE : page.page * PAGE]]
-        page.rows = browsing.rows_at(self.store, run, some)
-        page.texts = searching.texts_at(self.store, run, some)
-        page.score, pairs = self._standard(run)
-        page.paired = bool(pairs)
+        page.rows = row_lists.rows_at(self.store, run, some)
+        page.texts = row_lists.texts_at(self.store, run, some)
         page.hits = {hit.place: hit for hit in found.hits if hit.place in set(some)} if found else {}
         return page
+
+    def _add_lines(self, page: RowPage, order: array[int]) -> None:
+        examples = self._examples(page.run, page.query, order)
+        page.total, page.columns = len(examples), page.standard.columns(page.run, page.query.system)
+        some = examples[(page.page - 1) * PAGE : page.page * PAGE]
+        page.lines = lines_at(self.store, page.run, some, page.columns[:MOST_SYSTEMS], page.standard)
+        for hit in page.search.hits if page.search else ():
+            page.hits.setdefault(hit.place._replace(arm=0), hit)
+
+    def _examples(self, run: ListedRun, query: Query, order: array[int]) -> array[int]:
+        """The examples of these rows, in the order that is asked for."""
+        if not query.ranked:
+            return row_lists.examples_of(order)
+        by = RowQuery(query.ranked, sort=f"score:{self._standard(run).score}", descending=query.descending)
+        ranked = self._orders.of(run, by, lambda: row_lists.places(self.store, run, by))
+        return row_lists.examples_of(order, ranked)
 
     def _chosen(self, run: ListedRun, query: Query) -> tuple[array[int], TextSearch | None]:
         """All rows asked for, in order, and what the search said."""
         asked = query.asked
         if query.change:
-            score, pairs = self._standard(run)
-            asked = replace(asked, change=query.change, score=score, baselines=pairs)
-        order = self._orders.of(run, asked, lambda: browsing.places(self.store, run, asked))
+            standard = self._standard(run)
+            asked = replace(asked, change=query.change, score=standard.score, baselines=standard.held(query.system))
+        order = self._orders.of(run, asked, lambda: row_lists.places(self.store, run, asked))
         if not query.words:
             return order, None
         what = (asked, query.words, query.start)
         rest = order[query.start :]
         found = self._searches.of(
-            run, what, lambda: searching.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS)
+            run, what, lambda: row_lists.search(self.store, run, rest, query.words, seconds=SEARCH_SECONDS)
         )
         return array("q", (hit.place.packed for hit in found.hits)), found
 
-    def _standard(self, run: ListedRun) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The score that the run is judged by, and which baseline each system is held against."""
-        return self._facets.of(run, "standard", lambda: _standard_of(run_of(self.store, run.id).manifest))
+    def _standard(self, run: ListedRun) -> Standard:
+        return self._facets.of(run, "standard", lambda: Standard.read(run_of(self.store, run.id).manifest))
 
     def written(self, run: ListedRun, query: Query, form: str) -> Iterator[str]:
-        """All rows asked for as CSV or JSON lines, some hundred rows at a time. CSV texts that a spreadsheet would
-        take for a formula are quoted, as in every CSV that leaves here.
-        """
+        """All rows asked for, or all examples with the layout `matrix`, in a form of `FORMS`, some at a time."""
         order, _ = self._chosen(run, query)
-        scores = self._facets.of(run, "facets", lambda: browsing.facets(self.store, run)).scores
-        if form == "csv":
-            yield _csv([[*_COLUMNS, *scores]])
-        for begin in range(0, len(order), 200):
-            some = [Place.unpack(packed) for packed in order[begin : begin + 200]]
-            texts = searching.texts_at(self.store, run, some)
-            told = [_downloaded(row, texts.get(at, {}), scores) for at, row in browsing.rows_at(self.store, run, some)]
-            if form == "csv":
-                yield _csv([list(each.values()) for each in told])
-            else:
-                yield "".join(json.dumps(json_ready(each), ensure_ascii=False) + "\n" for each in told)
+        if query.layout == "matrix":
+            standard = self._standard(run)
+            order = self._examples(run, query, order)
+            return written_lines(self.store, run, order, standard.columns(run, query.system), standard, form)
+        scores = self._facets.of(run, "facets", lambda: row_lists.facets(self.store, run)).scores
+        return written_rows(self.store, run, order, scores, form)
 
     def row(self, run: ListedRun, place: Place, query: Query) -> RowView:
         """One row. Raises `UnknownName` if the run has none there."""
@@ -332,13 +360,13 @@ class Library:
             view.number = at + 1
             view.previous = Place.unpack(order[at - 1]) if at else None
             view.following = Place.unpack(order[at + 1]) if at + 1 < len(order) else None
-        same = [each for each in browsing.same_example(self.store, run, place) if each != place]
-        view.others = browsing.rows_at(self.store, run, same)
+        same = [each for each in row_lists.same_example(self.store, run, place) if each != place]
+        view.others = row_lists.rows_at(self.store, run, same)
         return view
 
     def row_at(self, run: ListedRun, place: Place) -> EvalRow:
         """The row at this place. Raises `UnknownName`."""
-        found = browsing.rows_at(self.store, run, [place]) if max(place) < 1 << 32 and place.arm < 1 << 15 else []
+        found = row_lists.rows_at(self.store, run, [place]) if max(place) < 1 << 32 and place.arm < 1 << 15 else []
         if not found:
             raise UnknownName("row", str(place), [])
         return found[0][1]
@@ -365,42 +393,6 @@ class Library:
         return (one, other) if (one.created, one.number) < (other.created, other.number) else (other, one)
 
 
-_COLUMNS = (
-    *("system", "dataset", "example_id", "trial", "question", "expected", "answer"),
-    *("sent_tokens", "forwarded_tokens", "latency", "cost", "failure"),
-)
-
-
-def _standard_of(manifest: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    named = (manifest, manifest.get("margin") or {}, manifest.get("options") or {})
-    score = next((str(each["score_field"]) for each in named if each.get("score_field")), "")
-    pairs = (
-        (str(system), str(cell["baseline"]))
-        for cell in manifest.get("cells") or []
-        if cell.get("baseline")
-        for system in cell.get("systems") or []
-        if system != cell["baseline"]
-    )
-    return score, tuple(dict.fromkeys(pairs)) if score else ()
-
-
-def _downloaded(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
-    """A row as it is downloaded."""
-    failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
-    said = (row.system, row.dataset, row.example_id, row.trial, *map(texts.get, ("question", "answer", "response")))
-    cost = first(row.usage, "cost", "cost_usd", "usd")
-    figures = (row.input_tokens, row.output_tokens, row.latency, cost, failure or None)
-    return dict(zip(_COLUMNS, said + figures, strict=True)) | {name: row.scores.get(name) for name in scores}
-
-
-def _csv(lines: list[list[Any]]) -> str:
-    made = StringIO()
-    csv.writer(made, lineterminator="\n").writerows(
-        [[csv_cell(each) if isinstance(each, str) else each for each in line] for line in lines]
-    )
-    return made.getvalue()
-
-
 MOST_SCORES = 10  # columns of the table of rows
 
 
@@ -423,7 +415,9 @@ def _environment() -> Environment:
         "cells": cells,
         "page_size": PAGE,
         "most_scores": MOST_SCORES,
-        "changes": browsing.CHANGES,
+        "changes": row_lists.CHANGES,
+        "forms": FORMS,
+        "most_systems": MOST_SYSTEMS,
         "list_sorts": LIST_SORTS,
         "watch_url": watch_url,
     }
@@ -486,12 +480,11 @@ def _unit(value: float | None, unit: Unit, digits: int | None = None) -> str:
 
 def cells(row: EvalRow, scores: list[str]) -> dict[str, Any]:
     """The figures of a row, ready to be shown."""
-    failure = "; ".join(f"{source}: {error}" for source, error in row.errors.items())
     return {
         "scores": [_unit(number(row.scores.get(name)), "score") for name in scores],
         "sent": _unit(number(row.input_tokens), "tokens"),
         "forwarded": _unit(number(row.output_tokens), "tokens"),
         "latency": _unit(number(row.latency), "seconds"),
         "cost": _unit(first(row.usage, "cost", "cost_usd", "usd"), "usd"),
-        "failure": failure,
+        "failure": failure_of(row),
     }

@@ -27,6 +27,7 @@ from context_bench.engine.store.browsing import ListedRun, Place, open_reading
 from context_bench.llm.responders import SERVER_LOG
 from context_bench.reports.visible_text import visible
 from context_bench.viewer import pages
+from context_bench.viewer.example_lines import FORMS
 from context_bench.viewer.pages import Library, Query, pair_url, read_pair, whole_number
 from context_bench.viewer.working import EVERY, ListedEntry, ResultOf, Tracker, WatchPage, Worked, Worker, turn_of
 
@@ -215,7 +216,7 @@ class Viewer:
             f"{run}/summary": self._summary,
             f"{run}/verdicts": self._verdicts,
             f"{run}/events": self._events,
-            f"{run}/rows.{{form:csv|jsonl}}": self._download,
+            f"{run}/rows.{{form:csv|jsonl|json}}": self._download,
             f"{run}/rows/{{place}}": self._row,
             "/compare": self._compare,
             "/pair": self._pair,
@@ -334,10 +335,9 @@ class Viewer:
     async def _download(self, request: web.Request) -> web.StreamResponse:
         """The rows asked for, as a file."""
         form, run = request.match_info["form"], await self._read(self.library.run, request.match_info["run"])
-        parts = self.library.written(run, Query.read(request.query), form)
+        parts = await self._read(self.library.written, run, Query.read(request.query), form)
         part = await self._read(next, parts, "")  # what cannot be asked is refused before the file begins
-        kind = "text/csv" if form == "csv" else "application/x-ndjson"
-        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8"})
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: f"{FORMS[form]}; charset=utf-8"})
         response.headers[hdrs.CONTENT_DISPOSITION] = f'attachment; filename="rows.{form}"'
         await response.prepare(request)
         while part:
@@ -379,7 +379,7 @@ class Viewer:
 
     def _links(self, before: ListedRun, after: ListedRun, worked: Worked) -> dict[int, str]:
         """Addresses of changed examples, side by side, by their place in the list."""
-        from context_bench.engine.store.browsing import places_of
+        from context_bench.engine.store.row_lists import places_of
 
         ones = places_of(self.library.store, before, [each.earlier for each in worked.changed])
         others = places_of(self.library.store, after, [each.later for each in worked.changed])

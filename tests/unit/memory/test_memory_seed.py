@@ -10,7 +10,7 @@ import click
 import pytest
 import typer
 
-from context_bench.memory.command.cortex import cortex_compare, cortex_eval
+from context_bench.memory.command.memory_checks import cortex_compare, cortex_eval
 from context_bench.memory.cortex.containment import THIS_RUN
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "memory.json").read_text("utf-8"))

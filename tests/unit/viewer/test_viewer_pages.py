@@ -10,7 +10,7 @@ import re
 import pytest
 
 from context_bench.engine import list_runs, open_store, rows
-from context_bench.engine.store import browsing, text_search as searching
+from context_bench.engine.store import row_lists
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 from context_bench.viewer.pages import PAGE
@@ -102,9 +102,9 @@ async def test_sorted_and_filtered_rows_are_those_of_the_store(session, first, a
     expected = ORDERS[asked](first)
     if "order=down" in asked:  # `sorted(reverse=True)` keeps equals in order, as the pages do
         assert len(expected) == len(first)
-    text = await text_of(session, f"/runs/first?{asked}")
+    text = await text_of(session, f"/runs/first?layout=rows&{asked}")
     assert f"of {len(expected):,} rows" in text
-    found = await every_place(session, f"/runs/first?{asked}")
+    found = await every_place(session, f"/runs/first?layout=rows&{asked}")
     assert len(shown(text)) == min(PAGE, len(expected))
     assert found == places(expected)
 
@@ -125,10 +125,10 @@ def _moved(first, change):
 @pytest.mark.parametrize("change", ["lost", "gained", "same", "failed"])
 async def test_rows_are_filtered_by_their_change_against_the_baseline(session, first, change):
     expected = _moved(first, change)
-    assert await every_place(session, f"/runs/first?change={change}") == places(expected)
-    assert await every_place(session, f"/runs/first?change={change}&system=full") == []
+    assert await every_place(session, f"/runs/first?layout=rows&change={change}") == places(expected)
+    assert await every_place(session, f"/runs/first?layout=rows&change={change}&system=full") == []
     odd = [row for row in expected if row.dataset == "odd"]
-    assert await every_place(session, f"/runs/first?change={change}&dataset=odd") == places(odd)
+    assert await every_place(session, f"/runs/first?layout=rows&change={change}&dataset=odd") == places(odd)
     assert bool(expected) == (change != "failed")  # here both systems fail alike
 
 
@@ -136,13 +136,13 @@ async def test_a_system_that_fails_where_the_baseline_does_not_is_found(tmp_path
     with open_store(tmp_path / "s.db") as store:
         await run(store, "one", [Speller("full", 2, 1000), Speller("short", 2, 4)], examples(12))
     async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
-        assert await every_place(session, "/runs/one?change=failed") == ["1-3-0", "1-7-0", "1-11-0"]
+        assert await every_place(session, "/runs/one?layout=rows&change=failed") == ["1-3-0", "1-7-0", "1-11-0"]
         assert "expected lost, gained" in await text_of(session, "/runs/one?change=stolen", 400)
         assert "expected lost, gained" in await text_of(session, "/runs/one/rows.csv?change=stolen", 400)
 
 
 async def test_a_list_of_rows_shows_question_expected_answer_and_whether_it_is_right(session):
-    text = await text_of(session, "/runs/first?system=short")
+    text = await text_of(session, "/runs/first?layout=rows&system=short")
     for said in ("What is the word? (2)", "gold2", "word2 of short"):
         assert f'<td class="t said">{said}</td>' in text
     assert 'class="n good">1.0' in text
@@ -175,19 +175,19 @@ async def test_no_downloaded_cell_is_a_formula(tmp_path):
 
 
 async def test_a_search_finds_what_the_rows_say(session, first):
-    assert await every_place(session, "/runs/first?q=EX-12") == places(
+    assert await every_place(session, "/runs/first?layout=rows&q=EX-12") == places(
         row for row in first if "ex-12" in row.example_id
     )
-    assert await every_place(session, "/runs/first?q=gold7+word2&system=short") == places(
+    assert await every_place(session, "/runs/first?layout=rows&q=gold7+word2&system=short") == places(
         row
         for row in first
         if row.system == "short" and re.match(r"ex-7\d?$", row.example_id) and _number(row) % 3 == 2 and not row.errors
     )
-    failed = await text_of(session, "/runs/first?q=no+answer+onerror")
+    failed = await text_of(session, "/runs/first?layout=rows&q=no+answer+onerror")
     assert len(shown(failed)) == sum(1 for row in first if row.errors)
     assert "Looked at all 260 rows" in failed
     assert "<mark>" in failed
-    assert "No row is like that" in await text_of(session, "/runs/first?q=nowhere-to-be-found")
+    assert "No row is like that" in await text_of(session, "/runs/first?layout=rows&q=nowhere-to-be-found")
 
 
 def _number(row):
@@ -197,13 +197,13 @@ def _number(row):
 async def test_a_search_that_stops_early_says_so_and_goes_on(served, session):
     library = served.library
     listed = library.run("first")
-    order = browsing.places(library.store, listed, browsing.RowQuery())
+    order = row_lists.places(library.store, listed, row_lists.RowQuery())
     ticks = iter(range(10**6))
-    some = searching.search(library.store, listed, order, "gold", seconds=0.5, monotonic=lambda: float(next(ticks)))
+    some = row_lists.search(library.store, listed, order, "gold", seconds=0.5, monotonic=lambda: float(next(ticks)))
     assert some.stopped == "after 0.5 s"
     assert 0 < some.looked < some.total == len(order)
     assert len(some.hits) == some.looked
-    rest = await text_of(session, f"/runs/first?q=gold&from={some.looked}")
+    rest = await text_of(session, f"/runs/first?layout=rows&q=gold&from={some.looked}")
     assert f"Looked at the last {some.total - some.looked} rows" in rest
 
 
@@ -297,7 +297,9 @@ async def test_what_is_not_there_is_said_in_words(session, address, status, said
 
 
 async def test_a_page_beyond_the_last_is_the_last(session, first):
-    assert [place for place, _ in shown(await text_of(session, "/runs/first?page=999"))] == places(first[250:])
+    assert [place for place, _ in shown(await text_of(session, "/runs/first?layout=rows&page=999"))] == places(
+        first[250:]
+    )
 
 
 async def test_hostile_texts_are_text_on_every_page(store_path, session):

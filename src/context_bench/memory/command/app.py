@@ -19,7 +19,7 @@ from context_bench.core.plugins import build, parse_spec
 from context_bench.core.roles import ArmRole
 from context_bench.core.tokens import count_tokens
 from context_bench.llm.redact import key_in
-from context_bench.memory.command import cortex as memory_seed, memory_checks
+from context_bench.memory.command import memory_checks
 from context_bench.session import interrupts, run_parts, runs
 from context_bench.session.arms import Cell, refuse_equal_names
 from context_bench.session.flags import options_of, takes
@@ -41,8 +41,8 @@ app.command(
     "replay",
     help="Judge the stored answers again: no memory and no reader is called. The same as `context-bench rescore`.",
 )(runs.rescore)
-app.command("cortex-eval")(memory_seed.cortex_eval)
-app.command("cortex-compare")(memory_seed.cortex_compare)
+app.command("cortex-eval")(memory_checks.cortex_eval)
+app.command("cortex-compare")(memory_checks.cortex_compare)
 
 
 @app.command("run")

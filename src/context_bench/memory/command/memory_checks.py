@@ -1,16 +1,23 @@
 """`context-bench memory doctor|ops|audit`: does a memory work at all, does it keep, separate and forget as it must,
-what has it become?
+what has it become? And `cortex-eval` and `cortex-compare`: the command lines of cortex's evaluation harness.
+
+Of the latter JSON goes to standard output or a file, everything for people to standard error. Exit codes are the
+original's: 2 for a command line that cannot be parsed, 1 for everything else that goes wrong.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from context_bench.core.errors import BadInput, ContextBenchError
+from context_bench.core.tokens import utf8_safe
 from context_bench.llm.redact import key_in
 from context_bench.session import interrupts
 from context_bench.session.flags import own, takes
@@ -18,6 +25,8 @@ from context_bench.session.options import MemoryChecks
 from context_bench.session.output_files import replacing
 
 if TYPE_CHECKING:
+    from context_bench.memory.cortex.containment import BenchmarkSummary, Client
+    from context_bench.memory.cortex.harness import Pair
     from context_bench.memory.ops import SuiteResult
 
 _MARKS = {
@@ -175,3 +184,271 @@ def _table(columns: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:
     for first, *cells in rows:  # what a memory says is text, never markup
         table.add_row(_MARKS.get(first, first), *(Text(visible(cell, 1000, lines=True)) for cell in cells))
     Console().print(table)
+
+
+# --- cortex
+# ------------------------------------------------------------------------
+
+BENCHMARKS = ("locomo", "longmemeval", "dmr")
+
+
+def _exit_code(command: str) -> Callable[[Callable[..., None]], Callable[..., int]]:
+    """Make exit code 1, and a sentence, of what goes wrong in a command."""
+
+    def decorated(act: Callable[..., None]) -> Callable[..., int]:
+        @wraps(act)
+        def run(*args: Any, **options: Any) -> int:
+            try:
+                act(*args, **options)
+            except ContextBenchError as error:
+                _say(f"{command}: {error}")
+                return 1
+            except OSError as error:
+                _say(f"{command}: {error.filename or 'output'}: {error.strerror}")
+                return 1
+            return 0
+
+        return run
+
+    return decorated
+
+
+@takes(
+    MemoryChecks,
+    k=own("How many memories are asked for.", default=5),
+    output=own("Write the JSON to this file instead of standard output.", note=""),
+    config=own("Handed to the program as --config.", unit=None, rare=False),
+    timeout=own("Seconds for the whole run. A single call has 30.", rare=False, default=300),
+)
+@_exit_code("cortex-eval")
+def cortex_eval(
+    extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    *,
+    benchmark: str,
+    binary: str | None,
+    k: int,
+    output: Path | None,
+    config: str | None,
+    timeout: float,
+    accumulate: bool,
+    dataset_path: Path | None,
+    k2: int,
+    compat: str | None,
+) -> None:
+    """Store small texts in openclaw-cortex, ask for them again, and count what comes back.
+
+    EMPTIES THE PROGRAM'S STORE before each question (with --accumulate: once per benchmark): use a --config of its own.
+    """
+    benchmark = benchmark.lower()
+    if k <= 0:
+        raise BadInput(f"--k must be > 0, got {k}")
+    if not timeout > 0:
+        raise BadInput(f"--timeout must be > 0, got {timeout:g}")
+    if benchmark not in (*BENCHMARKS, "all"):
+        raise BadInput(f"unknown benchmark {benchmark!r}: choose locomo, longmemeval, dmr, or all")
+    _no_more(extra, "use --benchmark to select a benchmark")
+    if dataset_path is not None and benchmark == "all":
+        raise BadInput("--dataset-path needs one --benchmark: a file has the questions of one")
+    from context_bench.core.machine import SYSTEM_CLOCK
+    from context_bench.memory.cortex.containment import summaries_json
+    from context_bench.memory.systems.command import CommandClient
+
+    names = BENCHMARKS if benchmark == "all" else (benchmark,)
+    sets = {name: _pairs(name, dataset_path) for name in names}
+    client = CommandClient.preset("cortex", binary=binary, config=config, compat=compat)
+    deadline = SYSTEM_CLOCK.monotonic() + timeout
+    summaries = []
+    for number, (name, pairs) in enumerate(sets.items()):
+        if number:
+            _between(client, name, deadline)
+        summaries.append(_one(client, name, pairs, k, k2, accumulate, deadline, dataset_path is None))
+    _publish(summaries_json(summaries), output)
+    _tables(summaries, names, k)
+
+
+@takes(
+    MemoryChecks,
+    baseline=own('JSON: {"systems": [{name, locomo_em, longmemeval_em, dmr_em}], "sources": {…}}.'),
+    output=own("Write the Markdown to this file instead of standard output.", note=""),
+    json=own("Also write the rows as JSON, for instance to comparison.json."),
+    name=own("What this run's row is called."),
+)
+@_exit_code("cortex-compare")
+def cortex_compare(
+    extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    *,
+    baseline: Path,
+    current: Path,
+    output: Path | None,
+    json: Path | None,
+    name: str | None,
+) -> None:
+    """A run of cortex-eval beside published numbers, as Markdown."""
+    _no_more(extra, "files are named by --baseline and --current")
+    from context_bench.memory.cortex.containment import THIS_RUN, compared
+
+    found = compared(_json(baseline), _json(current), name or THIS_RUN)
+    if found.unstated:
+        _say(
+            f"NOTE: {len(found.unstated)} of {len(found.rows) - 1} baselines do not say how they were measured "
+            "(`protocol`);"
+            " a judge's accuracy and a substring match are different numbers"
+        )
+    if json is not None:
+        _write(dumps(found.as_dict(), indent=2, ensure_ascii=False), json)
+    if output is not None:
+        _write(found.markdown(), output)
+    else:
+        sys.stdout.write(utf8_safe(found.markdown()))
+
+
+def _say(text: str) -> None:
+    """To standard error; what steers a terminal (in a dataset's ids, in what a program said) is shown, not obeyed."""
+    from context_bench.reports.visible_text import visible
+
+    print(visible(text, 100_000, lines=True), file=sys.stderr)
+
+
+def _no_more(extra: Sequence[str] | None, hint: str) -> None:
+    if extra:
+        raise BadInput(f"unexpected positional arguments: {' '.join(extra)} ({hint})")
+
+
+# eval
+# ------------------------------------------------------------------------
+
+
+def _pairs(benchmark: str, path: Path | None) -> list[Pair]:
+    if path is None:
+        from context_bench.memory.cortex.harness import seed_set
+
+        return seed_set(benchmark)
+    from context_bench.memory.cortex.harness import read_pairs
+
+    blank: list[str] = []
+    try:
+        pairs = read_pairs(_json(path), benchmark, blank.append)
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+    if blank:
+        _say(
+            f"{path}: {len(blank)} {'turn that says' if len(blank) == 1 else 'turns that say'} nothing left out, "
+            f"first in {blank[0]}"
+        )
+    return pairs
+
+
+def _between(client: Client, benchmark: str, deadline: float) -> None:
+    """The reset between two benchmarks, so that the next begins with nothing of the last."""
+    from context_bench.core.errors import Failed
+    from context_bench.core.ledger import Ledger, open_ledger
+    from context_bench.memory.cortex.harness import BenchmarkAborted
+
+    try:
+        with open_ledger(Ledger(deadline=deadline)):
+            client.reset()
+    except Failed as error:
+        raise BenchmarkAborted(f"{benchmark}: the reset before it failed: {error}") from error
+
+
+def _one(
+    client: Client,
+    benchmark: str,
+    pairs: Sequence[Pair],
+    k: int,
+    k2: int,
+    accumulate: bool,
+    deadline: float,
+    small: bool,
+) -> BenchmarkSummary:
+    from context_bench.memory.cortex.harness import run_harness
+
+    what = (
+        "the small synthetic set (chains of hops, not the published DMR)"
+        if benchmark == "dmr"
+        else "the small synthetic set"
+    )
+    _say(
+        f"{benchmark}: {len(pairs)} questions{f' of {what}' if small else ''}, "
+        f"{'accumulate' if accumulate else 'per-pair-reset'}, k={k}"
+    )
+    _floor(benchmark, pairs, k, accumulate)
+    summary = run_harness(
+        client, pairs, benchmark=benchmark, k=k, k2=k2, accumulate=accumulate, deadline=deadline, on_warning=_say
+    )
+    if summary.recall_failures:
+        _say(
+            f"WARNING: {benchmark}: {summary.recall_failures} of {summary.total_questions} recall calls failed and "
+            "are scored as empty:"
+            " the scores are lower than what was measured"
+        )
+    return summary
+
+
+def _floor(benchmark: str, pairs: Sequence[Pair], k: int, accumulate: bool) -> None:
+    from context_bench.memory.cortex.harness import random_floor
+
+    floor = random_floor(pairs, k, accumulate)
+    _say(f"{benchmark}: a store that gives {k} items back at random has recall@{k} of {floor.recall:.1%}")
+    if floor.everything > 0:
+        _say(
+            f"WARNING: {benchmark}: for {floor.everything:.0%} of the questions no more than k={k} items are stored, "
+            "so that whoever gives"
+            " everything back is right: this is a check of the client and says nothing about how well it finds"
+        )
+
+
+def _tables(summaries: Sequence[BenchmarkSummary], names: Sequence[str], k: int) -> None:
+    from context_bench.memory.cortex.containment import (
+        format_category_table,
+        format_markdown_table,
+        format_other_categories,
+        word_match,
+    )
+
+    _say("\n" + format_markdown_table(summaries, k))
+    for name, summary in zip(names, summaries, strict=True):
+        table, others = format_category_table(name, summary), format_other_categories(name, summary)
+        if table:
+            _say(f"{summary.name} by category\n\n{table}")
+        if others:
+            _say(f"{summary.name}, other categories\n\n{others}")
+        inside = [one for one in summary.results if one.exact_match and not word_match(one.retrieved, one.ground_truth)]
+        if inside:
+            _say(
+                f"{summary.name}: {len(inside)} exact matches are inside a longer word: "
+                f"{', '.join(one.question_id for one in inside)}\n"
+            )
+
+
+# Files
+# ------------------------------------------------------------------------
+
+
+def _json(path: Path) -> Any:
+    from context_bench.core.keys import load_json
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+    if not data.strip():
+        raise BadInput(f"{path} is empty; expected JSON")
+    try:
+        return load_json(data)
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}") from None
+
+
+def _publish(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(utf8_safe(text) + "\n")
+        sys.stdout.flush()
+    else:
+        _write(text, output)
+
+
+def _write(text: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(utf8_safe(text), encoding="utf-8")
+    _say(f"written to {path}")

@@ -1,0 +1,243 @@
+"""Examples of a run as lines, one an example with the answer of every system and whether it passed; and rows or lines
+as they are downloaded.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from context_bench.core.records import EvalRow
+from context_bench.engine.store import Store, row_lists
+from context_bench.engine.store.browsing import ListedRun, Place
+from context_bench.reports.arm_aggregates import first
+from context_bench.reports.visible_text import csv_cell, json_ready
+
+FORMS = {"csv": "text/csv", "json": "application/json", "jsonl": "application/x-ndjson"}
+PASSES = 0.7  # the least score that passes where a run does not say
+MOST_SYSTEMS = 12  # columns of answers; one system beside its baseline is asked for by name
+_CHUNK = 200  # rows or lines that are read at once for a download
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """Rules a run judges by: `score` (`""`: it names none), least value that passes, (system, baseline) pairs, and
+    which systems are controls.
+    """
+
+    score: str = ""
+    passes: float = PASSES
+    pairs: tuple[tuple[str, str], ...] = ()
+    controls: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, manifest: Mapping[str, Any]) -> Standard:
+        """From a run's manifest, which may be any JSON."""
+        options = manifest.get("options") or {}
+        named = (manifest, manifest.get("margin") or {}, options)
+        score = next((str(each["score_field"]) for each in named if each.get("score_field")), "")
+        cells = manifest.get("cells") or []
+        pairs = (
+            (str(system), str(cell["baseline"]))
+            for cell in cells
+            if cell.get("baseline")
+            for system in cell.get("systems") or []
+            if system != cell["baseline"]
+        )
+        least = options.get("threshold")
+        passes = float(least) if isinstance(least, int | float) else PASSES
+        controls = frozenset(str(name) for cell in cells for name in cell.get("controls") or [])
+        return cls(score, passes, tuple(dict.fromkeys(pairs)) if score else (), controls)
+
+    def held(self, system: str = "") -> tuple[tuple[str, str], ...]:
+        """The pairs that say what was lost and gained: those of `system`; without one, of all that are no controls."""
+        own = tuple(pair for pair in self.pairs if pair[0] not in self.controls)
+        return tuple(pair for pair in self.pairs if pair[0] == system) if system else own or self.pairs
+
+    def columns(self, run: ListedRun, system: str = "") -> list[tuple[int, str]]:
+        """(arm, name) of the systems beside each other, baselines first and controls last: all, or `system` with what
+        it is held against.
+        """
+        bases = dict.fromkeys(base for own, base in self.pairs if system in ("", own))
+        ordered = sorted((name for _, name in run.systems), key=lambda name: name in self.controls)
+        wanted = [*bases, system] if system else [*bases, *ordered]
+        arms = {name: arm for arm, name in run.systems}
+        return [(arms[name], name) for name in dict.fromkeys(wanted) if name in arms]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of one system to an example. `passed`: `None` without a score; `change`: against the baseline's, one
+    of `row_lists.CHANGES`, `""` without one.
+    """
+
+    place: Place
+    row: EvalRow
+    response: str
+    score: float | None = None
+    passed: bool | None = None
+    change: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Errors by source; `""` = nothing."""
+        return failure_of(self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One example (and trial): what was asked and expected, and an answer for each column, `None` = not there. `place`
+    is without its arm (0); `row` one of the answers.
+    """
+
+    place: Place
+    row: EvalRow
+    question: str
+    expected: str
+    answers: list[Answer | None] = field(default_factory=list)
+
+
+def failure_of(row: EvalRow) -> str:
+    """Errors of a row in one text."""
+    return "; ".join(f"{source}: {error}" for source, error in row.errors.items())
+
+
+def lines_at(
+    store: Store, run: ListedRun, packed: Sequence[int], columns: Sequence[tuple[int, str]], standard: Standard
+) -> list[Line]:
+    """The lines of these examples (as `row_lists.examples_of` gives them), in this order."""
+    asked = [Place.unpack(each) for each in packed]
+    places = [Place(arm, each.position, each.trial) for each in asked for arm, _ in columns]
+    found = dict(row_lists.rows_at(store, run, places))
+    texts = row_lists.texts_at(store, run, list(found))
+    bases = dict(standard.pairs)
+    arms = {name: arm for arm, name in columns}
+    made = []
+    for each in asked:
+        answers: list[Answer | None] = []
+        for arm, name in columns:
+            own = found.get(at := Place(arm, each.position, each.trial))
+            base = found.get(Place(arms.get(bases.get(name, ""), -1), each.position, each.trial))
+            answers.append(_answer(at, own, base, texts.get(at, {}).get("response", ""), standard) if own else None)
+        if (some := next((answer for answer in answers if answer is not None), None)) is not None:
+            said = texts.get(some.place, {})
+            made.append(Line(each, some.row, said.get("question", ""), said.get("answer", ""), answers))
+    return made
+
+
+def _answer(at: Place, row: EvalRow, base: EvalRow | None, response: str, standard: Standard) -> Answer:
+    score = _score(row, standard.score)
+    passed = None if score is None else score >= standard.passes
+    theirs = _score(base, standard.score) if base is not None else None
+    change = ""
+    if theirs is not None:
+        change = "failed" if score is None else "same" if score == theirs else "lost" if score < theirs else "gained"
+    return Answer(at, row, response, score, passed, change)
+
+
+def _score(row: EvalRow, name: str) -> float | None:
+    value = row.scores.get(name)
+    return float(value) if isinstance(value, int | float) and value == value else None
+
+
+# --- downloads
+# ------------------------------------------------------------------------
+
+_COLUMNS = (
+    *("system", "dataset", "example_id", "trial", "question", "expected", "answer"),
+    *("sent_tokens", "forwarded_tokens", "latency", "cost", "failure"),
+)
+
+
+def written_rows(store: Store, run: ListedRun, order: array[int], scores: list[str], form: str) -> Iterator[str]:
+    """All rows at these places, as `form` of `FORMS`, some hundred at a time."""
+
+    def chunks() -> Iterator[list[dict[str, Any]]]:
+        for begin in range(0, len(order), _CHUNK):
+            some = [Place.unpack(packed) for packed in order[begin : begin + _CHUNK]]
+            texts = row_lists.texts_at(store, run, some)
+            found = row_lists.rows_at(store, run, some)
+            yield [_downloaded(row, texts.get(at, {}), scores) for at, row in found]
+
+    return _written(chunks(), [*_COLUMNS, *scores], form)
+
+
+def _downloaded(row: EvalRow, texts: Mapping[str, str], scores: list[str]) -> dict[str, Any]:
+    said = (row.system, row.dataset, row.example_id, row.trial, *map(texts.get, ("question", "answer", "response")))
+    cost = first(row.usage, "cost", "cost_usd", "usd")
+    figures = (row.input_tokens, row.output_tokens, row.latency, cost, failure_of(row) or None)
+    return dict(zip(_COLUMNS, said + figures, strict=True)) | {name: row.scores.get(name) for name in scores}
+
+
+def written_lines(
+    store: Store,
+    run: ListedRun,
+    order: array[int],
+    columns: Sequence[tuple[int, str]],
+    standard: Standard,
+    form: str,
+) -> Iterator[str]:
+    """All lines of these examples, as `form` of `FORMS`, some hundred at a time: JSON has the answers by system, CSV
+    four columns for each.
+    """
+    names = [name for _, name in columns]
+    about = ("dataset", "example_id", "trial", "question", "expected")
+    parts = ("answer", "score", "change", "failure")
+
+    def chunks() -> Iterator[list[dict[str, Any]]]:
+        for begin in range(0, len(order), _CHUNK):
+            made = []
+            for line in lines_at(store, run, order[begin : begin + _CHUNK], columns, standard):
+                said = (line.row.dataset, line.row.example_id, line.row.trial, line.question, line.expected)
+                answers = [
+                    {"system": name, **dict(zip(parts, _parts(each), strict=True))}
+                    for name, each in zip(names, line.answers, strict=True)
+                    if each is not None
+                ]
+                made.append({**dict(zip(about, said, strict=True)), "answers": answers})
+            yield made if form != "csv" else [_flat(each, names, parts) for each in made]
+
+    return _written(chunks(), [*about, *(f"{name}: {part}" for name in names for part in parts)], form)
+
+
+def _parts(answer: Answer) -> tuple[Any, ...]:
+    return answer.response, answer.score, answer.change or None, answer.failure or None
+
+
+def _flat(line: dict[str, Any], names: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
+    answers = {each["system"]: each for each in line.pop("answers")}
+    return line | {f"{name}: {part}": answers.get(name, {}).get(part) for name in names for part in parts}
+
+
+def _written(chunks: Iterator[list[dict[str, Any]]], titles: Sequence[str], form: str) -> Iterator[str]:
+    """CSV texts that a spreadsheet would take for a formula are quoted, as in every CSV that leaves here."""
+    if form == "csv":
+        yield _csv([titles])
+    between = "[\n"
+    for chunk in chunks:
+        if form == "csv":
+            yield _csv([list(each.values()) for each in chunk])
+        elif form == "jsonl":
+            yield "".join(_json(each) + "\n" for each in chunk)
+        elif chunk:
+            yield between + ",\n".join(map(_json, chunk))
+            between = ",\n"
+    if form == "json":
+        yield "[]\n" if between == "[\n" else "\n]\n"
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(json_ready(value), ensure_ascii=False)
+
+
+def _csv(lines: Sequence[Sequence[Any]]) -> str:
+    made = StringIO()
+    csv.writer(made, lineterminator="\n").writerows(
+        [[csv_cell(each) if isinstance(each, str) else each for each in line] for line in lines]
+    )
+    return made.getvalue()

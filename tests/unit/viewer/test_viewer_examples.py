@@ -1,0 +1,141 @@
+"""Examples as lines, one an example with every system's answer: filters against the baseline, orders, downloads."""
+
+import csv
+import html
+import io
+import json
+import re
+
+import pytest
+
+from context_bench.engine import open_store, rows
+from context_bench.session.runs import result_of
+from context_bench.viewer import Viewer
+from context_bench.viewer.pages import PAGE
+
+from .conftest import EXAMPLES, HOSTILE, Speller, examples, manifest, run, session_with
+from .test_viewer_pages import _moved, text_of
+
+
+@pytest.fixture(scope="module")
+def first(store_path):
+    with open_store(store_path) as store:
+        return list(rows(store, "first"))
+
+
+def lines(text):
+    """Example → its cells, in order: what each system's answer says first."""
+    found = {}
+    for line in re.findall(r"<tr><th scope=\"row\">.*?</tr>", text, re.DOTALL):
+        name = html.unescape(re.search(r">([^<]*)</a></th>", line)[1])
+        found[name] = [html.unescape(re.sub("<[^>]*>", " ", cell)).split() for cell in line.split("<td")[2:]]
+    return found
+
+
+def of(found, system):
+    return {row.example_id: row for row in found if row.system == system}
+
+
+async def test_a_line_holds_an_example_with_the_answer_of_every_system_and_whether_it_passed(session, first):
+    text = await text_of(session, "/runs/first")
+    found = lines(text)
+    assert len(found) == PAGE
+    assert f"1–{PAGE} of {EXAMPLES} examples" in text
+    full, short = of(first, "full"), of(first, "short")
+    at = next(name for name in found if full[name].scores.get("f1", 0) < 0.7 <= short[name].scores.get("f1", 0))
+    _, expected, one, other = found[at]
+    assert expected[-1].partition(">")[2] == f"gold{at[3:]}"
+    assert "fail" in one
+    assert "pass" in other
+    assert "gained" in other
+    assert "gained" not in one
+    assert "short" in other
+    failed = found["ex-16"]
+    assert all("failed" in cell for cell in failed[2:])
+    assert "f1 of at least 0.7" in re.sub("<[^>]*>", "", text)
+
+
+@pytest.mark.parametrize("change", ["lost", "gained", "same"])
+async def test_examples_are_those_whose_score_moved_so(session, first, change):
+    expected = [row.example_id for row in _moved(first, change)]
+    found = {}
+    for page in range(1, 4):
+        found |= lines(await text_of(session, f"/runs/first?change={change}&page={page}"))
+    assert list(found) == expected
+    if change != "same":
+        assert all(change in cells[-1] for cells in found.values())
+
+
+async def test_examples_are_sorted_by_the_score_of_a_system_unknown_last(session, first):
+    short = of(first, "short")
+    known = [row for row in short.values() if "f1" in row.scores]
+    for order, down in (("", False), ("&order=down", True)):
+        expected = [row.example_id for row in sorted(known, key=lambda row: row.scores["f1"], reverse=down)]
+        expected += [name for name in short if "f1" not in short[name].scores]
+        assert list(lines(await text_of(session, f"/runs/first?sort=of:short{order}"))) == expected[:PAGE]
+    found = list(lines(await text_of(session, "/runs/first?sort=of:short&change=lost")))
+    lost = [row.example_id for row in _moved(first, "lost")]
+    assert found == sorted(lost, key=lambda name: short[name].scores["f1"])[:PAGE]
+    assert "nothing" in html.unescape(await text_of(session, "/runs/first?sort=of:nothing", 404))
+
+
+async def test_one_system_is_shown_beside_its_baseline(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        systems = [Speller("other", 4), Speller("full", 2), Speller("short", 3)]
+        told = manifest("full", "other", "short")
+        await run(store, "one", systems, examples(6), manifest=told)
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        everyone = await text_of(session, "/runs/one")
+        pair = await text_of(session, "/runs/one?system=short")
+    heads = [re.findall(r"sort=of%3A(\w+)", text) for text in (everyone, pair)]
+    assert heads == [["full", "other", "short"], ["full", "short"]]
+
+
+async def test_lost_is_what_the_systems_of_the_user_lost_and_a_control_is_asked_for_by_name(tmp_path):
+    cells = [{"labels": {}, "systems": ["full", "none", "mine"], "baseline": "full", "controls": ["full", "none"]}]
+    with open_store(tmp_path / "s.db") as store:
+        systems = [Speller("full", 1), Speller("none", 6), Speller("mine", 2)]
+        await run(store, "one", systems, examples(16), manifest=manifest("full", "none", "mine", cells=cells))
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        lost = lines(await text_of(session, "/runs/one?change=lost"))
+        control = lines(await text_of(session, "/runs/one?change=lost&system=none"))
+        heads = re.findall(r"sort=of%3A(\w+)", await text_of(session, "/runs/one"))
+    assert {int(name[3:]) % 2 for name in lost} == {1}
+    assert "ex-2" in control
+    assert heads == ["full", "mine", "none"]
+
+
+async def test_lines_are_downloaded_as_they_are_filtered_in_three_forms(session, first):
+    expected = [row.example_id for row in _moved(first, "lost")]
+    asked = "change=lost&layout=matrix"
+    told = [json.loads(line) for line in (await text_of(session, f"/runs/first/rows.jsonl?{asked}")).splitlines()]
+    assert [each["example_id"] for each in told] == expected
+    assert json.loads(await text_of(session, f"/runs/first/rows.json?{asked}")) == told
+    mine = told[0]["answers"][1]
+    assert [mine["system"], mine["change"]] == ["short", "lost"]
+    assert mine["score"] == of(first, "short")[expected[0]].scores["f1"]
+    table = list(csv.DictReader(io.StringIO(await text_of(session, f"/runs/first/rows.csv?{asked}"))))
+    assert [each["example_id"] for each in table] == expected
+    assert {each["short: change"] for each in table} == {"lost"}
+    assert table[0]["full: answer"] == told[0]["answers"][0]["answer"]
+    assert json.loads(await text_of(session, "/runs/first/rows.json?q=zzzzzz")) == []
+    assert len(json.loads(await text_of(session, "/runs/first/rows.json"))) == 2 * EXAMPLES
+
+
+async def test_a_search_shows_where_in_the_line_of_its_example(session):
+    text = await text_of(session, "/runs/first?q=word2+short")
+    assert "<mark>word2</mark>" in text
+    found = lines(text)
+    assert all("short" in cells[-1] for cells in found.values())
+
+
+async def test_hostile_names_of_systems_and_texts_stay_text_in_lines(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        nasty = [{**each, "id": f"{HOSTILE}-{n}", "question": HOSTILE} for n, each in enumerate(examples(20))]
+        await run(store, "one", [Speller(f"a {HOSTILE}"), Speller(f"b {HOSTILE}", 2)], nasty)
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        text = await text_of(session, "/runs/one")
+        assert text.count('class="mark') == 40
+        assert "<img" not in text
+        shown = re.sub(r' value="[^"]*"', "", text)  # what a form sends is the name itself
+        assert not {"\x1b", "\u202e"} & set(shown)
