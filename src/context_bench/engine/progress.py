@@ -183,13 +183,9 @@ def together(lines: Sequence[ProgressRow], name: str) -> ProgressRow:
     return whole
 
 
-#: So many systems have a line each where lines are not redrawn; more are told as one.
-_FEW = 8
-
-
 class TerminalProgress:
-    """A line per system, redrawn in place on a terminal; elsewhere a plain line now and then (`every` seconds, less
-    often in a long run) and one at the end.
+    """A line per system, redrawn in place on a terminal; elsewhere one plain line for all of them now and then (`every`
+    seconds, less often in a long run) and a line each at the end.
 
     Writes to stderr only. `NO_COLOR` and `TERM=dumb` are respected. `advance` only counts: lines are made when they are
     drawn.
@@ -278,7 +274,7 @@ class TerminalProgress:
         lines = [line for line in self._lines.values() if line.done]
         shown = (
             lines
-            if all_of_them or len(lines) <= _FEW
+            if all_of_them or len(self._lines) == 1
             else [together(list(self._lines.values()), f"{len(self._lines)} systems")]
         )
         for line in shown:

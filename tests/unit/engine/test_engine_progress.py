@@ -38,7 +38,7 @@ def test_without_a_terminal_plain_lines_come_now_and_then():
     assert out.getvalue() == ""
     now[0] = 10.0
     progress.advance(Step("a", failed=True))
-    assert out.getvalue() == "  a: 2/4 (0.2/s, 10 s left, 1 failed, 1.0k → 400 tokens, $0.0100)\n"
+    assert out.getvalue() == "  2 systems: 2/8 (0.2/s, 30 s left, 1 failed, 1.0k → 400 tokens, $0.0100)\n"
     progress.note("five workers\x1b[31m fit")
     progress.advance(Step("b"))
     progress.close()
