@@ -285,12 +285,12 @@ def details(store: Any, run: str) -> Callable[[EvalRow], Mapping[str, Any] | Non
 
     Keys (what is not known is left out): `question`, `answer` (gold), `context`, `response`, `context_after` (what a
     system that gives back a context made of it): texts. `judges`: list of {evaluator, score, reason}. `exchanges`: list
-    of {turn, sent, forwarded, matched_by, tokens, wires, why}: bodies as they were sent and forwarded, `None` where
-    they are not known, which `why` explains; `turn` is `None` for what a proxy asked on its own account; `tokens` has
-    `sent`, `forwarded`, `billed`. `calls`: list of {account, model, attempt, status, seconds, waited, ttft,
-    sent_tokens, usage, cost, finish_reason, error, evaluator}. `parts`: list of `core.families.RowPart`, what the run's
-    family shows of the row. `where`: {run, system, example_id, trial}. Reports go through rows in the store's order, so
-    this reads ahead; a row asked for out of order is looked up.
+    of {turn, sent, forwarded, reply, matched_by, tokens, wires, why}: bodies as they were sent, forwarded and replied,
+    `None` where they are not known, which `why` explains; `turn` is `None` for what a proxy asked on its own account;
+    `tokens` has `sent`, `forwarded`, `billed`. `calls`: list of {account, model, attempt, status, seconds, waited,
+    ttft, sent_tokens, usage, cost, finish_reason, error, evaluator}. `parts`: list of `core.families.RowPart`, what the
+    run's family shows of the row. `where`: {run, system, example_id, trial}. Reports go through rows in the store's
+    order, so this reads ahead; a row asked for out of order is looked up.
     """
     from context_bench.engine import run_of
     from context_bench.engine.store.reading import stored

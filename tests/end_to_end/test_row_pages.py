@@ -2,16 +2,28 @@
 
 import asyncio
 import html
+import importlib.util
 import re
+import socket
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from context_bench.agents.datasets import SCRIPT
 from context_bench.cli.app import run_line
-from context_bench.engine import open_store, run_of
+from context_bench.core.families import StoredRow, row_parts
+from context_bench.core.records import EvalRow
+from context_bench.engine import list_runs, open_store, run_of
+from context_bench.reports.detail import detail_html
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 
+TESTS = Path(__file__).parents[1]
+TINY_AGENT = TESTS.parent / "examples" / "tiny_agent.py"
+_spec = importlib.util.spec_from_file_location("trace_fixtures", TESTS / "unit" / "traces" / "trace_fixtures.py")
+fixtures = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(fixtures)
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e{{ 7*7 }}"
 
 
@@ -155,3 +167,114 @@ def test_a_hostile_compressed_text_does_nothing(place):
     assert "<img" not in page
     assert "\x1b" not in page
     assert "{{ 7*7 }}" in part(page, "The compressed text")
+
+
+def steps(page):
+    """Title and text of each step of a page's transcript."""
+    found = re.findall(r'<details class="step".*?</details>\n', page[page.index("<h4>Transcript") :], re.S)
+    return [html.unescape(re.sub("<[^>]+>", "\t", each)) for each in found]
+
+
+def agent(script, *more):
+    words = ["agent", "bundled:repo-tasks:split-parsing", "--arm", "base=", "--no-nothing", "--price", "scripted=1,2"]
+    kept = [
+        "--store",
+        "store.db",
+        "--run",
+        "a",
+        "--quiet",
+        "--upstream",
+        f"scripted:{script}",
+        "--tap",
+        str(free_port()),
+    ]
+    return run_line([*words, *kept, *more, "--", "python3", str(TINY_AGENT), "{instruction}"])
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_an_agent_shows_its_diff_whole_and_a_transcript(place):
+    assert agent(SCRIPT) == 0
+    (page,) = pages("a", ("base", 0))
+    diff = part(page, "The diff")
+    assert "Solved: the task's tests pass." in diff
+    assert '<span class="line added">+' in page
+    told = steps(page)
+    assert "The task" in told[0]
+    assert "You work in a git repository" in told[0]
+    assert re.search(r"Turn 1\t.*in \t\d+\t.*out \t\d+\t.*cost \t\$0\.0", told[1], re.S)
+    assert "\tsaid\t" in told[1]
+    assert "\tcame back\t" in told[1]
+    assert "[exit status 0]" in told[1]
+    assert "Sent and forwarded" not in page, "the transcript stands for it"
+    assert page.count("You work in a git repository") == 1, "what each request repeats is told once"
+
+
+def test_an_agent_without_bodies_says_which_option_keeps_them(place):
+    assert agent(SCRIPT, "--bodies", "none") == 0
+    (page,) = pages("a", ("base", 0))
+    assert "run with --bodies all" in part(page, "Transcript")
+    assert "The diff" in page
+
+
+def test_tools_with_hostile_outputs_are_shown_by_their_calls():
+    call = {"id": "c1", "type": "function", "function": {"name": f"read {HOSTILE}", "arguments": '{"path": "a.py"}'}}
+    first = [{"role": "system", "content": "Be careful."}, {"role": "user", "content": "Mend it."}]
+    answer = {"role": "assistant", "content": HOSTILE, "tool_calls": [call]}
+    second = [*first, answer, {"role": "tool", "tool_call_id": "c1", "content": HOSTILE * 100}]
+    exchanges = [
+        {
+            "turn": 1,
+            "forwarded": {"messages": first},
+            "reply": {"choices": [{"message": answer}]},
+            "wires": [None, "openai-chat"],
+        },
+        {"turn": 2, "forwarded": {"messages": second}, "wires": [None, "openai-chat"]},
+    ]
+    usage = {"usage": {"input_tokens": 9, "output_tokens": 2, "cache_read": 5}, "status": 200}
+    row = EvalRow("base", "t", {})
+    stored = StoredRow(
+        row,
+        {},
+        {"response": "+new\n-old\n", "solved": False, "reason": "2 of 3 tests failed"},
+        {"exchanges": exchanges, "calls": [usage] * 2},
+    )
+    made = row_parts({"agents": {"arms": []}}, stored)
+    page = str(detail_html(row, {"parts": made}))
+    assert "<img" not in page
+    assert "\x1b" not in page
+    _, turn, _ = steps(page)
+    assert "from cache \t5" in turn
+    assert '{"path": "a.py"}' in turn
+    assert " gave\t" in turn
+    assert turn.count("calls read") == 1
+    assert "Not solved. 2 of 3 tests failed" in html.unescape(page)
+
+
+def test_a_recorded_run_shows_what_its_calls_looked_at_and_the_gold_that_was_missed(place):
+    fixtures.repository(place)
+    fixtures.gold_file(place)
+    fixtures.session(place / "logs", "claude_stream_json")
+    line = [
+        "trace",
+        "score",
+        "--gold",
+        "gold.jsonl",
+        "--repo",
+        "repo.json",
+        "--trace",
+        "claude=logs/claude_stream_json",
+    ]
+    assert run_line([*line, "--out-dir", "scored"]) == 0
+    (place / "store.db").symlink_to(place / "scored" / "store.db")
+    with open_store("store.db") as store:
+        (record,) = list_runs(store)
+    (page,) = fetched(f"/runs/{record.id}/rows/0-0-0")
+    assert re.search(r"\d+ of \d+ lines were not read", part(page, "Gold that was missed"))
+    told = steps(page)
+    assert any("src/calc.py" in each for each in told)
+    assert "trace show LOG" in part(page, "Transcript")

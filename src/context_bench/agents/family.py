@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.core.families import Command, Family, Sections, Stored
+from context_bench.core.families import Command, Family, Sections, Stored, StoredRow
 from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
@@ -29,6 +29,12 @@ def _facts(report: Any) -> list[tuple[str, Any]]:
     return agent_facts(report)
 
 
+def _row(stored: StoredRow) -> list[Any]:
+    from context_bench.agents.sections import transcript_and_diff
+
+    return transcript_and_diff(stored)
+
+
 FAMILY = Family(
     name="agents",
     manifest_key="agents",
@@ -46,6 +52,7 @@ FAMILY = Family(
         build=_build,
         facts=_facts,
         unit="Tasks",
+        row=_row,
         shown=(
             *("agent_aborted", "agent_calls_mean", "agent_cost_sum"),
             *("cost_ratio", "tokens_ratio", "output_ratio", "calls_ratio", "seconds_ratio", "again_ratio"),

@@ -4,8 +4,12 @@ decides.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from context_bench.core.families import RowPart, RowStep, StoredRow
+from context_bench.core.keys import canonical_json
 from context_bench.reports.declared import (
     FigureColumn,
     ReportContext,
@@ -16,6 +20,8 @@ from context_bench.reports.declared import (
     section_of,
 )
 from context_bench.reports.page import Section, Table
+from context_bench.transcripts.dialogue import CallOutput, ModelOutput, instructions, reply_items, spoken, unmarked
+from context_bench.transcripts.requests import Logged, items_of
 
 _MOST_NAMED = 6
 _SOLVED = columns(
@@ -209,3 +215,146 @@ def _tasks(figures: dict[str, Any]) -> Section | None:
     ]
     table = declared_table("agent-tasks", _TASKS, lines, keys=("task", "arm"))
     return section_of("agent-tasks", "Task by task", table, brief=False)
+
+
+# --- a row ---
+
+
+def transcript_and_diff(stored: StoredRow) -> list[RowPart]:
+    """The end of a run, its diff whole, and a transcript: what the model was given, said, called, and got back."""
+    output = stored.output
+    ended = str(output.get("reason") or output.get("abort") or "")
+    note = "Solved: the task's tests pass." if output.get("solved") else f"Not solved. {ended}".strip()
+    diff = output.get("response")
+    changed = isinstance(diff, str) and bool(diff)
+    parts = [
+        RowPart(
+            title="The diff" if changed else "No diff",
+            note=note if not stored.row.failed else "",
+            text=diff if changed else None,
+            changes=True,
+            replaces=("answer",),
+        ),
+        _transcript(stored.details),
+    ]
+    said = {
+        "What the tests said": output.get("tests_said"),
+        "The last words of the agent's program": mapping(output.get("agent")).get("said"),
+    }
+    steps = [
+        RowStep(name, (), (("printed", text),), True) for name, text in said.items() if isinstance(text, str) and text
+    ]
+    return parts + ([RowPart(title="Around it", steps=tuple(steps))] if steps else [])
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One reply of the model with what it led to."""
+
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    texts: list[tuple[str, str]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # of the tools that it called
+    answered: bool = False
+
+
+def _transcript(details: Mapping[str, Any]) -> RowPart:
+    exchanges = details.get("exchanges") or []
+    known = [each for each in exchanges if isinstance(each.get("forwarded") or each.get("sent"), Mapping)]
+    if not known:
+        why = (
+            "No request reached the tap."
+            if not exchanges
+            else "The bodies of its requests were not kept: run with --bodies all."
+        )
+        return RowPart(
+            title="Transcript", note=why if details.get("calls") or exchanges else "The model was not asked."
+        )
+    calls = details.get("calls") or []
+    paired = calls if len(calls) == len(exchanges) else [{}] * len(exchanges)
+    turns = list(_turns(exchanges, paired))
+    steps = [
+        RowStep(_title(number, turn), tuple(turn.facts), tuple(turn.texts), not number)
+        for number, turn in enumerate(turns)
+    ]
+    left_out = len(exchanges) - len(known)
+    note = (
+        f"{left_out:,} of {len(exchanges):,} requests were not kept, so what they brought is missing. "
+        if left_out
+        else ""
+    )
+    if len(calls) != len(exchanges):
+        note += "Tokens and costs cannot be told by step: the provider was called another number of times."
+    return RowPart(title="Transcript", note=note, steps=tuple(steps), replaces=("exchanges",))
+
+
+def _title(number: int, turn: _Turn) -> str:
+    if not number:
+        return "The task"
+    return f"Turn {number}" + (f": {', '.join(dict.fromkeys(turn.names))}" if turn.names else "")
+
+
+def _turns(exchanges: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]) -> Iterator[_Turn]:
+    """The turns, each with what came back for it, which the next request holds."""
+    turn, seen, tools = _Turn(), set[str](), dict[str, str]()
+    for number, (exchange, call) in enumerate(zip(exchanges, calls, strict=True)):
+        body = exchange.get("forwarded") or exchange.get("sent")
+        wire = str(next((each for each in reversed(exchange.get("wires") or []) if each), "openai-chat"))
+        if isinstance(body, Mapping):
+            logged = Logged(wire, dict(body))
+            if not number:
+                turn.texts += [("instructions", text) for text in instructions(wire, body)]
+            for item in items_of(logged):
+                if (key := unmarked(item)) not in seen:
+                    seen.add(key)
+                    _hear(turn, wire, item, tools, given=not number)
+        yield turn
+        turn = _Turn(_figures(call))
+        for item in reply_items(wire, exchange.get("reply")):
+            seen.add(unmarked(item))
+            _hear(turn, wire, item, tools, given=False)
+    yield turn
+
+
+def _hear(turn: _Turn, wire: str, item: Any, tools: dict[str, str], *, given: bool) -> None:
+    """Add the parts of one item of a conversation; an answer that its reply told already is not told again."""
+    role = str(item.get("role") or "user") if isinstance(item, Mapping) else "user"
+    for part in spoken(wire, item):
+        if isinstance(part, ModelOutput):
+            if turn.answered and part.text and ("said", part.text) in turn.texts:
+                continue
+            turn.answered = True
+            turn.texts += [("said", part.text)] if part.text else []
+            for ident, name, arguments, _ in part.calls:
+                if (ident or "") in tools:
+                    continue
+                tools[ident or ""] = str(name)
+                turn.names.append(str(name))
+                turn.texts.append((f"calls {name}", _readable(arguments)))
+        elif isinstance(part, CallOutput):
+            failed = " (failed)" if part.failed else ""
+            turn.texts.append((f"{tools.get(part.ident or '', 'tool')} gave{failed}", part.content))
+        elif text := "\n".join(part.parts):
+            turn.texts.append((role if given else "came back", text))
+
+
+def _readable(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else canonical_json(arguments)
+
+
+def _figures(call: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Tokens, cache, money and time of one call, as far as they are known."""
+    usage = mapping(call.get("usage"))
+    told = [
+        (name, f"{value:,}")
+        for name, key in (
+            ("in", "input_tokens"),
+            ("out", "output_tokens"),
+            ("from cache", "cache_read"),
+            ("to cache", "cache_write"),
+        )
+        if isinstance(value := usage.get(key), int)
+    ]
+    cost, seconds, status = call.get("cost"), call.get("seconds"), call.get("status")
+    told += [("cost", f"${cost:.6f}".rstrip("0").rstrip("."))] if isinstance(cost, int | float) else []
+    told += [("took", f"{seconds:.2f} s")] if isinstance(seconds, int | float) else []
+    return told + ([("status", str(status))] if status not in (None, 200) else [])

@@ -119,11 +119,14 @@ class TextMark:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """One step of a transcript: `facts` are (name, value) pairs of figures, `texts` (name, text) pairs in order."""
+    """One step of a transcript: `facts` are (name, value) pairs of figures, `texts` (name, text) pairs in order.
+    `folded`: pages open it only when asked.
+    """
 
     title: str
     facts: tuple[tuple[str, str], ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

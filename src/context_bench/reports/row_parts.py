@@ -38,11 +38,19 @@ class ShownText:
     label: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step of a transcript. `folded`: opened only when asked."""
+
+    title: str
+    facts: list[tuple[str, str]]
+    texts: list[tuple[str, ShownText]]
+    folded: bool
+
+
 @dataclass(slots=True)
 class ShownPart:
-    """A part of a row as it is laid out. `numeric`: columns of figures. `steps`: title, facts, and (name, text) pairs.
-    `more`: rows or steps that are left out.
-    """
+    """A part of a row as it is laid out. `numeric`: columns of figures. `more`: rows or steps that are left out."""
 
     title: str
     note: str
@@ -50,7 +58,7 @@ class ShownPart:
     numeric: list[bool] = field(default_factory=list)
     rows: list[list[ShownText]] = field(default_factory=list)
     pieces: list[ShownText] = field(default_factory=list)
-    steps: list[tuple[str, list[tuple[str, str]], list[tuple[str, ShownText]]]] = field(default_factory=list)
+    steps: list[ShownStep] = field(default_factory=list)
     more: int = 0
     cut: bool = False
 
@@ -108,10 +116,10 @@ def _part_cell(cell: str | float | None, room: _PartBudget) -> ShownText:
     return room.text(cell, FOLD_CELL)
 
 
-def _step(step: RowStep, room: _PartBudget) -> tuple[str, list[tuple[str, str]], list[tuple[str, ShownText]]]:
+def _step(step: RowStep, room: _PartBudget) -> ShownStep:
     facts = [(visible(name, 40), visible(value, 80)) for name, value in step.facts]
     texts = [(visible(name, 200), room.text(text, FOLD)) for name, text in step.texts]
-    return visible(step.title, 160), facts, texts
+    return ShownStep(visible(step.title, 160), facts, texts, step.folded)
 
 
 def _marked_text(part: RowPart, room: _PartBudget) -> list[ShownText]:
@@ -201,9 +209,9 @@ def part_lines(it: ShownPart) -> Iterator[RenderableType]:
         yield table
     if it.pieces:
         yield Padding(Text.assemble(*map(_styled, it.pieces)), (0, 0, 0, 2))
-    for title, facts, texts in it.steps:
-        yield Text("\n" + " · ".join([title, *(f"{name} {value}" for name, value in facts)]))
-        for name, text in texts:
+    for step in it.steps:
+        yield Text("\n" + " · ".join([step.title, *(f"{name} {value}" for name, value in step.facts)]))
+        for name, text in step.texts:
             yield Padding(Text.assemble((f"{name}: ", "dim"), _styled(text)), (0, 0, 0, 2))
     if it.more:
         yield Text(f"… and {it.more:,} more", style="dim")

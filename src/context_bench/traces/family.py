@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_bench.core.families import Command, Family, Sections, Stored
+from context_bench.core.families import Command, Family, Sections, Stored, StoredRow
 from context_bench.core.records import Result
 
 __all__ = ["FAMILY"]
@@ -25,6 +25,12 @@ def _facts(report: Any) -> list[tuple[str, Any]]:
     from context_bench.traces.reports.sections import run_facts
 
     return run_facts(report)
+
+
+def _row(stored: StoredRow) -> list[Any]:
+    from context_bench.traces.reports.sections import steps_and_diff
+
+    return steps_and_diff(stored)
 
 
 def _apart(report: Any, name: str) -> bool:
@@ -48,6 +54,6 @@ FAMILY = Family(
     },
     complete=_complete,
     sections=Sections(
-        build=_build, facts=_facts, unit="Recorded runs", apart=_apart, replaces=("tokens", "time"), alone=""
+        build=_build, facts=_facts, unit="Recorded runs", apart=_apart, row=_row, replaces=("tokens", "time"), alone=""
     ),
 )

@@ -295,11 +295,12 @@ def _common(before: list[Any], items: list[Any]) -> int:
     """Number of items that two requests share at their beginning, cache marks aside."""
     number = 0
     for old, new in zip(before, items, strict=False):
-        if old != new and _unmarked(old) != _unmarked(new):
+        if old != new and unmarked(old) != unmarked(new):
             break
         number += 1
     return number
 
 
-def _unmarked(item: Any) -> str:
+def unmarked(item: Any) -> str:
+    """An item as text without its cache marks, for telling it from others."""
     return _MARK.sub("", canonical_json(item)).replace(",}", "}")

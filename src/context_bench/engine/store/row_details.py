@@ -97,7 +97,8 @@ def _forwarded(connection: Connection, outputs: Sequence[int]) -> dict[int, list
     rows, bodies = _with_bodies_of(connection, select(schema.forwarded).where(_f.output.in_(outputs)).order_by(_f.id))
     found: dict[int, list[Forwarded]] = {}
     for row in rows:
-        values = unpacked(row["record"]) | {"mark": None, "request": bodies.get(row["request"])}
+        values = unpacked(row["record"]) | {"mark": None}
+        values |= {name: bodies.get(row[name]) for name in ("request", "reply")}
         found.setdefault(row["output"], []).append(forwarded_of(values))
     return found
 
@@ -213,6 +214,8 @@ def _exchange(turn: int | None, call: Call | None, record: Forwarded | None, exp
     details["wires"] = [seen[0] if seen else None, record.wire if record else None]
     if why := explain(call, record):
         details["why"] = why
+    if record is not None and record.reply is not None and record.facts.get("policy") not in _WITHOUT_TEXT:
+        details["reply"] = record.reply
     return details
 
 

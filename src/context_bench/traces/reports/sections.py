@@ -7,12 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from context_bench.core.families import RowPart, RowStep, StoredRow
+from context_bench.core.keys import load_json
+from context_bench.core.ledger import size
 from context_bench.reports.cards import card_of
 from context_bench.reports.declared import ReportContext, mapping
 from context_bench.reports.page import Cell, Column, Figure, Page, Section, Sentence, Table
 from context_bench.stats.intervals import Interval
 from context_bench.stats.solving import Solving
 from context_bench.traces.coverage import LEVELS
+from context_bench.traces.reports.run_details import coverage_text, range_words
 from context_bench.traces.reports.trace_summary import SetSummary, TraceSummary, totals, troubles
 from context_bench.traces.reports.trace_tables import (
     evidence_section,
@@ -21,7 +25,8 @@ from context_bench.traces.reports.trace_tables import (
     scored_sections,
     sentence,
 )
-from context_bench.traces.reports.views import LEVEL_NAMES
+from context_bench.traces.reports.views import LEVEL_NAMES, ranges_text
+from context_bench.traces.trace_rows import StepView, TraceRow
 
 TITLE = "Did the agent read the right code?"
 _NAMED = 8  # instances named in a line
@@ -434,3 +439,60 @@ def comparison_section(found: Any) -> Section:
     return Section(
         "comparison", f"{found.b or 'B'} against {found.a or 'A'}, {_n(found.shared, 'shared instance')}", tables=tables
     )
+
+
+# --- a row ---
+
+
+def steps_and_diff(stored: StoredRow) -> list[RowPart]:
+    """The diff of a recorded run whole, the gold that it missed, and what each of its calls looked at."""
+    diff, line = stored.output.get("response"), stored.output.get("row")
+    parts = (
+        [RowPart(title="The diff", text=diff, changes=True, replaces=("answer",))]
+        if isinstance(diff, str) and diff
+        else []
+    )
+    if not isinstance(line, str):
+        return parts
+    row = TraceRow.from_json(load_json(line))
+    missed = [(path, ranges_text(ranges), size(ranges)) for path, ranges in row.missed.items()]
+    gold = sum(size(one.gold) for one in row.files.values())
+    if row.score is None:
+        parts.append(
+            RowPart(title="Gold", note=f"Not scored: {row.error or 'nothing says what should have been read'}.")
+        )
+    elif gold:
+        lines = sum(count for _, _, count in missed)
+        note = f"{lines:,} of {gold:,} lines were not read." if lines else f"All {gold:,} lines were read."
+        parts.append(
+            RowPart(
+                title="Gold that was missed",
+                note=note,
+                columns=("file", "lines", "count") if missed else (),
+                rows=missed,
+            )
+        )
+    steps = tuple(RowStep(_step_title(step), _step_facts(step), _looked(step)) for step in row.steps)
+    note = "What was called with stays in the log (`trace show LOG`): a scored run keeps what each call looked at."
+    return [*parts, RowPart(title="Transcript", note=note, steps=steps)]
+
+
+def _step_title(step: StepView) -> str:
+    tools = dict.fromkeys(call.tool or call.kind for call in step.calls)
+    return f"Step {step.step}" + (f": {', '.join(tools)}" if tools else "")
+
+
+def _step_facts(step: StepView) -> tuple[tuple[str, str], ...]:
+    told = [("turn", f"{step.turn}")] if step.turn is not None else []
+    told += [("tokens before", f"{step.tokens:,}")] if step.tokens is not None else []
+    told += [
+        (f"{LEVEL_NAMES.get(name, name)} read", coverage_text(step.coverage.get(name)))
+        for name in ("file", "line")
+        if name in step.coverage
+    ]
+    return tuple(told)
+
+
+def _looked(step: StepView) -> tuple[tuple[str, str], ...]:
+    looked = [f"{call.path}: {range_words(call)}" if call.path else "no file" for call in step.calls]
+    return (("looked at", "\n".join(looked)),) if looked else ()
