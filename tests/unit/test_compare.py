@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from context_bench import evaluate
+from context_bench.cli import planning
 from context_bench.cli.app import run_line
 from context_bench.comparison import compare, differences, spreads, within
 from context_bench.core.errors import BadInput, NotComparable, UnknownName
@@ -328,6 +329,18 @@ def test_power_gives_the_known_numbers(run):
     )
     assert found["n_for_pass_fail"]["n"] == 626
     assert round(found["with_n"]["smallest_difference"], 3) == 0.059
+
+
+def test_power_names_a_number_for_each_thing_that_may_be_true(run):
+    said = run("power", "--discordant", "0.05")[1]
+    assert "to rule out a loss of 0.02 if the two are truly equal: 844 examples" in said
+    assert "the same if 0.01 is truly lost: 3,238 examples" in said
+    seen = {"margin": 0.02, "n": 900, "low": 500, "high": 900, "as_seen": True}
+    [line] = planning.for_margin(seen)
+    assert "if the true one is somewhere about the one seen: 900 examples" in line
+    assert planning.for_margin({"margin": 0.02, "n": None, "why": "margin"}) == [
+        "  to rule out a loss of 0.02: no number can be named, the loss seen is the margin"
+    ]
 
 
 def test_power_of_pass_fail_scores_supposes_one_spread_throughout(run):

@@ -239,9 +239,12 @@ def _answers_needed(
             "least_clusters": least_clusters(margin),
         },
     }
+    whole = needed["n_for_margin"]
+    half = n_noninferiority(margin, variance, true_difference=-margin / 2, alpha=alpha, power=power, effect=effect)
+    whole["if_half_lost"] = half
     if cluster_size > 1:
-        whole = needed["n_for_margin"]
-        whole["n"] = max(whole["n"], math.ceil(cluster_size * whole["least_clusters"]))
+        fewest = math.ceil(cluster_size * whole["least_clusters"])
+        whole |= {name: max(whole[name], fewest) for name in ("n", "if_half_lost")}
     if discordant is not None:
         found = math.ceil(effect * n_mcnemar(discordant, difference, alpha=alpha, power=power))
         needed["n_for_pass_fail"] = {"difference": difference, "discordant": discordant, "n": found}
@@ -286,12 +289,19 @@ _UNNAMED = {
 }
 
 
-def _for_margin(margin: dict[str, Any]) -> str:
+def for_margin(margin: dict[str, Any]) -> list[str]:
+    """A line for each thing that may be true of the loss, with the examples that decide it then."""
+    size = margin["margin"]
     if margin["n"] is None:
-        return _UNNAMED[margin["why"]]
+        return [f"  to rule out a loss of {size:g}: {_UNNAMED[margin['why']]}"]
     spread = f" in {margin['clusters']:,} clusters" if margin.get("clusters") else ""
     around = f" ({margin['low']:,} to {margin['high']:,} as far as that run can tell)" if margin.get("low") else ""
-    return f"{margin['n']:,} examples{spread}{around}"
+    needed = f"{margin['n']:,} examples{spread}{around}"
+    if margin.get("as_seen"):
+        return [f"  to decide on a loss of {size:g} if the true one is somewhere about the one seen: {needed}"]
+    half = margin.get("if_half_lost")
+    more = [] if half is None else [f"  the same if {size / 2:g} is truly lost: {half:,} examples"]
+    return [f"  to rule out a loss of {size:g} if the two are truly equal: {needed}", *more]
 
 
 #: Said where nobody gave a spread: verdicts of a run stand on its own.
@@ -321,7 +331,7 @@ def _show(needed: dict[str, Any], *, as_json: bool, given: bool) -> None:
         f"power {assumed['power']:.0%}, error {assumed['alpha']:.0%}:",
         f"  to see a difference of {needed['n_for_difference']['difference']:g}: {needed['n_for_difference']['n']:,} "
         "examples",
-        f"  to rule out a loss of {margin['margin']:g} if the two are truly equal: {_for_margin(margin)}",
+        *for_margin(margin),
         f"  to rule out that whole documents are lost: {margin['least_clusters']:,} documents, however many examples "
         "each has",
     ]

@@ -25,6 +25,7 @@ from context_bench.reports.declared import (
 from context_bench.reports.page import Card, Figure, Section, Sentence, SystemChanges
 from context_bench.reports.plotting import AGAINST_TRUNCATION, TONES, difference
 from context_bench.reports.traffic import forwarded_mean, saved_money, saved_tokens
+from context_bench.stats.verdict.decisions import IF_EQUAL
 from context_bench.stats.verdict.evidence import is_headline
 
 
@@ -288,7 +289,8 @@ def _quality(lead: Sentence, asked: str) -> str:
     if lead.verdict == "insensitive":
         return "this test could not have shown a loss"
     if lead.verdict == "undecided" and lead.needed is not None and lead.needed > lead.n:
-        return f"whether quality suffers is open: ask {lead.needed:,} {asked}s instead of {lead.n:,}"
+        enough = ", enough if nothing is lost" if IF_EQUAL in lead.text else ""
+        return f"whether quality suffers is open: ask {lead.needed:,} {asked}s instead of {lead.n:,}{enough}"
     if lead.verdict in ("undecided", "no verdict"):
         return f"whether quality suffers is open after {lead.n:,} {asked}{'s' * (lead.n != 1)}"
     return lead.verdict

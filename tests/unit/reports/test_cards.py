@@ -10,12 +10,13 @@ import pytest
 from context_bench.core.records import Comparison, Result
 from context_bench.reports import build_page
 from context_bench.reports.page import Card, Figure
+from context_bench.stats.verdict import compare
 
 
 def judged(result: Result, system: str, **changes: object) -> Card:
     """The card of `system`, its comparison changed, in points of 100."""
     changed = [
-        replace(each, sentence="f1 in points", **changes) if each.system == system else each  # type: ignore[arg-type]
+        replace(each, **{"sentence": "f1 in points", **changes}) if each.system == system else each  # type: ignore[arg-type]
         for each in result.comparisons
     ]
     return next(card for card in build_page(replace(result, comparisons=changed)).cards if card.system == system)
@@ -47,6 +48,12 @@ def test_each_verdict_has_a_chip_and_a_title_in_plain_words(
     assert card.title.startswith("kompact sends 5")
     assert card.title.endswith(clause)
     assert card.terms == ("f1 in points",)
+
+
+def test_a_number_that_supposes_that_nothing_is_lost_says_so(result: Result) -> None:
+    said = compare([0.0] * 5 + [1.0] * 195, [1.0] * 195 + [0.0] * 5, margin=0.02, known_bad={"none": [0.0] * 200})
+    card = judged(result, "kompact", verdict="undecided", n=200, n_needed=said.n_needed, sentence=said.sentence)
+    assert card.title.endswith("ask 908 questions instead of 200, enough if nothing is lost.")
 
 
 def test_an_open_question_without_a_forecast_names_no_number(result: Result) -> None:

@@ -21,6 +21,8 @@ from context_bench.stats.verdict.evidence import (
 )
 from context_bench.stats.verdict.forecast import MOST_TIMES
 
+#: What the first number of an undecided verdict supposes, as its sentence says it.
+IF_EQUAL = "if the two are truly equal"
 #: p below which the noise floor is alarming: at 5 % one sound run in 20 would be called unsafe.
 ALARM = 0.001
 
@@ -117,7 +119,7 @@ def _ahead(question: VerdictQuestion) -> str:
     larger = _round(needed.if_half_lost) if (needed.if_half_lost or most) < most else f"more than {most:,}"
     between = f"; {around}" if around else ""
     return (
-        f" About {needed.n:,} examples{spread} would decide if the two are truly equal (80 % chance{between}), "
+        f" About {needed.n:,} examples{spread} would decide {IF_EQUAL} (80 % chance{between}), "
         f"{larger} if {_half(question)} is truly lost."
     )
 
