@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from context_bench.engine.looks import LEVELS, PART_FOR_A_LOSS, PILOT, PILOT_LEVEL, SHARES
+from context_bench.engine.looks import PILOT, PILOT_LEVEL, SHARES, levels_of_looks
 from context_bench.stats import verdict as stats_verdict
 from context_bench.stats.intervals import SLACK, SLACK_OF_A_LOSS
 from context_bench.stats.verdict import Evidence
@@ -151,8 +151,15 @@ def looks(_runs: int) -> None:
         told = " ".join(f"{share:12.1%}" for share in (cleared, called, 1 - cleared - called))
         print(f"{loss:9} {asked:15.0f} {told}", flush=True)
     print("margin  at most  a loss of it ruled out, at worst  a larger one shown, at worst (examples, gains)")
-    for margin, sizes in ((0.01, range(200, 2001, 13)), (0.02, range(50, 1501)), (0.05, range(50, 701))):
-        cells = [(n, margin * part) for n in sizes for part in (0.0, 0.03, 0.0625, 0.1, 0.15, 0.25, 0.775, 2.5)]
+    for margin, sizes in (
+        (0.01, range(200, 2001, 13)),
+        (0.02, range(10, 1501)),
+        (0.05, range(10, 701)),
+        (0.1, range(10, 301)),
+        (0.2, range(10, 151)),
+    ):
+        parts = (0.0, 0.03, 0.0625, 0.1, 0.15, 0.25, 0.775, 1.5, *([2.5] if margin < 0.2 else []))
+        cells = [(n, margin * part) for n in sizes for part in parts]
         errors = {cell: ends_of_looks(*cell, margin, margin) for cell in cells}
         told = ""
         for place in (0, 1):
@@ -161,13 +168,17 @@ def looks(_runs: int) -> None:
         print(f"{margin:6} {max(sizes):8} {told}", flush=True)
 
 
-#: (share of the examples, one-sided level, that of a larger loss) of each look; and of a run that is judged once.
-LOOKS = tuple((share, level, PART_FOR_A_LOSS * level) for share, level in zip(SHARES, LEVELS, strict=True))
+#: (share of the examples, one-sided level, that of a larger loss) of a run that is judged once.
 ONCE = ((1.0, 0.05, 0.05),)
 
 
+def looks_at(most: int) -> tuple[tuple[float, float, float], ...]:
+    """The same of each look at a run of at most so many examples."""
+    return tuple((share, *levels) for share, levels in zip(SHARES, levels_of_looks(most), strict=True))
+
+
 def ends_of_looks(
-    most: int, gains: float, loss: float, margin: float = MARGIN, looks: tuple[tuple[float, float, float], ...] = LOOKS
+    most: int, gains: float, loss: float, margin: float = MARGIN, looks: tuple[tuple[float, float, float], ...] = ()
 ) -> tuple[float, float, float]:
     """(chance of `non-inferior`, of `inferior`, examples asked on average) of a run with looks at at most `most` pairs,
     of which a share `gains` changes for the better and `loss` more for the worse: all outcomes, added up.
@@ -179,8 +190,8 @@ def ends_of_looks(
     won, lost = (np.arange(min(most, int(most * p + 8 * math.sqrt(most * p + 1)) + 12) + 1.0) for p in (gains, down))
     won, going, before = won[:, None], np.zeros((len(won), len(lost))), 0
     going[0, 0], ends, asked = 1.0, np.zeros(2), 0.0
-    for share, level, level_of_a_loss in looks:
-        n = round(share * most)
+    for share, level, level_of_a_loss in looks or looks_at(most):
+        n = max(1, round(share * most))
         step = binom.pmf(won, n - before, gains) * binom.pmf(lost, np.maximum(0, n - before - won), down / (1 - gains))
         going = np.maximum(0, fftconvolve(going, step)[: len(won), : len(lost)])
         p_loss, p_within = p_values(n, won, lost, margin)
@@ -230,10 +241,10 @@ def pilot(runs: int) -> None:
                 most = max(PILOT + 1, math.ceil(size * 875 / 840))
                 d = np.concatenate([d, changing(rng, most - PILOT, max(rho, loss), loss)])
                 won, lost = np.cumsum(d > 0), np.cumsum(d < 0)
-                for share, level in zip(SHARES, LEVELS, strict=True):
+                for share, level, level_of_a_loss in looks_at(most):
                     n = round(share * most)
                     p_loss, p_within = one_p_value(n, int(won[n - 1]), int(lost[n - 1]), margin)
-                    found = p_loss < level, p_within < PART_FOR_A_LOSS * level
+                    found = p_loss < level, p_within < level_of_a_loss
                     if any(found):
                         break
                 ended, verdicts = ended + any(found), verdicts + found

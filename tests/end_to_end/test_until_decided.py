@@ -12,7 +12,7 @@ import pytest
 
 from context_bench import comparison
 from context_bench.__main__ import main
-from context_bench.engine import list_runs, open_store, rows, run_of
+from context_bench.engine import list_runs, looks, open_store, rows, run_of
 from context_bench.engine.looks import ExamplesInLooks
 from context_bench.results import EvalResult
 
@@ -56,14 +56,14 @@ def test_equal_systems_are_cleared_at_the_first_look_and_no_more_is_asked(run, p
     report = run("--proxy", url, "--name", "mine", "--run", "r")
     mine = told(report)["mine"]
     assert (mine["verdict"], mine["n"]) == ("non-inferior", 80)
-    assert mine["sentence"].endswith("Decided at look 1, at 80 examples (one-sided level 0.19 %).")
+    assert mine["sentence"].endswith("Decided at look 1, at 80 examples (one-sided level 0.18 %).")
     assert report["manifest"]["design"]["until_decided"] == [
-        {"look": 1, "examples": 80, "level": 0.0019, "level_of_a_loss": 0.00177},
-        {"look": 2, "examples": 120, "level": 0.0108, "level_of_a_loss": 0.01004},
-        {"look": 3, "examples": 160, "level": 0.0251, "level_of_a_loss": 0.02334},
-        {"look": 4, "examples": 200, "level": 0.0411, "level_of_a_loss": 0.03822},
+        {"look": 1, "examples": 80, "level": 0.00182, "level_of_a_loss": 0.00173},
+        {"look": 2, "examples": 120, "level": 0.01037, "level_of_a_loss": 0.00985},
+        {"look": 3, "examples": 160, "level": 0.0241, "level_of_a_loss": 0.02289},
+        {"look": 4, "examples": 200, "level": 0.03946, "level_of_a_loss": 0.03749},
     ]
-    assert "Look 1, at 80 examples (one-sided level 0.19 %): mine non-inferior." in report["notes"]
+    assert "Look 1, at 80 examples (one-sided level 0.18 %): mine non-inferior." in report["notes"]
     spent = len(asked)
     assert spent == pytest.approx(3 * 80, abs=4)  # and those of the checks before
     store = open_store(tmp_path / "s.db")
@@ -86,7 +86,7 @@ def test_a_run_goes_on_until_the_last_system_is_decided(run, provider):
     first, last = (told(report)[name] for name in ("head_tail:keep=0.35", "mine"))
     assert first["n"] == 80 < last["n"]  # a verdict stays with the numbers that it was given on
     # two systems, so all levels are stricter; that of a loss most of all
-    assert report["manifest"]["looks"][0]["level"] == 0.0017
+    assert report["manifest"]["looks"][0]["level"] == 0.00166
     assert first["sentence"].endswith("Decided at look 1, at 80 examples (one-sided level 0.16 %).")
 
 
@@ -142,6 +142,23 @@ def test_a_run_that_is_killed_takes_the_same_looks(run, provider, data, tmp_path
         (look["look"], look["examples"], look["verdicts"]) for look in whole["manifest"]["looks"]
     ]
     assert len(whole["manifest"]["looks"]) > 1
+
+
+def test_a_run_that_an_earlier_version_began_goes_on_with_its_own_levels(run, provider, tmp_path, monkeypatch):
+    price = ["--price", "gpt-4o-mini=10,10", "--max-tokens", "20", "--run", "r"]
+    earlier = [(0.0019, 0.00177), (0.0108, 0.01004), (0.0251, 0.02334), (0.0411, 0.03822)]
+    monkeypatch.setattr(looks, "levels_of_looks", lambda *_, **__: earlier)
+    run("--proxy", provider[0], "--name", "mine", *price, "--max-cost", "0.06", code=5)
+    monkeypatch.undo()
+    report = run("--proxy", provider[0], "--name", "mine", *price)
+    design = report["manifest"]["design"]["until_decided"]
+    assert [(look["level"], look["level_of_a_loss"]) for look in design] == earlier
+    assert told(report)["mine"]["sentence"].endswith("Decided at look 1, at 80 examples (one-sided level 0.19 %).")
+    declared = ExamplesInLooks.planned(None, [Data(range(200))], several=True).design
+    assert looks.as_begun(declared, design) == declared  # those were of one system
+    of_several = [{**look, "level": 0.0374} for look in design]
+    assert looks.as_begun(declared, of_several) == of_several
+    assert looks.as_begun(declared, design[:3]) == declared
 
 
 def test_looks_are_declared_before_or_not_at_all(run, provider, capsys):

@@ -24,13 +24,16 @@ from context_bench.core.roles import CANDIDATE, roles_in
 from context_bench.engine.store import Store
 from context_bench.engine.store.run_records import run_of, set_manifest
 
-#: Shares of the examples at which a run is looked at, and the one-sided levels there.
+#: Shares of the examples at which a run is looked at, and the one-sided levels there by O'Brien and Fleming.
 SHARES, LEVELS = (0.4, 0.6, 0.8, 1.0), (0.0019, 0.0108, 0.0251, 0.0411)
-#: Part of a level at which a larger loss is shown: counts go in steps, by which all looks together would call a loss of
-#: the margin larger in up to 5.4 % of runs, and do in up to 5.1 % (`benchmarks/coverage.py looks`, exact).
-PART_FOR_A_LOSS = 0.93
+#: Parts of these levels that are used, for counts go in steps: with the whole of them a loss of the margin is ruled out
+#: in up to 5.7 % of runs of 10 to 60 examples at most, and called larger in up to 5.4 % of longer ones. With these
+#: parts all looks together err in at most 5.1 % either way (`benchmarks/coverage.py looks`, exact).
+PART, PART_OF_FEW, FEW, PART_FOR_A_LOSS = 0.96, 0.88, 60, 0.95
 #: Part of a level where several systems are compared: Holm's correction of each look alone would leave 5.6 % for eight.
 PART_FOR_SEVERAL = 0.91
+#: The last look's level as an earlier version declared it: of one system, of several.
+_EARLIER = (0.0411, 0.0374)
 #: What a report leaves out of a comparison where it is not known.
 _UNKNOWN = dict.fromkeys(("dataset", "shape", "difference", "low", "high", "p", "margin"))
 DECIDED = ("better", "non-inferior", "inferior")
@@ -38,7 +41,7 @@ DECIDED = ("better", "non-inferior", "inferior")
 PILOT, PILOT_LEVEL = 40, 0.001
 # `python benchmarks/coverage.py looks` and `second`: examples at most and on average (equal systems) of a run with
 # looks for the power of one that is judged once; examples with two answers of the baseline for those with one.
-_AT_MOST, _ON_AVERAGE, _TWO_ANSWERS = 875 / 840, 697 / 840, 725 / 837
+_AT_MOST, _ON_AVERAGE, _TWO_ANSWERS = 890 / 840, 708 / 840, 725 / 837
 
 
 class ExamplesInLooks:
@@ -70,16 +73,7 @@ class ExamplesInLooks:
     @property
     def design(self) -> list[dict[str, Any]]:
         """The looks, for the manifest."""
-        levels = [round(PART_FOR_SEVERAL * level, 4) for level in LEVELS] if self._several else LEVELS
-        return [
-            {
-                "look": number,
-                "examples": sum(ends),
-                "level": level,
-                "level_of_a_loss": round(PART_FOR_A_LOSS * level, 5),
-            }
-            for number, (ends, level) in enumerate(zip(self.ends, levels, strict=True), 1)
-        ]
+        return [*_levelled([sum(ends) for ends in self.ends], several=self._several)]
 
     def __len__(self) -> int:
         return sum(self.ends[self.count - 1])
@@ -100,6 +94,29 @@ class ExamplesInLooks:
     def unchanged(self) -> bool:
         """Do the facts of the last fingerprint still hold?"""
         return bool(self._source.unchanged())
+
+
+def levels_of_looks(most: int, *, several: bool = False) -> list[tuple[float, float]]:
+    """The one-sided level of each look at a run of at most so many examples, and that of a larger loss there."""
+    part = (PART_OF_FEW if most < FEW else PART) * (PART_FOR_SEVERAL if several else 1.0)
+    levels = [round(part * level, 5) for level in LEVELS]
+    return [(level, round(PART_FOR_A_LOSS * level, 5)) for level in levels]
+
+
+def as_begun(declared: list[dict[str, Any]], before: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """The looks of a run that goes on: as they were declared `before`, where an earlier version declared those of the
+    same examples and as many systems at other levels; else as they are `declared` now.
+    """
+    if before is None or [look["examples"] for look in before] != [look["examples"] for look in declared]:
+        return declared
+    several = declared != [*_levelled([look["examples"] for look in declared], several=False)]
+    same = "level_of_a_loss" not in before[-1] or before[-1]["level"] == _EARLIER[several]
+    return before if same else declared
+
+
+def _levelled(ends: Sequence[int], *, several: bool) -> Iterator[dict[str, Any]]:
+    for number, (examples, level) in enumerate(zip(ends, levels_of_looks(ends[-1], several=several), strict=True), 1):
+        yield {"look": number, "examples": examples, "level": level[0], "level_of_a_loss": level[1]}
 
 
 def _cluster(example: Example, place: int) -> Any:

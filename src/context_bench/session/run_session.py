@@ -281,13 +281,17 @@ def _looks(options: RunOptions, cells: list[Any], source: Any, data: list[Any], 
 
 
 def _same_design(store: Any, name: str | None, manifest: dict[str, Any]) -> None:
-    """Refuse to go on with a run whose looks were declared to be others: its verdicts would not be what they say."""
+    """Refuse to go on with a run whose looks were declared to be others: its verdicts would not be what they say. Of a
+    run that an earlier version began the levels stay.
+    """
     from context_bench.engine import list_runs
-    from context_bench.engine.looks import planned_looks
+    from context_bench.engine.looks import as_begun, planned_looks
 
     before = next((run for run in list_runs(store) if name is not None and run.name == name), None)
     if before is not None and "pilot" in (before.manifest.get("design") or {}) and not planned_looks(before.manifest):
         return  # what follows a pilot is declared after it
+    if before is not None and (looks := planned_looks(manifest)) is not None:
+        manifest["design"]["until_decided"] = as_begun(looks, planned_looks(before.manifest))
     if before is not None and planned_looks(before.manifest) != planned_looks(manifest):
         begun = "with" if planned_looks(before.manifest) is not None else "without"
         raise BadInput(
