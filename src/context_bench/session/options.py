@@ -404,6 +404,9 @@ class WatchOptions(OptionSet):
     max_cost: float | None = own("Most that mirrored requests may cost, in USD.", bounds={})
     seed: int = own("Which turns are mirrored follows from this.")
     holdout: float | None = flag("Share of conversations that go past the proxy, drawn at random: 0.1 is usual.")
+    count_tokens: bool = flag(
+        "Ask the provider's own count of each request that the proxy changed: what was not sent.", False
+    )
     needles: bool = flag("Plant facts in tool results before the proxy, taken out again behind it.", False)
     quiet: bool = own("Nothing on stderr while it runs.")
 

@@ -20,6 +20,6 @@ __getattr__, __dir__ = lazy(
         ".tap_server:serve_tap",
         ".control_api:RemoteTap",
         "context_bench.traffic.watch.watcher:Watch",
-        "context_bench.traffic.watch.watcher:Shadow",
+        "context_bench.traffic.watch.beside:Shadow",
     ],
 )

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
     import asyncio
 
     from context_bench.core.records import Forwarded
-    from context_bench.engine import Store, WatchLog, WatchRecord
+    from context_bench.engine import Store, WatchLog
     from context_bench.traffic.sections.watch_board import Board
+    from context_bench.traffic.watch.beside import ProviderCount, Shadow
     from context_bench.traffic.watch.front_steering import FrontSteering
-    from context_bench.traffic.watch.watcher import Shadow, Watch
+    from context_bench.traffic.watch.watcher import Watch
     from context_bench.wire.turns import Turn
 
 
@@ -43,6 +43,8 @@ def command(context: typer.Context, **given: Any) -> int:
     if options.output not in ("table", "json"):
         raise BadInput(f"watch: --output {options.output!r} is not known; expected table or json")
     if options.show is not None:
+        from context_bench.traffic.sections import print_report
+
         return print_report(options.store, options.show, options.output, options.out)
     if not options.upstream:
         raise BadInput("watch: --upstream is missing; give the provider's base URL, or embedded, echo, scripted:FILE")
@@ -68,10 +70,11 @@ def command(context: typer.Context, **given: Any) -> int:
 
 
 def _check_steering(options: LimitedWatch) -> None:
-    """Both options that steer requests are about a proxy in between."""
+    """Options that steer requests, or count what was not sent, are about a proxy in between."""
     if options.holdout is not None and not 0 < options.holdout < 1:
         raise BadInput(f"watch: --holdout {options.holdout} is no share to hold out; expected between 0 and 1, as 0.1")
-    given = [name for name, value in (("--holdout", options.holdout), ("--needles", options.needles or None)) if value]
+    asked = (("--holdout", options.holdout), ("--needles", options.needles), ("--count-tokens", options.count_tokens))
+    given = [name for name, value in asked if value]
     if given and options.via is None:
         raise BadInput(f"watch: {' and '.join(given)} compare with a proxy, and there is none; name it with --via URL")
 
@@ -101,6 +104,7 @@ class WatchRun:
         from context_bench.llm.prices import rules_date
         from context_bench.llm.spend import SpendLog
         from context_bench.session.run_parts import started_upstream
+        from context_bench.traffic.sections import publish_watch
         from context_bench.traffic.sections.watch_board import Board
 
         prices, spend = self._prices(), SpendLog.of(self.options.spend)
@@ -127,7 +131,7 @@ class WatchRun:
             except StoreUnusable as full:  # what is kept can be read all the same
                 self.notes.append(f"The end of this watch could not be written: {full}")
                 code = code or 1
-            _publish(kept, log.name, settings, self.notes, self.options.output, self.options.out)
+            publish_watch(kept, log.name, settings, self.notes, self.options.output, self.options.out)
         return code
 
     async def _look(self) -> None:
@@ -177,6 +181,7 @@ class WatchRun:
             "client": self.client[0] if self.client else None,
             "holdout": self.options.holdout,
             "needles": self.options.needles or None,
+            **({"provider_count": {"changed": 0}} if self.options.count_tokens else {}),
         }
 
     async def _watch(
@@ -193,12 +198,14 @@ class WatchRun:
         from concurrent.futures import ThreadPoolExecutor
 
         from context_bench.tap.control_api import record_file
+        from context_bench.traffic.watch.beside import ProviderCount
         from context_bench.traffic.watch.watcher import Watch
 
         loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # how a watch without a client ends
             loop.add_signal_handler(each, interrupted.set)
         shadows: list[Shadow] = []
+        beside: list[Shadow | ProviderCount] = []
         limits: WatchedLimits | None = None
 
         async def keep(turns: list[Turn]) -> None:
@@ -216,7 +223,7 @@ class WatchRun:
                 limits.see(turn)
 
         def mirror(mirrored: Any) -> None:
-            for one in shadows:
+            for one in beside:
                 one.offer(mirrored)
 
         async with contextlib.AsyncExitStack() as stack:
@@ -233,7 +240,7 @@ class WatchRun:
                 keep=keep,
                 seen=seen,
                 sink=_prompts_only(sink),
-                mirror=mirror if self.options.shadow else None,
+                mirror=mirror if self.options.shadow or self.options.count_tokens else None,
                 moved=(counted := asyncio.Event()).set,
                 steering=steering,
             )
@@ -253,11 +260,17 @@ class WatchRun:
             self._head(board, watch)
             if self.options.shadow is not None:
                 shadows.append(await self._mirroring(stack, watch, url, prices))
+            beside += shadows
+            if self.options.count_tokens:  # what it found is in the settings, which each record of the watch renews
+                keep_count = partial(settings.__setitem__, "provider_count")
+                beside.append(await stack.enter_async_context(ProviderCount(url, keep_count)))
             show.begin(stack)
             code = await self._until_over(watch, [interrupted, watch.failed, *([limits.crossed] if limits else [])])
-            for one in shadows:
+            for one in beside:
                 await watch.drain()
                 await one.idle(_SHADOW_PATIENCE)
+        for one in beside:
+            settings |= {"provider_count": one.as_dict()} if isinstance(one, ProviderCount) else {}
         for one in shadows:
             self.notes += one.sentences()
         if guard is not None and limits is not None:
@@ -297,7 +310,7 @@ class WatchRun:
 
     async def _mirroring(self, stack: contextlib.AsyncExitStack, watch: Watch, url: str, prices: Any) -> Shadow:
         from context_bench.llm.spend import SpendLimit
-        from context_bench.traffic.watch.watcher import Shadow
+        from context_bench.traffic.watch.beside import Shadow
 
         assert self.options.shadow is not None
         assert self.options.max_cost is not None
@@ -354,21 +367,6 @@ async def _count(watch: Watch, log: WatchLog, moved: asyncio.Event, write: Calla
                 await write(now)
             except StoreUnusable:  # the next record cannot be kept either, and says so
                 continue
-
-
-def _of_killed(found: WatchRecord) -> list[str]:
-    """A sentence on what the records of a watch lack that was ended in the middle."""
-    count = found.settings.get("under_way")
-    if found.status != "interrupted" or not isinstance(count, int):
-        return []
-    if not count:
-        return ["It was killed while no turn was under way: every turn is here."]
-    return [
-        f"It was killed with {count:,} turn{'s' * (count != 1)} under way, which {'are' if count != 1 else 'is'} not "
-        "here: the provider may"
-        " have been asked and paid for them; no client had the end of an answer, but for those that were still "
-        "waiting for calls behind."
-    ]
 
 
 def _prompts_only(sink: Callable[[Forwarded], None] | None) -> Callable[[Forwarded], None] | None:
@@ -434,63 +432,3 @@ class _Shown:
         self._board.head.append(f"Mind: {text}")
         if not (self._silent or self._terminal):
             print(f"Mind: {text}", file=sys.stderr, flush=True)
-
-
-def _about(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "watch": name,
-        **{
-            key: settings.get(key)
-            for key in (
-                "via",
-                "back",
-                "upstream",
-                "record",
-                "prices",
-                "prices_of",
-                "cache_rules_of",
-                "holdout",
-                "spend",
-            )
-        },
-    }
-
-
-def print_report(store: str, name: str, output: str, out: Path | None) -> int:
-    """Print the report of a stored watch: its name, or `last`."""
-    from context_bench.engine import open_store, watch_of
-    from context_bench.engine.store import there
-
-    if not there(store):
-        raise BadInput(f"watch: there is no store at {store}")
-    with open_store(store) as kept:
-        found = watch_of(kept, name)
-        notes = [*found.settings.get("notes", []), *_of_killed(found)]
-        _publish(kept, found.name, found.settings, notes, output, out, status=found.status)
-    return 0
-
-
-def _publish(
-    kept: Store, name: str, settings: dict[str, Any], notes: list[str], output: str, out: Path | None, **more: Any
-) -> None:
-    from context_bench.engine import watched
-    from context_bench.traffic.sections import bills_in_short, prices_of, watched_bills
-    from context_bench.traffic.sections.watch_board import as_json, summary
-
-    between, bodies = settings.get("via") is not None, settings.get("record") in ("redacted", "full")
-    prices = prices_of(settings.get("price"), settings.get("price_model"), settings.get("prices_of"))
-    bills = watched_bills(watched(kept, name, bodies=True), prices, between=between) if bodies else {}
-    about, turns = {**_about(name, settings), **more}, watched(kept, name)
-    if output == "json":
-        text = as_json(turns, about, notes, settings.get("limits"), bills)
-    else:
-        text = summary(turns, about, notes) + bills_in_short(bills, between=between)
-    if out is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    try:
-        out.touch(0o600)
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"watch: the report cannot be written to {out}: {error.strerror or error}") from None

@@ -4,9 +4,12 @@ the prompt cache broke, the dearest items, and what a system achieved of what it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from context_bench.core.errors import BadInput
 from context_bench.core.records import Result
 from context_bench.reports.declared import FigureColumn, ReportContext, columns, declared_table, mapping, section_of
 from context_bench.reports.page import Section
@@ -295,3 +298,84 @@ def _about(bills: Mapping[str, Mapping[str, Any]]) -> str:
     if any(bill.get("partial") for bill in bills.values()):
         found += " Of many sessions only the first were counted; context-bench explain counts all."
     return found
+
+
+# The report of a watch
+# ------------------------------------------------------------------------
+
+
+def _about_watch(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "watch": name,
+        **{
+            key: settings.get(key)
+            for key in (
+                "via",
+                "back",
+                "upstream",
+                "record",
+                "prices",
+                "prices_of",
+                "cache_rules_of",
+                "holdout",
+                "spend",
+            )
+        },
+    }
+
+
+def print_report(store: str, name: str, output: str, out: Path | None) -> int:
+    """Print the report of a stored watch: its name, or `last`."""
+    from context_bench.engine import open_store, watch_of
+    from context_bench.engine.store import there
+
+    if not there(store):
+        raise BadInput(f"watch: there is no store at {store}")
+    with open_store(store) as kept:
+        found = watch_of(kept, name)
+        notes = [*found.settings.get("notes", []), *_of_killed(found)]
+        publish_watch(kept, found.name, found.settings, notes, output, out, status=found.status)
+    return 0
+
+
+def publish_watch(
+    kept: Any, name: str, settings: dict[str, Any], notes: list[str], output: str, out: Path | None, **more: Any
+) -> None:
+    """Print the report of a watch in a store, or write it to `out`."""
+    from context_bench.engine import watched
+    from context_bench.traffic.sections.watch_board import as_json, counted_sentences, summary
+
+    between, bodies = settings.get("via") is not None, settings.get("record") in ("redacted", "full")
+    prices = prices_of(settings.get("price"), settings.get("price_model"), settings.get("prices_of"))
+    bills = watched_bills(watched(kept, name, bodies=True), prices, between=between) if bodies else {}
+    counted = settings.get("provider_count")
+    notes = [*counted_sentences(counted), *notes] if isinstance(counted, dict) else notes
+    about, turns = {**_about_watch(name, settings), **more}, watched(kept, name)
+    if output == "json":
+        text = as_json(turns, about, notes, settings.get("limits"), bills, counted)
+    else:
+        text = summary(turns, about, notes) + bills_in_short(bills, between=between)
+    if out is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        out.touch(0o600)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"watch: the report cannot be written to {out}: {error.strerror or error}") from None
+
+
+def _of_killed(found: Any) -> list[str]:
+    """A sentence on what the records of a watch lack that was ended in the middle."""
+    count = found.settings.get("under_way")
+    if found.status != "interrupted" or not isinstance(count, int):
+        return []
+    if not count:
+        return ["It was killed while no turn was under way: every turn is here."]
+    return [
+        f"It was killed with {count:,} turn{'s' * (count != 1)} under way, which {'are' if count != 1 else 'is'} not "
+        "here: the provider may"
+        " have been asked and paid for them; no client had the end of an answer, but for those that were still "
+        "waiting for calls behind."
+    ]

@@ -244,10 +244,15 @@ def summary(turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str
 
 
 def as_json(
-    turns: Iterable[Turn], about: Mapping[str, Any], notes: Iterable[str] = (), limits: Any = None, bills: Any = None
+    turns: Iterable[Turn],
+    about: Mapping[str, Any],
+    notes: Iterable[str] = (),
+    limits: Any = None,
+    bills: Any = None,
+    counted: Any = None,
 ) -> str:
     """The final report as JSON: `watch`, `total` and `sessions` by arm, `notes`; with limits, how they stand; where
-    replies told them, `quotas`; the `bills` by arm, where bodies were kept.
+    replies told them, `quotas`; the `bills` by arm, where bodies were kept; `provider_count`, where it was asked.
     """
     board = _counted(turns)
     arms: dict[str, Any] = {arm: {"total": figures.as_dict(), "sessions": {}} for arm, figures in board.sums.items()}
@@ -263,8 +268,31 @@ def as_json(
         report["holdout"] = board.bills.as_dict(share)
     report |= {"quotas": quotas} if (quotas := board.quotas.as_dict()) else {}
     report |= {"bill": bills} if bills else {}
+    report |= {"provider_count": counted} if counted else {}
     report |= {} if limits is None else {"limits": limits}
     return json.dumps(json_ready(report), indent=2) + "\n"
+
+
+def counted_sentences(told: Mapping[str, Any]) -> Iterator[str]:
+    """What was not sent by the provider's own count, beside ours, and what it did not count."""
+    changed, counted = int(told.get("changed") or 0), int(told.get("counted") or 0)
+    if counted:
+        theirs, ours = told["provider"], told["ours"]
+        share = f" ({100 * theirs['not_sent'] / theirs['counted']:.1f} %)" if theirs["counted"] else ""
+        yield (
+            f"Not sent, by the provider's own count: {theirs['not_sent']:,} of {theirs['counted']:,} prompt tokens of "
+            f"{counted:,} changed {plural(counted, 'request')}{share}; by our count of the same "
+            f"{ours['not_sent']:,} of {ours['sent']:,}."
+        )
+    elif not changed:
+        yield "The provider's own count was not asked: no request was seen that the proxy had changed."
+    left = told.get("not_counted") or {}
+    if left:
+        number = sum(left.values())
+        why = ", ".join(f"{count:,} × {visible(name, 60)}" for name, count in left.items())
+        yield f"Not counted by the provider: {number:,} changed {plural(number, 'request')} ({why})."
+    if stopped := told.get("stopped"):
+        yield f"No more was asked of its count: {visible(str(stopped), 120)}."
 
 
 def _notes(board: Board, about: Mapping[str, Any], notes: Iterable[str]) -> list[str]:

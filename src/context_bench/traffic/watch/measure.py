@@ -21,7 +21,7 @@ from context_bench.core.tokens import counter_for
 from context_bench.llm.prices import is_priced, profile_for, rule_for
 from context_bench.tap.exchange import SOCKET, Headers
 from context_bench.tap.masking import failure_of, mask_text
-from context_bench.traffic.watch.paired_taps import ArmName, PairedEvent, SeenExchange, likeness
+from context_bench.traffic.watch.paired_taps import ArmName, OwnCall, PairedEvent, SeenExchange, likeness
 from context_bench.traffic.watch.session_context import SessionPlace, Sessions
 from context_bench.wire.apis.shared import Reply, as_dict, load_json
 from context_bench.wire.cache import CacheProfile, LiveCache, Prompts, marks, segments
@@ -126,7 +126,7 @@ class Money(Prices, Protocol):
 @dataclass(frozen=True, slots=True)
 class Mirror:
     """A turn that another arm may be sent too: exactly what the client sent, or the full request that its increment
-    stands for.
+    stands for. `own`: what reached the provider of it, where something stands in between.
     """
 
     method: str
@@ -136,6 +136,7 @@ class Mirror:
     place: SessionPlace
     turn: Turn
     max_tokens: int | None
+    own: OwnCall | None = None
 
 
 def unmeasured(number: int, event: PairedEvent, clock: Clock) -> Turn:
@@ -418,10 +419,19 @@ class TurnMeasure:
         exchange, params = front.exchange, front.request.params
         asked = (params.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
         most = next((value for value in asked if isinstance(value, int) and value > 0), None)
-        if exchange.method == SOCKET:
-            headers = [*exchange.headers, ("Content-Type", "application/json")]
-            return Mirror("POST", exchange.target, headers, front.raw, place, turn, most)
-        return Mirror(exchange.method, exchange.target, exchange.headers, front.raw, place, turn, most)
+        own = _own_of(front, event.calls) if turn.unchanged is False else None
+        method, headers = exchange.method, exchange.headers
+        if method == SOCKET:
+            method, headers = "POST", [*headers, ("Content-Type", "application/json")]
+        return Mirror(method, exchange.target, headers, front.raw, place, turn, most, own)
+
+
+def _own_of(front: SeenExchange, calls: list[SeenExchange]) -> OwnCall | None:
+    exchange = _own_call(front, calls).exchange
+    if (record := exchange.record) is None:
+        return None
+    billed = record.usage.input_tokens if record.usage is not None and _answered(record) else None
+    return OwnCall(record.wire, exchange.target, exchange.headers, record.tokens, billed)
 
 
 def _own_call(front: SeenExchange, calls: list[SeenExchange]) -> SeenExchange:

@@ -15,7 +15,7 @@ from context_bench.core.keys import MOST_BYTES
 from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.llm.background import WorkProcess
 from context_bench.llm.coding import decode
-from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, header
+from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, Headers, header
 from context_bench.tap.record_writer import Observer, Sink, words
 from context_bench.traffic.watch.front_steering import BackSteering, FrontSteering
 from context_bench.traffic.watch.session_context import SessionPlace
@@ -98,6 +98,17 @@ class _Open:
         ):  # an unreadable body is read again only if it has grown
             self._early, self._read_at = request_of(self.front), self.front.body.size
         return self._early
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCall:
+    """The call that stands for the client's own at the provider. `tokens` by our count, `billed` by the provider's."""
+
+    wire: str
+    target: str
+    headers: Headers = field(repr=False)
+    tokens: int | None
+    billed: int | None
 
 
 class Pairing:
