@@ -1,5 +1,5 @@
-"""What is done beside a watch with turns that are over: a share of them is mirrored through another arm, or the
-provider is asked for its own count of them. No client waits for it.
+"""Work beside a watch on turns that are over: a share of them is mirrored through another arm, or the provider is asked
+for its own count of them. No client waits for it.
 """
 
 from __future__ import annotations
@@ -315,6 +315,6 @@ class ProviderCount(_OneByOne):
 
 
 def _question(mirror: Mirror, fields: Collection[str]) -> bytes:
-    """What is to be counted of a request, in another thread: the fields that the count takes."""
+    """The question about a request, made in another thread: the fields that the count takes."""
     body = as_dict(load_json(decode(mirror.body, header(mirror.headers, "content-encoding"))))
     return json.dumps({name: body[name] for name in fields if name in body}).encode()
