@@ -274,7 +274,7 @@ def as_json(
 
 
 def counted_sentences(told: Mapping[str, Any]) -> Iterator[str]:
-    """What was not sent by the provider's own count, beside ours, and what it did not count."""
+    """Say what was not sent by the provider's own count, beside ours, and what it did not count."""
     changed, counted = int(told.get("changed") or 0), int(told.get("counted") or 0)
     if counted:
         theirs, ours = told["provider"], told["ours"]
