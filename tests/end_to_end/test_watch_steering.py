@@ -28,7 +28,7 @@ from context_bench.llm.prices import GenaiPrices
 from context_bench.tap import Tap, Watch
 from context_bench.testing.hostile import Rewriting
 from context_bench.traffic.sections.watch_board import summary
-from context_bench.traffic.watch.front_steering import Conversations, FrontSteering
+from context_bench.traffic.watch.session_context import Conversations, FrontSteering
 from context_bench.wire.apis import Reply, parse_request, render_reply, render_stream, wire_of
 from context_bench.wire.needles import Needles
 from context_bench.wire.turns import Turn, by_session, total

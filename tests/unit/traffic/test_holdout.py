@@ -8,7 +8,7 @@ import pytest
 from context_bench.core.records import Usage
 from context_bench.tap.exchange import UNMATCHED, Exchange
 from context_bench.traffic.sections.watch_board import HoldoutBills, as_json, summary
-from context_bench.traffic.watch.front_steering import Conversations
+from context_bench.traffic.watch.session_context import Conversations
 from context_bench.wire.turns import Turn, total
 
 KEY = b"a key of sixteen"

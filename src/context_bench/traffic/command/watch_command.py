@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from context_bench.engine import Store, WatchLog
     from context_bench.traffic.sections.watch_board import Board
     from context_bench.traffic.watch.beside import ProviderCount, Shadow
-    from context_bench.traffic.watch.front_steering import FrontSteering
+    from context_bench.traffic.watch.session_context import FrontSteering
     from context_bench.traffic.watch.watcher import Watch
     from context_bench.wire.turns import Turn
 
@@ -287,7 +287,7 @@ class WatchRun:
 
     def _steering(self, kept: Store, key: str | None) -> FrontSteering | None:
         from context_bench.engine import newest_turns
-        from context_bench.traffic.watch.front_steering import Conversations, FrontSteering
+        from context_bench.traffic.watch.session_context import Conversations, FrontSteering
         from context_bench.wire.needles import Needles
 
         if key is None:

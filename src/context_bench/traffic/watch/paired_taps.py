@@ -17,8 +17,7 @@ from context_bench.llm.background import WorkProcess
 from context_bench.llm.coding import decode
 from context_bench.tap.exchange import LATE_SECONDS, SOCKET, Exchange, Headers, header
 from context_bench.tap.record_writer import Observer, Sink, words
-from context_bench.traffic.watch.front_steering import BackSteering, FrontSteering
-from context_bench.traffic.watch.session_context import SessionPlace
+from context_bench.traffic.watch.session_context import BackSteering, FrontSteering, SessionPlace
 from context_bench.wire.apis import Reply, parse_request
 from context_bench.wire.apis.shared import load_body
 from context_bench.wire.request import WireRequest

@@ -19,9 +19,9 @@ from context_bench.core.machine import SYSTEM_CLOCK, Clock
 from context_bench.llm.background import Apart, Lost, WorkProcess
 from context_bench.tap.exchange import Exchange
 from context_bench.tap.record_writer import Sink
-from context_bench.traffic.watch.front_steering import FrontSteering
 from context_bench.traffic.watch.measure import PROMPTS, Mirror, Money, TurnMeasure, unmeasured
 from context_bench.traffic.watch.paired_taps import PairedEvent, TapPair
+from context_bench.traffic.watch.session_context import FrontSteering
 from context_bench.wire.turns import Turn
 
 _log = logging.getLogger("context_bench.tap")
