@@ -24,6 +24,7 @@ from markupsafe import Markup, escape
 from context_bench.core.errors import MissingExtra
 from context_bench.core.families import families
 from context_bench.reports import charts
+from context_bench.reports.charts import RowsAt
 from context_bench.reports.page import Card, Chart, Figure, Page, Section, SystemChanges, Table
 from context_bench.reports.visible_text import visible
 
@@ -43,8 +44,9 @@ class DrawnChart:
     narrow: Markup
 
     @classmethod
-    def of(cls, chart: Chart) -> DrawnChart:
-        return cls(chart.title, chart.about, _drawn(chart, charts.WIDE), _drawn(chart, charts.NARROW))
+    def of(cls, chart: Chart, rows_at: RowsAt | None = None) -> DrawnChart:
+        drawn = (_drawn(chart, width, rows_at) for width in (charts.WIDE, charts.NARROW))
+        return cls(chart.title, chart.about, *drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +79,16 @@ class DrawnSection:
     bars: Bars | None
 
     @classmethod
-    def of(cls, section: Section, without: Iterable[Chart] = ()) -> DrawnSection:
-        drawn = [DrawnChart.of(each) for each in section.charts if not any(each is other for other in without)]
+    def of(cls, section: Section, without: Iterable[Chart] = (), rows_at: RowsAt | None = None) -> DrawnSection:
+        drawn = [DrawnChart.of(each, rows_at) for each in section.charts if not any(each is other for other in without)]
         bars = _bars(section.tables[0]) if section.id == "quality" and section.tables else None
         return cls(section.id, section.title, section.about, section.tables, drawn, bars)
 
 
-def _drawn(chart: Chart, width: int) -> Markup:
+def _drawn(chart: Chart, width: int, rows_at: RowsAt | None) -> Markup:
     """The drawing, or a line that says which extra it needs: its figures stand in the tables of the section."""
     try:
-        return Markup(charts.svg(chart, width=width))
+        return Markup(charts.svg(chart, width=width, rows_at=rows_at))
     except MissingExtra as missing:
         return Markup("<p>") + str(missing) + Markup("</p>")
 
@@ -193,13 +195,19 @@ def render(page: Page) -> str:
     )
 
 
-def summary_html(page: Page, *, link: Callable[[SystemChanges], str | None] | None = None) -> Markup:
+def summary_html(
+    page: Page,
+    *,
+    link: Callable[[SystemChanges], str | None] | None = None,
+    rows_at: RowsAt | None = None,
+) -> Markup:
     """The page from its verdicts to its manifest, for a document that brings its own head, style (`style_text`) and
     rows.
 
     `link`: the address of the row that stands for what a system changed; without it the example is named only.
+    `rows_at`: the address of the rows that a mark of a chart stands for.
     """
-    return _summary(page, link, rows_note=None)
+    return _summary(page, link, rows_note=None, rows_at=rows_at)
 
 
 def style_text() -> str:
@@ -233,11 +241,17 @@ def _in_file(change: SystemChanges) -> str | None:
     return None if change.place is None else f"#row-{change.place}"
 
 
-def _summary(page: Page, link: Callable[[SystemChanges], str | None] | None, *, rows_note: str | None) -> Markup:
+def _summary(
+    page: Page,
+    link: Callable[[SystemChanges], str | None] | None,
+    *,
+    rows_note: str | None,
+    rows_at: RowsAt | None = None,
+) -> Markup:
     """`rows_note`: what is said above the rows; `None` for a page without rows."""
     leading = {name for family in families() for name in family.sections.first}
     pictures = [chart for section in page.sections for chart in section.charts if chart.id in _PICTURES]
-    sections = [(section.id in leading, DrawnSection.of(section, pictures)) for section in page.sections]
+    sections = [(section.id in leading, DrawnSection.of(section, pictures, rows_at)) for section in page.sections]
     return Markup(
         environment()
         .get_template("summary.html.j2")
@@ -245,8 +259,8 @@ def _summary(page: Page, link: Callable[[SystemChanges], str | None] | None, *, 
             page=page,
             cards=DrawnCards.of(page.cards),
             controls=[each.text for each in page.verdicts if each.control],
-            overview=DrawnSection.of(page.overview) if page.overview else None,
-            pictures=[DrawnChart.of(each) for each in pictures],
+            overview=DrawnSection.of(page.overview, (), rows_at) if page.overview else None,
+            pictures=[DrawnChart.of(each, rows_at) for each in pictures],
             leading=[section for first, section in sections if first],
             changes=[(change, link(change) if link else None) for change in page.changes],
             sections=[section for first, section in sections if not first and (section.tables or section.charts)],

@@ -11,13 +11,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from cachetools import LRUCache, TLRUCache
 
@@ -395,6 +396,8 @@ def _outcome(work: Callable[[Any], Worked], where: str) -> Worked:
 
 def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
     from context_bench.engine import run_of
+    from context_bench.engine.store.browsing import listed_run
+    from context_bench.engine.store.row_lists import facets
     from context_bench.reports.html_page import summary_html
     from context_bench.reports.page import build_page
     from context_bench.reports.renderers import summarized
@@ -403,7 +406,38 @@ def _summary(store: Any, run: str, result_of: ResultOf) -> Worked:
     record = run_of(store, run)
     page = kept_page_of(store, record.id) or build_page(result_of(store, record))
     page.title, page.details = record.name, None
-    return Worked(str(summary_html(page)), page.facts, _verdicts(page), listed=summarized(page))
+    datasets = facets(store, listed_run(store, record.id)).datasets
+    rows_at = _rows_at(record.id, page.systems, datasets)
+    html = summary_html(page, link=_changed_row(record.id), rows_at=rows_at)
+    return Worked(str(html), page.facts, _verdicts(page), listed=summarized(page))
+
+
+def _rows_at(run: str, systems: Sequence[str], datasets: Sequence[str]) -> Callable[[str], str | None]:
+    """The address of the rows that a mark of a chart stands for; `None` for marks that are of no system, or of a part
+    of the data by which rows are not filtered.
+    """
+
+    def address(rows: str) -> str | None:
+        asked = dict(parse_qsl(rows, errors="surrogatepass"))
+        name = asked.get("system", "")
+        system = name if name in systems else name.partition(" − ")[0].partition(" · ")[0]
+        if system not in systems or asked.get("dataset") not in (None, *datasets):
+            return None
+        return f"/runs/{run}?{urlencode({**asked, 'system': system}, errors='surrogatepass')}#rows"
+
+    return address
+
+
+def _changed_row(run: str) -> Callable[[Any], str | None]:
+    """The address of the rows of an example that a system changed on its way."""
+
+    def address(change: Any) -> str | None:
+        if change.row is None:
+            return None
+        asked = {"system": change.system, "layout": "rows", "q": str(change.row.example_id)}
+        return f"/runs/{run}?{urlencode(asked, errors='surrogatepass')}#rows"
+
+    return address
 
 
 def _comparison(store: Any, before: str, after: str, result_of: ResultOf, force: bool, metric: str) -> Worked:

@@ -25,8 +25,8 @@ def first(store_path):
 
 def lines(text):
     """Example → its cells, in order: what each system's answer says first."""
-    found = {}
-    for line in re.findall(r"<tr><th scope=\"row\">.*?</tr>", text, re.DOTALL):
+    found, table = {}, text.partition('class="rows matrix"')[2]
+    for line in re.findall(r"<tr><th scope=\"row\">.*?</tr>", table, re.DOTALL):
         name = html.unescape(re.search(r">([^<]*)</a></th>", line)[1])
         found[name] = [html.unescape(re.sub("<[^>]*>", " ", cell)).split() for cell in line.split("<td")[2:]]
     return found
@@ -139,3 +139,47 @@ async def test_hostile_names_of_systems_and_texts_stay_text_in_lines(tmp_path):
         assert "<img" not in text
         shown = re.sub(r' value="[^"]*"', "", text)  # what a form sends is the name itself
         assert not {"\x1b", "\u202e"} & set(shown)
+
+
+def links(text):
+    """Address → what the link says of itself, of all links in drawings."""
+    found = re.findall(r'<a href="([^"]*)" aria-label="([^"]*)"><(?:path|circle|rect|line)', text)
+    return {html.unescape(address): html.unescape(name) for address, name in found}
+
+
+async def test_marks_of_charts_lead_to_their_rows(session, first):
+    text = await text_of(session, "/runs/first/summary?part")
+    found = links(text)
+    run = re.search(r"/runs/(\w+)\?", next(iter(found)))[1]
+    difference = next(address for address in found if "change=" in address and "dataset" not in address)
+    assert f"/runs/{run}?system=short&change=gained" in difference or "change=lost" in difference
+    assert found[difference].startswith("Rows: short")
+    change = re.search(r"change=(\w+)", difference)[1]
+    shown = lines(await text_of(session, difference.partition("#")[0]))
+    assert list(shown) == [row.example_id for row in _moved(first, change)][:PAGE]
+    failures = next(address for address in found if "failed=1" in address and "full" in address)
+    listed = await text_of(session, failures.partition("#")[0] + "&layout=rows")
+    assert f"of {sum(bool(row.errors) for row in first if row.system == 'full')} rows" in listed
+    slowest = next(address for address in found if "sort=latency" in address)
+    assert 'aria-sort="descending"' in await text_of(session, slowest.partition("#")[0])
+    for address in found:
+        assert address.startswith(f"/runs/{run}?system=")
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        assert ('role="group"' in drawing[:400]) == ("<a " in drawing)
+        assert "data-rows" not in drawing
+
+
+async def test_marks_of_hostile_systems_lead_to_their_rows_and_nowhere_else(tmp_path):
+    with open_store(tmp_path / "s.db") as store:
+        systems = [Speller(f"a {HOSTILE}"), Speller(f"b {HOSTILE}", 2)]
+        told = manifest(*(each.name for each in systems))
+        await run(store, "one", systems, examples(40), manifest=told)
+    async with Viewer(tmp_path / "s.db", result_of=result_of) as viewer, session_with(viewer) as session:
+        text = await text_of(session, "/runs/one/summary?part")
+        found = links(text)
+        assert found
+        assert "<img" not in text
+        assert "\x1b" not in text
+        assert all(re.match(r"/runs/\w+\?", address) for address in found)
+        for address in list(found)[:3]:
+            await text_of(session, address.partition("#")[0])

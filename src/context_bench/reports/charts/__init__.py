@@ -14,18 +14,18 @@ from __future__ import annotations
 import re
 import textwrap
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from context_bench.core.errors import BadInput, needed
-from context_bench.reports.charts.drawing import Drawing
-from context_bench.reports.charts.style import FONT, INK, PALETTE, TIP, look
+from context_bench.reports.charts.drawing import ROWS, Drawing
+from context_bench.reports.charts.style import FONT, INK, OF_ROWS, PALETTE, TIP, look
 from context_bench.reports.page import Chart, Page, card_chart
 from context_bench.reports.visible_text import visible
 
-__all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "Picture", "charts_of", "chosen", "png", "standalone", "svg"]
+__all__ = ["KINDS", "NARROW", "PALETTE", "WIDE", "Picture", "RowsAt", "charts_of", "chosen", "png", "standalone", "svg"]
 
 #: Kind → the function that draws it.
 KINDS = {
@@ -86,13 +86,34 @@ def chosen(found: Sequence[Chart], kind: str) -> list[Chart]:
     return named
 
 
-def svg(chart: Chart, *, width: int = WIDE) -> str:
+#: Rows that a mark stands for (`drawing.rows_of`) → the address of their list, `None` where there is none.
+RowsAt = Callable[[str], str | None]
+
+
+def svg(chart: Chart, *, width: int = WIDE, rows_at: RowsAt | None = None) -> str:
     """The drawing of a chart as an `<svg>` element, about `width` pixels wide, safe to paste into a page; its text
-    takes the colour of the page around it.
+    takes the colour of the page around it. With `rows_at` its marks are links to the rows that they stand for.
 
     `KeyError` for a kind nobody can draw, `MissingExtra` for one that needs the extra `plots`.
     """
-    return _text(_labelled(_drawn(chart, width, alone=False), f"{chart.title}. {chart.about}"))
+    root = _labelled(_drawn(chart, width, alone=False), f"{chart.title}. {chart.about}")
+    if _linked(root, rows_at):
+        root.set("role", "group")  # the parts of an image are hidden from who reads with a program, links too
+    return _text(root)
+
+
+def _linked(root: ET.Element, rows_at: RowsAt | None) -> bool:
+    """Make links of the marks whose rows have an address, and forget which rows marks stand for. Is there a link?"""
+    found = False
+    for parent in list(root.iter()):
+        for place, mark in enumerate(parent):
+            rows = mark.attrib.pop(ROWS, "")
+            if rows and rows_at is not None and (address := rows_at(rows)) is not None:
+                link = ET.Element("a", {"href": address, "aria-label": f"Rows: {mark.findtext('title') or ''}"})
+                link.append(mark)
+                parent[place] = link
+                found = True
+    return found
 
 
 def standalone(chart: Chart, *, width: int = WIDE, theme: Theme = "light") -> str:
@@ -102,6 +123,7 @@ def standalone(chart: Chart, *, width: int = WIDE, theme: Theme = "light") -> st
     """
     paper, ink = THEMES[theme]
     root = _labelled(_drawn(chart, width, alone=True), f"{chart.title}. {chart.about}")
+    _linked(root, None)
     root.insert(0, ET.Element("rect", {"width": "100%", "height": "100%", "fill": paper}))
     for element in root.iter():
         for name, value in element.attrib.items():
@@ -183,6 +205,9 @@ def _copy(element: ET.Element) -> ET.Element | None:
     )
     made.text, made.tail = element.text, element.tail
     if (told := element.get("aria-label")) is not None and told.startswith(TIP):
-        ET.SubElement(made, "title").text = told.removeprefix(TIP)
+        tip, _, rows = told.removeprefix(TIP).partition(OF_ROWS)
+        ET.SubElement(made, "title").text = tip
+        if rows:
+            made.set(ROWS, rows)
     made.extend(copied for child in element if (copied := _copy(child)) is not None)
     return made

@@ -25,6 +25,7 @@ from context_bench.reports.charts.drawing import (
     Rows,
     percent,
     plain,
+    rows_of,
     shortened,
     signed,
 )
@@ -77,7 +78,8 @@ def draw_failures(chart: Chart, width: int) -> Drawing:
         for kind, times in _failures(parts, name, own):
             share = times / (of[name] or 1)
             tip = f"{classes[kind]}: {times:,} of {of[name] or 1:,} ({100 * share:.1f} %)"
-            drawing.rect(axis.at(start), at - 8, axis.at(share) - axis.at(0), 16, colors[kind], tip)
+            here = rows_of(name, failed="1", **({"q": kind} if kind in own else {}))
+            drawing.rect(axis.at(start), at - 8, axis.at(share) - axis.at(0), 16, colors[kind], tip, rows=here)
             start += share
     drawing.legend(
         [("square", colors[kind], classes[kind]) for kind in colors if kind in common or len(common) > len(own)], width
@@ -209,7 +211,8 @@ def draw_dots(chart: Chart, width: int) -> Drawing:
         tip = f"{name}, {visible(each.dimension, 48)}: {each.score.text}"
         y = at[each.dimension] + _STEP * order[name]
         _interval(drawing, axis, each.score, y, color, 1.75)
-        drawing.mark(shape, axis.at(each.score.value), y, color, tip=tip)
+        here = rows_of(each.name, layout="rows", sort=f"score:{each.dimension}")
+        drawing.mark(shape, axis.at(each.score.value), y, color, tip=tip, rows=here)
     drawing.legend([(*look[name], name) for name in names.shown], width)
     return drawing
 
@@ -241,9 +244,14 @@ def draw_forest(chart: Chart, width: int) -> Drawing:
         tip = f"{names[gap.name]}{where}: {gap.difference.text}, {gap.verdict}, n {gap.n:,}"
         shape, color, filled = "square" if gap.tone == "bad" else "circle", TONES[gap.tone], gap.tone != "neutral"
         _interval(drawing, axis, gap.difference, rows.at[place], color, 2.5)
-        x = axis.at(gap.difference.value)
-        drawing.mark(shape, x, rows.at[place], color, area=80 if filled else 70, filled=filled, tip=tip)
+        x, area = axis.at(gap.difference.value), 80 if filled else 70
+        here = rows_of(gap.name, dataset=gap.group, change=_moved(gap.difference.value))
+        drawing.mark(shape, x, rows.at[place], color, area=area, filled=filled, tip=tip, rows=here)
     return drawing
+
+
+def _moved(difference: float) -> str:
+    return "lost" if difference < 0 else "gained" if difference > 0 else ""
 
 
 def _lines(gaps: Sequence[Gap], names: ShownNames, *, brief: bool) -> tuple[list[ChartRow], list[int]]:
@@ -263,6 +271,10 @@ def _lines(gaps: Sequence[Gap], names: ShownNames, *, brief: bool) -> tuple[list
 _WIDE_SPREAD = 30.0
 #: Below so many seconds at the greatest p95, times are told in milliseconds.
 _SECONDS_FROM = 1.0
+
+
+#: Unit of values whose spread is drawn → what the list of rows sorts by to show them.
+_SORTS = {"seconds": "latency", "usd": "cost", "tokens": "forwarded"}
 
 
 def draw_distribution(chart: Chart, width: int) -> Drawing:
@@ -287,7 +299,8 @@ def draw_distribution(chart: Chart, width: int) -> Drawing:
         for share, figure, reach, thick in (("p95", each.p95, 7, 1.5), ("median", each.median, 9, 3.0)):
             x = axis.at(unit.factor * figure.value)
             tip = f"{names[each.name]}: {share} {unit.text(figure)}, n {each.n:,}"
-            drawing.line((x, at - reach), (x, at + reach), color=color, width=thick, tip=tip)
+            here = rows_of(each.name, layout="rows", sort=_SORTS.get(each.median.unit, ""), order="down")
+            drawing.line((x, at - reach), (x, at + reach), color=color, width=thick, tip=tip, rows=here)
     return drawing
 
 

@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlencode
 
 from context_bench.reports.charts.style import FONT, INK, SIZE, letters, narrow
 
@@ -21,6 +22,9 @@ _LONGEST = 260  # pixels of a name beside the plot
 _GAP = 12
 _WIDE, _BOLD = 1.14, 1.28  # letters of the widest fonts that a reader may have, by those that are usual
 _SWATCH = 12  # pixels of a legend's mark, with the room behind it
+#: Attribute of a mark that tells which rows it stands for (`rows_of`); it leads to them in the viewer, and leaves
+#: before a drawing is written.
+ROWS = "data-rows"
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -64,9 +68,10 @@ class Drawing:
         self._marks: list[ET.Element] = []
         self._left = self._right = self._top = self._foot = 0.0
 
-    def rect(self, x: float, y: float, across: float, down: float, fill: str, tip: str = "") -> None:
+    def rect(self, x: float, y: float, across: float, down: float, fill: str, tip: str = "", *, rows: str = "") -> None:
         """A bar; one that runs to the left is turned round."""
-        self._add("rect", tip, x=min(x, x + across), y=min(y, y + down), width=abs(across), height=abs(down), fill=fill)
+        size = {"width": abs(across), "height": abs(down), "fill": fill}
+        self._add("rect", tip, rows, x=min(x, x + across), y=min(y, y + down), **size)
 
     def line(
         self,
@@ -78,6 +83,7 @@ class Drawing:
         opacity: float = 1,
         dash: str = "",
         tip: str = "",
+        rows: str = "",
     ) -> None:
         """A stroke between two points."""
         more = {"stroke-dasharray": dash} if dash else {}
@@ -85,6 +91,7 @@ class Drawing:
         self._add(
             "line",
             tip,
+            rows,
             **{"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke": color, "stroke-width": width},
             **{"stroke-opacity": opacity, **more},
         )
@@ -105,6 +112,7 @@ class Drawing:
         filled: bool = True,
         tip: str = "",
         opacity: float = 1,
+        rows: str = "",
     ) -> None:
         """A mark of one of the shapes of `style.SHAPES`, of so many square pixels."""
         look: dict[str, object] = (
@@ -113,9 +121,9 @@ class Drawing:
             else {**{"fill": color, "fill-opacity": 0, "stroke": color, "stroke-width": 2}}
         )
         if shape == "circle":
-            self._add("circle", tip, cx=x, cy=y, r=math.sqrt(area / math.pi), **look)
+            self._add("circle", tip, rows, cx=x, cy=y, r=math.sqrt(area / math.pi), **look)
         else:
-            self._add("path", tip, d=_outline(shape, x, y, math.sqrt(area) / 2), **look)
+            self._add("path", tip, rows, d=_outline(shape, x, y, math.sqrt(area) / 2), **look)
 
     def text(
         self,
@@ -215,11 +223,11 @@ class Drawing:
         ET.SubElement(root, "g", {"transform": moved}).extend(self._marks)
         return root
 
-    def _add(self, name: str, tip: str, **attributes: object) -> ET.Element:
+    def _add(self, name: str, tip: str, rows: str = "", /, **attributes: object) -> ET.Element:
         given = {
             key: _number(value) if isinstance(value, int | float) else str(value) for key, value in attributes.items()
         }
-        element = ET.Element(name, given)
+        element = ET.Element(name, given | ({ROWS: rows} if rows else {}))
         if tip:
             ET.SubElement(element, "title").text = tip
         self._marks.append(element)
@@ -273,6 +281,13 @@ class Rows:
             if each.value:
                 made.text(right, at, each.value, anchor=_anchor(other), opacity=0.85)
         return made
+
+
+def rows_of(system: str, **more: str) -> str:
+    """The rows that a mark stands for, as the parameters of their list: those of a system (by the name that a chart has
+    for it), and `change`, `failed`, `q`, `sort` or `order`.
+    """
+    return urlencode({"system": system, **more}, errors="surrogatepass")
 
 
 def cut(words: str, room: float, size: float = SIZE) -> str:

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_bench.reports.charts.drawing import rows_of
 from context_bench.reports.charts.style import (
     INK,
+    OF_ROWS,
     SIZE,
     TIP,
     ShownNames,
@@ -108,7 +110,7 @@ def _record(name: str, point: Point, place: float, frame: _Frame) -> dict[str, A
         "most": min(point.cost.high + shift, frame.x[1]) if both and point.cost.high is not None else None,
         "front": point.front,
         "tip": f"{TIP}{name}: {point.quality.text}, "
-        f"{point.cost.text}{' tokens' if point.cost.unit == 'tokens' else ''}",
+        f"{point.cost.text}{' tokens' if point.cost.unit == 'tokens' else ''}{OF_ROWS}{rows_of(point.name)}",
     }
 
 
@@ -374,7 +376,7 @@ def _record_of_curves(name: str, point: LinePoint, aside: dict[str, float], tip:
         "y": point.y.value,
         "low": point.y.low if whole else None,
         "high": point.y.high if whole else None,
-        "tip": f"{TIP}{name}, {tip} {point.x:,.3g}: {point.y.text}",
+        "tip": f"{TIP}{name}, {tip} {point.x:,.3g}: {point.y.text}{OF_ROWS}{rows_of(point.name)}",
     }
 
 

@@ -23,6 +23,8 @@ MOST = 160  # lines of a chart; what is beyond stands in the table
 
 #: Begins the description of a mark that is to become its tooltip; no other description is shown.
 TIP = "tip:"
+#: Stands between a tooltip and the rows that the mark is of; no text that is shown has it.
+OF_ROWS = "\u2063"
 
 
 def narrow(width: int) -> bool:
