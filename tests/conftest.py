@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +77,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("--quick") and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
         return SLOW.search(collection_path.read_text("utf-8")) is not None or None
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """What is collected stays to the end: nothing of it is looked through for garbage, now or between the tests."""
+    gc.disable()
+    with _translated_once(session.config):
+        found = yield
+    gc.freeze()
+    gc.enable()
+    return found
+
+
+@contextmanager
+def _translated_once(config: pytest.Config) -> Iterator[None]:
+    """In a fresh checkout, one process translates the files of tests and keeps what it made; those beside it wait, and
+    read that. Each for itself takes twice as long.
+    """
+    last = max(Path(__file__).parent.rglob("test_*.py"))
+    kept = any(last.parent.glob(f"__pycache__/{last.stem}.*-pytest-*.pyc"))
+    if not hasattr(config, "workerinput") or sys.dont_write_bytecode or kept:
+        yield
+        return
+    with (Path(config.option.basetemp).parent / "translating").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(scope="session")

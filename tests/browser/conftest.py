@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, LocatorAssertions, Page, Request
 
 HERE = Path(__file__).parent
 AXE = HERE / "node_modules" / "axe-core" / "axe.min.js"
@@ -34,6 +36,15 @@ SERIOUS = """async (rules) => {
   return found.map(({id, impact, nodes}) => `${impact}: ${id}: ` + nodes.slice(0, 3).map(({html, failureSummary}) =>
     `${html.slice(0, 200)} (${failureSummary.slice(0, 400)})`).join(" | ") + (nodes.length > 3 ? ` and ${nodes.length - 3} more` : ""));
 }"""  # noqa: E501
+
+
+def expect(what: Any) -> LocatorAssertions:
+    """Playwright's `expect`. It is loaded where a test asks, for it takes a second of every process that only collects
+    tests.
+    """
+    from playwright.sync_api import expect
+
+    return expect(what)
 
 
 def overflow(page: Page) -> int:
@@ -99,6 +110,8 @@ def browser() -> Iterator[Browser]:
     """Closed at the end of its file: Playwright keeps an event loop in the thread, which tests elsewhere need for their
     own.
     """
+    from playwright.sync_api import expect, sync_playwright
+
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
 from context_bench.__main__ import main
 from context_bench.reports import to_html
@@ -16,7 +15,7 @@ from context_bench.traces.reports.trace_page import to_html as traces_html
 
 from ..unit.traces.trace_runs import scored
 from . import material
-from .conftest import overflow
+from .conftest import expect, overflow
 
 pytestmark = pytest.mark.program("chromium")
 ROWS = "#rows tbody tr[id^=row-]"

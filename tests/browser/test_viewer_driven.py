@@ -9,14 +9,13 @@ import re
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import expect
 
 from context_bench.llm.background import run_sync
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
 
 from . import material
-from .conftest import overflow
+from .conftest import expect, overflow
 
 pytestmark = pytest.mark.program("chromium")
 

@@ -12,7 +12,6 @@ import time
 import urllib.request
 from pathlib import Path
 
-import bpe_openai
 import pytest
 
 from context_bench.__main__ import main
@@ -21,6 +20,7 @@ from context_bench.llm.background import run_sync
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.hostile import MisbehavingProxy
+from outside_count import tokens
 
 QUESTIONS = {
     f"What is the word of box {i}?": {"answer": f"word{i}", "evidence": f"Box {i} holds word{i}"} for i in range(8)
@@ -73,10 +73,9 @@ def test_the_cost_cap_stops_to_the_cent(place):
     """
     counted = ModelServer(Scripted({"default": "one two three four"}))
     run_sync(counted.start())
-    encoding = bpe_openai.get_encoding("o200k_base")
 
     def dollars(request, reply_tokens):
-        return len(encoding.encode(request.text)) * 1e-3 + reply_tokens * 1e-2
+        return tokens(request.text) * 1e-3 + reply_tokens * 1e-2
 
     try:
         price = ("--price", "m=1000,10000", "--max-tokens", "10")
@@ -90,7 +89,7 @@ def test_the_cost_cap_stops_to_the_cent(place):
     assert whole == 0
     spent = sum(dollars(request, 4) for request in counted.requests)
     assert spent <= cap
-    prompts = [len(encoding.encode(request.text)) for request in counted.requests]
+    prompts = [tokens(request.text) for request in counted.requests]
     assert spent + (round(1.5 * max(prompts)) + 8 + 32) * 1e-3 + 10 * 1e-2 > cap
     assert 2 <= len(prompts) < 6
     rows = report()["rows"]
@@ -218,9 +217,8 @@ def test_a_dry_run_counts_the_judges_money_too(place, model, capsys):
         assert bench(model, "--dry-run", "--price", "m=1000,2000", "--max-tokens", "10", *more) == 0
         return float(re.search(r"worst-case money: \$([\d.,]+)", capsys.readouterr().out)[1])
 
-    encoding = bpe_openai.get_encoding("o200k_base")
     examples = [json.loads(line) for line in (place / "boxes.jsonl").read_text().splitlines()]
-    prompts = [len(encoding.encode(prompt_for(example, {"response": ""}))) for example in examples]
+    prompts = [tokens(prompt_for(example, {"response": ""})) for example in examples]
     judges = sum((round(1.5 * (tokens + 10)) + 40) * 1000 + 16 * 2000 for tokens in prompts) / 1e6
     judged = forecast("--judge-url", model.url, "--judge-model", "m")
     assert judged - forecast() == pytest.approx(judges, abs=0.011)

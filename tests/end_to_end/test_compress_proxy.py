@@ -8,7 +8,6 @@ import json
 import socket
 from contextlib import contextmanager
 
-import bpe_openai
 import pytest
 
 from context_bench.__main__ import main
@@ -19,9 +18,9 @@ from context_bench.datasets.recorded import RecordedSessions
 from context_bench.llm.background import run_sync
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
+from outside_count import tokens
 
 SESSION = "bundled:sessions/order-sync-zh"
-COUNT = bpe_openai.get_encoding("o200k_base")
 
 
 def third_party(body):
@@ -87,17 +86,17 @@ def canonical(value):
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def tokens(body):
+def tokens_of(body):
     """By the documented rule, with another tokenizer library and none of our readers."""
-    total = len(COUNT.encode(canonical(body["tools"])))
+    total = tokens(canonical(body["tools"]))
     for message in body["messages"]:
-        total += len(COUNT.encode(message.get("content") or ""))
+        total += tokens(message.get("content") or "")
         if message.get("tool_calls"):
             calls = [
                 {"id": c["id"], **{name: c["function"][name] for name in ("name", "arguments")}}
                 for c in message["tool_calls"]
             ]
-            total += len(COUNT.encode(canonical(calls)))
+            total += tokens(canonical(calls))
     return total
 
 
@@ -138,12 +137,14 @@ def test_one_command_measures_a_proxy_and_names_its_role_changes(tmp_path, port)
     said = sum(message["role"] == "assistant" for body in whole.values() for message in body["messages"])
     assert report["wire"]["theirs"]["violations"] == {"assistant_role_changed": said, "system_role_lost": len(theirs)}
     assert report["wire"]["full"].get("violations") is None
-    assert report["wire"]["theirs"]["forwarded"] == sum(map(tokens, asked.values()))
-    assert report["wire"]["theirs"]["sent"] == report["wire"]["full"]["forwarded"] == sum(map(tokens, whole.values()))
+    assert report["wire"]["theirs"]["forwarded"] == sum(map(tokens_of, asked.values()))
+    assert (
+        report["wire"]["theirs"]["sent"] == report["wire"]["full"]["forwarded"] == sum(map(tokens_of, whole.values()))
+    )
 
     for name, row in theirs.items():
         facts, cut = row["metadata"], sized[name]["metadata"]
-        gone = tokens(whole[name]) - tokens(asked[name])
+        gone = tokens_of(whole[name]) - tokens_of(asked[name])
         assert gone > 0
         assert facts["tokens_before"] == full[name]["metadata"]["tokens_after"]
         assert facts["tokens_after"] == facts["tokens_before"] - gone

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import bpe_openai
 import pytest
 
 from context_bench.llm.responders import Echo
 from context_bench.llm.servers import ModelServer, Received
+from outside_count import tokens
 
 pytestmark = pytest.mark.vendor("kompact")
 
@@ -125,24 +125,23 @@ def by_case(server: ModelServer) -> dict[tuple[str, str], Received]:
     return found
 
 
-def tokens(body: dict) -> int:
+def tokens_of(body: dict) -> int:
     """By the documented rule, with another tokenizer library and none of our readers."""
-    count = bpe_openai.get_encoding("o200k_base").encode
 
     def canonical(value: object) -> str:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
-    total = len(count(canonical(body["tools"])))
+    total = tokens(canonical(body["tools"]))
     for message in body["messages"]:
         content = message.get("content") or ""
         total += sum(
-            len(count(text)) for text in ([content] if isinstance(content, str) else [part["text"] for part in content])
+            tokens(text) for text in ([content] if isinstance(content, str) else [part["text"] for part in content])
         )
         calls = [
             {"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}}
             for c in message.get("tool_calls") or []
         ]
-        total += len(count(canonical(calls))) if calls else 0
+        total += tokens(canonical(calls)) if calls else 0
     return total
 
 
@@ -166,8 +165,8 @@ async def test_kompact_is_measured_as_it_is(tmp_path):
             for before, after in zip(ours["messages"], theirs["messages"], strict=True)
             if before["role"] != after["role"]
         ]
-        assert wire["sent"] == sum(tokens(ours) for ours, _ in pairs)
-        assert wire["forwarded"] == sum(tokens(theirs) for _, theirs in pairs)
+        assert wire["sent"] == sum(tokens_of(ours) for ours, _ in pairs)
+        assert wire["forwarded"] == sum(tokens_of(theirs) for _, theirs in pairs)
         assert wire["role_changes"] == len(changed)
         assert ("assistant", "user") in changed
         assert wire["forwarded"] < wire["sent"]

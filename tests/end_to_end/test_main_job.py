@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 
-import bpe_openai
 import pytest
 
 from context_bench.__main__ import main
@@ -19,13 +18,9 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.testing.hostile import MisbehavingProxy
+from outside_count import tokens
 
 COLOURS = ["amber", "birch", "coral", "delft", "ebony", "fawn", "green", "hazel"]
-COUNT = bpe_openai.get_encoding("o200k_base")
-
-
-def tokens(text: str) -> int:
-    return len(COUNT.encode(text))
 
 
 def sentence(i: int) -> str:

@@ -9,7 +9,6 @@ import socket
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 
-import bpe_openai
 import pytest
 
 from context_bench.__main__ import main
@@ -19,15 +18,11 @@ from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.tap import Tap
 from context_bench.testing.hostile import MisbehavingProxy, Rewriting, in_body
+from outside_count import tokens
 
-COUNT = bpe_openai.get_encoding("o200k_base")
 TOOLS = [
     {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}}
 ]
-
-
-def tokens(text):
-    return len(COUNT.encode(text))
 
 
 def canonical(value):

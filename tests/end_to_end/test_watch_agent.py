@@ -11,12 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bpe_openai
 import pytest
 
 from context_bench.llm.scripted import Scripted
 from context_bench.llm.servers import ModelServer
 from context_bench.testing.hostile import MisbehavingProxy
+from outside_count import tokens
 
 pytestmark = pytest.mark.vendor("mini-swe-agent")
 
@@ -172,20 +172,19 @@ def free_port() -> int:
 
 def counted(bodies: list[bytes]) -> int:
     """Tokens of the bodies by the documented rule, counted with another library and without our readers."""
-    count = bpe_openai.get_encoding("o200k_base").encode
     total = 0
     for raw in bodies:
         body = json.loads(raw)
         for message in body["messages"]:
             content = message.get("content") or ""
             texts = [content] if isinstance(content, str) else [part["text"] for part in content]
-            total += sum(len(count(text)) for text in texts)
+            total += sum(tokens(text) for text in texts)
             calls = [
                 {"id": c["id"], **{k: c["function"][k] for k in ("name", "arguments")}}
                 for c in message.get("tool_calls") or []
             ]
-            total += len(count(canonical(calls))) if calls else 0
-        total += len(count(canonical(body["tools"])))
+            total += tokens(canonical(calls)) if calls else 0
+        total += tokens(canonical(body["tools"]))
     return total
 
 

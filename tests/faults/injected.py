@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import struct
+import sys
 from pathlib import Path
 
 from sqlalchemy import event
@@ -102,6 +103,7 @@ def arm(fault):
     the kernel kills who writes a file beyond so many bytes; `pages`: largest database; `memory`: most bytes that may be
     added to the address space; `modes_hold`: even root is kept out of what a file's mode forbids.
     """
+    sys.dont_write_bytecode = True  # a module cut short by a limit below would end every later command
     told = {}
     if fault.get("record"):
         told["writes"] = []

@@ -52,12 +52,15 @@ from .working import Panic, Unmovable, Worker
 
 MB = 10**6
 HEAD = b'{"model":"gpt-4o-mini","messages":[{"role":"user","content":"'
-WIDE = b'{"model":"gpt-4o-mini","messages":[],"more":[' + b"[]," * (5 * MB) + b"[]]}"
 REPLY = b'{"model":"gpt-4o-mini","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"%b"}}]%b}'  # noqa: E501
 
 
 def asked(text: bytes) -> bytes:
     return HEAD + text + b'"}]}'
+
+
+def wide_body() -> bytes:
+    return b'{"model":"gpt-4o-mini","messages":[],"more":[' + b"[]," * (5 * MB) + b"[]]}"
 
 
 def packed(data: bytes) -> bytes:
@@ -118,20 +121,21 @@ def test_ordinary_bodies_of_16_megabytes_are_read(text):
 @pytest.mark.parametrize(
     "body",
     [
-        WIDE,
-        b"[" + b"{}," * (4 * MB) + b"1]",
-        b"[" + b'"",' * (4 * MB) + b"1]",
-        b"[" + b"1," * (6 * MB) + b"1]",
-        b'{"a":"' + b"\\\\" * MB + b'","b":[' + b'"\\"",' * (3 * MB) + b"1]}",
-        b"[" * (10 * MB) + b"]" * (10 * MB),
-        b'"' + b"a" * 21 * 2**20 + b'"',
+        wide_body,
+        lambda: b"[" + b"{}," * (4 * MB) + b"1]",
+        lambda: b"[" + b'"",' * (4 * MB) + b"1]",
+        lambda: b"[" + b"1," * (6 * MB) + b"1]",
+        lambda: b'{"a":"' + b"\\\\" * MB + b'","b":[' + b'"\\"",' * (3 * MB) + b"1]}",
+        lambda: b"[" * (10 * MB) + b"]" * (10 * MB),
+        lambda: b'"' + b"a" * 21 * 2**20 + b'"',
     ],
     ids=["lists", "objects", "texts", "numbers", "escapes", "deep", "long"],
 )
 def test_what_would_need_too_much_memory_is_refused_before_it_is_built(body):
+    made = body()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     with pytest.raises(TooLarge, match="too large"):
-        load_body(body)
+        load_body(made)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 1.0
 
 
@@ -279,13 +283,14 @@ def told(body: bytes, *headers: str, kind: str = "application/json") -> bytes:
 
 
 GZIP = "Content-Encoding: gzip"
+#: name → how it is made: when a test asks, since they are large
 REPLIES = {
-    "wide": told(packed(REPLY % (b"Four.", b',"more":[' + b"[]," * (20 * MB) + b"[]]")), GZIP),
-    "long": told(packed(REPLY % (b"a" * 200 * MB, b"")), GZIP),
-    "plain": told(REPLY % (b"word " * 6 * MB, b"")),
-    "answer": told(REPLY % (b"word " * MB, b"")),
-    "event": told(b"data: " + b"x" * 30 * MB, kind="text/event-stream"),
-    "usage": told(
+    "wide": lambda: told(packed(REPLY % (b"Four.", b',"more":[' + b"[]," * (20 * MB) + b"[]]")), GZIP),
+    "long": lambda: told(packed(REPLY % (b"a" * 200 * MB, b"")), GZIP),
+    "plain": lambda: told(REPLY % (b"word " * 6 * MB, b"")),
+    "answer": lambda: told(REPLY % (b"word " * MB, b"")),
+    "event": lambda: told(b"data: " + b"x" * 30 * MB, kind="text/event-stream"),
+    "usage": lambda: told(
         packed(REPLY % (b"Four.", b',"usage":{"prompt_tokens_details":[' + b"{}," * (9 * MB) + b"{}]}")), GZIP
     ),
 }
@@ -293,7 +298,7 @@ REPLIES = {
 
 @pytest.mark.parametrize("name", REPLIES)
 async def test_a_reply_of_more_than_a_model_says_is_one_failure_at_once(name):
-    server = await hostile(REPLIES[name])
+    server = await hostile(REPLIES[name]())
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     async with ChatClient(url, max_retries=3, timeout=20) as client:
@@ -318,7 +323,7 @@ async def post(url: str, body: bytes, **headers: str) -> bytes:
 async def test_what_is_too_large_is_relayed_as_it_came_and_said():
     async with Tap("echo", record="full") as tap:
         await post(tap.url, asked(b"hello"))
-        await post(tap.url, WIDE)
+        await post(tap.url, wide_body())
         await post(tap.url, packed(asked(b"a" * 30 * MB)), Content_Encoding="gzip")
         await post(tap.url, asked(b"word " * 5 * MB))
         await post(tap.url, asked(b"hello"))
@@ -326,7 +331,7 @@ async def test_what_is_too_large_is_relayed_as_it_came_and_said():
         records = tap.records
     assert [record.facts.get("unread", "")[:9] for record in records] == ["", *["too large"] * 3, ""]
     assert records[0].tokens == records[-1].tokens
-    assert [record.bytes_in for record in records][1] == len(WIDE)
+    assert [record.bytes_in for record in records][1] == len(wide_body())
     assert observed([], records)["oversized"] == sum(record.oversized for record in records) >= 3
     assert not_compared(1) == "1 body not compared: too large"
     assert not_compared(1_200) == "1,200 bodies not compared: too large"
@@ -724,7 +729,7 @@ def test_the_tap_stays_small_and_answers_others(tmp_path):
             waits: list[float] = []
             bombs = [
                 post(url, packed(asked(b"a" * 20 * MB)), Content_Encoding="gzip"),
-                post(url, packed(WIDE), Content_Encoding="gzip"),
+                post(url, packed(wide_body()), Content_Encoding="gzip"),
                 post(url, b"[" * 9 * MB),
                 post(url, b'{"model":"gpt-4o-mini","messages":[%b]}' % b",".join([asked(b"a" * 900_000)[35:-2]] * 8)),
             ]

@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -59,7 +60,9 @@ def program() -> str | None:
     return _version(PACKAGE)
 
 
+@cache
 def _version(name: str) -> str | None:
+    """Read once: what is imported stays what it is, and a package's description is read in a thousandth of a second."""
     try:
         return version(name)
     except PackageNotFoundError:

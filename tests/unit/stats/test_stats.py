@@ -335,6 +335,15 @@ def test_bootstrap_repeats_with_its_seed_and_matches_scipy():
     assert (first[:, 0] / 60).std() == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 3, 64, 255, 256, 300, 512, 513])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_clusters_are_drawn_as_numpy_draws_them_row_by_row(groups, seed):
+    generator = np.random.Generator(np.random.SFC64(seed))
+    rows = [generator.integers(0, groups, groups, dtype=np.uint16) for _ in range(700)]
+    sums = stats.resampled_sums(np.arange(float(groups))[:, None], 700, seed)
+    assert [row.sum() for row in rows] == sums[:, 0].tolist()
+
+
 def test_bootstrap_memory_stays_small():
     columns = np.random.default_rng(0).random((5000, 3))
     tracemalloc.start()
