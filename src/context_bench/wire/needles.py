@@ -42,6 +42,7 @@ _LETTER = re.compile(rb"\w")
 #: Characters of a text's beginning that it is looked for by, and of either end that its needle follows from.
 _SOUGHT, _NAMED_BY = 48, 64
 _REMEMBERED, _ALIKE = 20_000, 16  # keys in all, and needles of one key
+_CONVERSATIONS, _KEPT = 16, 16 * 2**20  # whose last turns are kept, and bytes of these in all
 _RETURNED = frozenset({"function_call_output", "custom_tool_call_output"})
 _MODELS_OWN = frozenset({"reasoning", "function_call", "custom_tool_call"})
 
@@ -62,6 +63,19 @@ class _Result(NamedTuple):
     holder: Any
     place: Any
     age: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The beginning of a request, up to the end of the last text with a needle: as it came, with its needles, and with
+    these alone in the place of their texts (see `Needles._written`). `digits`: of each needle, in order.
+    """
+
+    wire: str
+    body: bytes
+    planted: bytes
+    outline: bytes
+    digits: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +106,7 @@ class Needles:
     _tails: OrderedDict[bytes, tuple[bytes, ...]] = field(default_factory=OrderedDict)
     _checks: dict[str, str] = field(default_factory=dict)
     _names: dict[tuple[str, int, str, str], str] = field(default_factory=dict)
+    _turns: list[_Turn] = field(default_factory=list)  # the latest first
 
     def name(self, call: str, text: str) -> str:
         """The 24 digits of the needle of a tool result: 16 that name it and 8 that only the key can add."""
@@ -116,37 +131,54 @@ class Needles:
         """Put a needle into each longer tool result. Raises `NotPlanted`."""
         if len(body) > LARGEST:
             raise NotPlanted("too large")
-        if _HEAD in body:
+        # a turn of a conversation begins as the last one did, whose needles stand
+        turns = [turn for turn in self._turns if turn.wire == wire and body.startswith(turn.body)]
+        last = max(turns, key=lambda turn: len(turn.body), default=None)
+        if last is not None and (planted := self._planted(last, body)) is not None:
+            return planted
+        planted = self._planted(_Turn(wire, b"", b"", b"", ()), body)
+        assert planted is not None, "no needle was there before"
+        return planted
+
+    def _planted(self, turn: _Turn, body: bytes) -> Planted | None:
+        """A body that begins as `turn` does. `None` where its needles are not the first ones of this body, too."""
+        begun = len(turn.body)
+        if body.find(_HEAD, begun) >= 0:
             raise NotPlanted("the request holds such a marker itself")
         try:
-            read = load_body(body)
+            # with needles in place of texts, what is around them reads as it would with the texts
+            read = load_body(turn.outline + body[begun:] if begun else body)
         except (ValueError, RecursionError):
             raise NotPlanted("not readable") from None
-        results = _results(wire, read)
+        known = [(_HEAD + digits + _TAIL).decode() for digits in turn.digits]
+        results = _results(turn.wire, read, frozenset(known))
         if not results:
             raise NotPlanted("no tool result of plain text long enough")
-        written, outline, needles = self._written(body, results)
+        if [result.text for result in results[: len(known)]] != known or not all(map(self._remembers, turn.digits)):
+            return None
+        made = self._written(turn, body, results[len(known) :]) if len(results) > len(known) else turn
+        rest = body[len(made.body) :]
         try:
-            same = load_json(outline) == read
+            same = made is turn or load_json(made.outline + rest) == read
         except (ValueError, RecursionError):
             same = False
         if not same:  # a literal was taken for another one
             raise NotPlanted("not told apart from another text")
-        return Planted(written, needles)
+        self._keep(made, turn)
+        needles = zip(made.digits, results, strict=True)
+        return Planted(made.planted + rest, tuple((digits.decode(), result.age) for digits, result in needles))
 
-    def _written(self, body: bytes, results: list[_Result]) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
-        """The body with needles, an outline of it, and the needles.
+    def _written(self, turn: _Turn, body: bytes, results: list[_Result]) -> _Turn:
+        """The beginning of the body with needles in these results, too.
 
         The outline has a needle alone in the place of each of these texts, and so has what was read. A needle stands
         nowhere else in the body: if the outline reads as that, the bytes that were written to are these texts' own, and
         nothing else has changed. It is read in a fraction of the time that the whole body takes.
         """
-        pieces: list[bytes] = []
-        outline: list[bytes] = []
-        needles: list[tuple[str, int]] = []
-        end = over = 0  # of what is in `pieces`, and in `outline`
+        pieces, outline, digits = [turn.planted], [turn.outline], [*turn.digits]
+        end = over = len(turn.body)  # of what is in `pieces`, and in `outline`
         writers: list[_Writer] = [_json, _ascii_json, _html_safe_json]
-        for call, text, holder, place, age in results:
+        for call, text, holder, place, _ in results:
             name = self.name(call, text)
             # results stand in the order in which they were read
             start, literal = _found(body, text, over, writers)
@@ -155,12 +187,21 @@ class Needles:
             pieces += (body[end:line], written, b"\\n")
             outline += (body[over : start + 1], written, b'"')
             end, over = line, start + len(literal)
-            digits = written[len(_HEAD) : -len(_TAIL)]
-            if digits not in self._heads.get(digits[:_DIGITS], ()):  # else as in an earlier turn
-                self._remember(digits, body[end - _BESIDE : end], body[end : end + _BESIDE])
-            needles.append((name, age))
+            digits.append(written[len(_HEAD) : -len(_TAIL)])
+            if not self._remembers(digits[-1]):  # else as in an earlier turn
+                self._remember(digits[-1], body[end - _BESIDE : end], body[end : end + _BESIDE])
             holder[place] = needle
-        return b"".join([*pieces, body[end:]]), b"".join([*outline, body[over:]]), tuple(needles)
+        planted = b"".join([*pieces, body[end:over]])
+        return _Turn(turn.wire, body[:over], planted, b"".join(outline), tuple(digits))
+
+    def _keep(self, turn: _Turn, last: _Turn) -> None:
+        others = [kept for kept in self._turns if kept is not last and kept.body != turn.body]
+        self._turns = [turn, *others[: _CONVERSATIONS - 1]]
+        while len(self._turns) > 1 and sum(len(kept.body) for kept in self._turns) > _KEPT:
+            self._turns.pop()
+
+    def _remembers(self, digits: bytes) -> bool:
+        return digits in self._heads.get(digits[:_DIGITS], ())
 
     def _remember(self, digits: bytes, before: bytes, after: bytes) -> None:
         for kept, piece, beside in ((self._heads, digits[:_DIGITS], before), (self._tails, digits[-_DIGITS:], after)):
@@ -310,8 +351,10 @@ def _html_safe_json(text: str) -> bytes:
     return written.replace("\u2028".encode(), b"\\u2028").replace("\u2029".encode(), b"\\u2029")
 
 
-def _results(wire: str, body: Any) -> list[_Result]:
-    """Texts of the tool results of a request that are worth shortening, in its order."""
+def _results(wire: str, body: Any, known: frozenset[str] = frozenset()) -> list[_Result]:
+    """Texts of the tool results of a request that are worth shortening, in its order, or are `known` needles in the
+    place of such.
+    """
     if not isinstance(body, OBJECT):
         return []
     steps = as_list(body.get("input" if wire == "openai-responses" else "messages"))
@@ -327,38 +370,41 @@ def _results(wire: str, body: Any) -> list[_Result]:
             speaking = True
         else:
             speaking = False
-            read(step, age, found)
+            read(step, age, known, found)
     return found[::-1]
 
 
 # Each of these adds the texts of one step to those found, the last first
 
 
-def _of_chat(message: dict[str, Any], age: int, found: list[_Result]) -> None:
+def _of_chat(message: dict[str, Any], age: int, known: frozenset[str], found: list[_Result]) -> None:
     if message.get("role") == "tool":
-        _texts(message, "content", message.get("tool_call_id"), age, found)
+        _texts(message, "content", message.get("tool_call_id"), age, known, found)
 
 
-def _of_anthropic(message: dict[str, Any], age: int, found: list[_Result]) -> None:
+def _of_anthropic(message: dict[str, Any], age: int, known: frozenset[str], found: list[_Result]) -> None:
     for block in reversed(as_list(message.get("content"))):
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            _texts(block, "content", block.get("tool_use_id"), age, found)
+            _texts(block, "content", block.get("tool_use_id"), age, known, found)
 
 
-def _of_responses(item: dict[str, Any], age: int, found: list[_Result]) -> None:
+def _of_responses(item: dict[str, Any], age: int, known: frozenset[str], found: list[_Result]) -> None:
     if item.get("type") in _RETURNED:
-        _texts(item, "output", item.get("call_id"), age, found)
+        _texts(item, "output", item.get("call_id"), age, known, found)
 
 
-def _texts(holder: dict[str, Any], place: str, call: Any, age: int, found: list[_Result]) -> None:
+def _texts(
+    holder: dict[str, Any], place: str, call: Any, age: int, known: frozenset[str], found: list[_Result]
+) -> None:
     """A result that is a plain text, or such texts among its parts."""
     content = holder.get(place)
     if isinstance(content, str):
-        if _is_plain(content):
+        if content in known or _is_plain(content):
             found.append(_Result(str(call), content, holder, place, age))
     elif isinstance(content, list):
         for part in reversed(content):
-            if isinstance(part, dict) and isinstance(text := part.get("text"), str) and _is_plain(text):
+            text = part.get("text") if isinstance(part, dict) else None
+            if isinstance(text, str) and (text in known or _is_plain(text)):
                 found.append(_Result(str(call), text, part, "text", age))
 
 

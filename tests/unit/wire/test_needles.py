@@ -101,6 +101,59 @@ def test_the_same_result_holds_the_same_bytes_in_every_turn(wire):
     assert Needles(b"another key ....").plant(wire, orjson.dumps(request_of(wire, contents))).body != bodies[-1]
 
 
+def outcome(needles: Needles, wire: str, body: bytes) -> object:
+    try:
+        return needles.plant(wire, body)
+    except NotPlanted as failure:
+        return str(failure)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(WIRES),
+    st.sampled_from(sorted(WRITERS)),
+    st.lists(LONG | TEXTS | PARTS | st.none(), max_size=6),
+    st.lists(st.integers(0, 6), min_size=1, max_size=8),
+)
+def test_what_earlier_turns_taught_changes_no_byte(wire, writer, contents, turns):
+    """Turns grow, come again, and go back to an earlier place of the conversation."""
+    taught = Needles(KEY)
+    for turn in turns:
+        body = WRITERS[writer](request_of(wire, contents[:turn]))
+        assert outcome(taught, wire, body) == outcome(Needles(KEY), wire, body)
+
+
+def test_a_turn_that_takes_back_what_an_earlier_one_said_is_read_anew():
+    begun = request_of("openai-chat", [listing("a"), listing("b")])
+    first = orjson.dumps(begun)
+    at = first.rindex(b'"}]')
+    # the same bytes up to the end of the last text; then its object says something else
+    for rest in (
+        b'","content":"taken back"}]}',
+        b'","content":' + orjson.dumps(listing("c")) + b"}]}",
+        b'","role":"user"}]}',
+        b'"},{"role":"tool","tool_call_id":"call 1","content":' + orjson.dumps(listing("b")) + b"}]}",
+        b'"},{"role":"tool","content":"cbn-' + b"0" * 24 + b'-nbc"}]}',
+        b'"}',
+        b"",
+    ):
+        body = first[:at] + rest
+        needles = Needles(KEY)
+        needles.plant("openai-chat", first)
+        assert outcome(needles, "openai-chat", body) == outcome(Needles(KEY), "openai-chat", body)
+        assert (
+            needles.remove(getattr(outcome(needles, "openai-chat", body), "body", body)).body == body or b"cbn-" in body
+        )
+
+
+def test_what_is_kept_of_turns_is_bounded():
+    needles = Needles(KEY)
+    for number in range(40):
+        needles.plant("openai-chat", orjson.dumps(request_of("openai-chat", [listing(f"{number} of many", 20_000)])))
+    assert len(needles._turns) <= 16
+    assert sum(len(turn.body) for turn in needles._turns) <= 16 * 2**20
+
+
 def test_a_result_that_came_twice_is_planted_where_it_stands_each_time():
     body = orjson.dumps(request_of("openai-chat", [listing("a"), listing("a")]))
     planted = Needles(KEY).plant("openai-chat", body)
