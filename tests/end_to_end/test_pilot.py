@@ -179,8 +179,8 @@ def test_what_a_pilot_cannot_be_is_refused_before_anything_is_asked(run, provide
 def test_plans_are_in_the_order_of_their_price():
     free = plans_after_pilot(40, {False: [600, 300], True: [500, 250]}, 3, 0.03, (1, 0.01))
     assert [(plan.second, plan.looks, plan.examples) for plan in free] == [
-        (False, True, 625),
-        (True, True, 521),
+        (False, True, 636),
+        (True, True, 530),
         (False, False, 600),
         (True, False, 500),
     ]
