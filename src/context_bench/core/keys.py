@@ -2,7 +2,8 @@
 
 JSON is read as people's files and the wires have it: fast where it is plain, patient where it is odd. It is written
 canonically: the same content gives the same text, and so the same key, in any process, on any machine. Texts that are
-kept only for comparison with later ones are named by a digest, and packed until one is needed.
+kept only for comparison with later ones are named by a digest, and packed until one is needed. A sieve looks through
+long texts for many short ones by their digests.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +299,52 @@ def without_nulls(value: Any) -> Any:
             made_list = holder[place] = list(held)
             left += [(made_list, i, inner, False) for i, inner in enumerate(held)]
     return root[0]
+
+
+_BITS, _AT_ONCE = 18, 2**13  # of a place in a sieve's tables; blocks that are looked at in one go
+_MIX = 0x9E3779B97F4A7C15  # 2⁶⁴ by the golden ratio: its multiples scatter
+
+
+class Sieve:
+    """Tells quickly that a long text holds none of many `needles` of 15 bytes or more, however many these are: each
+    covers eight bytes whose place is a multiple of eight, wherever it stands.
+    """
+
+    SHORTEST = 15
+
+    def __init__(self, needles: tuple[bytes, ...]) -> None:
+        import numpy
+
+        self._needles = needles
+        self._mix, self._shifts = numpy.uint64(_MIX), (numpy.uint64(64 - _BITS), numpy.uint64(64 - 2 * _BITS))
+        parts = {int.from_bytes(needle[at : at + 8], "little") for needle in needles for at in range(8)}
+        self._sorted = hashed = numpy.sort(numpy.array(sorted(parts), dtype="<u8") * self._mix)
+        self._mask = numpy.uint64(2**_BITS - 1)
+        self._tables = numpy.zeros((2, 2**_BITS), dtype=bool)
+        for table, shift in zip(self._tables, self._shifts, strict=True):
+            table[(hashed >> shift) & self._mask] = True
+        self._first, self._second = self._tables
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sieve, (self._needles,)
+
+    def may_be_in(self, data: bytes) -> bool:
+        """True if eight bytes of one stand where they would have to."""
+        import numpy
+
+        blocks = numpy.frombuffer(data, dtype="<u8", count=len(data) // 8)
+        for first in range(0, len(blocks), _AT_ONCE):
+            hashed = blocks[first : first + _AT_ONCE] * self._mix
+            found = hashed[self._first[hashed >> self._shifts[0]]]
+            if found.size:
+                found = found[self._second[(found >> self._shifts[1]) & self._mask]]
+                near = self._sorted[numpy.searchsorted(self._sorted, found) % len(self._sorted)]
+                if (near == found).any():  # equal, for to multiply by an odd number loses nothing
+                    return True
+        return False
+
+
+@lru_cache(maxsize=8)
+def sieve(needles: tuple[bytes, ...]) -> Sieve:
+    """The sieve for these needles, made once."""
+    return Sieve(needles)

@@ -1,7 +1,8 @@
 """Secrets in texts: the names that announce one, the values that are one, and every way in which a text may write such
 a value.
 
-A value is searched for as it is, escaped as JSON, Python, URLs or XML would write it, and in Base64. Of what is too
+A value is searched for as it is, in capitals and in none, escaped as JSON, Python, URLs or XML would write it (letters
+and digits too, and one after the other), in Base64 and in hexadecimal. Of what is too
 short or too common to be searched for (`EMPTY`, `test`), only a whole value of a header or of a query counts.
 """
 
@@ -11,11 +12,15 @@ import base64
 import binascii
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote, unquote_plus, urlsplit
+
+from context_bench.core.keys import Sieve, sieve
+from context_bench.core.text import all_escaped, as_written, in_base64, longest_plain
 
 SHORTEST = 6
 _LONGEST = 2**18  # characters of a value that is taken apart
@@ -36,30 +41,46 @@ _SWITCHES = frozenset(("0", "1", "true", "false", "yes", "no", "on", "off"))
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALWAYS = re.compile(
     r"passw|passphrase|passcode|secret|credential|apikey|privatekey|accesskey|authkey|authorization|authtoken"
-    r"|connectionstring|masterkey|signingkey|encryptionkey|deploykey|sshkey"
+    r"|connectionstring|masterkey|signingkey|encryptionkey|deploykey|sshkey|seedphrase|recoveryphrase|keymaterial"
+)
+#: Words of several without a gap between them.
+_JOINED = re.compile(
+    r"(?:app|api|client|server|admin|root|service|storage|account|shared|consumer|licen[sc]e|priv|sec|pass|auth|jwt|ssl|tls"
+    r"|rsa|gpg|pgp|host|db|aes|hmac)keys?|(?:db|my|pg|ssh|smtp|mail|ftp|ldap|root|admin|user|sql|mysql|redis|mongo|rpc)"
+    r"(?:pass|pw|pwd)"
+)
+#: What is secret only of these: `OAUTH_REFRESH`, `CERT_PRIVATE`, `WALLET_SEED`, `RECOVERY_CODES`.
+_OF_WHAT = tuple(
+    (re.compile(last), frozenset(of))
+    for last, of in {
+        "refresh|access|bearer|offline": ("oauth", "auth", "jwt"),
+        "private|priv": (
+            "cert",
+            "certificate",
+            "pem",
+            "rsa",
+            "ssl",
+            "tls",
+            "ssh",
+            "gpg",
+            "pgp",
+            "jwk",
+            "ecdsa",
+            "dkim",
+        ),
+        "cert|pem|rsa|jwk|jwks|ecdsa": ("private", "priv"),
+        "codes?": ("auth", "access", "recovery", "backup", "security", "verification", "otp", "mfa"),
+        "seed": ("wallet", "totp", "otp", "mfa", "mnemonic"),
+    }.items()
 )
 _LAST = re.compile(
-    r"pat|pats|jwt|bearer|auth|pw|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader"
+    r"pat|pats|jwt|bearer|auth|pw|pwd|pass|passwd|cookie|cookies|cred|creds|sas|sig|signature|otp|authheader|totp|hotp"
+    r"|psk|mnemonic|unseal"
 )
 _LAST_OF_FIELDS = re.compile(r"(?:^|_)(?:key|token|pat|jwt|bearer|pwd|cookie|auth_header|[a-z]+token)$")
 _ANYWHERE = frozenset(("key", "token", "keys"))
 #: After these words a name says where a secret is or something about it, not the secret itself.
-_PLACES = (
-    "file",
-    "path",
-    "dir",
-    "directory",
-    "folder",
-    "home",
-    "sock",
-    "socket",
-    "location",
-    "askpass",
-    "url",
-    "uri",
-    "urls",
-    "endpoint",
-)
+_PLACES = re.compile(r"(?:file|path|dir|directory|folder|home|sock|socket|location|askpass|url|uri|urls|endpoint)$")
 _ABOUT = re.compile(
     r"host|hostname|port|name|names|type|env|header|prefix|size|length|limit|limits|count|algorithm|alg|"
     r"format|ttl|expiry|expires|expiration|timeout|version|region|counter|budget|price|field|fields|style|"
@@ -69,25 +90,8 @@ _OF_KEYS = frozenset(("id", "ids", "per", "minute", "function", "func", "order",
 
 
 #: Parameters of URLs whose values say nothing secret, and values that are versions, dates or figures.
-_PLAIN_NAMES = frozenset(
-    {
-        "alt",
-        "api-version",
-        "api_version",
-        "deployment",
-        "deployment-id",
-        "deployment_id",
-        "engine",
-        "format",
-        "lang",
-        "language",
-        "locale",
-        "location",
-        "model",
-        "region",
-        "stream",
-        "version",
-    }
+_PLAIN_NAMES = re.compile(
+    r"alt|api[-_]version|deployment|deployment[-_]id|engine|format|lang|language|locale|location|model|region|stream|version"
 )
 _FIGURES = re.compile(r"[\d.,:+_-]+(?:-preview)?")
 
@@ -99,7 +103,7 @@ def names_a_secret(name: str) -> bool:
     """
     words = [word.lower() for word in _WORDS.findall(name[:200])]
     said = [word for word in words if not word.isdigit()]
-    if not said or said[-1].endswith(_PLACES) or (_ABOUT.fullmatch(said[-1]) and said[-2:] != ["auth", "header"]):
+    if not said or _PLACES.search(said[-1]) or (_ABOUT.fullmatch(said[-1]) and said[-2:] != ["auth", "header"]):
         return False
     if _ALWAYS.search("".join(said)):
         return said[-1] not in _OF_KEYS or "accesskey" not in "".join(said)
@@ -109,7 +113,23 @@ def names_a_secret(name: str) -> bool:
         return len(said) > 1 and said[-2] in ("api", "auth", "access", "bearer", "refresh", "bot")
     if any(word in _ANYWHERE or (word.endswith("token") and word != "token") for word in said):
         return True
+    if said[-1] == "oauth" or any(_JOINED.fullmatch(word) for word in said[-2:]):
+        return True
+    if any(last.fullmatch(said[-1]) and not of.isdisjoint(said[:-1]) for last, of in _OF_WHAT):
+        return True
     return any(_LAST.fullmatch(word) for word in said[-2:]) and said != ["pwd"]
+
+
+_PLACE_WORD = re.compile(r"[_-]?(?:file|path|location)$", re.IGNORECASE)
+
+
+def _is_what_a_place_holds(name: str, value: str) -> bool:
+    """True if a variable like `KEYFILE` holds the key itself: lines, or what no file is called."""
+    stem = _PLACE_WORD.sub("", name)
+    if stem == name or not names_a_secret(stem):
+        return False
+    material = re.fullmatch(r"[A-Za-z0-9+=_-]{20,}", value) and re.search(r"[0-9]", value) and re.search("[A-Z]", value)
+    return "\n" in value or value.startswith("{") or bool(material and re.search("[a-z]", value))
 
 
 @lru_cache(maxsize=4096)
@@ -146,6 +166,11 @@ def is_searchable(value: str) -> bool:
     return len(value) >= SHORTEST and not isinstance(value, Whole) and not _PLACEHOLDERS.fullmatch(value.lower())
 
 
+def is_ordinary(value: str) -> bool:
+    """True if a value could be an ordinary word or figure."""
+    return len(value) < 16 and (value.isalpha() or value.isdigit())
+
+
 def secrets_in_variable(name: str, value: str) -> Iterator[str]:
     """The secrets in a variable's value: all of it if its name says so, else logins and parameters of URLs and fields
     named like one.
@@ -153,7 +178,7 @@ def secrets_in_variable(name: str, value: str) -> Iterator[str]:
     value = value.strip()
     if not value or value.lower() in _SWITCHES or len(value) > _LONGEST:
         return
-    if not names_a_secret(name):
+    if not (names_a_secret(name) or "PRIVATE KEY-----" in value or _is_what_a_place_holds(name, value)):
         yield from _named_inside(value)
         return
     yield from secrets_in_value(value)
@@ -244,7 +269,7 @@ def _is_plain(name: str, value: str) -> bool:
     """True if a parameter that does not name a secret holds what many texts hold: a version, a date, a model, a
     word.
     """
-    return name.lower() in _PLAIN_NAMES or (
+    return _PLAIN_NAMES.fullmatch(name.lower()) is not None or (
         len(value) < _LONG_LINE and (value.isalpha() or _FIGURES.fullmatch(value) is not None)
     )
 
@@ -294,84 +319,67 @@ def _decoded(text: str) -> str:
 
 # Search
 
-_SAFE = re.compile(r"[A-Za-z0-9]+")  # what no coding but Base64 writes otherwise
-_MOST_ENCODED = 16_384
-_ENTITIES = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}
 _PIECE = 8  # characters of a secret, cut off, that give it away
-_BLANK = r"(?:\s|\\{1,8}[nrt]|(?i:%(?:25){0,4}(?:20|0[ad9]))|\+|&\#(?i:x[ad9]|x20|10|13|9|32);){1,64}"
+_LARGE, _SIEVED = 2**11, 2**20  # bytes of a text that is sieved, and from which on numpy is loaded for it
+_LONGEST_CODED = 4096  # characters of a secret that is looked for in Base64 and the like
+_SIGNS = (b"\\u", b"\\x", b"\\\\", b"%", b"&")  # with one of these everything begins that is escaped
+
+
+def _folded(text: str) -> bytes:
+    """What is looked through for needles: capitals are small letters there."""
+    return text.encode("utf-8", "surrogatepass").lower()
 
 
 class _Sought:
-    """A secret and how it is found: `needle` occurs in every way of writing it but Base64, so a text without it needs
-    no more.
+    """A secret and how it is found: for each way of writing it, bytes that occur then and cost little to look for.
+
+    `needle`: in every way but those that write each letter otherwise: Base64 (`coded`), hexadecimal (`hexed`), nothing
+    but escapes (`escaped`). What could be an ordinary word or figure is looked for in its own capitals alone.
     """
 
-    __slots__ = ("__weakref__", "_pattern", "coded", "needle", "needle_bytes", "value", "word")
+    __slots__ = ("__weakref__", "_any_case", "_patterns", "coded", "escaped", "hexed", "needle", "value", "word")
 
     def __init__(self, value: str) -> None:
         self.value = value
-        self.needle = max(_SAFE.findall(value), key=len, default="")
-        self.needle_bytes = self.needle.encode()
-        self.coded = tuple(_in_base64(value)) if 7 <= len(value) <= 4096 else ()
         self.word = re.fullmatch(r"[a-z_]{1,15}", value) is not None
-        self._pattern: re.Pattern[str] | None = None
+        self._any_case = not is_ordinary(value) and value.lower() != value.upper()
+        self.needle = longest_plain(value).lower().encode()
+        short = len(value) <= _LONGEST_CODED
+        self.coded = (
+            {each.lower().encode(): form for each, form in in_base64(value)} if short and len(value) > 6 else {}
+        )
+        cases = dict.fromkeys((value, value.lower(), value.upper()) if self._any_case else (value,)) if short else ()
+        self.hexed = value.encode("utf-8", "surrogatepass").hex().encode() if short else b""
+        self.escaped = tuple(dict.fromkeys(each.encode() for case in cases for each in all_escaped(case)))
+        self._patterns: dict[tuple[bool, bool], re.Pattern[str]] = {}
 
-    def replaced(self, text: str, mask: str) -> str:
-        """`text` without this secret."""
-        if self.needle in text:
-            if self._pattern is None:
-                self._pattern = re.compile(_written(self.value))
-            text = self._pattern.sub(lambda _: mask, text)
-        for needle, _, pattern in self.coded:
-            if needle in text:
+    def replaced(self, text: str, mask: str, data: bytes | None = None) -> str:
+        """`text` without this secret. `data`: the text, perhaps a longer one, as needles are looked for in it."""
+        data = _folded(text) if data is None else data
+        if self.needle in data:
+            text = self._pattern(all_escaped=False, any_case=False).sub(lambda _: mask, text)
+            if self._any_case and self.needle in _folded(text):
+                text = self._pattern(all_escaped=False, any_case=True).sub(lambda _: mask, text)
+        for needle, pattern in self.coded.items():
+            if needle in data:
                 text = re.sub(pattern, lambda _: mask, text)
+        if self.hexed and self.hexed in data:
+            text = re.sub(f"(?i:{self.hexed.decode()})", lambda _: mask, text)
+        if any(each in data for each in self.escaped):
+            text = self._pattern(all_escaped=True, any_case=self._any_case).sub(lambda _: mask, text)
         return text
+
+    def _pattern(self, *, all_escaped: bool, any_case: bool) -> re.Pattern[str]:
+        pattern = self._patterns.get((all_escaped, any_case))
+        if pattern is None:
+            pattern = re.compile(as_written(self.value, all_escaped=all_escaped, any_case=any_case))
+            self._patterns[all_escaped, any_case] = pattern
+        return pattern
 
 
 @lru_cache(maxsize=2048)
 def _sought(value: str) -> _Sought:
     return _Sought(value)
-
-
-def _written(value: str) -> str:
-    """The expression for every way of writing `value`."""
-    if len(value) > _MOST_ENCODED:
-        forms = (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
-        return "|".join(re.escape(form) for form in dict.fromkeys(forms))
-    pieces = []
-    for piece in re.findall(r"[A-Za-z0-9]+|\s+|.", value, re.DOTALL):
-        pieces.append(_BLANK if piece.isspace() else re.escape(piece) if _SAFE.match(piece) else _letter(piece))
-    return "".join(pieces)
-
-
-@lru_cache(maxsize=512)
-def _letter(letter: str) -> str:
-    """A character that codings write otherwise."""
-    units = letter.encode("utf-16-be", "surrogatepass")
-    escaped = "".join(rf"\\{{1,8}}u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-    octets = letter.encode("utf-8", "surrogatepass")
-    percent, hexed = (
-        "".join(f"%(?:25){{0,4}}{each:02x}" for each in octets),
-        "".join(rf"\\{{1,8}}x{each:02x}" for each in octets),
-    )
-    point = ord(letter)
-    ways = [escaped, percent, hexed, rf"\\{{1,8}}x{point:02x}", rf"&(?:amp;){{0,4}}\#(?:{point}|x0{{0,4}}{point:x});"]
-    if letter in _ENTITIES:
-        ways.append(f"&(?:amp;){{0,4}}{_ENTITIES[letter]};")
-    plain = r"\\{1,16}" if letter == "\\" else rf"\\{{0,8}}{re.escape(letter)}"
-    return f"(?:(?i:{'|'.join(ways)})|{plain})"  # the longest first: a value may end with it
-
-
-def _in_base64(value: str) -> Iterator[tuple[str, bytes, str]]:
-    """The part that is the same in Base64 whatever stands around `value`, for each of the three places where it may
-    begin.
-    """
-    data = value.encode("utf-8", "surrogatepass")
-    for shift, first in enumerate((0, 2, 3)):
-        coded = base64.b64encode(b"\0" * shift + data).decode()[first : (shift + len(data)) * 8 // 6]
-        needle = max(re.split("[+/]", coded), key=len)
-        if len(needle) >= 8:
-            yield needle, needle.encode(), re.sub(r"[+/]", lambda found: {"+": "[+-]", "/": "[/_]"}[found[0]], coded)
 
 
 class Masker:
@@ -396,9 +404,13 @@ class Masker:
             )
         )
         self._sought = tuple(map(_sought, self.values))
-        coded = (each[1] for one in self._sought for each in one.coded)
-        self._bytes = tuple(dict.fromkeys((*(one.needle_bytes for one in self._sought), *coded)))
-        self._needles = tuple(needle.decode() for needle in self._bytes)
+        found = dict.fromkeys(
+            each for one in self._sought for each in (one.needle, one.hexed or one.needle, *one.coded)
+        )
+        self._few = tuple(each for each in found if len(each) < Sieve.SHORTEST)
+        self._long = tuple(each for each in found if len(each) >= Sieve.SHORTEST)
+        escaped = dict.fromkeys(each for one in self._sought for each in one.escaped)
+        self._escaped = [(sign, tuple(each for each in escaped if each.startswith(sign))) for sign in _SIGNS]
         self._least = min((len(value) for value in self.values), default=0)
 
     def __bool__(self) -> bool:
@@ -408,19 +420,26 @@ class Masker:
         """True if `data`, JSON or text, could hold one. Quick, and wrong on the safe side only."""
         if len(data) < self._least and not self.short:
             return False
-        for needle in self._bytes:  # a third faster than `any`, and asked of every blob
+        return self._holds(data.lower()) or any(short in data for short in self._short_bytes)
+
+    def _holds(self, data: bytes) -> bool:
+        """True if `data`, in small letters, could hold one that is searched for everywhere."""
+        for needle in self._few:  # a third faster than `any`, and asked of every blob
             if needle in data:
                 return True
-        return any(short in data for short in self._short_bytes)
+        sieved = len(data) >= (_LARGE if "numpy" in sys.modules else _SIEVED)
+        if sieved and not self._sieve.may_be_in(data):
+            return False
+        for needle in self._long:
+            if needle in data:
+                return True
+        return any(sign in data and any(each in data for each in forms) for sign, forms in self._escaped)
 
     def text(self, text: str) -> str:
         """`text` without any of them."""
-        if len(text) >= self._least:
-            for needle in self._needles:
-                if needle in text:
-                    for one in self._sought:
-                        text = one.replaced(text, self.mask)
-                    break
+        if len(text) >= self._least and self._holds(data := _folded(text)):
+            for one in self._sought:
+                text = one.replaced(text, self.mask, data)
         return (
             self._whole.sub(rf"\1{self.mask}", text)
             if self.short and any(short in text for short in self.short)
@@ -440,24 +459,11 @@ class Masker:
         """`text`, cleaned, and without the piece of a secret that is left where a longer text was cut off."""
         text = self.text(text)
         for secret in self.values:
-            if text[:_PIECE] in secret:
-                text = next(
-                    (
-                        self.mask + text[size:]
-                        for size in range(len(secret) - 1, _PIECE - 1, -1)
-                        if text.startswith(secret[-size:])
-                    ),
-                    text,
-                )
-            if text[-_PIECE:] in secret:
-                text = next(
-                    (
-                        text[:-size] + self.mask
-                        for size in range(len(secret) - 1, _PIECE - 1, -1)
-                        if text.endswith(secret[:size])
-                    ),
-                    text,
-                )
+            sizes = range(len(secret) - 1, _PIECE - 1, -1)
+            if text[:_PIECE] in secret and (size := next((n for n in sizes if text.startswith(secret[-n:])), 0)):
+                text = self.mask + text[size:]
+            if text[-_PIECE:] in secret and (size := next((n for n in sizes if text.endswith(secret[:n])), 0)):
+                text = text[:-size] + self.mask
         return text
 
     def value(self, value: Any, name: str = "", unchanged: Callable[[Mapping[str, Any]], bool] | None = None) -> Any:
@@ -473,6 +479,10 @@ class Masker:
         if isinstance(value, list | tuple | set | frozenset):
             return [self.value(item, name, unchanged) for item in value]
         return value
+
+    @cached_property
+    def _sieve(self) -> Sieve:
+        return sieve((*self._long, *(each for _, forms in self._escaped for each in forms)))
 
     @cached_property
     def _short_bytes(self) -> tuple[bytes, ...]:

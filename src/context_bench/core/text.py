@@ -8,10 +8,12 @@ that is not the first letter, and the suffixes `bli`, `fulli`, `logi`. Letters b
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -354,3 +356,107 @@ def _final_e(word: str) -> str:
 
 def _final_l(word: str) -> str:
     return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
+
+
+# --- ways of writing a text ---
+
+_PLAIN = re.compile(r"[A-Za-z0-9]+")  # what no coding but Base64 and hexadecimal needs to write otherwise
+_MOST_ENCODED, _MOST_ESCAPED = 16_384, 1024
+_ENTITIES = {'"': "quot", "&": "amp", "<": "lt", ">": "gt", "'": "apos"}
+_BACKSLASH = r"(?:\\|%(?:25){0,4}5[cC])"  # as it is, or encoded for a URL after it was escaped
+_BASE64 = {
+    "+": rf"(?:[+-]|(?i:%(?:25){{0,4}}2b|{_BACKSLASH}{{1,8}}(?:u00|x)2b))",
+    "/": rf"(?:{_BACKSLASH}{{0,8}}[/_]|(?i:%(?:25){{0,4}}2f|{_BACKSLASH}{{1,8}}(?:u00|x)2f))",
+}
+_BLANK = (
+    rf"(?:\s|{_BACKSLASH}{{1,8}}(?:[nrt]|(?i:u00|x)(?i:0[9ad]|20))|(?i:%(?:25){{0,4}}(?:20|0[ad9]))|\+"
+    r"|&\#(?i:x[ad9]|x20|10|13|9|32);){1,64}"
+)
+
+
+def longest_plain(text: str) -> str:
+    """The longest part of `text` that JSON, Python, URLs and XML need not write otherwise."""
+    return max(_PLAIN.findall(text), key=len, default="")
+
+
+def as_written(text: str, *, all_escaped: bool = False, any_case: bool = False) -> str:
+    """The expression for every way of writing `text` as JSON, Python, URLs or XML do, one after the other as well.
+
+    `all_escaped`: letters and digits too may be escaped; `any_case`: it may be in capitals, or in none.
+    """
+    if len(text) > (_MOST_ESCAPED if all_escaped else _MOST_ENCODED):
+        forms = (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+        found = "|".join(re.escape(form) for form in dict.fromkeys(forms))
+        return f"(?i:{found})" if any_case else found
+    pieces = []
+    for piece in re.findall(r"[A-Za-z0-9]+|\s+|\\+|.", text, re.DOTALL):
+        if piece.isspace():
+            pieces.append(_BLANK)
+        elif piece[0] == "\\":
+            coded = "|".join(_codes(piece[0]))
+            behind = rf"{_BACKSLASH}{{1,8}}(?:u005c|x5c)"
+            pieces.append(rf"(?>(?i:{behind}|{coded})|{_BACKSLASH}){{{len(piece)},{16 * len(piece)}}}")
+        elif not _PLAIN.match(piece):
+            pieces.append(_letter(piece, any_case))
+        elif all_escaped:
+            pieces += [_letter(each, any_case) for each in piece]
+        else:
+            pieces.append(f"(?i:{piece})" if any_case else piece)
+    return "".join(pieces)
+
+
+@lru_cache(maxsize=1024)
+def _letter(letter: str, any_case: bool) -> str:
+    """A character that codings write otherwise; the longest way first, since a text may end with a shorter one."""
+    cases = dict.fromkeys((letter, letter.lower(), letter.upper()) if any_case else (letter,))
+    forms = [each for each in cases if len(each) == 1]
+    coded = "|".join(way for each in forms for way in _codes(each))
+    behind = "|".join(way for each in forms for way in _codes_behind_backslashes(each))
+    plain = "|".join(re.escape(each) for each in forms)
+    return f"(?:(?i:{_BACKSLASH}{{1,8}}(?:{behind}))|{_BACKSLASH}{{0,8}}(?:(?i:{coded})|{plain}))"
+
+
+def _codes(letter: str) -> list[str]:
+    octets = letter.encode("utf-8", "surrogatepass")
+    ways = [
+        "".join(f"%(?:25){{0,4}}{each:02x}" for each in octets),
+        rf"&(?:amp;){{0,4}}\#(?:{ord(letter)}|x0{{0,4}}{ord(letter):x});",
+    ]
+    return [*ways, f"&(?:amp;){{0,4}}{_ENTITIES[letter]};"] if letter in _ENTITIES else ways
+
+
+def _codes_behind_backslashes(letter: str) -> list[str]:
+    units, octets = letter.encode("utf-16-be", "surrogatepass"), letter.encode("utf-8", "surrogatepass")
+    return [
+        rf"{_BACKSLASH}{{1,8}}".join(f"u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)),
+        rf"{_BACKSLASH}{{1,8}}".join(f"x{each:02x}" for each in octets),
+        f"x{ord(letter):02x}",
+    ]
+
+
+def all_escaped(text: str) -> Iterator[str]:
+    """The beginning of `text` as it stands where all of its letters are escaped, in small letters: by JSON and Python
+    (once, twice, three times, or within a URL), for URLs (up to three times), in XML (likewise).
+    """
+    units = text[:4].encode("utf-16-be", "surrogatepass")
+    octets = text[:6].encode("utf-8", "surrogatepass")
+    for slashes in ("\\", "\\\\", "\\" * 4, "%5c", "%5c%5c", "%255c"):
+        yield "".join(f"{slashes}u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+        yield "".join(f"{slashes}x{each:02x}" for each in octets)
+    for sign in ("%", "%25", "%2525"):
+        yield "".join(f"{sign}{each:02x}" for each in octets)
+    for sign in ("&#", "&amp;#", "&amp;amp;#"):
+        yield "".join(f"{sign}{ord(each)};" for each in text[:6])
+        yield "".join(f"{sign}x{ord(each):x};" for each in text[:6])
+
+
+def in_base64(text: str) -> Iterator[tuple[str, str]]:
+    """For each of the three places where `text` may begin in Base64: a part that stands there whatever is around it,
+    and the expression for all that does.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    for shift, first in enumerate((0, 2, 3)):
+        coded = base64.b64encode(b"\0" * shift + data).decode()[first : (shift + len(data)) * 8 // 6]
+        needle = max(re.split("[+/]", coded), key=len)
+        if len(needle) >= 8:
+            yield needle, re.sub("[+/]", lambda found: _BASE64[found[0]], coded)

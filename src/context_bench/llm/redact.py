@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from context_bench.core.errors import BadInput
 from context_bench.core.secrets import (
     Masker,
+    is_ordinary,
     is_searchable,
     names_a_secret,
     secrets_in_url,
@@ -89,11 +90,7 @@ def environment_notes(environment: Mapping[str, str] | None = None) -> list[str]
         if names_a_secret(name) or name in _NAMED or name in _GIVEN
     }
     short = sorted(name for name, value in found.items() if not is_searchable(value))
-    words = sorted(
-        name
-        for name, value in found.items()
-        if is_searchable(value) and len(value) < 16 and (value.isalpha() or value.isdigit())
-    )
+    words = sorted(name for name, value in found.items() if is_searchable(value) and is_ordinary(value))
     notes = []
     if short:
         notes.append(

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, strategies as st
 
+from context_bench.core.keys import Sieve
 from context_bench.core.secrets import Masker, names_a_secret, secrets_in_url, secrets_in_variable
 from context_bench.engine.encoding import secrets_of
 from context_bench.llm.redact import environment_notes
@@ -37,12 +38,17 @@ ANNOUNCE = """
 OPENAI_API_KEY SERVICE_KEY_2 GITHUB_PAT DB_PASSWD SSH_PASSPHRASE AWS_CREDENTIALS AWS_SECRET_ACCESS_KEY MY_TOKEN
 TOKEN1 KEY API_KEYS API_KEY_PROD STRIPE_SECRET DB_PASS MYSQL_PWD MYTOKEN apiKey x-api-key Authorization auth_header
 CLIENT_SECRET_ID SESSION_COOKIE PRIVATE_KEY_PEM CREDENTIALS_JSON JWT BOT_TOKENS GOOGLE_APPLICATION_CREDENTIALS_JSON
-TOKEN_GITHUB AZURE_STORAGE_CONNECTION_STRING
+TOKEN_GITHUB AZURE_STORAGE_CONNECTION_STRING OAUTH_REFRESH OAUTH2_REFRESH GOOGLE_OAUTH CERT_PRIVATE PRIVATE_CERT
+TLS_PRIVATE RSA_PRIVATE PRIVATE_PEM SSHPASS DBPASS PGPASS ADMINPW APPKEY CLIENTKEY PRIVKEY LICENSEKEY PASSKEY
+WIFI_PSK TOTP_SEED WALLET_SEED MNEMONIC VAULT_UNSEAL_1 RECOVERY_CODES MFA_BACKUP_CODES SEED_PHRASE AUTH_REFRESH
+OAUTH_ACCESS KEY_MATERIAL
 """
 ORDINARY = """
 PATH HOME PWD OLDPWD SSH_KEY_PATH TLS_KEY_FILE SECRETS_DIR SSH_AUTH_SOCK GIT_ASKPASS MAX_TOKENS prompt_tokens
 AWS_ACCESS_KEY_ID KEYBOARD MONKEY TOKENIZERS_PARALLELISM API_KEY_ENV TOKEN_LIMIT author AUTHORS pattern compass
-PYTHONPATH TOKEN_URL
+PYTHONPATH TOKEN_URL OAUTH_PROVIDER OAUTH_CLIENT_ID OAUTH_SCOPES REFRESH AUTO_REFRESH REFRESH_SECONDS CERT
+CERTIFICATE PRIVATE PRIVATE_REPO REPO_PRIVATE SEED RANDOM_SEED PYTHONHASHSEED STATUS_CODE ERROR_CODES COMPASS BYPASS
+APP_KEYWORDS CLIENT_KEYSPACE HOTKEY TURKEY KEYFILE KEY_FILE CERT_PRIVATE_PATH ACCESS PUBLIC_CERT JWKS_URL SSH_HOST
 """
 
 
@@ -246,6 +252,109 @@ def test_names_without_a_gap_between_their_words_announce_a_secret_too(name):
 @pytest.mark.parametrize("name", ["MONKEY", "HOTKEY", "PWD", "SSHKEY_FILE", "power"])
 def test_names_that_only_look_like_them_do_not(name):
     assert not names_a_secret(name)
+
+
+SECRET_KEY = "kqZw7f93hdQab-c8d1K.fm20"
+
+
+@pytest.mark.parametrize("name", ["KEYFILE", "SSH_KEY_FILE", "TLS_KEYFILE", "API_TOKEN_PATH"])
+def test_a_variable_for_a_place_may_hold_the_key_itself(name):
+    assert set(secrets_in_variable(name, PRIVATE)) >= {PRIVATE.strip(), "MIIEvQIBADANBgkqhkiG9w0B"}
+    assert set(secrets_in_variable(name, "skProj7f93hdQabc8d1Kfm20")) == {"skProj7f93hdQabc8d1Kfm20"}
+    for place in (
+        "id_rsa_main",
+        "server.key",
+        "/etc/tls/server.pem",
+        "keys/main-2024.pem",
+        "C:\\keys\\a.pem",
+        "~/.ssh/id",
+    ):
+        assert list(secrets_in_variable(name, place)) == []
+
+
+def test_a_private_key_is_secret_whatever_its_variable_is_called():
+    assert PRIVATE.strip() in set(secrets_in_variable("TLS_PEM", PRIVATE))
+    assert list(secrets_in_variable("TLS_PEM", PRIVATE.replace("PRIVATE KEY", "CERTIFICATE"))) == []
+    assert list(secrets_in_variable("LOG_FILE", "skProj7f93hdQabc8d1Kfm20")) == []
+
+
+#: Ways of writing every letter otherwise, each with what it becomes within others.
+WHOLLY = {
+    "hexadecimal": lambda text: text.encode().hex(),
+    "HEXADECIMAL": lambda text: text.encode().hex().upper(),
+    "\\u of JSON": lambda text: "".join(
+        f"\\u{unit:04x}" for unit in memoryview(text.encode("utf-16-le")).cast("H").tolist()
+    ),
+    "\\u in capitals": lambda text: "".join(
+        f"\\u{unit:04X}" for unit in memoryview(text.encode("utf-16-le")).cast("H").tolist()
+    ),
+    "\\x of Python": lambda text: "".join(f"\\x{each:02x}" for each in text.encode()),
+    "% of URLs": lambda text: "".join(f"%{each:02X}" for each in text.encode()),
+    "&# of XML": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "&#x of XML": lambda text: "".join(f"&#x{ord(each):x};" for each in text),
+    "Base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "as it is": lambda text: text,
+}
+CASES = {"as it is": str, "in capitals": str.upper, "in small letters": str.lower}
+AROUND = {
+    "JSON": lambda text: json.dumps(text)[1:-1],
+    "JSON with its letters": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "URL": lambda text: urllib.parse.quote(text, safe=""),
+    "form": urllib.parse.quote_plus,
+}
+
+
+@pytest.mark.parametrize("way", WHOLLY)
+@pytest.mark.parametrize(
+    "value", [SECRET_KEY, FORMS["spaces"], FORMS["quotes"], FORMS["foreign letters"], FORMS["digits"]]
+)
+def test_a_secret_is_masked_when_every_letter_is_written_otherwise(way, value):
+    masker = Masker([value], "[x]")
+    for large in (0, 5_000, 3_000_000):  # looked through in other ways
+        padding = "some words, " * (large // 12)
+        shown = masker.text(f"{padding}before >{WHOLLY[way](value)}< after{padding}")
+        assert "before >[x]" in shown
+        assert masker.may_be_in(f"{padding} {WHOLLY[way](value)} {padding}".encode())
+
+
+@given(
+    st.text("aZ09 -_./+=\"'\\é鍵🔑&<\n", min_size=14, max_size=30).filter(lambda text: len(text.strip()) > 12),
+    st.sampled_from(sorted(CASES)),
+    st.sampled_from(sorted(WHOLLY)),
+    st.lists(st.sampled_from(sorted(AROUND)), max_size=2),
+    st.integers(0, 40),
+)
+def test_no_nesting_of_codings_keeps_a_secret(value, case, way, around, before):
+    value = value.strip()
+    masker, text = Masker([value], "\0"), CASES[case](value)
+    if case != "as it is" and way in ("Base64", "hexadecimal", "HEXADECIMAL"):
+        return  # not promised: capitals, and then a coding that hides them
+    text = WHOLLY[way](text)
+    if way.startswith("&#") and any(each in ("URL", "form") for each in around):
+        return  # not promised: XML within a URL
+    for each in around:
+        text = AROUND[each](text)
+    shown = masker.text("." * before + text + " and more")
+    assert "\0" in shown
+    assert len(shown) <= before + len(" and more") + 8  # Base64 shares a letter with what stands beside it
+
+
+def test_words_are_looked_for_in_their_own_capitals_alone():
+    masker = Masker(["garden", "answer"], "[x]")
+    assert masker.text("The Garden of GARDEN: a garden") == "The Garden of GARDEN: a [x]"
+    assert Masker([SECRET_KEY], "[x]").text(f"{SECRET_KEY.upper()} {SECRET_KEY.lower()}") == "[x] [x]"
+
+
+@given(
+    st.binary(max_size=60),
+    st.lists(st.binary(min_size=15, max_size=40), min_size=1, max_size=9),
+    st.integers(0, 70_000),
+)
+def test_a_sieve_lets_nothing_through_that_it_is_for(other, needles, at):
+    looked = Sieve(tuple(needles))
+    for needle in needles:
+        assert looked.may_be_in(b"." * at + needle + other)
+    assert not looked.may_be_in(b"\0" * 8) or any(b"\0" * 8 in needle for needle in needles)
 
 
 @pytest.mark.parametrize("times", [2, 3, 5])
