@@ -326,7 +326,7 @@ _SIGNS = (b"\\u", b"\\x", b"\\\\", b"%", b"&")  # with one of these everything b
 
 
 def _folded(text: str) -> bytes:
-    """What is looked through for needles: capitals are small letters there."""
+    """The bytes of `text` with small letters for capitals: in them needles are looked for."""
     return text.encode("utf-8", "surrogatepass").lower()
 
 

@@ -163,7 +163,7 @@ def refused(worker_context: WorkerContext, unit: WorkItem, error: str) -> WorkOu
 
 
 def _no_budget(partner: str, unit: WorkItem) -> NoBudget:
-    """Why a control cannot be asked, in words of the partner that gives its budget."""
+    """The reason for which a control cannot be asked, in words of the partner that gives its budget."""
     said = f"what {partner} forwarded of this example is not known, so there is no budget to match"
     if not unit.unsized:
         return NoBudget(f"{said}: it gave no answer; it is asked again when this run goes on")

@@ -31,8 +31,9 @@ DIGITS = 13
 #: Bytes that remembered replies take, packed; of more, the oldest examples' go, and are asked for again. An example's
 #: replies go as soon as every arm has asked, so that the room is for examples under way and for rows that failed.
 MOST_BYTES = 16 * 2**20
-#: Bytes of a reply up to which it is packed: what that takes of the relay's thread is a few milliseconds.
-_PACKED = 128 * 2**10
+#: Bytes of a reply up to which it is packed: that takes 0.3 ms of the relay's thread for 20 kB, 1.1 for 100. One that is
+#: not begins with a byte with which no packed one does.
+_PACKED, _AS_IT_IS = 128 * 2**10, b"\0"
 #: Bytes of Python's own for an example, and for a reply of it or an arm that has asked, roughly: short replies are
 #: mostly made of them.
 _EXAMPLE, _ITEM = 1_000, 200
@@ -54,17 +55,18 @@ class KeptReply:
 
     def packed(self) -> bytes:
         """The reply in one piece; a short one is compressed."""
-        head = json.dumps([self.status, self.headers, [len(piece) for piece in self.pieces]]).encode()
-        whole = b"\n".join([head, b"".join(self.pieces)])
-        return zlib.compress(whole, 1 if len(whole) <= _PACKED else 0)
+        head = json.dumps([self.status, self.headers, [len(piece) for piece in self.pieces]]).encode() + b"\n"
+        short = sum(map(len, self.pieces)) <= _PACKED
+        return zlib.compress(b"".join([head, *self.pieces]), 1) if short else b"".join([_AS_IT_IS, head, *self.pieces])
 
     @staticmethod
     def unpacked(data: bytes) -> KeptReply:
         """The reply that `packed` gave."""
-        head, _, body = zlib.decompress(data).partition(b"\n")
-        status, headers, lengths = json.loads(head)
-        ends = list(accumulate(lengths, initial=0))
-        pieces = tuple(body[start:end] for start, end in pairwise(ends))
+        plain = data[1:] if data.startswith(_AS_IT_IS) else zlib.decompress(data)
+        start = plain.index(b"\n") + 1
+        status, headers, lengths = json.loads(plain[:start])
+        ends = list(accumulate(lengths, initial=start))
+        pieces = tuple(plain[first:last] for first, last in pairwise(ends))
         return KeptReply(status, [(name, value) for name, value in headers], pieces)
 
 
