@@ -31,7 +31,7 @@ DIGITS = 13
 #: Bytes that remembered replies take, packed; of more, the oldest examples' go, and are asked for again. An example's
 #: replies go as soon as every arm has asked, so that the room is for examples under way and for rows that failed.
 MOST_BYTES = 16 * 2**20
-#: Bytes of a reply up to which it is packed: that takes 0.3 ms of the relay's thread for 20 kB, 1.1 for 100. One that is
+#: Bytes of a reply up to which it is packed: that takes the relay's thread 0.3 ms for 20 kB, 1.1 for 100. One that is
 #: not begins with a byte with which no packed one does.
 _PACKED, _AS_IT_IS = 128 * 2**10, b"\0"
 #: Bytes of Python's own for an example, and for a reply of it or an arm that has asked, roughly: short replies are
