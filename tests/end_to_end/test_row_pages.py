@@ -13,11 +13,12 @@ import pytest
 from context_bench.agents.datasets import SCRIPT
 from context_bench.cli.app import run_line
 from context_bench.core.families import StoredRow, row_parts
-from context_bench.core.records import EvalRow
-from context_bench.engine import list_runs, open_store, run_of
+from context_bench.core.records import EvalRow, Forwarded
+from context_bench.engine import list_runs, open_store, open_watch, run_of
 from context_bench.reports.detail import detail_html
 from context_bench.session.runs import result_of
 from context_bench.viewer import Viewer
+from context_bench.wire.turns import Turn
 
 TESTS = Path(__file__).parents[1]
 TINY_AGENT = TESTS.parent / "examples" / "tiny_agent.py"
@@ -105,13 +106,13 @@ class Odd:
 
 
 def test_hits_without_sources_are_not_taken_for_missed_gold_and_do_nothing(place):
-    (place / "odd.py").write_text(ODD_MEMORY)
+    (place / "odd_memory.py").write_text(ODD_MEMORY)
     assert (
         run_line(
             [
                 *MEMORY,
                 "--system",
-                "py:odd:Odd",
+                "py:odd_memory:Odd",
                 "--no-floors",
                 "--score-field",
                 "hit_count",
@@ -123,7 +124,7 @@ def test_hits_without_sources_are_not_taken_for_missed_gold_and_do_nothing(place
         )
         == 0
     )
-    (page,) = pages("m", ("py:odd:Odd", 0))
+    (page,) = pages("m", ("py:odd_memory:Odd", 0))
     assert "none can be ticked" in part(page, "What was found")
     assert "Gold that was missed" not in page
     assert "Leander Branbrook walks a puppy" in part(page, "Gold, found or not")
@@ -159,11 +160,19 @@ class Odd:
 
 
 def test_a_hostile_compressed_text_does_nothing(place):
-    (place / "odd.py").write_text(ODD_COMPRESSOR)
-    line = ["compress", "run", "bundled:sessions/invoice-service-en", "--system", "py:odd:Odd", "--types", "recall"]
+    (place / "odd_compressor.py").write_text(ODD_COMPRESSOR)
+    line = [
+        "compress",
+        "run",
+        "bundled:sessions/invoice-service-en",
+        "--system",
+        "py:odd_compressor:Odd",
+        "--types",
+        "recall",
+    ]
     more = ["--per-type", "1", "--controls", "none", "--quiet", "--store", "store.db", "--run", "c"]
     assert run_line([*line, *more]) in (0, 4)
-    (page,) = pages("c", ("py:odd:Odd", 0))
+    (page,) = pages("c", ("py:odd_compressor:Odd", 0))
     assert "<img" not in page
     assert "\x1b" not in page
     assert "{{ 7*7 }}" in part(page, "The compressed text")
@@ -278,3 +287,60 @@ def test_a_recorded_run_shows_what_its_calls_looked_at_and_the_gold_that_was_mis
     told = steps(page)
     assert any("src/calc.py" in each for each in told)
     assert "trace show LOG" in part(page, "Transcript")
+
+
+TWO = f"""
+class Right:
+    def process(self, example):
+        return {{**example, "response": example["answer"]}}
+
+
+class Wrong:
+    def process(self, example):
+        return {{**example, "response": {HOSTILE!r} + "no " * 400}}
+"""
+
+
+def test_a_question_shows_the_answers_of_all_systems_side_by_side(place):
+    (place / "two.py").write_text(TWO)
+    line = ["--dataset", "bundled:pydocs-qa", "-n", "1", "--system", "py:two:Right"]
+    line += ["--system", "py:two:Wrong"]
+    assert run_line([*line, "--controls", "", "--quiet", "--store", "store.db", "--run", "q"]) in (0, 4)
+    with open_store("store.db") as store:
+        one, other = (name for name in run_of(store, "q").systems if name.endswith(("Right", "Wrong")))
+    right, wrong = pages("q", (one, 0), (other, 0))
+    for page in (right, wrong):
+        table = html.unescape(re.sub("<[^>]+>", "\t", page[page.index('id="others"') :]))
+        assert "✓ pass" in table
+        assert "✗ fail" in table
+        assert "{{ 7*7 }}" in table
+        assert "more characters" in table
+        assert "<img" not in page
+        assert "\x1b" not in page
+    assert right.index("this row") < right.index(other, right.index('id="others"'))
+
+
+def test_a_turn_of_a_watch_shows_what_was_taken_out_and_put_in(place):
+    def record(texts):
+        request = {"model": "m", "messages": [{"role": "user", "content": text} for text in texts]}
+        return Forwarded("1", None, "none", "openai-chat", "POST", "/v1/chat", 0.0, tokens=7, request=request)
+
+    front, call = record(["Keep this sentence, and this one.", HOSTILE]), record(["Keep this sentence.", "Put in."])
+    turn = Turn(1, "turn", 0.0, sent=9, forwarded=5, front=front, calls=[call], bill_alone=0.002, bill_through=0.001)
+    bare = Turn(2, "turn", 0.0, sent=9, forwarded=5, front=Forwarded(**{**as_fields(front), "request": None}))
+    with open_store("store.db") as store:
+        log = open_watch(store, {"via": "http://h"}, name="w")
+        log.write([turn, bare])
+        log.end()
+    page, without = fetched("/watch/turn?name=w&number=1", "/watch/turn?name=w&number=2")
+    assert "What became of the request" in page
+    assert re.search(r"<del>[^<]*and this one", page)
+    assert "<ins>" in page
+    assert "Bill through it" in page
+    assert "<img" not in page
+    assert "What became of the request" not in without
+    assert "bodies are kept where the watch was told to" in without
+
+
+def as_fields(record):
+    return {name: getattr(record, name) for name in Forwarded.__dataclass_fields__}

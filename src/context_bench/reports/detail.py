@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
@@ -30,7 +30,7 @@ from context_bench.reports.exchanges import (
     differences,
     shown_piece,
 )
-from context_bench.reports.row_parts import ShownPart, part_lines, shown_parts, without_replaced
+from context_bench.reports.row_parts import ShownPart, page_limit, part_lines, shown_parts, without_replaced
 from context_bench.reports.table import drawn
 from context_bench.reports.visible_text import json_ready, visible
 
@@ -42,6 +42,18 @@ _SIDES = '<div class="pair sides" aria-hidden="true"><div>sent</div><div>forward
 def exchange_html(it: ShownExchange) -> Markup:
     """One exchange: its sentence, its changes, its messages side by side."""
     return Markup("".join(_exchange(it)))
+
+
+def turn_html(sent: Any, forwarded: Any, wires: Sequence[str | None], title: str) -> Markup:
+    """What became of one request on its way, by its two bodies; nothing where one of them is not known. Needs the
+    style of `detail.css`.
+    """
+    if sent is None or forwarded is None:
+        return Markup("")
+    told = {"exchanges": [{"turn": 0, "sent": sent, "forwarded": forwarded, "wires": list(wires)}]}
+    (found,) = differences(told)
+    shown = replace(found, title=title).shown(page_limit(told))
+    return Markup(f'<div class="told">{exchange_html(shown)}</div>')
 
 
 def _exchange(it: ShownExchange) -> Iterator[str]:

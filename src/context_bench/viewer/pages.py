@@ -28,7 +28,7 @@ from context_bench.engine.store import Store, browsing, row_lists
 from context_bench.engine.store.browsing import ListedRun, Live, Place
 from context_bench.engine.store.row_lists import Facets, RowQuery, SearchHit, TextSearch
 from context_bench.reports.arm_aggregates import first
-from context_bench.reports.detail import detail_html
+from context_bench.reports.detail import detail_html, turn_html
 from context_bench.reports.html_page import environment, style_text, template_text
 from context_bench.reports.page import Figure, Unit
 from context_bench.reports.row_parts import page_limit
@@ -36,6 +36,7 @@ from context_bench.reports.visible_text import json_ready
 from context_bench.viewer.example_lines import (
     FORMS,
     MOST_SYSTEMS,
+    Answer,
     Line,
     Standard,
     failure_of,
@@ -217,8 +218,8 @@ class RowPage:
 
 @dataclass(slots=True)
 class RowView:
-    """One row with what is behind it, its neighbours among the rows asked for, and the other systems' answers to the
-    same example.
+    """One row with what is behind it, its neighbours among the rows asked for, and all systems' answers to the same
+    example, its own first.
     """
 
     run: ListedRun
@@ -230,7 +231,7 @@ class RowView:
     total: int = 0
     previous: Place | None = None
     following: Place | None = None
-    others: list[tuple[Place, EvalRow]] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
 
 
 class Library:
@@ -360,8 +361,10 @@ class Library:
             view.number = at + 1
             view.previous = Place.unpack(order[at - 1]) if at else None
             view.following = Place.unpack(order[at + 1]) if at + 1 < len(order) else None
-        same = [each for each in row_lists.same_example(self.store, run, place) if each != place]
-        view.others = row_lists.rows_at(self.store, run, same)
+        columns = sorted(run.systems, key=lambda each: each[0] != place.arm)
+        packed = Place(0, place.position, place.trial).packed
+        (line,) = lines_at(self.store, run, [packed], columns, self._standard(run))
+        view.answers = [each for each in line.answers if each is not None]
         return view
 
     def row_at(self, run: ListedRun, place: Place) -> EvalRow:
@@ -412,6 +415,7 @@ def _environment() -> Environment:
         "row_url": row_url,
         "pair_url": pair_url,
         "detail_html": lambda row, told: detail_html(row, told, limit=page_limit(told)),
+        "turn_html": turn_html,
         "cells": cells,
         "page_size": PAGE,
         "most_scores": MOST_SCORES,

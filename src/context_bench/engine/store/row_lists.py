@@ -279,17 +279,6 @@ def rows_at(store: Store, run: ListedRun, wanted: Sequence[Place]) -> list[tuple
     return [(place, found[place]) for place in wanted if place in found]
 
 
-def same_example(store: Store, run: ListedRun, place: Place) -> list[Place]:
-    """All answers of a run to the example and trial at this place, by system."""
-    p = schema.plan.c
-    query = select(p.arm).where(
-        p.run == run.number, p.position == place.position, p.trial == place.trial, p.output.is_not(None)
-    )
-    with store.reading() as connection:
-        there = set(connection.scalars(query.where(p.arm.in_([arm for arm, _ in run.systems]))))
-    return [Place(arm, place.position, place.trial) for arm, _ in run.systems if arm in there]
-
-
 def places_of(
     store: Store, run: ListedRun, wanted: Sequence[tuple[str, str, Any, int]]
 ) -> dict[tuple[str, str, Any, int], Place]:
