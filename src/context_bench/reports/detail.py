@@ -45,7 +45,7 @@ def exchange_html(it: ShownExchange) -> Markup:
 
 
 def turn_html(sent: Any, forwarded: Any, wires: Sequence[str | None], title: str) -> Markup:
-    """What became of one request on its way, by its two bodies; nothing where one of them is not known. Needs the
+    """The changes to one request on its way, by its two bodies; nothing where one of them is not known. Needs the
     style of `detail.css`.
     """
     if sent is None or forwarded is None:
