@@ -323,10 +323,14 @@ def parts_in(skeleton: Any) -> Iterator[bytes]:
         if is_reference(skeleton):
             yield bytes.fromhex(skeleton[_REFERENCE])
         else:
-            for item in skeleton.values():
-                yield from parts_in(item)
+            yield from _parts_among(skeleton.values())
     elif isinstance(skeleton, list):
-        for item in skeleton:
+        yield from _parts_among(skeleton)
+
+
+def _parts_among(items: Iterable[Any]) -> Iterator[bytes]:
+    for item in items:
+        if type(item) is not str:  # most of what a body holds
             yield from parts_in(item)
 
 
@@ -335,9 +339,9 @@ def joined(skeleton: Any, parts: dict[bytes, Any]) -> Any:
     if isinstance(skeleton, dict):
         if is_reference(skeleton) and (key := bytes.fromhex(skeleton[_REFERENCE])) in parts:
             return parts[key]
-        return {key: joined(item, parts) for key, item in skeleton.items()}
+        return {key: item if type(item) is str else joined(item, parts) for key, item in skeleton.items()}
     if isinstance(skeleton, list):
-        return [joined(item, parts) for item in skeleton]
+        return [item if type(item) is str else joined(item, parts) for item in skeleton]
     return skeleton
 
 

@@ -256,9 +256,10 @@ def kept_page_of(store: Any, run: str, place: str = "") -> Page | None:
 
 def _keep(store: Any, run: str, state: str, page: Page, result: EvalResult, place: str) -> None:
     """Keep the page of a long run, where it is of this package alone: what users bring may say something else
-    tomorrow.
+    tomorrow. Of a longer one also the numbers of its rows by column.
     """
     from context_bench.core.errors import StoreUnusable
+    from context_bench.engine.store.browsing import COLUMNS_FROM, keep_columns_of
     from context_bench.engine.store.run_writer import keep_page
     from context_bench.reports.renderers import page_text
     from context_bench.session.reporting import named
@@ -269,6 +270,9 @@ def _keep(store: Any, run: str, state: str, page: Page, result: EvalResult, plac
     if ours and (text := page_text(page, store=named(place))) is not None:
         with suppress(StoreUnusable):  # it is read only, or busy: who asks next works it out again
             keep_page(store, run, state, text)
+    if len(result.rows) >= COLUMNS_FROM:
+        with suppress(StoreUnusable):
+            keep_columns_of(store, run, state)
 
 
 def report_stored(

@@ -66,12 +66,13 @@ def manifest(*systems, **more):
 async def run(store, name, systems, items, **options):
     told = options.pop("manifest", None) or manifest(*(system.name for system in systems))
     settings = RunSettings(late_grace=0.0, max_workers=64)
+    evaluators = options.pop("evaluators", None) or [Marks()]
     return await execute(
         store,
         name=name,
         arms=[Arm(one) for one in systems],
         examples=items,
-        evaluators=[Marks()],
+        evaluators=evaluators,
         manifest=told,
         settings=settings,
         **options,

@@ -1,25 +1,31 @@
 """A store as a browser needs it: runs without their manifests, a page of them at a time, and progress of those that go
-on. `row_lists` has their rows.
+on; numbers of all rows of a long one by column, kept when it has ended. `row_lists` has their rows.
 
-Everything here only reads, and works while a run is written.
+Everything but the keeping only reads, and works while a run is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, cast, exists, func, or_, select
 
 from context_bench.core.errors import BadInput, UnknownName
+from context_bench.core.numbers import real
 from context_bench.core.tokens import utf8_safe
-from context_bench.engine.encoding import unpacked
+from context_bench.engine.encoding import Damaged, body_key, dumps, loads, unpack, unpacked
 from context_bench.engine.store import BUSY_TIMEOUT, Store, database_of, schema
-from context_bench.engine.store.dialects import WHOLE
+from context_bench.engine.store.dialects import WHOLE, readable
 from context_bench.engine.store.run_records import COPYING, RUNNING, arms_of, newest_first, status_of
 from context_bench.stats.distributions import percentile
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ARM_BITS, POSITION_BITS = 48, 16  # bits that a packed place is shifted by
 MOST_TRIALS = 1 << POSITION_BITS
@@ -219,3 +225,211 @@ def _median(connection: Connection, run: int, arm: int) -> float | None:
     query = query.where(p.c.run == run, p.c.arm == arm, o.c.latency.is_not(None)).order_by(o.c.latency)
     latencies = connection.scalars(query).all()
     return percentile(latencies, 0.5) if latencies else None
+
+
+# --- columns of a long run
+# ------------------------------------------------------------------------
+
+_COLUMN = b"column\n"  # no JSON begins so: what is kept under this can be no body of a row
+_MARK = len(_COLUMN) + 16
+_MOST = 64  # columns: whatever scores are called, as many numbers a row are held
+_p = schema.plan.c
+_PLACE = _p.arm * (1 << ARM_BITS) + _p.position * (1 << POSITION_BITS) + _p.trial
+#: Rows of a run from which columns are kept: fewer are sorted as fast by reading them.
+COLUMNS_FROM = 20_000
+#: Where usage says what was paid.
+COSTS = ("cost", "cost_usd", "usd")
+
+
+def judge_error(run: int) -> ColumnElement[Any]:
+    """The error of a judge that failed on the output of a plan row."""
+    s, links = schema.scores.c, schema.run_evaluators.c
+    found = select(s.error).where(
+        links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, s.error.is_not(None)
+    )
+    return found.limit(1).correlate(schema.plan).scalar_subquery()
+
+
+def failed_by(run: int) -> ColumnElement[bool]:
+    """Did the system or a judge fail on it?"""
+    return or_(schema.outputs.c.error.is_not(None), judge_error(run).is_not(None))
+
+
+class RunColumns:
+    """Columns of all rows of a run, in the order of its plan; each is read when it is first asked for.
+
+    `places`: packed places. Every other column has a number a row (8 bytes), NaN where it is not known; texts are
+    numbered in the order that the database sorts them in.
+    """
+
+    def __init__(self, store: Store, head: Mapping[str, Any]) -> None:
+        self._store, self._names, self._datasets, self._all = store, head["names"], head["datasets"], head["all"]
+        self.places = self._read("places", "<i8")
+
+    def _read(self, name: str, kind: str) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        key = bytes.fromhex(self._names[name])
+        with self._store.reading() as connection:
+            data = connection.scalar(select(schema.bodies.c.data).where(schema.bodies.c.key == key))
+        if data is None:
+            raise Damaged
+        return np.frombuffer(unpack(data)[_MARK:], dtype=kind)
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Numbers under this name: as in `RowQuery.sort`; NaN everywhere for a score that no row has."""
+        import numpy as np
+
+        name = utf8_safe(name)
+        return self._read(name, "<f8") if name in self._names else np.full(len(self.places), nan)
+
+    def has(self, sort: str) -> bool:
+        """Are rows sorted by this as they would be by reading them?"""
+        return self._all or not sort.startswith("score:") or utf8_safe(sort) in self._names
+
+    def number_of(self, dataset: str) -> float:
+        """The number of this dataset in its column; NaN, which nothing equals, for one that no row is of."""
+        return self._datasets.index(dataset) + 1.0 if dataset in self._datasets else nan
+
+    def of_arm(self, arm: int, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Places of one system, in order, and the numbers of this column."""
+        here = self.places >> ARM_BITS == arm
+        return self.places[here], self.column(name)[here]
+
+
+def gathered(store: Store, run: int) -> tuple[dict[str, bytes], list[str]]:
+    """Every column of a run (number) as bytes, by name, and the names of its datasets in the order of their numbers.
+
+    One pass over the rows, some 16 bytes a row and number in memory.
+    """
+    import numpy as np
+
+    with store.reading() as connection:
+        connection = connection.execution_options(stream_results=True)
+        found, numbers = _numbers(connection, run)
+        places = np.frombuffer(found, dtype=np.int64) if found else np.empty(0, dtype=np.int64)
+        positions = places >> POSITION_BITS & 0xFFFFFFFF
+        columns = {name: np.frombuffer(values) if values else np.empty(0) for name, values in numbers.items()}
+        e = schema.examples.c
+        ranked = func.dense_rank().over(order_by=func.lower(readable(e.id)))
+        columns["example"] = _spread(connection.execute(select(e.position, ranked).where(e.run == run)), positions)
+        datasets = list(connection.scalars(select(e.dataset).where(e.run == run).distinct().order_by(e.dataset)))
+        known = {name: number for number, name in enumerate(datasets, 1)}
+        told = connection.execute(select(e.position, e.dataset).where(e.run == run))
+        columns["dataset"] = _spread(((position, known[name]) for position, name in told), positions)
+        columns["failure"] = np.full(len(places), nan)
+        p, o = schema.plan, schema.outputs
+        text = func.coalesce(o.c.error, judge_error(run))
+        query = select(_PLACE, func.dense_rank().over(order_by=text)).select_from(p.join(o, o.c.id == p.c.output))
+        order = np.argsort(places, kind="stable")
+        for place, rank in connection.execute(query.where(p.c.run == run, p.c.output.is_not(None), failed_by(run))):
+            at = int(np.searchsorted(places, place, sorter=order))
+            if at < len(places) and places[order[at]] == place:
+                columns["failure"][order[at]] = rank
+    named = {"places": places.astype("<i8").tobytes()}
+    return named | {name: values.astype("<f8").tobytes() for name, values in columns.items()}, datasets
+
+
+def _spread(numbered: Iterable[Any], positions: Any) -> Any:
+    """The number of each row's example."""
+    import numpy as np
+
+    at, numbers = array("q"), array("d")
+    for position, number in numbered:
+        at.append(position)
+        numbers.append(number)
+    table = np.full(1 + max(int(positions.max(initial=0)), max(at, default=0)), nan)
+    table[np.frombuffer(at, dtype=np.int64)] = np.frombuffer(numbers)
+    return table[positions]
+
+
+def _numbers(connection: Connection, run: int) -> tuple[array[int], dict[str, array[float]]]:
+    """Places in the order of the plan, and what rows are sorted by of numbers: of several evaluators that give a score
+    the last one's counts, as in `rows`.
+    """
+    p, o, s, links = schema.plan, schema.outputs, schema.scores, schema.run_evaluators
+    tables = (
+        p.join(o, o.c.id == p.c.output)
+        .outerjoin(s, s.c.output == p.c.output)
+        .outerjoin(links, (links.c.evaluator == s.c.evaluator) & (links.c.run == run))
+    )
+    of_output = (o.c.input_tokens, o.c.output_tokens, o.c.latency, o.c.usage)
+    query = select(_PLACE, links.c.ordinal, s.c["values"], *of_output).select_from(tables)
+    query = query.where(p.c.run == run, p.c.output.is_not(None))
+    found = array("q")
+    columns: dict[str, array[float]] = {name: array("d") for name in ("sent", "forwarded", "latency", "cost")}
+    sent, forwarded, latency, cost = columns.values()
+    known = _ScoreCache()
+    for arm, _ in arms_of(connection, run):
+        last = -1
+        ordered = query.where(p.c.arm == arm).order_by(p.c.position, p.c.trial, links.c.ordinal)
+        for place, ordinal, values, read, told, seconds, usage in map(tuple, connection.execute(ordered)):
+            if place != last:
+                last = place
+                found.append(place)
+                sent.append(nan if read is None else read)
+                forwarded.append(nan if told is None else told)
+                latency.append(nan if seconds is None else seconds)
+                cost.append(nan if usage is None else known.cost(usage))
+            if ordinal is not None and values is not None:
+                for name, value in known[values]:
+                    column = columns.get(name)
+                    if column is None:
+                        if len(columns) >= _MOST:
+                            continue
+                        column = columns[name] = array("d")
+                    _fill(column, len(found))
+                    column[-1] = value
+    for column in columns.values():
+        _fill(column, len(found))
+    return found, columns
+
+
+def _fill(column: array[float], size: int) -> None:
+    """Nothing is known of the rows up to this one."""
+    if (missing := size - len(column)) > 0:
+        column.extend((nan,) * missing)
+
+
+class _ScoreCache(dict[bytes, tuple[tuple[str, float], ...]]):
+    """The scores in packed values, by name of their column; many are equal, and remembered as long as they are few."""
+
+    def __missing__(self, data: bytes) -> tuple[tuple[str, float], ...]:
+        if len(self) > 10_000:
+            self.clear()
+        numbers = ((name, real(value)) for name, value in unpacked(data, {}).items())
+        found = self[data] = tuple((f"score:{name}", number) for name, number in numbers if number is not None)
+        return found
+
+    def cost(self, usage: bytes) -> float:
+        """Cost in US dollars, as usage tells it."""
+        told = unpacked(usage, {})
+        return next((found for name in COSTS if (found := real(told.get(name))) is not None), nan)
+
+
+def keep_columns_of(store: Store, run: str, state: str) -> None:
+    """Keep the columns of a stored run (id), for as long as the run's state is the given one (`kept_page`)."""
+    from context_bench.engine.store.run_writer import keep_columns
+
+    r = schema.runs.c
+    with store.reading() as connection:
+        number = connection.scalar(select(r.number).where(r.id == run))
+    columns, datasets = gathered(store, int(number or 0))
+    mark = _COLUMN + body_key(run.encode())  # no two runs share a column, so each can be deleted with its run
+    bodies = {name: mark + data for name, data in columns.items()}
+    names = {name: body_key(data).hex() for name, data in bodies.items()}
+    head = {"names": names, "datasets": datasets, "all": len(columns) <= _MOST}
+    keep_columns(store, run, state, mark + dumps(head), list(bodies.values()))
+
+
+def columns_of(store: Store, run: ListedRun) -> RunColumns | None:
+    """The columns that were kept with a run in its present state, `None` without any."""
+    from context_bench.engine.store.run_writer import kept_columns
+
+    if run.rows < COLUMNS_FROM:
+        return None
+    data = kept_columns(store, run.id)
+    try:
+        return RunColumns(store, loads(data[_MARK:])) if data.startswith(_COLUMN) else None
+    except (Damaged, KeyError, TypeError, ValueError):
+        return None

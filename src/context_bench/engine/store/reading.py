@@ -440,13 +440,14 @@ def bodies_of(connection: Connection, keys: Iterable[bytes], lost: set[bytes] | 
     """
     missing: set[bytes] = set()
     skeletons = _raw(connection, set(keys), missing)
-    parts = _raw(connection, {part for skeleton in skeletons.values() for part in parts_in(skeleton)}, missing)
+    named = {key: set(parts_in(skeleton)) for key, skeleton in skeletons.items()}
+    parts = _raw(connection, {part for its in named.values() for part in its}, missing)
     found: dict[bytes, Any] = {}
     for key, skeleton in skeletons.items():
-        if missing and not missing.isdisjoint(parts_in(skeleton)):
+        if missing and not missing.isdisjoint(named[key]):
             missing.add(key)
         else:
-            found[key] = joined(skeleton, parts)
+            found[key] = joined(skeleton, parts) if named[key] else skeleton
     if missing and lost is None:
         raise Damaged
     if lost is not None:

@@ -5,6 +5,7 @@ its group.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
@@ -310,23 +311,42 @@ def export(store: Store, run: str, system: str | None = None) -> Iterator[dict[s
     """Everything of a run (id or name) or of one of its systems, one JSON-ready dict per row: `row`, `example`,
     `output`, `calls`, `forwarded`.
     """
-    number = rows(store, run, system)._run
-    for item in stored(store, number, system):
-        calls: list[dict[str, Any]] = []
-        forwarded: list[dict[str, Any]] = []
+    waiting = stored(store, rows(store, run, system)._run, system)
+    while some := list(islice(waiting, _AT_ONCE)):
         with store.reading() as connection:
-            for table, found, read in (("calls", calls, _call_records), ("forwarded", forwarded, _forwarded_records)):
-                try:
-                    found += read(connection, item.id)
-                except Damaged:
-                    add_damage(item.row.errors, f"{table} output={item.id}")
-        yield {
-            "row": plain(item.row),
-            "example": item.example,
-            "output": item.output,
-            "calls": calls,
-            "forwarded": forwarded,
-        }
+            calls = _whole_records(connection, some, "calls", _call_records)
+            forwarded = _whole_records(connection, some, "forwarded", _forwarded_records)
+        for item in some:
+            yield {
+                "row": plain(item.row),
+                "example": item.example,
+                "output": item.output,
+                "calls": calls.get(item.id, []),
+                "forwarded": forwarded.get(item.id, []),
+            }
+
+
+_AT_ONCE = 16  # rows with all their bodies, of which the turns of a session share most
+_Records = dict[int, list[dict[str, Any]]]
+
+
+def _whole_records(
+    connection: Connection,
+    some: Sequence[StoredOutput],
+    table: str,
+    read: Callable[[Connection, Sequence[int]], _Records],
+) -> _Records:
+    """Records by output; a row whose are damaged says so, and has none."""
+    try:
+        return read(connection, [item.id for item in some])
+    except Damaged:
+        found: _Records = {}
+    for item in some:
+        try:
+            found |= read(connection, [item.id])
+        except Damaged:
+            add_damage(item.row.errors, f"{table} output={item.id}")
+    return found
 
 
 def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
@@ -343,22 +363,26 @@ def requests_of(store: Store, outputs: Sequence[int]) -> dict[int, Any]:
     return {output: bodies[key] for output, key in keys.items() if key in bodies}
 
 
-def _call_records(connection: Connection, output: int) -> list[dict[str, Any]]:
-    rows, bodies = _with_bodies_of(connection, _CALLS.where(_c.output == output))
+def _call_records(connection: Connection, outputs: Sequence[int]) -> _Records:
+    rows, bodies = _with_bodies_of(connection, _CALLS.where(_c.output.in_(outputs)))
+    found: _Records = {}
     for row in rows:
+        output = row["output"]
         for name in ("id", "run", "output", "endpoint", "evaluator"):
             del row[name]
         row["usage"] = unpacked(row["usage"])
-    return [_with_bodies(row, bodies) for row in rows]
+        found.setdefault(output, []).append(_with_bodies(row, bodies))
+    return found
 
 
-def _forwarded_records(connection: Connection, output: int) -> list[dict[str, Any]]:
-    query = select(schema.forwarded).where(_f.output == output).order_by(_f.id)
+def _forwarded_records(connection: Connection, outputs: Sequence[int]) -> _Records:
+    query = select(schema.forwarded).where(_f.output.in_(outputs)).order_by(_f.id)
     rows, bodies = _with_bodies_of(connection, query)
-    return [
-        _with_bodies({**unpacked(row["record"]), "request": row["request"], "reply": row["reply"]}, bodies)
-        for row in rows
-    ]
+    found: _Records = {}
+    for row in rows:
+        record = {**unpacked(row["record"]), "request": row["request"], "reply": row["reply"]}
+        found.setdefault(row["output"], []).append(_with_bodies(record, bodies))
+    return found
 
 
 def _with_bodies(record: dict[str, Any], bodies: dict[bytes, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tuple_
 
 from context_bench.core.errors import BadInput, UnknownName
 from context_bench.core.numbers import real
@@ -21,11 +21,20 @@ from context_bench.core.records import EvalRow
 from context_bench.core.tokens import utf8_safe
 from context_bench.engine.encoding import dumps, joined, loads, parts_in, unpacked
 from context_bench.engine.store import Store, schema
-from context_bench.engine.store.browsing import ARM_BITS, POSITION_BITS, ListedRun, Place
+from context_bench.engine.store.browsing import (
+    ARM_BITS,
+    COSTS,
+    POSITION_BITS,
+    ListedRun,
+    Place,
+    RunColumns,
+    columns_of,
+    failed_by,
+    judge_error,
+)
 from context_bench.engine.store.dialects import readable
 from context_bench.engine.store.reading import _eval_rows, _plan_query, body
 
-_COSTS = ("cost", "cost_usd", "usd")
 MOST_HITS = 1_000
 _CHUNK = 256
 _AROUND = 70  # characters of a text shown before and after what was found
@@ -97,8 +106,30 @@ def places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     """
     if asked.change and asked.change not in CHANGES:
         raise BadInput(f"{asked.change[:60]!r} is no change against the baseline; expected {', '.join(CHANGES)}")
-    found = _places(store, run, asked)
-    return _changed(store, run, asked, found) if asked.change else found
+    columns = columns_of(store, run)
+    found = _by_columns(columns, run, asked)
+    found = _places(store, run, asked) if found is None else found
+    return _changed(store, run, asked, found, columns) if asked.change else found
+
+
+def _by_columns(columns: RunColumns | None, run: ListedRun, asked: RowQuery) -> array[int] | None:
+    """The same by the columns that were kept with the run, but for the change; `None` without a column of this."""
+    import numpy as np
+
+    if columns is None or not columns.has(asked.sort):
+        return None
+    if not _counted(asked):
+        _order(asked.sort, run.number)
+    wanted = np.isin(columns.places >> ARM_BITS, _arms(run, asked))
+    if asked.dataset:
+        wanted &= columns.column("dataset") == columns.number_of(asked.dataset)
+    if asked.failed:
+        wanted &= ~np.isnan(columns.column("failure"))
+    places = columns.places[wanted]
+    if asked.sort:
+        values = columns.column(asked.sort)[wanted]
+        places = places[np.argsort(-values if asked.descending else values, kind="stable")]
+    return array("q", places.tobytes())
 
 
 def examples_of(order: array[int], ranked: array[int] | None = None) -> array[int]:
@@ -119,7 +150,9 @@ def examples_of(order: array[int], ranked: array[int] | None = None) -> array[in
     return array("q", made.tobytes())
 
 
-def _changed(store: Store, run: ListedRun, asked: RowQuery, found: array[int]) -> array[int]:
+def _changed(
+    store: Store, run: ListedRun, asked: RowQuery, found: array[int], columns: RunColumns | None
+) -> array[int]:
     """Those of `found` whose score changed against the baseline as is asked for."""
     import numpy as np
 
@@ -135,7 +168,9 @@ def _changed(store: Store, run: ListedRun, asked: RowQuery, found: array[int]) -
             continue
         with store.reading() as connection:
             own, other = (
-                _numbers(connection, query, [arms[name]], p.join(o, o.c.id == p.c.output), run.number, by_score)
+                columns.of_arm(arms[name], by_score.sort)
+                if columns is not None and columns.has(by_score.sort)
+                else _numbers(connection, query, [arms[name]], p.join(o, o.c.id == p.c.output), run.number, by_score)
                 for name in (system, baseline)
             )
         ours = np.flatnonzero(wanted >> ARM_BITS == arms[system])
@@ -164,7 +199,7 @@ def _values_at(places: Any, numbered: tuple[array[int], Any]) -> Any:
 
 def _places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     p, e, o, a = schema.plan, schema.examples, schema.outputs, schema.arms
-    counted = asked.sort == "cost" or asked.sort.startswith("score:")
+    counted = _counted(asked)
     order = None if counted else _order(asked.sort, run.number)
     tables: Any = p
     if asked.failed or order is not None or counted:
@@ -176,10 +211,8 @@ def _places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
     if asked.dataset:
         conditions.append(e.c.dataset == asked.dataset)
     if asked.failed:
-        conditions.append(_failed(run.number))
-    chosen = [arm for arm, name in run.systems if asked.system in ("", name)]
-    if not chosen and asked.system:
-        raise UnknownName("system", asked.system, (name for _, name in run.systems))
+        conditions.append(failed_by(run.number))
+    chosen = _arms(run, asked)
     with store.reading() as connection:
         if counted:
             return _by_number(connection, query.where(*conditions), chosen, tables, run.number, asked)
@@ -195,6 +228,18 @@ def _places(store: Store, run: ListedRun, asked: RowQuery) -> array[int]:
         return array("q", connection.scalars(ranked.order_by(*ends)))
 
 
+def _counted(asked: RowQuery) -> bool:
+    """Are rows sorted by what only Python can read?"""
+    return asked.sort == "cost" or asked.sort.startswith("score:")
+
+
+def _arms(run: ListedRun, asked: RowQuery) -> list[int]:
+    chosen = [arm for arm, name in run.systems if asked.system in ("", name)]
+    if not chosen and asked.system:
+        raise UnknownName("system", asked.system, (name for _, name in run.systems))
+    return chosen
+
+
 def _order(sort: str, run: int) -> ColumnElement[Any] | None:
     o, e = schema.outputs.c, schema.examples.c
     columns: dict[str, ColumnElement[Any]] = {
@@ -203,7 +248,7 @@ def _order(sort: str, run: int) -> ColumnElement[Any] | None:
         "sent": o.input_tokens,
         "forwarded": o.output_tokens,
         "latency": o.latency,
-        "failure": func.coalesce(o.error, _judge_error(run)),
+        "failure": func.coalesce(o.error, judge_error(run)),
     }
     if not sort:
         return None
@@ -244,7 +289,7 @@ def _numbers(
             ranked.where(p.c.arm == arm).order_by(p.c.position, p.c.trial)
         )
         for place, value, *ordinal in rows:
-            number = None if ordinal == [None] else _number_in(value, (utf8_safe(name),) if ordinal else _COSTS)
+            number = None if ordinal == [None] else _number_in(value, (utf8_safe(name),) if ordinal else COSTS)
             if not found or found[-1] != place:
                 found.append(place)
                 numbers.append(nan)
@@ -252,18 +297,6 @@ def _numbers(
             if number is not None and (not ordinal or ordinal[0] > last):
                 numbers[-1], last = number, ordinal[0] if ordinal else last
     return found, np.frombuffer(numbers) if numbers else np.empty(0)
-
-
-def _judge_error(run: int) -> ColumnElement[Any]:
-    s, links = schema.scores.c, schema.run_evaluators.c
-    found = select(s.error).where(
-        links.run == run, s.output == schema.plan.c.output, s.evaluator == links.evaluator, s.error.is_not(None)
-    )
-    return found.limit(1).correlate(schema.plan).scalar_subquery()
-
-
-def _failed(run: int) -> ColumnElement[bool]:
-    return or_(schema.outputs.c.error.is_not(None), _judge_error(run).is_not(None))
 
 
 def rows_at(store: Store, run: ListedRun, wanted: Sequence[Place]) -> list[tuple[Place, EvalRow]]:

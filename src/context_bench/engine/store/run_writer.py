@@ -393,24 +393,47 @@ def keep_summary(store: Store, run: str, summary: Mapping[str, Any]) -> None:
 
 
 _PAGE = b"page\n"  # no JSON begins so: what is kept under this can be no body of a row
+_NO_BODY = bytes(16).hex()
 
 
 def keep_page(store: Store, run: str, state: str, page: str) -> None:
     """Keep the page of a stored run (id) as text, for as long as the run's state is the given one (`kept_page`)."""
-    r, b, data = schema.runs.c, schema.bodies.c, _PAGE + page.encode("utf-8", "surrogatepass")
-    key, here = body_key(data), (r.id == run) & (r.status != RUNNING)
+    data = _PAGE + page.encode("utf-8", "surrogatepass")
+    _keep(store, run, state, [data], lambda keys: {"key": keys[0]})
+
+
+def keep_columns(store: Store, run: str, state: str, head: bytes, columns: Sequence[bytes]) -> None:
+    """Keep columns of a stored run (id), whose `head` names them by their keys, as long as it is in this state."""
+    _keep(store, run, state, [head, *columns], lambda keys: {"columns": keys[0], "bodies": keys[1:]})
+
+
+def _keep(
+    store: Store, run: str, state: str, bodies: Sequence[bytes], named: Callable[[list[str]], dict[str, Any]]
+) -> None:
+    """Keep bodies under names beside what was kept in the same state; what was kept in another goes."""
+    r, here = schema.runs.c, (schema.runs.c.id == run) & (schema.runs.c.status != RUNNING)
+    told = named([body_key(data).hex() for data in bodies])
+    packed = {body_key(data): pack(data) for data in bodies}
 
     def work(connection: Connection) -> None:
         counts = unpacked(connection.scalar(select(r.counts).where(here)), {})
         if (stored := counts.get("stored")) is None:
             return
-        if before := stored.get("page"):
-            connection.execute(delete(schema.bodies).where(b.key == bytes.fromhex(before["key"])))
-        stored["page"] = {"state": state, "key": key.hex()}
-        connection.execute(update(schema.runs).where(here).values(counts=pack(dumps(counts))))
-        add_new(connection, schema.bodies, ("key", "data"), [(key, pack(data))])
+        before = stored.get("page") or {}
+        after = {**(before if before.get("state") == state else {"state": state, "key": _NO_BODY}), **told}
+        gone = [*(bytes.fromhex(key) for key in _keys(before) - _keys(after)), *packed]  # what is there may be damaged
+        connection.execute(delete(schema.bodies).where(schema.bodies.c.key.in_(gone)))
+        connection.execute(
+            update(schema.runs).where(here).values(counts=pack(dumps({**counts, "stored": {**stored, "page": after}})))
+        )
+        add_new(connection, schema.bodies, ("key", "data"), list(packed.items()))
 
     store.write(work)
+
+
+def _keys(kept: Mapping[str, Any]) -> set[str]:
+    """Keys of all bodies that are kept with a run."""
+    return {key for key in (kept.get("key"), kept.get("columns"), *kept.get("bodies", ())) if key}
 
 
 def kept_page(store: Store, run: str) -> tuple[str, str | None]:
@@ -419,6 +442,16 @@ def kept_page(store: Store, run: str) -> tuple[str, str | None]:
     The state changes with the run's status, counts and manifest, and with each transaction that wrote in it; in any run
     of the store, where one goes on or an answer may belong to several.
     """
+    state, page = _kept(store, run, "key")
+    return state, page.removeprefix(_PAGE).decode("utf-8", "surrogatepass") if page.startswith(_PAGE) else None
+
+
+def kept_columns(store: Store, run: str) -> bytes:
+    """The head of the columns that were kept with a run (id) in its present state; empty without one."""
+    return _kept(store, run, "columns")[1]
+
+
+def _kept(store: Store, run: str, name: str) -> tuple[str, bytes]:
     r, b = schema.runs.c, schema.bodies.c
     with store.reading() as connection:
         told = connection.execute(select(r.number, r.id, r.status, r.counts)).all()
@@ -433,11 +466,10 @@ def kept_page(store: Store, run: str) -> tuple[str, str | None]:
         written = [tuple(pen) for pen in pens if shared or pen.run == number]
         manifest = connection.scalar(select(r.manifest).where(r.number == number)) or b""
         state = sha256(dumps([own, written]) + manifest).hexdigest()
-        if kept.get("state") != state:
-            return state, None
-        data = connection.scalar(select(b.data).where(b.key == bytes.fromhex(kept["key"])))
+        if kept.get("state") != state or name not in kept:
+            return state, b""
+        data = connection.scalar(select(b.data).where(b.key == bytes.fromhex(kept[name])))
     try:
-        page = b"" if data is None else unpack(data)
+        return state, b"" if data is None else unpack(data)
     except Damaged:
-        page = b""
-    return state, page.removeprefix(_PAGE).decode("utf-8", "surrogatepass") if page.startswith(_PAGE) else None
+        return state, b""
