@@ -186,7 +186,7 @@ def _changed(
     return array("q", wanted[kept].tobytes())
 
 
-def _values_at(places: Any, numbered: tuple[array[int], Any]) -> Any:
+def _values_at(places: Any, numbered: tuple[Any, Any]) -> Any:
     """The value at each of these packed places, NaN where there is none; `numbered` is in the order of places."""
     import numpy as np
 
