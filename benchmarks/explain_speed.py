@@ -51,14 +51,18 @@ def session(draw: random.Random, texts: str, number: int) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(at))
         told = {"type": kind, "sessionId": name, "uuid": f"{name}-{len(lines)}", "isSidechain": False}
         told |= {"parentUuid": f"{name}-{len(lines) - 1}" if lines else None, "cwd": "/home/me/p", "timestamp": stamp}
-        lines.append(json.dumps({**told, "version": "2.1.197", "message": {"role": kind, **message}, **more}))
+        lines.append(
+            json.dumps(
+                {**told, "version": "2.1.197", "message": {"role": kind, **message}, **more}, separators=(",", ":")
+            )
+        )
 
     line("user", {"content": cut(1_500)})
     context, held = 18_000, 0
     for turn in range(draw.choice((40, 80, 150, 300))):
         tool, said, result = draw.choice(TOOLS), cut(400), cut(draw.choice((800, 3_000, 9_000)))
         usage = {"input_tokens": 3, "cache_read_input_tokens": held, "cache_creation_input_tokens": context - held}
-        about = {"id": f"m{turn}", "model": "claude-sonnet-4-5", "usage": {**usage, "output_tokens": 200}}
+        about = {"id": f"m{number}-{turn}", "model": "claude-sonnet-4-5", "usage": {**usage, "output_tokens": 200}}
         for block in (
             {"type": "text", "text": said},
             {"type": "tool_use", "id": f"t{turn}", "name": tool, "input": ARGUMENTS[tool]},

@@ -186,13 +186,13 @@ async def headroom(vendor: Path, home: Path) -> GapReport:
 def _post(url: str, body: dict[str, object]) -> None:
     data = json.dumps(body).encode()
     headers = {"content-type": "application/json", "authorization": "Bearer sk-none"}
-    for attempt in range(120):
+    for attempt in range(600):
         try:
             with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=30) as answer:
                 answer.read()
                 return
         except OSError:
-            if attempt == 119:
+            if attempt == 599:
                 raise
             time.sleep(0.5)
 

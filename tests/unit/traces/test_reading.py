@@ -138,6 +138,14 @@ def test_the_commands_show_and_compare_logs_without_gold(tmp_path, capsys):
     assert "What was read, by repository" in capsys.readouterr().out
     assert main(["trace", "show", str(one), "--output", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 6
+    assert main(["trace", "show", str(one / "0.jsonl"), str(two), "--output", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 7
+    assert main(["trace", "show", str(one / "0.jsonl"), str(two), "--instance", "0"]) == 0
+    assert "What was read: 0" in capsys.readouterr().out
+    assert main(["trace", "show", str(one), str(two), "--gold", "gold.jsonl"]) == 2
+    assert "--gold is about one log or folder, and 2 are given" in capsys.readouterr().err
+    assert main(["trace", "show", str(one), str(two / "none.jsonl")]) == 2
+    assert "none.jsonl: no such trace" in capsys.readouterr().err
     assert main(["trace", "compare", str(one), str(two), "--output", "json"]) == 0
     told = json.loads(capsys.readouterr().out)["figures"]["tokens that showed files"]
     assert told["difference"] == pytest.approx(told["b"] - told["a"])

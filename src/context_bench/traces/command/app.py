@@ -165,7 +165,10 @@ _WIDTH = 100
     output=own("table or json (what was read; without --gold)."),
 )
 def show(
-    trace: Annotated[Path, typer.Argument(help="An agent's log, or a folder of logs; the format is recognised.")],
+    traces: Annotated[
+        list[Path],
+        typer.Argument(help="Agents' logs, or folders of logs; the format is recognised.", metavar="TRACE..."),
+    ],
     gold: Path | None,
     repo: Path | None,
     instance: str | None,
@@ -181,8 +184,13 @@ def show(
     """
     if output not in ("table", "json"):
         raise BadInput(f"--output is {output!r}, expected table or json")
-    if gold is None and trace.exists():
-        found = _readings(trace, instance)
+    if len(traces) > 1 and gold is not None:
+        raise BadInput(f"--gold is about one log or folder, and {len(traces)} are given: show them one by one")
+    if missing := [str(path) for path in traces if not path.exists()]:
+        raise BadInput(f"{missing[0]}: no such trace (expected an agent's log, or a folder of logs)")
+    if gold is None:
+        read = {path: _readings(path, instance) for path in traces}
+        found = [one for runs in read.values() for one in runs]
         if output == "json":
             sys.stdout.write(
                 json_text({"schema": "context-bench/trace-reading/1", "runs": [r.as_dict() for r in found]})
@@ -190,6 +198,7 @@ def show(
             return 0
         if len(found) > 1 and instance is None:
             return _by_repository(found, width)
+        traces = [path for path, runs in read.items() if runs] or traces[:1]
     elif output == "json":
         raise BadInput("--output json shows what was read without gold; `trace score --out-dir` keeps rows with gold")
     from context_bench.traces import Repositories
@@ -200,7 +209,7 @@ def show(
     policy_of(policy)
     golds = load_gold(gold) if gold is not None else None
     with Repositories([str(repo)] if repo is not None else []) as repos:
-        rows = _rows(trace, golds, repos, repo, instance, policy)
+        rows = [row for path in traces for row in _rows(path, golds, repos, repo, instance, policy)]
     drawn = terminal()
     size = {"width": width or drawn["width"], "color": drawn["color"]}
     sys.stdout.write("\n".join(render(row, **size) for row in rows))
